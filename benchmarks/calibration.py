@@ -67,20 +67,20 @@ def main() -> None:
         prepare(folder, chosen.net, chosen.images)
         print(f"{chosen.net}, {chosen.images} images")
         ours = child("edgekit", folder, 0)
-        tell("edgekit, all four methods", ours, ours)
+        report("edgekit, all four methods", ours, ours)
         minmax = child("minmax", folder, 0)
-        tell("onnxruntime min-max", minmax, ours)
+        report("onnxruntime min-max", minmax, ours)
         compare_minmax(ours["minmax"], minmax["ranges"])
         for bins in [chosen.bins] + [128] * chosen.default:
             theirs = child("entropy", folder, bins)
-            tell(f"onnxruntime entropy, {bins} bins", theirs, ours)
+            report(f"onnxruntime entropy, {bins} bins", theirs, ours)
             compare_entropy(ours, theirs["ranges"], bins)
 
 
 def compare_methods(nets: list[str], images: int, tests: int) -> None:
     """Prints the table of methods."""
-    from edgekit.network import builtin_names
-    from edgekit.quantize import METHODS
+    from edgekit.network.zoo import builtin_names
+    from edgekit.quantize.calibration.methods import METHODS
 
     print(f"SNR in dB, emulated, on {tests} inputs that nothing else was done with")
     print("| ".join(["", "network ", *(f"{method} " for method in METHODS), "auto ",
@@ -111,13 +111,13 @@ def snr_by_method(
     The SNRs are those that ``auto`` compares, on inputs that it has not seen; and the pooled ones
     that ``edgekit run`` reports, on these inputs and on those that were measured.
     """
-    from edgekit.build import Deviation, worst_of
-    from edgekit.config import open_config
-    from edgekit.network import synthetic_inputs
-    from edgekit.pipeline._cache import Cache
-    from edgekit.pipeline._method import Errors, Input
-    from edgekit.pipeline._pipeline import Pipeline
-    from edgekit.quantize import load_data
+    from edgekit.config.loader import open_config
+    from edgekit.network.synthetic import synthetic_inputs
+    from edgekit.pipeline.cache import Cache
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.pipeline.steps.plan import HeldOutInput, MethodErrors
+    from edgekit.quantize.data.load import load_data
+    from edgekit_device.arrays.deviation import Deviation, worst_of
 
     path, data, test = inputs_of(net, images, tests, folder)
     calibration = {"count": images, "data": data and str(data)}
@@ -141,8 +141,8 @@ def snr_by_method(
                      else load_data(test, work.model))  # fmt: skip
         compared = []
         for inputs in (fresh, list(work.inputs())):
-            errors = Errors(work, plan, most=len(inputs))
-            errors.add([Input(feed, work.ranges, held_out=True) for feed in inputs])
+            errors = MethodErrors(work, plan, most=len(inputs))
+            errors.add([HeldOutInput(feed, work.ranges, held_out=True) for feed in inputs])
             compared.append(errors)
     pooled = [
         {
@@ -204,7 +204,9 @@ def inputs_of(
 
 def prepare(folder: Path, net: str, images: int) -> None:
     """Writes the network and the images."""
-    from edgekit.network import builtin, save, synthetic_inputs
+    from edgekit.network.files import save
+    from edgekit.network.synthetic import synthetic_inputs
+    from edgekit.network.zoo import builtin
 
     model = builtin(net, 0)
     save(model, folder / "model.onnx")
@@ -227,12 +229,13 @@ def run(kind: str, folder: Path, bins: int) -> dict[str, Any]:
     images = np.load(folder / "images.npy", mmap_mode="r")
     work: Callable[[], dict[str, Any]]
     if kind == "edgekit":
-        from edgekit import network, quantize
+        from edgekit.network.load import load
+        from edgekit.quantize.calibration.measure import measure
 
         def work() -> dict[str, Any]:
-            model = network.load(folder / "model.onnx")
+            model = load(folder / "model.onnx")
             name = model.proto.graph.input[0].name
-            ranges = quantize.measure(model, ({name: np.array(image)} for image in images))
+            ranges = measure(model, ({name: np.array(image)} for image in images))
             return {method: dict(values) for method, values in ranges.amax.items()}
     else:
         from onnxruntime.quantization import calibrate
@@ -275,7 +278,7 @@ class Reader:
         return next(self._feeds, None)
 
 
-def tell(what: str, found: dict[str, Any], ours: dict[str, Any]) -> None:
+def report(what: str, found: dict[str, Any], ours: dict[str, Any]) -> None:
     """Prints times and peak, and how many times edgekit's they are."""
     times = found["seconds"] / ours["seconds"]
     peak = found["peak_kib"] / ours["peak_kib"]

@@ -36,7 +36,7 @@ BASELINE = "import sys, onnx; m = onnx.load(sys.argv[1]); onnx.shape_inference.i
 # the kernel's own count for this process alone: rusage also counts the parent that started it
 PEAK = """
 import contextlib, io, sys
-from edgekit.cli import main
+from edgekit.cli.main import main
 with contextlib.redirect_stdout(io.StringIO()):
     try: main(sys.argv[1:])
     except SystemExit as end: assert not end.code, end.code

@@ -23,8 +23,8 @@ import argparse
 import random
 import statistics
 
-from edgekit.history import compare
-from edgekit.history._types import Result
+from edgekit.results.comparison import compare
+from edgekit.results.store import Result
 
 
 def run(kind: str, count: int, level: float, source: random.Random) -> Result:

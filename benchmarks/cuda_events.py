@@ -6,7 +6,7 @@ Each check runs in a process of its own for each way to call the driver (cuda-py
 how a process waits is settled once. In the place of TensorRT's engine stands a kernel that counts
 nanoseconds on the GPU's own clock, so that it is known what events must say. Checked: events around
 kernels and pinned copies, their places in time, a graph's replay, waiting spinning and blocked (by
-the processor time that it takes), memory, and a whole bench, both ways (``_measure_ways``).
+the processor time that it takes), memory, and a whole bench, both ways (``benchmark.measure``).
 Exit status 1 when a check fails. Where it ran: docs/not-yet-on-hardware.md.
 """
 
@@ -28,13 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from cuda_stand_in import Kernel, stand_in
 
-from edgekit_device._cuda import Cuda, open_cuda
-from edgekit_device._cuda_graph import Graph
-from edgekit_device._cuda_marks import Marks
-from edgekit_device._cuda_memory import Pool
-from edgekit_device._cuda_wait import choose_wait, wait_of
-from edgekit_device._errors import DeviceError
-from edgekit_device._measure import Settings, bench
+from edgekit_device.benchmark.events import EventPairs
+from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_of
+from edgekit_device.cuda.memory import MemoryPool
+from edgekit_device.errors import DeviceError
 
 _MS = 2.0
 _FRAMES = 60
@@ -44,7 +42,7 @@ _SLACK_S = 50e-6  # how well the GPU's clock and the host's are known to each ot
 
 def kernels(cuda: Cuda) -> dict[str, Any]:
     """Events around a kernel of known length, one and many of them."""
-    kernel, stream, marks = Kernel(cuda), cuda.stream(), Marks(cuda)
+    kernel, stream, marks = Kernel(cuda), cuda.stream(), EventPairs(cuda)
     kernel.launch(stream, _MS)
 
     def run(number: int, ms: float) -> None:
@@ -76,8 +74,8 @@ def kernels(cuda: Cuda) -> dict[str, Any]:
 
 def copies(cuda: Cuda) -> dict[str, Any]:
     """Events around copies of pinned memory, beside the same from memory that is not pinned."""
-    stream, marks = cuda.stream(), Marks(cuda)
-    pinned, device = Pool(cuda, pinned=True).take(_COPY), Pool(cuda).take(_COPY)
+    stream, marks = cuda.stream(), EventPairs(cuda)
+    pinned, device = MemoryPool(cuda, pinned=True).take(_COPY), MemoryPool(cuda).take(_COPY)
     loose = np.ones(_COPY, np.uint8)
     pinned.array()[:] = 7
     cuda.observe(marks)
@@ -111,7 +109,7 @@ def graph(cuda: Cuda) -> dict[str, Any]:
     work()
     cuda.synchronize(stream)
     start = kernel.count()
-    replayed = Graph(cuda, stream, work)
+    replayed = CudaGraph(cuda, stream, work)
     idle = kernel.count() == start  # a capture runs nothing
     enqueue: list[float] = []
     launch: list[float] = []
@@ -124,7 +122,7 @@ def graph(cuda: Cuda) -> dict[str, Any]:
     done = kernel.count() - start
     refused = ""
     try:
-        Graph(cuda, stream, lambda: cuda.synchronize(stream))
+        CudaGraph(cuda, stream, lambda: cuda.synchronize(stream))
     except DeviceError as error:
         refused = error.message
     kernel.launch(stream, 0.0)  # the stream takes work again
@@ -158,7 +156,7 @@ def whole(cuda: Cuda) -> dict[str, Any]:
         "graph, no transfers": {"graph": True, "transfers": False},
     }  # fmt: skip
     for name, more in ways.items():
-        told = bench(model, frames, Settings(50.0, 0.5, 10, **more))
+        told = bench(model, frames, MeasureSettings(50.0, 0.5, 10, **more))
         phases = {k: v and v["median"] for k, v in told["phases_ms"].items()}
         alone = told["streams"] is None
         good = abs(phases["compute"] / _MS - 1) < 0.05 if alone else phases["compute"] >= _MS * 0.98

@@ -7,12 +7,9 @@ import hashlib
 from types import SimpleNamespace
 from typing import Any
 
-from edgekit_device._bundle import BundleFiles
-from edgekit_device._cuda import Cuda
-from edgekit_device._model import Model
-from edgekit_device._nvrtc import open_compiler
-from edgekit_device._trt_engine import Engine
-from edgekit_device._types import (
+from edgekit_device.cuda.driver import Cuda
+from edgekit_device.cuda.kernels import open_compiler
+from edgekit_device.protocol.manifest import (
     BlobEntry,
     EngineEntry,
     IoEntry,
@@ -21,7 +18,9 @@ from edgekit_device._types import (
     SegmentEntry,
     TensorEntry,
 )
-from edgekit_device._verify import Checked
+from edgekit_device.runtime.model import Model
+from edgekit_device.tensorrt.engine import TensorRTEngine
+from edgekit_device.trust.bundle import BundleFiles, Checked
 
 __all__ = ["Kernel", "stand_in"]
 
@@ -127,9 +126,9 @@ def stand_in(cuda: Cuda, ms: float) -> Model:
     x, y = (IoEntry(name, "float32", _SHAPE, "LINEAR", _STRIDES, None) for name in "xy")
     told = {"runtime": "stand-in", "version": "", "library": None, "host_code": False,
             "dla_core": None, "threads": 0}  # fmt: skip
-    ears: Any = SimpleNamespace(recorder=None, forget=lambda: None, error=RuntimeError)
-    loaded: Any = SimpleNamespace(engine=_Engine(Kernel(cuda), ms), ears=ears, facts=told)
-    engine = Engine(loaded, cuda, [x], [y])
+    listener: Any = SimpleNamespace(recorder=None, forget=lambda: None, error=RuntimeError)
+    loaded: Any = SimpleNamespace(engine=_Engine(Kernel(cuda), ms), listener=listener, facts=told)
+    engine = TensorRTEngine(loaded, cuda, [x], [y])
     segment = SegmentEntry(0, "GPU", digest, ("x",), ("y",), ())
     tensors = [TensorEntry(one.name, one.dtype, _SHAPE, "LINEAR", _STRIDES) for one in (x, y)]
     about = EngineEntry(

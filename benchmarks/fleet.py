@@ -26,9 +26,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.fleet_relay import BOARDS, Relay, amount, duration, table
-from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, sign, write
-from edgekit.deploy import sshd
-from edgekit.fleet import Deployed, Fleet, Member, Settings
+from edgekit.bundles.files import write
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.deployment.embedded_sshd import sshd
+from edgekit.fleet.driver import Deployed
+from edgekit.fleet.rollout import Fleet
+from edgekit.fleet.waves import FleetBoard, RolloutSettings
 from tests.boards.bundles import hand_made
 from tests.pipeline.nets import small_config
 
@@ -80,7 +84,7 @@ def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
             began, used = time.monotonic(), cpu()
             with Fleet(folder / "state") as fleet:
                 name = fleet.begin(config, inventory, waves="100%", bundle=file, name=what,
-                                   settings=Settings(parallel=parallel))  # fmt: skip
+                                   settings=RolloutSettings(parallel=parallel))  # fmt: skip
                 document = fleet.drive(name)
             assert document["counts"] == {"done": count}, document
             wall, spent = time.monotonic() - began, cpu() - used
@@ -97,16 +101,16 @@ def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
 class InMemory:
     """Boards that answer at once."""
 
-    def deploy(self, member: Member, found: Any) -> Deployed:
+    def deploy(self, member: FleetBoard, found: Any) -> Deployed:
         """Does nothing but say so."""
         found("0" * 64, "1" * 64)
         return Deployed("000001-1", "1" * 64)
 
-    def serving(self, member: Member) -> str:
+    def serving(self, member: FleetBoard) -> str:
         """Always the new one."""
         return "1" * 64
 
-    def back(self, member: Member, digest: str, before: str) -> bool:
+    def back(self, member: FleetBoard, digest: str, before: str) -> bool:
         """Nothing to do."""
         return True
 
@@ -126,7 +130,7 @@ def state_alone(folder: Path, count: int) -> dict[str, Any]:
     inventory.write_text("version: 1\nboards:\n" + "\n".join(rows) + "\n")
     with Fleet(folder / "state", driver_for=lambda rollout, bundles: InMemory()) as fleet:
         began, used = time.monotonic(), cpu()
-        name = fleet.begin(config, inventory, bundle=file, settings=Settings(parallel=32))
+        name = fleet.begin(config, inventory, bundle=file, settings=RolloutSettings(parallel=32))
         middle, spent = time.monotonic(), cpu()
         fleet.drive(name)
         size = sum(p.stat().st_size for p in (folder / "state").glob("fleet.db*"))

@@ -27,10 +27,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.fleet_relay import BOARDS, Relay, amount, duration, table
-from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, sign
-from edgekit.deploy import sshd
-from edgekit.fleet._ansible import export_ansible
-from edgekit.fleet._types import Member
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.deployment.embedded_sshd import sshd
+from edgekit.fleet.ansible.export import export_ansible
+from edgekit.fleet.waves import FleetBoard
 from tests.boards.bundles import hand_made
 
 
@@ -110,7 +111,7 @@ def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str
         servers = [stack.enter_context(sshd(tmp / way / str(n))) for n in range(count)]
         relays = [Relay(server.port) for server in servers]
         members = [
-            Member(dataclasses.replace(s.board, name=f"b{n}", kind="remote", port=relay.port))
+            FleetBoard(dataclasses.replace(s.board, name=f"b{n}", kind="remote", port=relay.port))
             for n, (s, relay) in enumerate(zip(servers, relays, strict=True))
         ]
         folder = tmp / f"out-{way}"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.dla import FORMATS, legal, pack, stored_shape, unpack
+from edgekit.dla.formats import FORMATS, legal, pack, stored_shape, unpack
 
 _SHAPE = (1, 64, 544, 960)
 _LEAST = {"int8": 0.10, "float16": 0.20}

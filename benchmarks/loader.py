@@ -23,8 +23,9 @@ import yaml
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
 import edgekit_device
-from edgekit.config import load_config
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.config.loader import load_config
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
 
 _FRAMES = 24
 # layers of light_resnet50 that take half of its time on a processor
@@ -94,10 +95,9 @@ def load(bundle: Path) -> None:
 
 def refit(bundle: Path) -> None:
     """What giving a stripped engine its weights adds to opening the same engine with them in it."""
-    from edgekit_device._model import check_path
-    from edgekit_device._reference import open_engines
-    from edgekit_device._verify import read_checked
-    from edgekit_device._weights import weight_array
+    from edgekit_device.runtime.model import check_path
+    from edgekit_device.runtime.reference import open_engines
+    from edgekit_device.trust.bundle import read_checked, weight_array
 
     checked = check_path(bundle, None, True)
     manifest = checked.manifest

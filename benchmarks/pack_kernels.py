@@ -31,12 +31,11 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from edgekit.dla import nbytes, pack, strides
-from edgekit_device._convert import convert
-from edgekit_device._cuda import Cuda, open_cuda
-from edgekit_device._kernels import Layout, Packer, plan, source
-from edgekit_device._nvrtc import open_compiler
-from edgekit_device._tensor import DeviceBuffer
+from edgekit.dla.formats import nbytes, pack, strides
+from edgekit_device.arrays.formats import convert
+from edgekit_device.cuda.driver import Cuda, open_cuda
+from edgekit_device.cuda.kernels import Layout, PackKernels, open_compiler, plan, source
+from edgekit_device.cuda.memory import DeviceBuffer
 
 _FORMATS = (
     ("DLA_LINEAR", "int8"), ("DLA_LINEAR", "float16"), ("DLA_HWC4", "int8"),
@@ -129,7 +128,7 @@ def main() -> int:
     cuda = open_cuda()
     print(cuda.facts())
     with tempfile.TemporaryDirectory() as folder:
-        packer = Packer(cuda, Path(folder), open_compiler())
+        packer = PackKernels(cuda, Path(folder), open_compiler())
         wrong = 0 if given.measure else check(cuda, packer)
         rows = [] if given.check else measure(cuda, packer)
     if given.json:
@@ -162,7 +161,7 @@ def summarise(rows: list[dict[str, Any]]) -> None:
             print(f"below: {row['title']}, {row['pair']}: {row['share']:.0%}")
 
 
-def compile_all(packer: Packer, wanted: Iterable[Pair]) -> None:
+def compile_all(packer: PackKernels, wanted: Iterable[Pair]) -> None:
     """Compiles the kernels of conversions into the packer's folder, several at a time."""
     launches = {one.defines: one for one in (plan(pair.src, pair.dst) for pair in wanted)}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -171,7 +170,7 @@ def compile_all(packer: Packer, wanted: Iterable[Pair]) -> None:
     print(f"{len(launches)} kernels compiled", flush=True)
 
 
-def check(cuda: Cuda, packer: Packer) -> int:
+def check(cuda: Cuda, packer: PackKernels) -> int:
     """Compares every conversion with NumPy; returns how many differ."""
     rng = np.random.default_rng(7)
     every = list(compared())
@@ -240,7 +239,7 @@ def same(found: NDArray[Any], wanted: NDArray[Any]) -> bool:
 
 
 def converted(
-    cuda: Cuda, packer: Packer, pair: Pair, memory: NDArray[Any], size: int
+    cuda: Cuda, packer: PackKernels, pair: Pair, memory: NDArray[Any], size: int
 ) -> NDArray[np.uint8]:
     """Runs one conversion on the GPU."""
     call = getattr(packer, pair.direction)
@@ -263,7 +262,7 @@ def run_over(
     return found
 
 
-def measure(cuda: Cuda, packer: Packer) -> list[dict[str, Any]]:
+def measure(cuda: Cuda, packer: PackKernels) -> list[dict[str, Any]]:
     """Measures each pair and prints a table."""
     rows: list[dict[str, Any]] = []
     source, target = DeviceBuffer(cuda, _MOST), DeviceBuffer(cuda, _MOST)

@@ -12,12 +12,12 @@ import time
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
-from edgekit.network import Model, canonical
-from edgekit.rewrite._graph import Graph
-from edgekit.rewrite._prove import prove
-from edgekit.rewrite._step import step_at
-from edgekit.rewrite._types import Match, Node
-from edgekit.rewrite._writer import Writer
+from edgekit.network.load import canonical
+from edgekit.network.model import Model
+from edgekit.rewriting.graph import RewriteGraph, Writer
+from edgekit.rewriting.nodes import Match, Node
+from edgekit.rewriting.proof.prove import prove
+from edgekit.rewriting.step import step_at
 
 _STEPS = 200
 
@@ -30,10 +30,10 @@ class _Pool:
     operators = ("GlobalAveragePool",)
     enabling = False
 
-    def match(self, graph: Graph, node: Node) -> Match | None:
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
         return Match((node,))
 
-    def replace(self, graph: Graph, match: Match, new: Writer) -> None:
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
         node = match.nodes[0]
         sides = list(graph.shape(node.inputs[0])[2:])
         new.node("AveragePool", node.inputs, output=node.outputs[0], kernel_shape=sides)
@@ -47,10 +47,10 @@ class _Gemm:
     operators = ("Gemm",)
     enabling = False
 
-    def match(self, graph: Graph, node: Node) -> Match | None:
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
         return Match((node,))
 
-    def replace(self, graph: Graph, match: Match, new: Writer) -> None:
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
         node = match.nodes[0]
         maps, depth = graph.shape(node.inputs[1])
         part = [depth // 49, 7, 7]
@@ -83,7 +83,7 @@ def main() -> None:
         ("Gemm 25088x4096", _model("Gemm", [1, 25088], w=_weights(4096, 25088)), _Gemm(), 1),
     ]
     for title, model, rewrite, count in rows:
-        graph = Graph(model)
+        graph = RewriteGraph(model)
         node = next(iter(graph.nodes()))
         began = time.perf_counter()
         for _ in range(count):

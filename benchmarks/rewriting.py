@@ -26,10 +26,11 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from edgekit.network import Model, canonical
-from edgekit.placement import forecast
-from edgekit.rewrite import rewrite
-from edgekit.targets import get
+from edgekit.network.load import canonical
+from edgekit.network.model import Model
+from edgekit.placement.forecast import forecast
+from edgekit.rewriting.rewrite import rewrite
+from edgekit.targets.loader import get
 
 _BOARD = get("jetson-agx-orin-64gb")
 

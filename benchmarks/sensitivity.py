@@ -29,13 +29,18 @@ import resource
 import time
 from dataclasses import replace
 
-from edgekit.build import accuracy, build_reference
-from edgekit.dla import judge
-from edgekit.network import builtin, layers, session, synthetic_inputs
-from edgekit.placement import Plan, place
-from edgekit.quantize import calibrate
-from edgekit.sensitivity import analyse
-from edgekit.targets import get
+from edgekit.dla.judge import judge
+from edgekit.network.lowering.layers import layers
+from edgekit.network.session import session
+from edgekit.network.synthetic import synthetic_inputs
+from edgekit.network.zoo import builtin
+from edgekit.placement.placing import place
+from edgekit.placement.plan import Plan
+from edgekit.quantize.calibration.calibrate import calibrate
+from edgekit.reference.accuracy import accuracy
+from edgekit.reference.build import build_reference
+from edgekit.reference.sensitivity import analyse
+from edgekit.targets.loader import get
 
 # in a build in which their neighbours are FP32 they move floats, so nothing can be compared there
 MOVES = {"CONCATENATION", "RESIZE", "SHUFFLE", "SLICE"}

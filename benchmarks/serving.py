@@ -22,9 +22,10 @@ import yaml
 from onnx import TensorProto, helper, save
 
 import edgekit_device
-from edgekit.bundle import build_zipapp
-from edgekit.config import load_config
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.bundles.files import build_zipapp
+from edgekit.config.loader import load_config
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
 
 _CALLS, _WARMUP = 4000, 200
 _SIZES = {"tiny": (8, 1), "large": (224, 32)}

@@ -17,7 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from edgekit.solver import Goal, Problem, minimise
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Goal, PlacementProblem
 from tests.solver.layered import layered
 
 SETS = {
@@ -31,7 +32,7 @@ SETS = {
 }
 
 
-def measure(name: str, problem: Problem, objective: str, seconds: float) -> bool:
+def measure(name: str, problem: PlacementProblem, objective: str, seconds: float) -> bool:
     """Minimises and prints one line; returns whether it is proven."""
     wall, processor = time.perf_counter(), time.process_time()
     found = minimise(problem, Goal.of(problem, objective), seconds=seconds)

@@ -14,8 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from edgekit.config import load_config
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.config.loader import load_config
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
 
 _STARTS = 5
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from edgekit.pipeline import TraceFiles, trace
+from edgekit.pipeline.exports import TraceFiles, trace
 
 MIB = 1 << 20
 

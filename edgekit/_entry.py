@@ -19,7 +19,7 @@ def main() -> NoReturn:
     """Runs the command line."""
     status: object = INTERRUPTED
     try:
-        from edgekit.cli import main as run
+        from edgekit.cli.main import main as run
 
         run()
     except KeyboardInterrupt:

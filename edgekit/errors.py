@@ -1,6 +1,7 @@
-"""Every failure a user can cause, as one tree.
+"""Every failure that a user can cause, as one tree of exceptions, each with the exit status of
+the command: message, code, where it is wrong, what was expected and what to do.
 
-    EdgekitError            code, message, where, hint, exit status
+EdgekitError            code, message, where, hint, exit status
     ├── UsageError          2   a command's arguments
     ├── ConfigError         2   the YAML file; carries every problem at once
     ├── ModelError          2   the ONNX file or what is in it
@@ -20,21 +21,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from typing import Any
-
-__all__ = [
-    "BoardError",
-    "BuildError",
-    "BundleError",
-    "ConfigError",
-    "DataError",
-    "EdgekitError",
-    "EnvironmentLack",
-    "GateError",
-    "ModelError",
-    "Problem",
-    "UsageError",
-]
-
 
 # longer than any part of a path
 _LONG = re.compile(r"[^\s/]{257,}")
@@ -66,11 +52,11 @@ class EdgekitError(Exception):
         self.code = code or self.default_code
         self.where = where
         self.hint = _shortened(hint)
-        #: The command has already printed its JSON document (which tells of the failure).
+        #: The command has already printed its JSON document (which states the failure).
         self.printed = False
         #: Lines that people are shown below the message.
         self.details: tuple[str, ...] = ()
-        #: More keys for the JSON document, beside "error".
+        #: More keys for the JSON document, next to "error".
         self.extra: dict[str, Any] = {}
 
     def to_json(self) -> dict[str, Any]:
@@ -172,7 +158,7 @@ class BundleError(BoardError):
 
 
 class BuildError(EdgekitError):
-    """A backend could not build what the plan asks for."""
+    """A backend could not build what the plan needs."""
 
     exit_code = 4
     default_code = "build.failed"

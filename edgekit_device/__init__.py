@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from ._client_serve import Client, connect
-    from ._errors import DeviceError
-    from ._load_plan import PlanModel, load_plan
-    from ._model import Model, load
+from edgekit_device.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from edgekit_device.errors import DeviceError
+    from edgekit_device.runtime.model import Model, load
+    from edgekit_device.runtime.plan_model import PlanModel, load_plan
+    from edgekit_device.serve.client import Client, connect
+
 __all__ = [
     "Client",
     "DeviceError",
@@ -32,15 +33,15 @@ __all__ = [
     "load_plan",
 ]
 
-# imported when they are asked for: most commands of a board need none of them
+# imported on first use: most commands of a board need none of them
 _HOMES = {
-    "Client": "_client_serve",
-    "DeviceError": "_errors",
-    "Model": "_model",
-    "PlanModel": "_load_plan",
-    "connect": "_client_serve",
-    "load": "_model",
-    "load_plan": "_load_plan",
+    "Client": "serve.client",
+    "DeviceError": "errors",
+    "Model": "runtime.model",
+    "PlanModel": "runtime.plan_model",
+    "connect": "serve.client",
+    "load": "runtime.model",
+    "load_plan": "runtime.plan_model",
 }
 
 

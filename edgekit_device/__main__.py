@@ -8,16 +8,14 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, List, Optional
 
-from ._commands import make_parser
-from ._errors import EXIT_FAILED, DeviceError
-from ._private import check_root, make_private
-from ._root import Root, default_root
-from ._watch import watch
+from edgekit_device.commands import make_parser
+from edgekit_device.errors import EXIT_FAILED, DeviceError
+from edgekit_device.processes import watch
+from edgekit_device.store.root import Root, check_root, default_root, make_private
 
 if TYPE_CHECKING:
-    from ._store import Buffer
+    from edgekit_device.files import Buffer
 
-__all__ = ["main"]
 
 _EXIT_INTERRUPTED = 130
 _EXIT_TERMINATED = 143
@@ -69,7 +67,7 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 
 def _stream(answer: "Iterable[Buffer]") -> int:
-    """Writes each part at once, for somebody who looks on, until nobody does."""
+    """Writes and flushes each part as it comes; stops when the reader has closed the pipe."""
     try:
         for data in answer:
             os.write(sys.stdout.fileno(), data)

@@ -71,37 +71,31 @@ def derive(module: Any) -> list[str]:
     """
     import numpy as np
 
-    from edgekit_device import (
-        _build_calibrator,
-        _build_progress,
-        _trt_load,
-        _trt_modules,
-        _trt_profile,
-        _trt_refit,
-    )
+    from edgekit_device.build import builder, config
+    from edgekit_device.tensorrt import bindings, engine, refit, runtimes
 
     def quiet(*_: object) -> bool:
         return False
 
     made = [
-        _trt_modules.logger(module, quiet),
-        _trt_modules.recorder(module)[0],
-        _trt_profile.profiler(module)[0],
+        bindings.logger(module, quiet),
+        bindings.recorder(module)[0],
+        engine.profiler(module)[0],
     ]
     try:
-        reader = _trt_load._reader(module, b"a plan")
+        reader = runtimes._reader(module, b"a plan")
     except RuntimeError as error:  # from 10.16 on its constructor opens libcuda, which is not here
         if "cuda driver" not in str(error):
             raise
         reader = None
     made.append(reader)
     if hasattr(module, "Builder"):
-        made.append(_build_progress.monitor(module, quiet, quiet, quiet))
-        made.append(_build_calibrator.calibrator(module, b"", quiet))
-    weights = _trt_refit._weights(module, np.ones(3, np.float32), "FLOAT")
+        made.append(builder.monitor(module, quiet, quiet, quiet))
+        made.append(config.calibrator(module, b"", quiet))
+    weights = refit._weights(module, np.ones(3, np.float32), "FLOAT")
     assert (int(weights.size), weights.dtype.name) == (3, "FLOAT")
     if hasattr(module.DataType, "BF16"):
-        weights = _trt_refit._weights(module, np.ones(3, np.uint16), "BF16")
+        weights = refit._weights(module, np.ones(3, np.uint16), "BF16")
         assert (int(weights.size), weights.dtype.name) == (3, "BF16")
     if reader is not None and hasattr(module, "SeekPosition"):
         assert reader.seek(2, module.SeekPosition.SET)

@@ -13,7 +13,16 @@ from pathlib import Path
 
 __all__ = ["Uses", "collect", "sources"]
 
-_PATTERNS = ("_trt_*.py", "_build*.py", "_probe_child.py")
+_PATTERNS = (
+    "benchmark/fixed_addresses.py",
+    "board/identity.py",
+    "build/*.py",
+    "cuda/memory.py",
+    "tensorrt/bindings.py",
+    "tensorrt/engine.py",
+    "tensorrt/refit.py",
+    "tensorrt/runtimes.py",
+)
 # names that hold the module
 _MODULES = {"trt", "module"}
 
@@ -39,7 +48,7 @@ def sources(root: Path) -> list[Path]:
     """The files that hold TensorRT objects, and any other that names the module."""
     folder = root / "edgekit_device"
     found = {path for pattern in _PATTERNS for path in folder.glob(pattern)}
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         tree = ast.parse(path.read_text())
         if any(isinstance(one, ast.Name) and one.id == "trt" for one in ast.walk(tree)):
             found.add(path)
@@ -51,7 +60,8 @@ def collect(root: Path) -> Uses:
     uses = Uses()
     for path in sources(root):
         for tree, shift in _trees(ast.parse(path.read_text())):
-            _walk(tree, f"{path.name}:{{}}", shift, uses)
+            place = path.relative_to(root / "edgekit_device").as_posix()
+            _walk(tree, f"{place}:{{}}", shift, uses)
     return uses
 
 

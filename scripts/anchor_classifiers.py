@@ -12,7 +12,7 @@ from __future__ import annotations
 from anchor_detr import Transformer
 from anchor_networks import Graph
 
-from edgekit.network import Network
+from edgekit.network.model import Network
 
 __all__ = [
     "fcn_resnet18",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from anchor_networks import Graph
 
-from edgekit.network import Network
+from edgekit.network.model import Network
 
 __all__ = ["centerpoint", "retinanet", "ssd_resnet34", "yolov5s", "yolov7", "yolov8", "yolox"]
 

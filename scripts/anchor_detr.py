@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from anchor_networks import Graph, resnet50
 
-from edgekit.network import Network, Tensor
+from edgekit.network.model import Network, Tensor
 
 __all__ = ["detr", "detr_loadables"]
 

@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from edgekit.network import Layer, Network, Tensor
+from edgekit.network.model import Layer, Network, Tensor
 
 __all__ = [
     "Graph",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from anchor_detr import Transformer
 
-from edgekit.network import Network, Tensor
+from edgekit.network.model import Network, Tensor
 
 __all__ = ["yolo11", "yolo26", "yolov10"]
 

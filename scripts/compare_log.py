@@ -23,10 +23,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit import targets
-from edgekit.buildlog import Comparison, compare, parse_log
-from edgekit.dla import judge
-from edgekit.network import Network, canonical, layers
+from edgekit.buildlog.comparison import Comparison, compare
+from edgekit.buildlog.parser import parse_log
+from edgekit.dla.judge import judge
+from edgekit.network.load import canonical
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Network
+from edgekit.targets.loader import get
 
 __all__ = ["compared", "model_of", "read_lines"]
 
@@ -208,7 +211,7 @@ def compared(
         onnx.save(model, save)
     network = layers(canonical(model, None))
     log = parse_log(lines)
-    target = targets.get(board)
+    target = get(board)
     words = next((found[1] for line in lines if (found := _PRECISION.search(line))), "")
     precision = next((p for p in ("int8", "fp16") if p.upper() in words.split("+")), "fp32")
     judgement = judge(network, target, precision=precision, tensorrt=log.tensorrt or None)

@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.targets.loader import get
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import anchor_classifiers as classifiers
@@ -53,17 +55,21 @@ from anchor_networks import (
 )
 from anchor_yolo11 import yolo11, yolo26, yolov10
 
-from edgekit import targets
-from edgekit.dla import LoadableCandidate
-from edgekit.network import Network
-from edgekit.placement._contention import slowdown
-from edgekit.placement._costs import CostModel, cost_data
-from edgekit.placement._costs_dla import dla_time, dla_works
-from edgekit.placement._costs_gpu import ON_CHIP, gpu_time, gpu_works
-from edgekit.placement._costs_regions import regions_of
-from edgekit.placement._forecast import Clock
-from edgekit.placement._kernels import Kernel, fuse
-from edgekit.targets import PowerMode, Target
+from edgekit.dla.verdicts import LoadableCandidate
+from edgekit.network.model import Network
+from edgekit.placement.costs import CostModel, slowdown
+from edgekit.placement.forecast import PlacementTimer
+from edgekit.placement.inputs import regions_of
+from edgekit.placement.kernel_costs import (
+    ON_CHIP,
+    cost_data,
+    dla_time,
+    dla_works,
+    gpu_time,
+    gpu_works,
+)
+from edgekit.placement.kernels import LayerKernel, fuse
+from edgekit.targets.board import PowerMode, Target
 
 NETWORKS: dict[str, Callable[..., Network]] = {
     "alexnet": alexnet,
@@ -197,7 +203,7 @@ class Anchor:
         self.row = row
         self.us = float(row["us"])
         self.is_operation = row.get("source") in OPERATIONS
-        self.target = targets.get(row["target"])
+        self.target = get(row["target"])
         self.mode = mode_of(row, self.target)
         self.parts = [self._part("GPU" if "side" in row else row["device"], None)]
         if row["device"] == "ALL":
@@ -208,7 +214,9 @@ class Anchor:
         if "linear" in row:
             self.reformats_us = self._reformats_us(self.model(constants_now()), self.parts[0][2])
 
-    def _part(self, device: str, batch: int | None) -> tuple[str, int, Network, tuple[Kernel, ...]]:
+    def _part(
+        self, device: str, batch: int | None
+    ) -> tuple[str, int, Network, tuple[LayerKernel, ...]]:
         network = network_of(self.row, batch)
         rules = cost_data("kinds")["fusion"]
         kernels = fuse(network, rules["heads"], rules["tails"], lambda _: None)
@@ -227,10 +235,14 @@ class Anchor:
 
     @staticmethod
     def _part_us(
-        model: CostModel, device: str, batch: int, network: Network, kernels: tuple[Kernel, ...]
+        model: CostModel,
+        device: str,
+        batch: int,
+        network: Network,
+        kernels: tuple[LayerKernel, ...],
     ) -> float:
         if device == "GPU":
-            return Clock(network, model, {}).gpu_only_us
+            return PlacementTimer(network, model, {}).gpu_only_us
         return sum(model.kernel_us(network, kernel, device) for kernel in kernels)
 
     def whole(self, parts_us: Sequence[float], constants: Mapping[str, Any]) -> float:
@@ -267,8 +279,8 @@ class Anchor:
         else:
             names = [layer.name for layer in network.layers]
             groups = [tuple(names[:-2]), (names[-1],)]  # its mean over pixels is the GPU's
-        kept = [LoadableCandidate(group, kept=True) for group in groups]
-        found = Clock(network, model, {}).forecast(kept)
+        kept = [LoadableCandidate(group, retained=True) for group in groups]
+        found = PlacementTimer(network, model, {}).forecast(kept)
         gpu_us = found.auto_us - found.dla_us
         return {"GPU": gpu_us, "DLA": found.dla_us, "both": found.auto_us}[self.row["side"]]
 
@@ -347,7 +359,7 @@ class Works:
             for device, _, network, kernels in row.parts:
                 for key, *entry in _works(model, device, network, kernels):
                     found.setdefault(key, []).append((part, *entry))
-                clock = Clock(network, model, {}) if device == "GPU" else None
+                clock = PlacementTimer(network, model, {}) if device == "GPU" else None
                 self._fixed.append(clock.between_us if clock else 0.0)
                 part += 1
         self._parts = part
@@ -389,7 +401,7 @@ def _arrays(works: Sequence[Any]) -> Any:
 
 
 def _works(
-    model: CostModel, device: str, network: Network, kernels: Sequence[Kernel]
+    model: CostModel, device: str, network: Network, kernels: Sequence[LayerKernel]
 ) -> Iterator[tuple[tuple[str, str, str], Any, Any]]:
     """Yields family, kind and precision, a kernel's work, and what a fused part leaves of it."""
     target, mode = model.target, model.mode
@@ -589,12 +601,12 @@ def fitted(rows: Sequence[Anchor]) -> dict[str, Any]:
     whole = [row for row in rows if "side" not in row.row]
     works = Works(whole)
     constants = fit(works, np.ones(len(whole), bool), constants_now())
-    beside = [row for row in rows if row.row.get("side") == "GPU"]
+    concurrent = [row for row in rows if row.row.get("side") == "GPU"]
 
     def size(broken: float) -> float:
         for kind in constants["gpu"].values():
             kind["broken"] = broken
-        return max(abs(math.log(row.predict(constants) / row.us)) for row in beside)
+        return max(abs(math.log(row.predict(constants) / row.us)) for row in concurrent)
 
     low, high = LIMITS["broken"]
     best = min((low + 0.1 * step for step in range(round(10 * (high - low)) + 1)), key=size)

@@ -24,14 +24,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from edgekit_device import DeviceError
-from edgekit_device._cuda import Cuda, open_cuda
-from edgekit_device._cuda_ways import CtypesWay, load_driver
-from edgekit_device._plan import read_header, show
-from edgekit_device._trt_load import deserialize
-from edgekit_device._trt_modules import fault, find, logger, version_of
-from edgekit_device._trt_pick import Choice, choices
-from edgekit_device._trt_start import start
+from edgekit_device.cuda.driver import CtypesDriverApi, Cuda, load_driver, open_cuda
+from edgekit_device.errors import DeviceError
+from edgekit_device.tensorrt.bindings import fault, find, logger, version_of
+from edgekit_device.tensorrt.plan import read_header, show
+from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, runtime_choices, start
 
 _NO_GPU = "board.no-gpu"
 _BODY = bytes(4096)
@@ -70,7 +67,7 @@ def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], 
     def call() -> str:
         module = _module()
         start(module)
-        choice = Choice("lean", None if library is None else Path(library), host_code=True)
+        choice = RuntimeChoice("lean", None if library is None else Path(library), host_code=True)
         deserialize(module, data, choice, **more)
         return "loaded"
 
@@ -79,7 +76,7 @@ def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], 
 
 def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
     def call() -> str:
-        found = choices(
+        found = runtime_choices(
             version,
             {"lean": version_of(_module())},
             version_compatible=compatible,
@@ -133,7 +130,7 @@ def _ctypes_way() -> str:
     library = load_driver()
     if library is None:
         return _round_trip(open_cuda())
-    return _round_trip(open_cuda(way=CtypesWay(library)))
+    return _round_trip(open_cuda(way=CtypesDriverApi(library)))
 
 
 def _attributes() -> str:

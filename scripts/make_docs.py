@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that come from the schema and from the knowledge files.
+"""Writes the pages of docs/ that come from schemas, knowledge files and the board's definitions.
 
 Run without arguments to write them, with --check to fail when one is stale.
 """
@@ -11,13 +11,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from board_pages import board_protocol_page, manifest_page
 from cost_tables import cost_page
 
-from edgekit.config import json_schema, reference_page
-from edgekit.dla import docs_page
-from edgekit.report import report_schema
-from edgekit.rewrite import rewrites_page
-from edgekit.trt import tensorrt_page
+from edgekit.config.reference_page import json_schema, reference_page
+from edgekit.dla.documentation import docs_page
+from edgekit.reports.schema import report_schema
+from edgekit.rewriting.catalogue import rewrites_page
+from edgekit.tensorrt.reference_page import tensorrt_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -25,10 +26,12 @@ DOCS = Path(__file__).parent.parent / "docs"
 def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
     return {
+        "board-protocol.md": board_protocol_page(),
         "config.md": reference_page(),
         "config.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "dla-support.md": docs_page(),
         "cost-model.md": cost_page(),
+        "manifest.md": manifest_page(),
         "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
         "rewrites.md": rewrites_page(),
         "tensorrt.md": tensorrt_page(),

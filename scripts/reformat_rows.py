@@ -13,8 +13,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.placement._costs_formats import BYTES
-from edgekit.placement._costs_reformat import is_aligned, sectors
+from edgekit.placement.costs import is_aligned, sectors
+from edgekit.placement.kernel_costs import BYTES
 
 __all__ = ["Row", "read_rows"]
 

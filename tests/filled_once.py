@@ -16,8 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pytest
 
-    from edgekit.network._builtin_weights import Recipe
-    from edgekit.network._graph import Graph
+    from edgekit.network.zoo import ShippedGraph, WeightRecipe
 
 __all__ = ["filled_once"]
 
@@ -28,14 +27,16 @@ def filled_once(factory: pytest.TempPathFactory) -> Iterator[None]:
 
     Filling takes seconds of sums in FP32, and thirty tests in four workers ask for the same ones.
     """
-    from edgekit.network import _builtin_weights
+    from edgekit.network import zoo
 
-    fill = _builtin_weights.fill
+    fill = zoo.fill
     own = factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "filled"
     folder.mkdir(exist_ok=True)
 
-    def kept(graph: Graph, seed: int, recipe: Recipe) -> dict[str, np.ndarray[Any, Any]]:
+    def kept(
+        graph: ShippedGraph, seed: int, recipe: WeightRecipe
+    ) -> dict[str, np.ndarray[Any, Any]]:
         proto = graph.proto.SerializeToString(deterministic=True)
         key = hashlib.sha256(proto + repr((seed, recipe)).encode()).hexdigest()
         file = folder / f"{key}.npz"
@@ -49,7 +50,7 @@ def filled_once(factory: pytest.TempPathFactory) -> Iterator[None]:
         with np.load(file) as found:
             return {name: found[name] for name in found.files}
 
-    with patch.object(_builtin_weights, "fill", kept):
+    with patch.object(zoo, "fill", kept):
         yield
 
 

@@ -13,9 +13,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.config import load_config
+from edgekit.config.loader import load_config
 from edgekit.errors import ConfigError, ModelError
-from edgekit.network import load, save
+from edgekit.network.files import save
+from edgekit.network.load import load
 
 TARGET = "jetson-agx-orin-64gb"
 MOST = 2**31 - 1
@@ -23,7 +24,7 @@ MIB = 1 << 20
 # the kernel's own count of this process alone
 PEAK = """
 import sys
-from edgekit.cli import main
+from edgekit.cli.main import main
 try: main(sys.argv[1:])
 except SystemExit as end: assert not end.code, end.code
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))

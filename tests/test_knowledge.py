@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from edgekit import _data, _knowledge
-from edgekit.dla import load_rules
+from edgekit import knowledge
+from edgekit.dla.rules import load_rules
 from edgekit.errors import DataError
 
 
@@ -14,7 +14,7 @@ from edgekit.errors import DataError
 def folders(tmp_path, monkeypatch):
     """A knowledge folder of one's own, and an empty cache."""
     (tmp_path / "dla").mkdir()
-    monkeypatch.setattr(_knowledge, "data_folder", lambda kind: tmp_path / kind)
+    monkeypatch.setattr(knowledge, "data_folder", lambda kind: tmp_path / kind)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
@@ -26,19 +26,19 @@ def kept(folders):
 def test_the_second_reading_needs_no_yaml(folders, monkeypatch):
     file = folders / "dla" / "a.yaml"
     file.write_text("limits: [1, 2.5, true, null, text]\n")
-    first = _knowledge.read_knowledge(file)
-    monkeypatch.setattr(_knowledge, "_parse", lambda *_: pytest.fail("parsed again"))
-    assert _knowledge.read_knowledge(file) == first == {"limits": [1, 2.5, True, None, "text"]}
+    first = knowledge.read_knowledge(file)
+    monkeypatch.setattr(knowledge, "_parse", lambda *_: pytest.fail("parsed again"))
+    assert knowledge.read_knowledge(file) == first == {"limits": [1, 2.5, True, None, "text"]}
 
 
 def test_an_edited_file_of_the_same_size_and_time_is_read_again(folders):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
-    _knowledge.read_knowledge(file)
+    knowledge.read_knowledge(file)
     before = file.stat().st_mtime_ns
     file.write_text("limit: 2\n")
     os.utime(file, ns=(before, before))
-    assert _knowledge.read_knowledge(file) == {"limit": 2}
+    assert knowledge.read_knowledge(file) == {"limit": 2}
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_an_edited_file_of_the_same_size_and_time_is_read_again(folders):
 def test_a_damaged_cache_is_no_failure(folders, damage):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
-    _knowledge.read_knowledge(file)
+    knowledge.read_knowledge(file)
     (record,) = kept(folders)
     whole = record.read_bytes()
     record.write_bytes(damage)
-    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert knowledge.read_knowledge(file) == {"limit": 1}
     assert record.read_bytes() == whole
 
 
@@ -61,10 +61,8 @@ def test_two_installations_do_not_evict_each_other(folders, monkeypatch):
         (folders / name / "dla").mkdir(parents=True)
         files.append(folders / name / "dla" / "a.yaml")
         files[-1].write_text(f"name: {name}\n")
-        monkeypatch.setattr(
-            _knowledge, "data_folder", lambda kind, name=name: folders / name / kind
-        )
-        _knowledge.read_knowledge(files[-1])
+        monkeypatch.setattr(knowledge, "data_folder", lambda kind, name=name: folders / name / kind)
+        knowledge.read_knowledge(files[-1])
     assert len(kept(folders)) == 2
 
 
@@ -76,10 +74,10 @@ def change(record):
 def test_a_whole_record_of_another_content_is_not_believed(folders):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
-    _knowledge.read_knowledge(file)
+    knowledge.read_knowledge(file)
     (record,) = kept(folders)
     record.write_bytes(b"\n".join(change(record)))
-    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert knowledge.read_knowledge(file) == {"limit": 1}
     assert b"{}" not in record.read_bytes()
 
 
@@ -88,31 +86,31 @@ def test_a_whole_record_of_another_content_is_not_believed(folders):
 def test_a_folder_where_others_write_is_not_believed(open_to, folders, monkeypatch):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
-    _knowledge.read_knowledge(file)
+    knowledge.read_knowledge(file)
     (record,) = kept(folders)
     assert record.parent.stat().st_mode & 0o077 == 0
     key, _, text = change(record)
-    record.write_bytes(b"\n".join((key, _knowledge._digest(text), text)))
-    assert _knowledge.read_knowledge(file) == {"limit": {}}  # whoever can do this is oneself
+    record.write_bytes(b"\n".join((key, knowledge._digest(text), text)))
+    assert knowledge.read_knowledge(file) == {"limit": {}}  # whoever can do this is oneself
     if open_to is None:
         monkeypatch.setattr(os, "getuid", lambda: record.stat().st_uid + 1)
     else:
         record.parent.chmod(open_to)
-    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert knowledge.read_knowledge(file) == {"limit": 1}
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(folders):
     (folders / "cache").write_text("a file where the folder should be")
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
-    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert knowledge.read_knowledge(file) == {"limit": 1}
 
 
 @pytest.mark.parametrize("text", ["1: one\n", "day: 2026-01-01\n", "x: .nan\n", "x: {2: 3}\n"])
 def test_what_json_cannot_say_is_not_kept(folders, text):
     file = folders / "dla" / "a.yaml"
     file.write_text(text)
-    first, second = _knowledge.read_knowledge(file), _knowledge.read_knowledge(file)
+    first, second = knowledge.read_knowledge(file), knowledge.read_knowledge(file)
     assert repr(first) == repr(second)
     assert kept(folders) == []
 
@@ -120,7 +118,7 @@ def test_what_json_cannot_say_is_not_kept(folders, text):
 def test_a_file_of_the_users_is_not_kept(folders, tmp_path_factory):
     file = tmp_path_factory.mktemp("own") / "board.yaml"
     file.write_text("limit: 1\n")
-    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert knowledge.read_knowledge(file) == {"limit": 1}
     assert kept(folders) == []
 
 
@@ -128,7 +126,7 @@ def test_a_mistake_is_named_with_its_line(folders):
     file = folders / "dla" / "a.yaml"
     file.write_text("a: 1\nb: [\n")
     with pytest.raises(DataError) as caught:
-        _knowledge.read_knowledge(file)
+        knowledge.read_knowledge(file)
     assert caught.value.where.startswith(f"{file}:3")
 
 
@@ -137,7 +135,7 @@ def test_rules_from_the_cache_are_those_of_the_files(tmp_path, monkeypatch):
     read = load_rules.__wrapped__
     from_yaml = read()
     assert kept(tmp_path)
-    monkeypatch.setattr(_knowledge, "_parse", lambda _, path: pytest.fail(f"parsed {path} again"))
+    monkeypatch.setattr(knowledge, "_parse", lambda _, path: pytest.fail(f"parsed {path} again"))
     from_json = read()
     assert [rule.to_json() for rule in from_json] == [rule.to_json() for rule in from_yaml]
     assert from_json.operators == from_yaml.operators
@@ -146,6 +144,6 @@ def test_rules_from_the_cache_are_those_of_the_files(tmp_path, monkeypatch):
 def test_where_the_cache_lies(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "a"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
-    assert _data.cache_folder() == tmp_path / "a"
+    assert knowledge.cache_folder() == tmp_path / "a"
     monkeypatch.delenv("EDGEKIT_CACHE")
-    assert _data.cache_folder() == tmp_path / "b" / "edgekit"
+    assert knowledge.cache_folder() == tmp_path / "b" / "edgekit"

@@ -1,6 +1,6 @@
 """Lists within sentences."""
 
-from edgekit._listed import all_of, counted, listed
+from edgekit.text import all_of, counted, listed
 
 
 def test_what_is_left_out_is_counted():

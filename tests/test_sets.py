@@ -2,18 +2,18 @@
 
 import random
 
-from edgekit._sets import Sets
+from edgekit.disjoint_sets import DisjointSets
 
 
 def test_members_come_in_the_order_of_their_first_ones():
-    sets = Sets[str]()
+    sets = DisjointSets[str]()
     for names in ("ab", "cd", "ef", "db"):
         sets.join(*names)
     assert sets.members() == (("a", "b", "c", "d"), ("e", "f"))
 
 
 def test_one_that_was_never_joined_is_a_set_of_its_own():
-    sets = Sets[int]()
+    sets = DisjointSets[int]()
     sets.join(1, 2)
     sets.join(4)
     assert sets.root(3) == 3
@@ -24,7 +24,7 @@ def test_one_that_was_never_joined_is_a_set_of_its_own():
 def test_sets_are_the_connected_components_of_a_graph():
     chance = random.Random(0)
     edges = [(chance.randrange(300), chance.randrange(300)) for _ in range(180)]
-    sets, plain = Sets[int](), {key: {key} for key in range(300)}
+    sets, plain = DisjointSets[int](), {key: {key} for key in range(300)}
     for one, other in edges:
         sets.join(one, other)
         merged = plain[one] | plain[other]
@@ -35,7 +35,7 @@ def test_sets_are_the_connected_components_of_a_graph():
 
 def test_a_long_chain_is_one_set_in_either_direction():
     for keys in (range(100_000), range(100_000, 0, -1)):
-        sets = Sets[int]()
+        sets = DisjointSets[int]()
         for key in keys:
             sets.join(key, key + 1)
         assert len(sets.members()) == 1

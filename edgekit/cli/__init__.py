@@ -1,5 +1,3 @@
-"""The command line: one file a command, which parses, calls and prints."""
-
-from edgekit.cli._main import main
-
-__all__ = ["main"]
+"""The command line: one module a command group, which parses, calls the API and prints.
+Start with ``main`` in ``main``; ``COMMANDS`` there is the table of all commands.
+"""

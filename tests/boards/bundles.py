@@ -12,9 +12,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.bundle import Bundle
-from edgekit_device._golden import golden_inputs
-from edgekit_device._types import TensorEntry
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.runtime.golden import golden_inputs
 
 __all__ = ["HandMade", "hand_made"]
 

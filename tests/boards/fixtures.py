@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.deploy import Board, find_sshd, sshd
-from edgekit.deploy._embedded import Sshd
+from edgekit.deployment.board import Board
+from edgekit.deployment.embedded_sshd import Sshd, find_sshd, sshd
 
 __all__ = ["StartBoard", "boards", "hard_kill", "home", "need_sshd", "remote"]
 

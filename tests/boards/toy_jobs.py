@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgekit.bundle import build_zipapp
+from edgekit.bundles.files import build_zipapp
 
 __all__ = ["request", "toy_loader", "until"]
 
 TOY = """
 import os, signal, subprocess, sys, time
-from ._errors import DeviceError
+from edgekit_device.errors import DeviceError
 
 
 def run(context):
@@ -65,7 +65,7 @@ def toy_loader(path: Path) -> Path:
     build_zipapp(path)
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    files["edgekit_device/_build.py"] = TOY.encode()
+    files["edgekit_device/build/job.py"] = TOY.encode()
     with path.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
         with zipfile.ZipFile(file, "a") as archive:

@@ -37,7 +37,7 @@ class _Log:
         self.shapes[name] = shape
         return name
 
-    def kept(self, name: str, *shape: int) -> str:
+    def written(self, name: str, *shape: int) -> str:
         """A constant that stays a layer of its own."""
         self.on_gpu("CONSTANT", name)
         return self.constant(name, *shape)
@@ -163,7 +163,7 @@ def _write(log: _Log, encoders: int, decoders: int) -> str:
     x = log.node("Reshape", "/Reshape", (1, WIDTH, ROWS), x)
     x = log.node("Transpose", "/Transpose", (1, ROWS, WIDTH), x)
     log.on_gpu("SHUFFLE", "/Reshape", "/Transpose")
-    position = log.kept("positions", 1, ROWS, WIDTH)
+    position = log.written("positions", 1, ROWS, WIDTH)
     for i in range(encoders):
         at, names = f"/encoder.{i}", tuple(f"Gemm_e{i}{n}" for n in ("q", "k", "v", "o", "u", "d"))
         x = log.itself(at, names[:4], x, position)
@@ -172,14 +172,14 @@ def _write(log: _Log, encoders: int, decoders: int) -> str:
     tokens = (log.flat("/memory/Reshape", placed), log.flat("/memory/Reshape_1", x))
     log.on_gpu("SHUFFLE", "/memory/Reshape")
     log.on_gpu("SHUFFLE", "/memory/Reshape_1")
-    query = log.kept("queries", 1, QUERIES, WIDTH)
+    query = log.written("queries", 1, QUERIES, WIDTH)
     for i in range(decoders):
         at, names = f"/decoder.{i}", tuple(f"Gemm_d{i}{n}" for n in ("k", "v", "o", "u", "d", "q"))
         if i == 0:
             # what reads constants alone is folded
             k, v = log.memory(at, names[:2], tokens)
             log.alone(f"{at}/Mul_1")
-            q, before = log.kept("first", 1, HEADS, QUERIES, EACH), query
+            q, before = log.written("first", 1, HEADS, QUERIES, EACH), query
         else:
             own = tuple(f"Gemm_s{i}{n}" for n in ("q", "k", "v", "o"))
             before = log.itself(f"{at}/self", own, x, query)
@@ -208,8 +208,8 @@ def attention_log(precision: str, encoders: int = 2, decoders: int = 3) -> list[
             number = len(whole) + 40
             gemm = name.startswith("Gemm")
             whole[name] = f"{name} + (Unnamed Layer* {number}) [ElementWise]" if gemm else name
-    kept = sorted(log.groups, key=len, reverse=True)[:SLOTS]
-    nodes = ["...".join(dict.fromkeys((whole[g[0]], whole[g[-1]]))) for g in kept]
+    largest = sorted(log.groups, key=len, reverse=True)[:SLOTS]
+    nodes = ["...".join(dict.fromkeys((whole[g[0]], whole[g[-1]]))) for g in largest]
     lines = [
         "&&&& RUNNING TensorRT.trtexec [TensorRT v100300] # trtexec --onnx=small.onnx --verbose",
         f"[I] Precision: FP32+{precision.upper()}",
@@ -227,7 +227,7 @@ def attention_log(precision: str, encoders: int = 2, decoders: int = 3) -> list[
             "[W] [TRT] DLA supports only 16 subgraphs per DLA core. Switching to GPU for layer "
             + whole[group[0]]
             for group in log.groups
-            if group not in kept
+            if group not in largest
         ),
     ]
     for node in nodes:
@@ -238,7 +238,7 @@ def attention_log(precision: str, encoders: int = 2, decoders: int = 3) -> list[
     lines.append(
         f"[V] [TRT] \tNumber of DLA node candidates offloaded : {SLOTS} out of {len(log.groups)}"
     )
-    for node, group in zip(nodes, kept, strict=True):
+    for node, group in zip(nodes, largest, strict=True):
         lines.append(f"[V] [TRT] {{ForeignNode[{node}]}}: DLA Network Layer Information:")
         lines += [f"Layer(CONVOLUTION): {whole[name]}, Precision: Half, a -> b" for name in group]
     return [*lines, "&&&& PASSED TensorRT.trtexec [TensorRT v100300] # trtexec"]

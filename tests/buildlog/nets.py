@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit import targets
-from edgekit.dla import Judgement, judge
-from edgekit.network import Network
+from edgekit.dla.judge import judge
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.model import Network
+from edgekit.targets.loader import get
 from tests.dla.builder import Builder
 
 ORIN = "jetson-agx-orin-64gb"
@@ -38,4 +39,4 @@ def ladder(path: Path, rungs: int) -> Network:
 
 
 def judged(network: Network, **options: object) -> Judgement:
-    return judge(network, targets.get(ORIN), **options)  # type: ignore[arg-type]
+    return judge(network, get(ORIN), **options)  # type: ignore[arg-type]

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.buildlog import Comparison, compare, parse_log
-from edgekit.network import Network, canonical, layers
+from edgekit.buildlog.comparison import Comparison, compare
+from edgekit.buildlog.parser import parse_log
+from edgekit.network.load import canonical
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Network
 from tests.buildlog.logs import lines, text
 from tests.buildlog.nets import classifier, judged, ladder
 from tests.network.onnx_making import make, node, values
@@ -76,19 +79,19 @@ def test_disagreement_both_ways(net: Network) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", [None, False])
-def test_an_empty_list_of_the_dla_makes_the_other_the_placement(net: Network, asked) -> None:
+@pytest.mark.parametrize("dla_core", [None, False])
+def test_an_empty_list_of_the_dla_makes_the_other_the_placement(net: Network, dla_core) -> None:
     said = [
         "[TRT] [I] ---------- Layers Running on DLA ----------",
         "[TRT] [I] ---------- Layers Running on GPU ----------",
         "[TRT] [I] [GpuLayer] CONVOLUTION: /stem/Conv + /stem/Relu",
         "[TRT] [I] [GpuLayer] REDUCE: /pool/GlobalAveragePool",
     ]
-    header = [] if asked is None else ["[I] DLACore: "]
+    header = [] if dla_core is None else ["[I] DLACore: "]
     found = compare(net, judged(net), parse_log([*header, *said]))
     where = {layer.layer: layer.builder for layer in found.layers}
     wrong = [layer.layer for layer in found.disagreements]
-    if asked is None:
+    if dla_core is None:
         assert found.evidence == "placement"
         assert any("may not have asked" in warning for warning in found.warnings)
         assert wrong == ["/stem/Conv", "/stem/Relu"]
@@ -186,22 +189,22 @@ def test_warnings_say_why_the_two_differ(net: Network) -> None:
     said = text(VERBOSE).replace("8.7", "7.2").replace("Device Types: ", "Device Types: a:GPU")
     found = compare(net, judged(net, precision="fp16", tensorrt="8.6.2"),
                     parse_log(said.splitlines()))  # fmt: skip
-    told = "\n".join(found.warnings)
+    warnings = "\n".join(found.warnings)
     for part in (
         "TensorRT 8.6.2, built with 10.3.0",
         "in fp16, built in int8",
         "Orin, 7.2",
         "a:GPU",
     ):
-        assert part in told
+        assert part in warnings
     assert compare(net, judged(net, tensorrt="10.3.0.30"), parse_log(lines(VERBOSE))).warnings == ()
     gpu = ["[I] DLACore: ", "[I] [TRT] ---------- Layers Running on DLA ----------",
            "[I] [TRT] [GpuLayer] /stem/Conv + /stem/Relu"]  # fmt: skip
     found = compare(net, judged(net), parse_log(gpu))
     assert found.counts["unseen"] == len(net.layers)
     assert any("did not ask for a DLA" in warning for warning in found.warnings)
-    asked = compare(net, judged(net), parse_log(["[I] DLACore: 0", *gpu[1:]]))
-    assert [layer.layer for layer in asked.disagreements] == ["/stem/Conv", "/stem/Relu"]
+    with_dla = compare(net, judged(net), parse_log(["[I] DLACore: 0", *gpu[1:]]))
+    assert [layer.layer for layer in with_dla.disagreements] == ["/stem/Conv", "/stem/Relu"]
 
 
 def test_the_log_of_another_model(net: Network) -> None:

@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from edgekit.buildlog import parse_log
-from edgekit.dla import judge
-from edgekit.targets import get
+from edgekit.buildlog.parser import parse_log
+from edgekit.dla.judge import judge
+from edgekit.targets.loader import get
 from tests.buildlog.attention_log import attention_log
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -45,7 +45,7 @@ def test_attention_is_placed_as_the_builder_places_it(script: ModuleType, precis
     assert (sizes[3] > 0) == (precision == "fp16")
 
 
-def test_what_the_log_says_otherwise_is_told(script: ModuleType) -> None:
+def test_what_the_log_says_otherwise_is_reported(script: ModuleType) -> None:
     said = "\n".join(attention_log("fp16")).replace(
         "[DlaLayer] /encoder.1/Add_1", "[GpuLayer] ELEMENTWISE: /encoder.1/Add_1"
     )

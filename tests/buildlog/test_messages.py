@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgekit.buildlog import load_messages
-from edgekit.dla import load_rules
+from edgekit.buildlog.comparison import load_messages
+from edgekit.dla.rules import load_rules
 
 
 def test_every_rule_and_source_exists() -> None:

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from edgekit.buildlog import LogLayer, parse_log
-from edgekit.dla import MemoryNeed
+from edgekit.buildlog.facts import LogLayer
+from edgekit.buildlog.parser import parse_log
+from edgekit.dla.verdicts import MemoryNeed
 from tests.buildlog.logs import NAMES, lines, text
 
 MIB = 1 << 20
@@ -168,7 +169,7 @@ def test_releases(said: str, release: str) -> None:
     assert parse_log([said]).tensorrt == release
 
 
-def test_an_old_list_behind_another_program_s_line() -> None:
+def test_an_old_list_after_another_program_s_line() -> None:
     whole = lines("trt7_deepstream.log")
     at = next(index for index, line in enumerate(whole) if "running on DLA" in line) + 1
     mixed = [*whole[:at], "RAM 1/2 NVDLA0_FREQ @1600", *whole[at:]]

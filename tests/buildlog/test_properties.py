@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.buildlog import compare, parse_log
-from edgekit.network import Network
+from edgekit.buildlog.comparison import compare
+from edgekit.buildlog.parser import parse_log
+from edgekit.network.model import Network
 from tests.buildlog.logs import NAMES, text
 from tests.buildlog.nets import classifier, judged
 
@@ -54,8 +55,8 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
 @settings(max_examples=60, deadline=None)
 def test_any_log_compares_every_layer_once(net: Network, data: st.DataObject) -> None:
     whole = text("trt103_trtexec_verbose.log").splitlines()
-    kept = data.draw(st.lists(st.sampled_from(whole), max_size=60))
-    found = compare(net, judged(net), parse_log(kept))
+    lines = data.draw(st.lists(st.sampled_from(whole), max_size=60))
+    found = compare(net, judged(net), parse_log(lines))
     assert [row.layer for row in found.layers] == [layer.name for layer in net.layers]
     assert sum(found.counts.values()) == len(net.layers)
     # no layer is in two subgraphs

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.buildlog import parse_log, read_log
+from edgekit.buildlog.parser import parse_log
+from edgekit.buildlog.reading import read_log
 from edgekit.errors import UsageError
 from tests.buildlog.logs import FOLDER, text
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.buildlog import compare, parse_summary, read_log
+from edgekit.buildlog.comparison import compare
+from edgekit.buildlog.reading import read_log
+from edgekit.buildlog.summary import parse_summary
 from tests.buildlog.nets import judged
 from tests.dla.dla_nets import cifar, resnet50
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.buildlog import parse_summary
+from edgekit.buildlog.summary import parse_summary
 
 STAMP = "[11/21/2026-09:08:07] "
 SPREAD = ("min = 0.5 ms, max = 3.06955e+03 ms, mean = 1.25 ms, median = 1 ms, "

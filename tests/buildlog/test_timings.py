@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.buildlog import Timings, read_timings
-from edgekit.buildlog._timings import TimingParser
+from edgekit.buildlog.reading import read_timings
+from edgekit.buildlog.timings import TimingParser, Timings
 from edgekit.errors import UsageError
 from tests.buildlog import timing_log as tl
 
@@ -56,7 +56,7 @@ def test_headings_without_names_and_the_builders_cache() -> None:
     assert [[c.us for c in u.combinations] for u in found.units] == [[7.0, 9.0], [7.0, 9.0]]
 
 
-def test_the_cache_tells_times_from_tensorrt_10_on() -> None:
+def test_the_cache_reports_times_from_tensorrt_10_on() -> None:
     """Layers of equal shape are timed once; the others have a line a combination, no heading."""
     one, two, wide = "Half(64,1)", "Half(8:8,1)", "Half(256,1,1,1)"
     cached = (
@@ -169,9 +169,9 @@ def test_a_log_cut_anywhere_says_less_and_never_fails() -> None:
     before = 0
     for end in range(0, len(text), 97):
         found = parsed(text[:end].splitlines())
-        told = sum(c.us is not None for u in found.units for c in u.combinations)
-        assert told >= before
-        before = told
+        timed = sum(c.us is not None for u in found.units for c in u.combinations)
+        assert timed >= before
+        before = timed
     assert before == 5
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.deploy import Board, JobLog
+from edgekit.deployment.board import Board
+from edgekit.deployment.client import JobLog
 from edgekit.errors import BoardError, EnvironmentLack
 
 __all__ = ["ID", "FakeBoard", "config_of", "job_row", "lend"]
@@ -91,7 +92,7 @@ def lend(monkeypatch: pytest.MonkeyPatch, *boards: FakeBoard) -> None:
         yield found
 
     opened: Callable[..., Any] = connect
-    monkeypatch.setattr("edgekit.pipeline._hosts.open_client", opened)
+    monkeypatch.setattr("edgekit.pipeline.boards.addresses.open_client", opened)
 
 
 def config_of(tmp_path: Path, *names: str) -> str:

@@ -2,14 +2,14 @@
 
 import threading
 
-from edgekit._plain import printable_output
-from edgekit.cli._beat import Beat
-from edgekit.cli._main import app
+from edgekit.cli.main import app
+from edgekit.cli.output import Heartbeat
+from edgekit.text import printable_output
 from tests.pipeline.nets import small_net
 
 
 def test_lines_say_what_it_is_at(capsys):
-    beat = Beat("check")
+    beat = Heartbeat("check")
     beat("reading the model")
     ends = iter([False, True])
 
@@ -30,7 +30,7 @@ def test_lines_say_what_it_is_at(capsys):
 def test_a_short_command_and_a_quiet_one_say_nothing(capsys):
     before = threading.active_count()
     for quiet in (False, True):
-        with Beat("check", quiet=quiet) as beat:
+        with Heartbeat("check", quiet=quiet) as beat:
             beat("reading")
         assert threading.active_count() == before
     assert capsys.readouterr().err == ""
@@ -40,7 +40,7 @@ def test_a_check_tells_its_stages(tmp_path, monkeypatch):
     small_net(tmp_path / "net.onnx")
     told = []
 
-    class Told(Beat):
+    class Told(Heartbeat):
         def __init__(self, name, *, quiet):
             super().__init__(name, quiet=True)
             told.append((name, quiet))
@@ -48,7 +48,7 @@ def test_a_check_tells_its_stages(tmp_path, monkeypatch):
         def __call__(self, text):
             told.append(text)
 
-    monkeypatch.setattr("edgekit.cli._check.Beat", Told)
+    monkeypatch.setattr("edgekit.cli.model.Heartbeat", Told)
     assert app(["check", str(tmp_path / "net.onnx"), "-t", "jetson-agx-orin-64gb", "-q"]) == 0
     assert told[:2] == [("check", True), "reading the model"]
     assert "judging 10 layers" in told

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgekit.cli._bench import _invalid
-from edgekit.cli._report_known import page_without_board
+from edgekit.cli.measurements import _invalid
+from edgekit.cli.steps import page_without_board
 from edgekit.errors import EnvironmentLack
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edgekit.cli import _main
-from edgekit.network import load
-from edgekit.quantize import cache_of, load_cache, write_cache
+from edgekit.cli import main
+from edgekit.network.load import load
+from edgekit.quantize.caches import cache_of, load_cache, write_cache
 from tests.pipeline.nets import CONFIG, small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -26,15 +26,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     names = ["x", *(node.output[0] for node in load(tmp_path / "small.onnx").proto.graph.node)]
     write_cache(cache_of(dict.fromkeys(names, 0.5), "10.3"), tmp_path / "small.cache")
 
-    def told(*arguments: object, status: int = 0) -> str:
+    def output_of(*arguments: object, status: int = 0) -> str:
         with pytest.raises(SystemExit) as caught:
-            _main.main([str(argument) for argument in arguments])
+            main.main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         assert caught.value.code == status, captured.err
         assert "Traceback" not in captured.err
         return captured.out + captured.err
 
-    return told
+    return output_of
 
 
 def flat(text: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_net
 from tests.quantize.qdq_nets import residual
 
@@ -20,14 +20,14 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
 
-    def told(*arguments, status=0):
+    def output_of(*arguments, status=0):
         with pytest.raises(SystemExit) as caught:
-            _main.main(list(arguments))
+            main.main(list(arguments))
         captured = capsys.readouterr()
         assert caught.value.code == status, captured.err
         return captured
 
-    return told
+    return output_of
 
 
 def test_a_slip_of_an_action(run, tmp_path):
@@ -52,8 +52,8 @@ def test_a_binary_file_is_no_cache(run, tmp_path):
 
 
 def test_preparation_of_images_without_images(run):
-    told = run(*CALIBRATE, "--mean", "1,2,3", "--std", "1,1,1").out
-    assert "mean, std: without effect" in told
+    output_of = run(*CALIBRATE, "--mean", "1,2,3", "--std", "1,1,1").out
+    assert "mean, std: without effect" in output_of
     assert "without effect" not in run(*CALIBRATE).out
 
 
@@ -70,10 +70,10 @@ def test_a_cache_beside_the_qdq_model_that_it_is_of(run, tmp_path):
 
 
 def test_an_interrupted_measurement_is_said_to_be_kept_and_goes_on(run, tmp_path, monkeypatch):
-    from edgekit.quantize import _measure_state
+    from edgekit.quantize.calibration import inputs
 
-    monkeypatch.setattr(_measure_state, "_EVERY", -1.0)
-    monkeypatch.setattr(_measure_state, "_SPARE", -1.0)
+    monkeypatch.setattr(inputs, "_EVERY", -1.0)
+    monkeypatch.setattr(inputs, "_SPARE", -1.0)
     (tmp_path / "feed.py").write_text(
         "import os\nimport numpy\n\n\ndef batches():\n"
         "    for index in range(6):\n"

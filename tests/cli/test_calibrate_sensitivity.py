@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -26,15 +26,15 @@ def run(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
 
-    def told(*arguments: str, status: int = 0) -> tuple[str, str]:
+    def output_of(*arguments: str, status: int = 0) -> tuple[str, str]:
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, "-q"])
+            main.main([*arguments, "-q"])
         captured = capsys.readouterr()
         assert caught.value.code == status, captured.err
         assert "Traceback" not in captured.err
         return captured.out, captured.err
 
-    return told
+    return output_of
 
 
 BASE = ("calibrate", "small.onnx", "-t", ORIN, "--sensitivity")

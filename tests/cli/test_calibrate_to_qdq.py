@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from edgekit import network
-from edgekit.cli import _main
-from edgekit.quantize import from_qdq, load_cache
+from edgekit.cli import main
+from edgekit.network.load import load
+from edgekit.quantize.caches import load_cache
+from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -24,15 +25,15 @@ def run(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "kept"))
 
-    def told(*arguments: str, status: int = 0) -> str:
+    def output_of(*arguments: str, status: int = 0) -> str:
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, "-q"])
+            main.main([*arguments, "-q"])
         captured = capsys.readouterr()
         assert caught.value.code == status, captured.err
         assert "Traceback" not in captured.err
         return captured.out if status == 0 else captured.err
 
-    return told
+    return output_of
 
 
 BASE = ("calibrate", "to-qdq", "small.onnx", "-t", ORIN)
@@ -44,7 +45,7 @@ def test_the_file_has_the_scales_of_the_cache(run, folder):
     assert document["schema"] == "edgekit.to-qdq/1"
     assert document["tensorrt"] == "11.4.1"
     assert document["method"] == "cache"
-    back = from_qdq(network.load(folder / "qdq.onnx"))
+    back = from_qdq(load(folder / "qdq.onnx"))
     cache = load_cache(folder / "calib.cache")
     assert back.quantizers == document["activations"] > 0
     assert back.weights == document["weights"] == 3
@@ -69,15 +70,15 @@ def test_text_says_what_runs_where(run):
 
 @pytest.mark.parametrize("tensorrt", ["10.3", "11.3"])
 def test_other_releases_are_refused(run, folder, tensorrt):
-    told = run(*BASE, "--tensorrt", tensorrt, "-o", "none.onnx", status=2)
-    assert "reads Q/DQ nodes" in told
+    output_of = run(*BASE, "--tensorrt", tensorrt, "-o", "none.onnx", status=2)
+    assert "reads Q/DQ nodes" in output_of
     assert not (folder / "none.onnx").exists()
 
 
 def test_a_qdq_model_is_refused(run):
     run(*BASE, "-o", "again.onnx")
-    told = run("calibrate", "to-qdq", "again.onnx", "-t", ORIN, "-o", "twice.onnx", status=2)
-    assert "Q/DQ nodes already" in told
+    output_of = run("calibrate", "to-qdq", "again.onnx", "-t", ORIN, "-o", "twice.onnx", status=2)
+    assert "Q/DQ nodes already" in output_of
 
 
 def test_the_model_itself_is_not_overwritten(run):
@@ -95,7 +96,7 @@ def test_it_takes_the_calibration_data_as_calibrate_does(run, folder):
     )
     data = ("--data", "python:feedz:b", "--count", "4", "--method", "minmax")
     document = json.loads(run(*BASE, *data, "-o", "fed.onnx", "--json"))
-    assert from_qdq(network.load(folder / "fed.onnx")).scales["x"] == pytest.approx(4 / 127)
+    assert from_qdq(load(folder / "fed.onnx")).scales["x"] == pytest.approx(4 / 127)
     assert "python:feedz:b" in document["data"]
 
 
@@ -115,9 +116,9 @@ def test_data_beside_given_scales_are_said_to_give_none(run, folder):
     small = ("calibrate", "small.onnx", "-t", ORIN)
     run(*small, "--save", "calib.cache")
     run(*BASE, "--cache", "calib.cache", "-o", "given.onnx", "--float32")
-    told = run("calibrate", "given.onnx", "-t", ORIN, "--data", "x.npz")
-    assert "the scales are those of the model's Q/DQ nodes" in told
-    assert "only what accuracy is compared on" in told
+    output_of = run("calibrate", "given.onnx", "-t", ORIN, "--data", "x.npz")
+    assert "the scales are those of the model's Q/DQ nodes" in output_of
+    assert "only what accuracy is compared on" in output_of
     for line in ([*small, "--data", "x.npz"], ["calibrate", "given.onnx", "-t", ORIN]):
         assert "the scales are those of" not in run(*line)
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit._listed import percent
-from edgekit.cli import _main
-from edgekit.report._text import microseconds
+from edgekit.cli import main
+from edgekit.network.load import load
+from edgekit.network.lowering import layers as lowering
+from edgekit.reports.text import microseconds
+from edgekit.text import percent
 from tests.dla.builder import Builder
 from tests.pipeline.nets import CONFIG, small_net
 
@@ -27,15 +29,15 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]):
-    def told(*arguments: object, status: int = 0) -> str:
+    def output_of(*arguments: object, status: int = 0) -> str:
         with pytest.raises(SystemExit) as caught:
-            _main.main([str(argument) for argument in arguments])
+            main.main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         assert caught.value.code == status, captured.err
         assert "Traceback" not in captured.err
         return captured.out
 
-    return told
+    return output_of
 
 
 def flat(text: str) -> str:
@@ -76,9 +78,9 @@ def test_the_contracts_keys_are_there(model, run):
 def test_a_configuration_is_checked_as_its_model_is(model, run):
     config = model.with_name("small.yaml")
     config.write_text(CONFIG.format(target=ORIN, precision="int8", objective="latency"))
-    told = json.loads(run("check", config, "--json"))
+    output_of = json.loads(run("check", config, "--json"))
     direct = json.loads(run("check", model, "-t", ORIN, "--json"))
-    assert {**told, "model": ""} == {**direct, "model": ""}
+    assert {**output_of, "model": ""} == {**direct, "model": ""}
     assert json.loads(run("check", config, "--jetpack", "6.0", "--json"))["tensorrt"] == "8.6.2"
 
 
@@ -104,9 +106,12 @@ def test_by_layer_has_a_line_for_each(model, run):
     predicted = document["predicted"]
     rest = predicted["auto_us"] - sum(predicted["layers"].values())
     assert rest > 1
-    told = flat(text)
-    assert f"predicted latency {microseconds(predicted['auto_us'])}: the layers above, and" in told
-    assert f"{microseconds(rest)} that belong to none" in told
+    output_of = flat(text)
+    assert (
+        f"predicted latency {microseconds(predicted['auto_us'])}: the layers above, and"
+        in output_of
+    )
+    assert f"{microseconds(rest)} that belong to none" in output_of
 
 
 def test_a_share_of_the_macs_is_said_alike_everywhere(run, tmp_path, capsys):
@@ -118,7 +123,7 @@ def test_a_share_of_the_macs_is_said_alike_everywhere(run, tmp_path, capsys):
     share = document["summary"]["dla_macs_fraction"]
     assert 0 < share < 1
     with pytest.raises(SystemExit):
-        _main.main(["check", str(path), "-t", ORIN, "--fail-under", "99.999"])
+        main.main(["check", str(path), "-t", ORIN, "--fail-under", "99.999"])
     said = capsys.readouterr()
     assert f"and {percent(share)} of the MACs go to the DLA" in said.out
     assert f" {percent(share)} of the MACs would run on the DLA, below 99.999 %" in said.err
@@ -148,17 +153,17 @@ def test_a_folded_node_is_told_with_the_layer_that_took_it_in(run, tmp_path):
     assert "same does nothing while running it is a part of: conv kind CONVOLUTION" in text
     text = flat(run("check", path, "-t", ORIN, "--layer", "dead"))
     assert text == "dead computes what no output needs no layer stands for it"
-    told = json.loads(run("check", path, "-t", ORIN, "--layer", "dead", "--json"))
-    assert (told["folded"], told["layers"]) == ("unused", [])
+    output_of = json.loads(run("check", path, "-t", ORIN, "--layer", "dead", "--json"))
+    assert (output_of["folded"], output_of["layers"]) == ("unused", [])
 
 
 def test_names_are_copied_from_a_log(model, run):
     def layers(name):
-        told = json.loads(run("check", model, "-t", ORIN, "--layer", name, "--json"))
-        return [one["name"] for one in told["layers"]]
+        output_of = json.loads(run("check", model, "-t", ORIN, "--layer", name, "--json"))
+        return [one["name"] for one in output_of["layers"]]
 
     # the bias of a matrix product is a layer of the importer that the builder fuses
-    fused = edgekit.network.layers(edgekit.network.load(model)).layer("fc").builder_name
+    fused = lowering.layers(load(model)).layer("fc").builder_name
     assert fused.startswith("fc + (Unnamed Layer* ")
     for name in (fused, f"CONVOLUTION: {fused}", fused.removeprefix("fc + ")):
         assert layers(name) == ["fc"]
@@ -171,17 +176,17 @@ def test_a_loadable_is_told_by_the_name_in_a_log(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     for entry in document["memory"]:
         arguments = ("check", model, "-t", ORIN, "--layer", entry["name"])
-        told = json.loads(run(*arguments, "--json"))
-        assert [one["name"] for one in told["layers"]] == entry["layers"]
-        assert (told["loadable"]["kept"], told["loadable"]["memory"]) == (True, entry)
+        output_of = json.loads(run(*arguments, "--json"))
+        assert [one["name"] for one in output_of["layers"]] == entry["layers"]
+        assert (output_of["loadable"]["kept"], output_of["loadable"]["memory"]) == (True, entry)
         text = flat(run(*arguments))
         assert f"{len(entry['layers'])} layer" in text
         assert all(name in text for name in entry["layers"])
     first, last = document["memory"][0]["layers"][0], document["memory"][0]["layers"][-1]
     # another release's name of the same: a fusion at its end
     name = f"{{ForeignNode[{first}...{last} + x]}}"
-    told = json.loads(run("check", model, "-t", ORIN, "--layer", name, "--json"))
-    assert told["loadable"]["layers"] == document["memory"][0]["layers"]
+    output_of = json.loads(run("check", model, "-t", ORIN, "--layer", name, "--json"))
+    assert output_of["loadable"]["layers"] == document["memory"][0]["layers"]
     run("check", model, "-t", ORIN, "--layer", "{ForeignNode[a...b]}", status=2)
 
 
@@ -198,7 +203,7 @@ def test_an_unknown_layer_gets_a_guess(model, run):
 def test_a_gate_points_to_the_text_only_where_it_was_not_printed(gate, model, capsys):
     for asked, hinted in (((), False), (("--json",), True)):
         with pytest.raises(SystemExit) as caught:
-            _main.main(["check", str(model), "-t", ORIN, *gate, *asked])
+            main.main(["check", str(model), "-t", ORIN, *gate, *asked])
         assert caught.value.code == 1
         assert ("without --json" in capsys.readouterr().err) == hinted
 
@@ -207,9 +212,9 @@ def test_a_comparison_with_a_log_is_a_part_of_the_document(model, run, tmp_path)
     log = tmp_path / "build.log"
     log.write_text("[TRT] ---------- Layers Running on GPU ----------\n[TRT] [GpuLayer] conv2\n")
     alone = json.loads(run("check", model, "-t", ORIN, "--json"))
-    told = json.loads(run("check", model, "-t", ORIN, "--compare-log", log, "--json"))
-    compared = told.pop("compare")
-    assert told == alone
+    output_of = json.loads(run("check", model, "-t", ORIN, "--compare-log", log, "--json"))
+    compared = output_of.pop("compare")
+    assert output_of == alone
     assert compared["schema"] == "edgekit.compare-log/1"
     assert [one["layer"] for one in compared["layers"]] == [one["name"] for one in alone["layers"]]
 
@@ -217,12 +222,12 @@ def test_a_comparison_with_a_log_is_a_part_of_the_document(model, run, tmp_path)
 def test_sparsity_reads_weights_only_when_asked(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     assert {row["share"] for row in document["sparsity"]["convolutions"]} == {None}
-    told = json.loads(run("check", model, "-t", ORIN, "--sparsity", "--json"))
-    assert told["schema"] == "edgekit.sparsity/1"
+    output_of = json.loads(run("check", model, "-t", ORIN, "--sparsity", "--json"))
+    assert output_of["schema"] == "edgekit.sparsity/1"
     # random weights: no group of four has two zeros
-    assert {row["share"] for row in told["convolutions"]} == {0.0}
+    assert {row["share"] for row in output_of["convolutions"]} == {0.0}
     text = run("check", model, "-t", ORIN, "--sparsity")
-    assert all(row["layer"] in text for row in told["convolutions"])
+    assert all(row["layer"] in text for row in output_of["convolutions"])
 
 
 def test_a_convolution_near_the_buffers_limit_is_warned_of(run, tmp_path):
@@ -242,7 +247,9 @@ def test_at_the_buffers_limit_and_over_it_it_is_warned_of_as_well(run, tmp_path,
     path = net.save(tmp_path, net.conv("wide", "x", 512, 8, kernel=7))
     for precision in ("int8", "fp16"):
         out = run("check", path, "-t", ORIN, "--precision", precision, "--json")
-        assert sum("convolution buffer" in told for told in json.loads(out)["warnings"]) == 1
+        assert (
+            sum("convolution buffer" in output_of for output_of in json.loads(out)["warnings"]) == 1
+        )
 
 
 def test_a_loadable_over_a_memory_limit_is_none(run, tmp_path):
@@ -256,7 +263,7 @@ def test_a_loadable_over_a_memory_limit_is_none(run, tmp_path):
     assert refused["layers"] == ["a", "b", "c"]
     assert {layer["dropped"] for layer in document["layers"]} == {"memory.internal"}
     assert document["predicted"]["dla_us"] == 0
-    assert any("memory.internal" in told for told in document["warnings"])
+    assert any("memory.internal" in output_of for output_of in document["warnings"])
     run("check", path, "-t", ORIN, "--fail-under", "1", status=1)
     text = flat(run("check", path, "-t", ORIN))
     assert "memory.internal {ForeignNode[a...c]} needs 4 GiB of local DRAM" in text
@@ -283,8 +290,8 @@ def test_the_document_says_what_a_core_takes_and_which_layers_a_loadable_has(mod
 
 def test_a_strongly_typed_release_is_warned_of(model, run):
     out = run("check", model, "-t", ORIN, "--tensorrt", "11.4.1", "--precision", "fp16", "--json")
-    (told,) = [one for one in json.loads(out)["warnings"] if "general.strongly_typed" in one]
-    assert "strongly typed" in told
+    (output_of,) = [one for one in json.loads(out)["warnings"] if "general.strongly_typed" in one]
+    assert "strongly typed" in output_of
 
 
 def test_only_one_view_at_a_time(model, run):
@@ -322,8 +329,8 @@ def test_a_gate_that_means_nothing_is_wrong_usage(gate, model, run):
 def test_numbers_that_json_cannot_say_are_texts(value, run, tmp_path):
     net = Builder(x=[1, 8, 4, 4])
     path = net.save(tmp_path, net.add("LeakyRelu", "act", "x", alpha=value))
-    told = json.loads(run("check", path, "-t", ORIN, "--layer", "act", "--json"))
-    assert told["layers"][0]["params"]["alpha"] == str(value)
+    output_of = json.loads(run("check", path, "-t", ORIN, "--layer", "act", "--json"))
+    assert output_of["layers"][0]["params"]["alpha"] == str(value)
     assert str(value) in run("check", path, "-t", ORIN, "--layer", "act")
     run("check", path, "-t", ORIN, "--json")
 
@@ -331,8 +338,8 @@ def test_numbers_that_json_cannot_say_are_texts(value, run, tmp_path):
 def test_a_network_without_macs_is_whole_where_its_layers_are(run, tmp_path):
     net = Builder(x=[1, 8, 4, 4])
     path = net.save(tmp_path, net.add("Relu", "act", "x"))
-    told = json.loads(run("check", path, "-t", ORIN, "--fail-under", "100", "--json"))
-    assert told["summary"]["dla_macs_fraction"] == 1.0
+    output_of = json.loads(run("check", path, "-t", ORIN, "--fail-under", "100", "--json"))
+    assert output_of["summary"]["dla_macs_fraction"] == 1.0
     assert "MACs" not in run("check", path, "-t", ORIN)
     arguments = ("check", path, "-t", ORIN, "--precision", "fp32", "--fail-under", "1", "--json")
     assert json.loads(run(*arguments, status=1))["summary"]["dla_macs_fraction"] == 0.0
@@ -350,7 +357,7 @@ def test_a_stdout_without_greek_letters_gets_plain_ones(model, monkeypatch):
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii", write_through=True))
     with pytest.raises(SystemExit) as caught:
-        _main.main(["check", str(model), "-t", ORIN])
+        main.main(["check", str(model), "-t", ORIN])
     assert caught.value.code == 0
     assert b" us, " in out.getvalue()
 
@@ -381,10 +388,10 @@ def test_what_tensorrt_fuses_into_a_layer_is_told_in_words(run, tmp_path):
     net = Builder(x=[1, 6, 5, 7])
     apart = net.add("Reshape", "apart", "x", net.constant("shape", [1, 2, 3, 5, 7]))
     path = net.save(tmp_path, net.add("Transpose", "turned", apart, perm=[0, 2, 1, 3, 4]))
-    told = flat(run("check", path, "-t", ORIN, "--layer", "turned"))
-    assert "RESHAPE (shape 1x2x3x5x7) then TRANSPOSE (perm 0 2 1 3 4, shape 1x3x2x5x7)" in told
-    assert "{" not in told
-    assert "(1, 2" not in told
+    output_of = flat(run("check", path, "-t", ORIN, "--layer", "turned"))
+    assert "RESHAPE (shape 1x2x3x5x7) then TRANSPOSE (perm 0 2 1 3 4, shape 1x3x2x5x7)" in output_of
+    assert "{" not in output_of
+    assert "(1, 2" not in output_of
 
 
 def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypatch):
@@ -397,7 +404,7 @@ def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypat
         "calibration: {count: 2}\n"
     )
     with pytest.raises(SystemExit) as caught:
-        _main.main(["report", str(config), "--out", str(out)])
+        main.main(["report", str(config), "--out", str(out)])
     captured = capsys.readouterr()
     assert caught.value.code == 0, captured.err
     assert "could run on the DLA" in captured.err

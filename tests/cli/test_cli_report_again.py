@@ -4,18 +4,19 @@ import json
 
 import pytest
 
-from edgekit.cli import _main
-from edgekit.cli._report import _look_for
+from edgekit.cli import main
+from edgekit.cli.steps import _check_baseline
 from edgekit.errors import DataError
-from edgekit.history import record
-from edgekit.report import render_html, report_document
-from tests.history.measurements import bench, times
-from tests.report import handmade_run
+from edgekit.reports.document import report_document
+from edgekit.reports.html.page import render_html
+from edgekit.results.recording import record
+from tests.reports import handmade_run
+from tests.results.measurements import bench, times
 
 
 def run(*arguments):
     with pytest.raises(SystemExit) as ended:
-        _main.main(list(map(str, arguments)))
+        main.main(list(map(str, arguments)))
     return ended.value.code
 
 
@@ -156,6 +157,6 @@ def test_the_first_run_has_nothing_to_be_compared_with(document, tmp_path, monke
     assert "has no earlier run of resnet50" in document.with_suffix(".html").read_text("utf-8")
     for named in ("7", "last~1", "baseline:gone"):
         assert run("report", document, "--baseline", named) == 2
-    _look_for("last", "never-measured")
+    _check_baseline("last", "never-measured")
     with pytest.raises(DataError):
-        _look_for("baseline:gone", "never-measured")
+        _check_baseline("baseline:gone", "never-measured")

@@ -3,8 +3,8 @@
 import click
 import pytest
 
-from edgekit.cli import _main
-from edgekit.cli._commands import Commands
+from edgekit.cli import main
+from edgekit.cli.main import Commands
 from edgekit.errors import EdgekitError
 
 
@@ -28,7 +28,7 @@ def value_of(option, file):
 def test_each_option_alone_is_parsed(name, tmp_path):
     file = tmp_path / "file"
     file.touch()
-    command = Commands("edgekit").get_command(click.Context(_main._root), name)
+    command = Commands("edgekit").get_command(click.Context(main._root), name)
     places = ["x" for item in command.params if isinstance(item, click.Argument)]
     refused = {}
     for option in (item for item in command.params if isinstance(item, click.Option)):
@@ -45,7 +45,7 @@ def bench(monkeypatch, tmp_path, capsys, *options):
     monkeypatch.setenv("HOME", str(tmp_path))
     model = "builtin:light_resnet50"
     with pytest.raises(SystemExit) as caught:
-        _main.main(["bench", model, "-t", "jetson-agx-orin-64gb", *options])
+        main.main(["bench", model, "-t", "jetson-agx-orin-64gb", *options])
     return caught.value.code, capsys.readouterr().err
 
 
@@ -68,10 +68,10 @@ def test_an_error_names_the_option_as_it_was_typed(monkeypatch, tmp_path, capsys
 
 
 def test_no_monitor_is_none_for_the_configuration(monkeypatch):
-    from edgekit.cli import _bench_options
+    from edgekit.cli import measurements
 
     @click.command()
-    @_bench_options.bench_options
+    @measurements.bench_options
     def command(bench):
         assert bench["monitor_ms"] == 0
 

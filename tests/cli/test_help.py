@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
-from edgekit.cli._commands import SUMMARIES
-from edgekit.cli._fleet import ACTIONS as FLEET
-from edgekit.cli._main import _root
+from edgekit.cli.main import COMMANDS, _root
 
 
 def named() -> Iterator[str]:
     """Every command, and every action of one, as it is called."""
     yield ""
-    for name in SUMMARIES:
+    for name in COMMANDS:
         yield name
-        found = import_module(f"edgekit.cli._{name}").command
-        for action in FLEET if name == "fleet" else getattr(found, "actions", ()):
+        found = _root.get_command(click.Context(_root), name)
+        for action in getattr(found, "commands", getattr(found, "actions", ())):
             yield f"{name} {action}"
 
 
@@ -36,8 +33,7 @@ def help_of(words: list[str], width: int) -> str:
             found = found.get_command(context, words[1])
             assert found is not None
         elif len(words) > 1:
-            module = getattr(found, "actions")[words[1]][0]  # noqa: B009
-            found = getattr(import_module(f"edgekit.cli.{module}"), words[1].replace("-", "_"))
+            found = getattr(found, "actions")[words[1]]  # noqa: B009
         command = found
     return command.get_help(click.Context(command, context, terminal_width=width))
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgekit import network
-from edgekit.cli import _main
+from edgekit.cli import main
+from edgekit.network.load import load
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -15,7 +15,7 @@ def folder(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("inputs-stay")
     small_net(path / "small.onnx")
-    (given,) = network.load(path / "small.onnx").proto.graph.input
+    (given,) = load(path / "small.onnx").proto.graph.input
     shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
     np.savez(path / "x.npz", **{given.name: np.ones(shape, np.float32)})
     (path / "samples").mkdir()
@@ -66,7 +66,7 @@ def test_no_input_is_replaced(folder, monkeypatch, capsys, arguments, file, what
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "kept"))
     before = (folder / file).read_bytes()
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments, file])
+        main.main([*arguments, file])
     error = capsys.readouterr().err
     assert caught.value.code
     assert (folder / file).read_bytes() == before
@@ -79,5 +79,5 @@ def test_what_is_written_may_be_written_again(folder, monkeypatch):
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "kept"))
     for _ in range(2):
         with pytest.raises(SystemExit) as caught:
-            _main.main([*CALIBRATE, "--data", "x.npz", "--save", "new.cache", "-q"])
+            main.main([*CALIBRATE, "--data", "x.npz", "--save", "new.cache", "-q"])
         assert caught.value.code == 0

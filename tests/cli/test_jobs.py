@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli._main import app
+from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
-from edgekit_device._jobs import Job
-from edgekit_device._root import Root
+from edgekit_device.jobs.job import Job
+from edgekit_device.store.root import Root
 from tests.boards.fixtures import StartBoard, boards, home
 from tests.trt_double.board import board_python, offences
 

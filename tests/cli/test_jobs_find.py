@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli._main import app, main
+from edgekit.cli.main import app, main
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
 

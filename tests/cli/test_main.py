@@ -10,8 +10,8 @@ import time
 import click
 import pytest
 
-from edgekit.cli import _main
-from edgekit.cli._commands import SUMMARIES
+from edgekit.cli import main
+from edgekit.cli.main import COMMANDS
 from edgekit.errors import BoardError, GateError
 from tests.pipeline.nets import small_config, small_net
 
@@ -26,7 +26,7 @@ def edgekit(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; sys.argv = ['edgekit', '--help']\n"
-        "from edgekit.cli import main\n"
+        "from edgekit.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'numpy', 'onnx', 'onnxruntime', 'pydantic', 'paramiko', 'highspy', 'yaml',"
@@ -39,10 +39,10 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
-@pytest.mark.parametrize("command", SUMMARIES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command, capsys):
     with pytest.raises(SystemExit) as caught:
-        _main.main([command, "--help"])
+        main.main([command, "--help"])
     assert caught.value.code == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"edgekit {command}" in out.split("Example", 1)[1]
@@ -64,7 +64,7 @@ def test_every_command_has_help_with_an_example(command, capsys):
 )
 def test_wrong_usage_is_status_2_and_one_json_document(arguments, words, capsys):
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments, "--json"])
+        main.main([*arguments, "--json"])
     assert caught.value.code == 2
     captured = capsys.readouterr()
     error = json.loads(captured.out)["error"]
@@ -89,9 +89,9 @@ def test_what_is_raised_becomes_a_status(raised, status, code, capsys, monkeypat
     def fail(*args, **kwargs):
         raise raised
 
-    monkeypatch.setattr(_main, "app", fail)
+    monkeypatch.setattr(main, "app", fail)
     with pytest.raises(SystemExit) as caught:
-        _main.main(["run", "x.yaml", "--json"])
+        main.main(["run", "x.yaml", "--json"])
     assert caught.value.code == status
     captured = capsys.readouterr()
     assert json.loads(captured.out)["error"]["code"] == code
@@ -105,16 +105,16 @@ def test_an_interrupt_that_a_library_wraps_keeps_its_words(monkeypatch, capsys):
         except KeyboardInterrupt as interrupt:
             raise click.Abort from interrupt
 
-    monkeypatch.setattr(_main, "app", stop)
-    monkeypatch.setattr(_main, "_signals", [2])
-    assert _main._status(["bench"]) == 130
+    monkeypatch.setattr(main, "app", stop)
+    monkeypatch.setattr(main, "_signals", [2])
+    assert main._status(["bench"]) == 130
     assert "the clocks go back" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback_and_keeps_the_status(monkeypatch, capsys):
-    monkeypatch.setattr(_main, "app", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr(main, "app", lambda *a, **k: 1 / 0)
     with pytest.raises(SystemExit) as caught:
-        _main.main(["run", "x.yaml", "--debug"])
+        main.main(["run", "x.yaml", "--debug"])
     assert caught.value.code == 70
     assert "ZeroDivisionError" in capsys.readouterr().err
 
@@ -182,7 +182,7 @@ def test_no_color_means_no_escape_sequence(command, monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "stdout", Screen())
         monkeypatch.setattr(sys, "stderr", Screen())
         with pytest.raises(SystemExit):
-            _main.main([command, *arguments[command]])
+            main.main([command, *arguments[command]])
         shown[plain] = sys.stdout.getvalue() + sys.stderr.getvalue()
     assert "\x1b" in shown[""]
     assert "\x1b" not in shown["1"]
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_read_is_told_for_what_it_is(
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(SystemExit) as caught:
-        _main.main(arguments)
+        main.main(arguments)
     assert caught.value.code == 2
     said = capsys.readouterr().err
     assert words in said
@@ -221,7 +221,7 @@ def test_a_file_that_cannot_be_read_is_told_for_what_it_is(
 
 def test_tables_in_a_pipe_have_no_blanks_at_the_ends_of_lines(capsys):
     with pytest.raises(SystemExit):
-        _main.main(["targets"])
+        main.main(["targets"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 3
     assert [line for line in lines if line != line.rstrip()] == []
@@ -230,6 +230,6 @@ def test_tables_in_a_pipe_have_no_blanks_at_the_ends_of_lines(capsys):
 def test_a_bundle_is_not_valid_until_a_day_that_is_past(tmp_path, capsys):
     config = small_config(tmp_path)
     with pytest.raises(SystemExit) as caught:
-        _main.main(["bundle", str(config), "--valid-until", "2020-02-29"])
+        main.main(["bundle", str(config), "--valid-until", "2020-02-29"])
     assert caught.value.code == 2
     assert "valid until 2020-02-29 is past" in capsys.readouterr().err

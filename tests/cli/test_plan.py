@@ -6,9 +6,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit.cli import _main
-from edgekit.config import open_config
-from edgekit.pipeline._changes import read_changes, read_size
+from edgekit.cli import main
+from edgekit.config.loader import open_config
+from edgekit.pipeline.questions import read_changes, read_size
 from tests.pipeline.nets import small_config, small_net
 
 BOARD = "jetson-agx-orin-64gb"
@@ -37,7 +37,7 @@ def _here(folder, monkeypatch):
 def plan(capsys, *arguments, status=0):
     """Runs the command with --json and returns its document."""
     with pytest.raises(SystemExit) as caught:
-        _main.main(["plan", *map(str, arguments), "--json", "-q"])
+        main.main(["plan", *map(str, arguments), "--json", "-q"])
     captured = capsys.readouterr()
     assert caught.value.code == status, captured.err
     assert "Traceback" not in captured.err
@@ -266,7 +266,7 @@ def test_sizes(text, size):
 
 
 def test_every_wish_and_the_profiles_content_are_part_of_what_a_plan_depends_on(folder):
-    from edgekit.pipeline import Pipeline
+    from edgekit.pipeline.pipeline import Pipeline
 
     (folder / "profile.json").write_text('[{"name": "conv1", "timeMs": 1.0}]')
 
@@ -299,7 +299,7 @@ def test_every_wish_and_the_profiles_content_are_part_of_what_a_plan_depends_on(
 )
 def test_text_fits_eighty_columns(question, words, capsys):
     with pytest.raises(SystemExit):
-        _main.main(["plan", "small.onnx", "-t", BOARD, "-q", *question])
+        main.main(["plan", "small.onnx", "-t", BOARD, "-q", *question])
     out = capsys.readouterr().out
     assert all(len(line) <= 80 for line in out.splitlines())
     for word in words:
@@ -314,7 +314,7 @@ def test_a_plan_says_how_much_of_it_a_profile_measured(folder, capsys):
     def read(*rows):
         (folder / "p.json").write_text(json.dumps([{"count": 1}, *rows]))
         with pytest.raises(SystemExit) as caught:
-            _main.main(["plan", "small.onnx", *asked])
+            main.main(["plan", "small.onnx", *asked])
         assert caught.value.code == 0
         return " ".join(capsys.readouterr().out.split())
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edgekit.cli._main import main
+from edgekit.cli.main import main
 from tests.pipeline.nets import small_net
 
 TEXT = """\

@@ -10,12 +10,15 @@ import onnx
 import pytest
 
 import edgekit
-from edgekit.cli import _main
-from edgekit.network import load, save, session
-from edgekit.rewrite import _verify, rewrites
-from edgekit.rewrite._prove import Proof
+from edgekit.cli import main
+from edgekit.network.files import save
+from edgekit.network.load import load
+from edgekit.network.session import session
+from edgekit.rewriting.proof.prove import Proof
+from edgekit.rewriting.provenance import verification
+from edgekit.rewriting.rules.registry import rewrites
 from tests.pipeline.nets import small_config, small_net
-from tests.rewrite.nets import net, node, weight
+from tests.rewriting.nets import net, node, weight
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -33,15 +36,15 @@ def run(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
 
-    def told(*arguments: object, status: int = 0) -> str:
+    def output_of(*arguments: object, status: int = 0) -> str:
         with pytest.raises(SystemExit) as caught:
-            _main.main([*map(str, arguments), "-q"])
+            main.main([*map(str, arguments), "-q"])
         captured = capsys.readouterr()
         assert caught.value.code == status, captured.err
         assert "Traceback" not in captured.err
         return captured.out or captured.err
 
-    return told
+    return output_of
 
 
 @pytest.fixture
@@ -173,7 +176,7 @@ def test_proofs_are_repeated(run, written, record):
 
 
 def test_a_proof_that_fails_exits_1_after_its_document(run, written, monkeypatch):
-    monkeypatch.setattr(_verify, "prove", lambda *a, **k: Proof(0.25, 0.0))
+    monkeypatch.setattr(verification, "prove", lambda *a, **k: Proof(0.25, 0.0))
     out = run("rewrite", "small.onnx", "--verify", "rewrite.json", "--json", status=1)
     assert json.loads(out)["holds"] is False
 

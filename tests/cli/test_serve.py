@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.cli._main import app
+from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
 from tests.cli.board_fakes import FakeBoard, lend
 

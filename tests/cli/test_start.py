@@ -14,15 +14,15 @@ import edgekit
 from tests.pipeline.nets import small_net
 
 HEAVY = {
-    "edgekit.build", "edgekit.config", "edgekit.quantize", "edgekit.pipeline._pipeline",
-    "edgekit.rewrite._apply", "edgekit.targets._jetpack",
+    "edgekit.build", "edgekit.config", "edgekit.quantize", "edgekit.pipeline.pipeline",
+    "edgekit.rewriting.rewrite", "edgekit.targets.jetpack",
     "difflib", "hashlib", "highspy", "jinja2", "onnxruntime", "paramiko", "PIL", "pydantic",
     "rich", "traceback",
 }  # fmt: skip
 ROOT = str(Path(edgekit.__file__).parents[1])
 CODE = """
 import json, os, sys
-from edgekit.cli import main
+from edgekit.cli.main import main
 stdout, sys.stdout = sys.stdout, open(os.devnull, "w")
 try:
     main(sys.argv[1:])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.cli._main import app
+from edgekit.cli.main import app
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from tests.boards.fixtures import StartBoard, boards, home
 from tests.cli.board_fakes import FakeBoard, config_of, lend

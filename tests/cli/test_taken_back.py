@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.cli._main import app
+from edgekit.cli.main import app
 from edgekit.errors import BoardError, EdgekitError
 from tests.boards.fixtures import StartBoard, boards, home
 from tests.pipeline.nets import small_config, small_net

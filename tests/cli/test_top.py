@@ -19,12 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.cli._main import app
-from edgekit.cli._top_keys import Resized
-from edgekit.cli._top_view import page
-from edgekit.deploy import sshd
+from edgekit.cli.main import app
+from edgekit.cli.monitor import Resized, page
+from edgekit.deployment.embedded_sshd import sshd
 from edgekit.errors import BoardError, UsageError
-from edgekit.pipeline import _hosts, _top
+from edgekit.pipeline.boards import addresses, live
 from tests.boards.fixtures import need_sshd
 from tests.edgekit_device.monitor_lines import fake_board
 from tests.security.security_fuzz import times
@@ -200,7 +199,7 @@ class Cut:
 
 def test_a_cut_is_shown_and_the_board_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cut, pauses, seen = Cut(), [], []
-    monkeypatch.setattr(_hosts, "open_client", lambda board, **options: cut)
+    monkeypatch.setattr(addresses, "open_client", lambda board, **options: cut)
 
     def told(document: dict[str, Any]) -> bool:
         seen.append(document["connection"])
@@ -208,8 +207,8 @@ def test_a_cut_is_shown_and_the_board_asked_again(monkeypatch: pytest.MonkeyPatc
         assert document["apps"]["net"]["current"] == "000001-aa"
         return len(seen) < 6
 
-    board = _top.board_of("lab")
-    _top.watch_board(board, "lab", told, pause=pauses.append)
+    board = live.board_of("lab")
+    live.watch_board(board, "lab", told, pause=pauses.append)
     assert seen == [None, None, "the connection was cut", "no route", None, None]
     assert len(pauses) == 2
 
@@ -222,14 +221,14 @@ def test_who_looks_each_minute_has_a_first_look_at_once(monkeypatch: pytest.Monk
             asked.append(how)
             told({"t_s": float(len(asked))})
 
-    monkeypatch.setattr(_hosts, "open_client", lambda board, **options: Slow())
+    monkeypatch.setattr(addresses, "open_client", lambda board, **options: Slow())
     seen: list[float] = []
 
     def told(document: dict[str, Any]) -> bool:
         seen.append(document["sample"]["t_s"])
         return len(seen) < 2
 
-    _top.watch_board(_top.board_of("lab"), "lab", told, interval_ms=60_000)
+    live.watch_board(live.board_of("lab"), "lab", told, interval_ms=60_000)
     assert seen == [1.0, 2.0]
     assert asked == [{"interval_ms": 500, "count": 1}, {"interval_ms": 60_000}]
 
@@ -237,11 +236,11 @@ def test_who_looks_each_minute_has_a_first_look_at_once(monkeypatch: pytest.Monk
 def test_a_board_that_was_never_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = Cut()
     cut.connections = 1
-    monkeypatch.setattr(_hosts, "open_client", lambda board, **options: cut)
+    monkeypatch.setattr(addresses, "open_client", lambda board, **options: cut)
     with pytest.raises(BoardError, match="no route"):
-        _top.watch_board(_top.board_of("lab"), "lab", lambda document: True)
+        live.watch_board(live.board_of("lab"), "lab", lambda document: True)
     with pytest.raises(UsageError):
-        _top.board_of("lab", "another")
+        live.board_of("lab", "another")
 
 
 _ODD: st.SearchStrategy[Any] = st.recursive(

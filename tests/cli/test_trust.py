@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import ensure_key
-from edgekit.cli._main import app
+from edgekit.bundles.sign import ensure_key
+from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
 from tests.cli.board_fakes import FakeBoard, lend
 
@@ -86,7 +86,7 @@ def test_a_configuration_without_boards_means_edgekits_own(
         yield _Trusting("edgekit")
 
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("edgekit.deploy.open_board", open_board)
+    monkeypatch.setattr("edgekit.deployment.connection.open_board", open_board)
     config = tmp_path / "net.yaml"
     config.write_text(
         "version: 1\nname: net\nmodel: {builtin: light_resnet18}\ntarget: jetson-agx-orin-64gb\n"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.config import parse_config
+from edgekit.config.loader import parse_config
 from edgekit.errors import ConfigError
-from edgekit.trt import features
+from edgekit.tensorrt.releases import features
 
 GOOD = "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
 BOARD = "deploy:\n  boards:\n    - {name: lab, host: h, container: %s}\n"
@@ -71,7 +71,7 @@ def test_a_container_that_is_none(given):
 
 
 def test_every_feature_names_a_key_that_there_is():
-    from edgekit.config import json_schema
+    from edgekit.config.reference_page import json_schema
 
     schema = json_schema()
     for feature in features().values():

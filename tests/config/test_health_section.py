@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from edgekit.config._schema_deploy import HealthSection
-from edgekit_device._errors import DeviceError
-from edgekit_device._policy import read_policy
+from edgekit.config.schema import HealthSection
+from edgekit_device.deployment.request import read_policy
+from edgekit_device.errors import DeviceError
 
 
 def test_host_and_board_have_the_same_defaults() -> None:
@@ -20,10 +20,12 @@ def test_all_of_it_reaches_the_board() -> None:
         latency_ms=33, accuracy_min=0.99, samples=4, measure_s=2, soak_s=30,
         soak_every_s=5, download_s=10, refit_s=20, test_s=30,
     )  # fmt: skip
-    asked = read_policy(section.policy())
-    assert asked["timeouts"] == {"download_s": 10, "refit_s": 20, "test_s": 30}
-    told = {name: value for name, value in asked.items() if name not in ("timeouts", "keep")}
-    assert told == {
+    requested = read_policy(section.policy())
+    assert requested["timeouts"] == {"download_s": 10, "refit_s": 20, "test_s": 30}
+    reported = {
+        name: value for name, value in requested.items() if name not in ("timeouts", "keep")
+    }
+    assert reported == {
         "latency_ms": 33, "accuracy_min": 0.99, "measure_s": 2,
         "soak_s": 30, "soak_every_s": 5,
     }  # fmt: skip
@@ -46,7 +48,7 @@ def test_what_it_refuses(wrong: dict[str, Any]) -> None:
      {"latency_ms": True}, {"timeouts": {"test_s": 0}}, {"timeouts": {"x": 1}}, {"timeouts": 3},
      {"on_change": "refuse"}, {"latency_factor": 1.1}, {"soak_s": -1}],
 )  # fmt: skip
-def test_a_board_checks_what_it_is_told(wrong: Any) -> None:
+def test_a_board_checks_what_it_is_reported(wrong: Any) -> None:
     with pytest.raises(DeviceError) as caught:
         read_policy(wrong)
     assert caught.value.code == "policy.invalid"

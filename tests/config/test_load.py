@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.config import load_config, parse_config
+from edgekit.config.loader import load_config, parse_config
 from edgekit.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -24,7 +24,7 @@ def test_shipped_configurations_are_valid(path):
     assert config.folder == path.parent
 
 
-def test_the_issue_asks_for_six_shipped_configurations():
+def test_the_issue_requests_for_six_shipped_configurations():
     assert len(CONFIGS) >= 6
 
 
@@ -39,7 +39,7 @@ def test_defaults():
     assert (file.bench.warmup_ms, file.bench.duration_s, file.bench.iterations) == (200, 3, 10)
 
 
-def test_every_fault_is_told_at_once_in_file_order():
+def test_every_fault_is_reported_at_once_in_file_order():
     text = (
         "version: 1\nname: Net 5\nmodel: {onnx: a.onnx}\ntarget: 12\nplacement:\n"
         "  objectve: latency\n  bounds: {latency_us: -3}\nprecision: int8\nprecision: fp16\n"
@@ -157,13 +157,13 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ("metric: snr_db, min: 99", True),
     ],
 )
-def test_an_accuracy_that_nothing_reaches_is_told_at_once(gate, fine):
+def test_an_accuracy_that_nothing_reaches_is_reported_at_once(gate, fine):
     text = f"{GOOD}accuracy: {{{gate}}}\n"
     if fine:
         assert parse_config(text, "f.yaml", Path()).file.accuracy.min is not None
         return
-    (told,) = problems(text).values()
-    assert gate.split()[1].rstrip(",") in told
+    (reported,) = problems(text).values()
+    assert gate.split()[1].rstrip(",") in reported
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,10 @@ def test_an_accuracy_that_nothing_reaches_is_told_at_once(gate, fine):
     ],
 )
 def test_a_value_in_the_place_of_keys_says_which_key_it_is_of(written, hint):
-    (told,) = problems(GOOD.replace("model: {onnx: net.onnx}", written)).values()
-    assert hint in told
-    assert "ModelSection" not in told
-    assert "dictionary" not in told
+    (reported,) = problems(GOOD.replace("model: {onnx: net.onnx}", written)).values()
+    assert hint in reported
+    assert "ModelSection" not in reported
+    assert "dictionary" not in reported
 
 
 def test_a_number_of_thousands_of_digits_is_one_problem_and_not_repeated(tmp_path):

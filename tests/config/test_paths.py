@@ -11,9 +11,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from edgekit.config import load_config, paths_in, rebased
-from edgekit.config._schema import ConfigFile
-from edgekit.config._section import IsPath
+from edgekit.config.loader import load_config, paths_in, rebased
+from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import UsageError
 
 TEXT = """\
@@ -57,11 +56,11 @@ def test_a_file_elsewhere_names_the_same_files(config: Path, tmp_path: Path) -> 
     assert values["model"]["onnx"] == "../../proj/nets/net.onnx"
 
 
-def test_a_file_beside_it_says_the_same(config: Path) -> None:
+def test_a_file_next_to_it_says_the_same(config: Path) -> None:
     assert rebased(load_config(config), config.parent) == yaml.safe_load(TEXT)
 
 
-def test_a_module_beside_the_configuration_stays_there(config: Path, tmp_path: Path) -> None:
+def test_a_module_next_to_the_configuration_stays_there(config: Path, tmp_path: Path) -> None:
     config.write_text(TEXT.replace("../images/", "python:feed:batches"))
     loaded = load_config(config)
     assert rebased(loaded, config.parent)["calibration"]["data"] == "python:feed:batches"

@@ -4,12 +4,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgekit.config import load_config, write_template
+from edgekit.config.loader import load_config
+from edgekit.config.template import write_template
 from edgekit.errors import ModelError, UsageError
 from tests.pipeline.nets import small_net
 
 
-def test_a_model_beside_it_or_elsewhere(tmp_path):
+def test_a_model_next_to_it_or_elsewhere(tmp_path):
     (tmp_path / "nets").mkdir()
     small_net(tmp_path / "nets" / "My Net.onnx")
     path = write_template(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.config._yaml import parse_yaml
+from edgekit.config.positions import parse_yaml
 from edgekit.errors import ConfigError
 
 

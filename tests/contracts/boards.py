@@ -251,7 +251,7 @@ class Names:
             if measured and value and all(isinstance(one, float) for one in value):
                 return ["<measured>"]
             found = [self._plain(one, measured) for one in value if not _by_load(one)]
-            return sorted(found, key=str) if found and all(map(_is_digest, found)) else found
+            return sorted(found, key=_place) if found and all(map(_is_digest, found)) else found
         if measured and isinstance(value, float):
             return "<measured>"
         return self._text(value, bool(measured)) if isinstance(value, str) else value
@@ -323,6 +323,11 @@ def _numbers(value: Any) -> Any:
 def _by_load(value: Any) -> bool:
     """Whether it is a note that depends on what else the machine does."""
     return isinstance(value, str) and value.startswith("single layers were timed in a few runs")
+
+
+def _place(value: Any) -> tuple[bool, str]:
+    """Where a digest is listed: words last, since digests of engines differ between machines."""
+    return bool(_WORD.search(str(value))), str(value)
 
 
 def _is_digest(value: Any) -> bool:

@@ -1,9 +1,8 @@
-"""The fixtures of the contracts: `command` runs the CLI, `golden` and `golden_bytes` compare."""
+"""The fixtures of the contracts: `command` runs the CLI, `golden` compares."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from edgekit.cli import main
+from edgekit.cli.main import main
 from tests.contracts import goldens
 from tests.contracts.normalise import normalised
 
@@ -21,7 +20,6 @@ SHOWN = 20
 INTENDED = "where that is intended: scripts/record-contracts, and the difference in the commit"
 ROOT = Path(__file__).parents[2]
 FOUND = pytest.StashKey[list[str]]()
-ELSEWHERE = pytest.StashKey[str]()
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,10 @@ class Golden(Protocol):
         name: str,
         document: Any,
         *,
-        tolerance: float = 1e-6,
+        tolerance: float = 1e-5,
         words: Mapping[str, str] | None = None,
         paths: Mapping[str, str] | None = None,
+        measured: tuple[str, ...] = (),
     ) -> None: ...
 
 
@@ -79,41 +78,25 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
 
     Elsewhere than in the recorded environment floats may differ by the relative ``tolerance``.
     ``words`` names keys whose values are replaced here beside those of normalise.KEYS, and
-    ``paths`` beginnings of paths (the test's folder and the checkout are known).
+    ``paths`` beginnings of paths (the test's folder and the checkout are known). The keys of the
+    document in ``measured`` ("accuracy", or "document.accuracy") are compared only in the recorded
+    environment.
     """
 
     def compare(
         name: str,
         document: Any,
         *,
-        tolerance: float = 1e-6,
+        tolerance: float = 1e-5,
         words: Mapping[str, str] | None = None,
         paths: Mapping[str, str] | None = None,
+        measured: tuple[str, ...] = (),
     ) -> None:
         places = {str(ROOT): "<checkout>", str(tmp_path): "<tmp>", str(Path.home()): "<home>"}
         plain = json.loads(json.dumps(document))
         new = goldens.compact(normalised(plain, {**places, **(paths or {})}, words))
-        exact = not goldens.not_as_recorded()
-        _compare(request, f"{name}.json", new, None if exact else tolerance)
-
-    return compare
-
-
-@pytest.fixture
-def golden_bytes(request: pytest.FixtureRequest) -> Callable[[str, bytes, str], None]:
-    """Compares bytes with the recorded ones: name, data, and why they must not change.
-
-    Only in the recorded environment; elsewhere the test ends as skipped, with the reason.
-    """
-
-    def compare(name: str, data: bytes, why: str) -> None:
-        digest = hashlib.sha256(data).hexdigest()
-        reason = "" if request.config.getoption("--record") else goldens.not_as_recorded()
-        if reason:
-            request.node.stash[ELSEWHERE] = f"bytes hold only where they were recorded: {reason}"
-            return
-        document = {"bytes": len(data), "sha256": digest, "why": why}
-        _compare(request, f"{name}.bytes.json", document, None)
+        exact = not goldens.not_as_recorded(str(Path(name).parent))
+        _compare(request, f"{name}.json", new, None if exact else tolerance, measured)
 
     return compare
 
@@ -125,12 +108,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     result = yield
     if found := pyfuncitem.stash[FOUND]:
         pytest.fail("\n".join([*found, INTENDED]), pytrace=False)
-    if ELSEWHERE in pyfuncitem.stash:
-        pytest.skip(pyfuncitem.stash[ELSEWHERE])
     return result
 
 
-def _compare(request: pytest.FixtureRequest, file: str, new: Any, tolerance: float | None) -> None:
+def _compare(
+    request: pytest.FixtureRequest,
+    file: str,
+    new: Any,
+    tolerance: float | None,
+    measured: tuple[str, ...] = (),
+) -> None:
     target = request.config.getoption("--record")
     text = goldens.text_of(new)
     assert goldens.read(text) == new
@@ -145,7 +132,15 @@ def _compare(request: pytest.FixtureRequest, file: str, new: Any, tolerance: flo
     if not path.exists():
         request.node.stash[FOUND].append(f"{file}: no such golden")
         return
-    lines = list(goldens.differences(goldens.read(path.read_text()), new, tolerance))
+    old = goldens.read(path.read_text())
+    if tolerance is not None:
+        for path_of_key in measured:
+            *folders, key = path_of_key.split(".")
+            for one in (old, new):
+                for folder in folders:
+                    one = one[folder]  # noqa: PLW2901
+                one.pop(key, None)
+    lines = list(goldens.differences(old, new, tolerance))
     if lines:
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         request.node.stash[FOUND] += [

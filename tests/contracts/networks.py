@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from tests.rewrite import real_nets
-from tests.rewrite.real_nets import Net
+from tests.rewriting import real_nets
+from tests.rewriting.real_nets import Net
 
 __all__ = ["BOARDS", "CONSTRUCTED", "LIGHT", "PLANS", "model_of", "plans_of"]
 
@@ -30,9 +30,7 @@ BOARDS = {
 PLANS = {
     "latency": ("--objective", "latency"),
     "throughput": ("--objective", "throughput", "--dla-cores", "0,1"),
-    "period": ("--objective", "period", "--dla-cores", "0,1"),
     "energy": ("--objective", "energy"),
-    "gpu-time": ("--objective", "gpu_time"),
     "no-gpu": ("--no-gpu", "--dla-cores", "0,1"),
 }
 

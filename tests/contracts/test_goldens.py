@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.contracts import goldens
+from tests.contracts.brief import brief
 from tests.contracts.normalise import normalised
 
 LAYERS = [
@@ -60,6 +61,23 @@ def test_a_stored_text_reads_back_and_has_one_order():
     assert goldens.read(text) == goldens.compact(document)
 
 
+def test_in_short_each_difference_is_seen_by_column():
+    def short(document, tolerance=None):
+        return list(goldens.differences(brief({"layers": LAYERS}), brief(document), tolerance))
+
+    assert short({"layers": LAYERS}) == []
+    assert short(changed(2, device="DLA0")) == [
+        'layers.device: "5 x GPU" -> "2 x GPU, DLA0, 2 x GPU"'
+    ]
+    assert short(changed(3, nodes=["x"] * 20))[0].startswith("layers.nodes: ")
+    assert short(changed(3, us=1.2), 1e-6)[0].startswith("layers.us: ")
+    assert short(changed(3, us=1 + 1e-8)) == []
+    many = [i / 3 for i in range(99)]
+    old, new = brief({"a": many}), brief({"a": [*many[:50], 7.0, *many[51:]]})
+    assert [*goldens.differences(old, new, None)] != []
+    assert brief("x" * 200) != brief("x" * 199 + "y")
+
+
 def test_machine_facts_are_words():
     document = {
         "seconds": 1.5, "host": None, "pid": 7, "predicted_us": 3.25,
@@ -73,10 +91,13 @@ def test_machine_facts_are_words():
 
 
 def test_the_environment_is_recorded():
-    recorded = json.loads((goldens.FOLDER / "environment.json").read_text())
-    assert recorded.keys() == goldens.environment().keys()
-    # else the bytes would be compared nowhere
-    assert recorded["lock"] == goldens.locked(), "run scripts/record-contracts with the new lock"
+    for path in goldens.FOLDER.rglob("environment.json"):
+        recorded = json.loads(path.read_text())
+        assert recorded.keys() == goldens.environment().keys()
+        # else the bytes would be compared nowhere
+        assert recorded["lock"] == goldens.locked(), (
+            "run scripts/record-contracts with the new lock"
+        )
 
 
 def test_the_lock_covers_what_is_required():

@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit import network
-from edgekit.network import Network
+from edgekit.network.load import canonical
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Network
 
 
 class Builder:
@@ -55,9 +56,7 @@ class Builder:
 
     def network(self, path: Path, *outputs: str, opset: int = 17) -> Network:
         """The layer graph; nothing is written under ``path``."""
-        return network.layers(
-            network.canonical(self._model(outputs, opset), path, weights=self.ones)
-        )
+        return layers(canonical(self._model(outputs, opset), path, weights=self.ones))
 
     def save(self, path: Path, *outputs: str, opset: int = 17) -> Path:
         """Writes the network with all its weights."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.network import Network
+from edgekit.network.model import Network
 from tests.dla.builder import Builder
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgekit import targets
-from edgekit.dla import Verdict, judge
-from edgekit.network import Layer, Network, Tensor
+from edgekit.dla.judge import judge
+from edgekit.dla.verdicts import LayerVerdict
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.targets.loader import get
 
 ORIN, XAVIER = "jetson-agx-orin-64gb", "jetson-agx-xavier"
 DRIVE = "drive-orin"
@@ -37,13 +38,13 @@ def verdict(
     precision: str = "int8",
     tensorrt: str | None = None,
     **more: Any,
-) -> Verdict:
+) -> LayerVerdict:
     """The verdict on a network of one layer."""
     net = network_of(kind, **more)
-    return judge(net, targets.get(board), precision=precision, tensorrt=tensorrt).verdicts["x"]
+    return judge(net, get(board), precision=precision, tensorrt=tensorrt).verdicts["x"]
 
 
-def rules_of(found: Verdict) -> set[str]:
+def rules_of(found: LayerVerdict) -> set[str]:
     """The ids of the rules in a verdict's reasons."""
     return {reason.rule for reason in found.reasons}
 

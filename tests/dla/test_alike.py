@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit import targets
-from edgekit.dla import judge
-from edgekit.dla._facts import Facts
-from edgekit.dla._graph import Graph
-from edgekit.network import Layer, Network, Tensor
+from edgekit.dla.facts import Facts, LayerGraph
+from edgekit.dla.judge import judge
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.targets.loader import get
 from tests.dla.one_layer import ORIN, convolution
 
 SHAPE = (1, 64, 16, 16)
@@ -24,7 +23,7 @@ def judged(*layers):
         made.append(Layer(name, kind, "", (name,), (name,), (source,), (name,), params))
         source = name
     net = Network("net", tuple(made), tensors, ("x",), (source,))
-    return judge(net, targets.get(ORIN), precision="fp16").verdicts
+    return judge(net, get(ORIN), precision="fp16").verdicts
 
 
 def test_equal_layers_have_equal_verdicts_under_their_own_names():
@@ -38,7 +37,7 @@ def test_equal_layers_have_equal_verdicts_under_their_own_names():
 
 
 @pytest.mark.parametrize("numbers", [(1, 1.0), (1.0, 1)])
-def test_numbers_are_told_as_the_layer_has_them(numbers):
+def test_numbers_are_reported_as_the_layer_has_them(numbers):
     layers = [
         (name, "SCALE", {"mode": "UNIFORM", "axis": number})
         for name, number in zip("ab", numbers, strict=True)
@@ -51,8 +50,8 @@ def test_numbers_are_told_as_the_layer_has_them(numbers):
 def test_looking_at_a_neighbour_is_noticed():
     layer = Layer("a", "CAST", "", ("a",), ("a",), ("x",), ("y",), {"to": "float32"})
     tensors = {name: Tensor(name, SHAPE, "float32") for name in "xy"}
-    graph = Graph(Network("net", (layer,), tensors, ("x",), ("y",)))
+    graph = LayerGraph(Network("net", (layer,), tensors, ("x",), ("y",)))
     assert Facts(layer, graph, {})["channels"] == (64, 64)
-    assert not graph.asked
+    assert not graph.neighbours_read
     assert Facts(layer, graph, {})["producer_kind"] == "graph input"
-    assert graph.asked
+    assert graph.neighbours_read

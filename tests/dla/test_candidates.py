@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit import targets
-from edgekit.dla import candidates, judge
-from edgekit.network import Layer, Network, Tensor
+from edgekit.dla.judge import judge
+from edgekit.dla.loadables import candidates
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.targets.loader import get
 from tests.counted_work import lines_of
 from tests.dla.one_layer import XAVIER
 
@@ -30,7 +31,7 @@ def grouped(
     network: Network, gpu: str = "", limit: int = 16, precision: str = "fp16"
 ) -> list[tuple[str, bool]]:
     ok = {layer.name: layer.name not in gpu.split() for layer in network.layers}
-    return [("".join(c.layers), c.kept) for c in candidates(network, ok, limit, precision)]
+    return [("".join(c.layers), c.retained) for c in candidates(network, ok, limit, precision)]
 
 
 def test_a_chain_is_cut_where_a_layer_is_on_the_gpu() -> None:
@@ -53,7 +54,7 @@ def test_a_branch_over_the_gpu_does_not_rejoin_its_run() -> None:
     assert grouped(net, "p") == [("x", True), ("emy", True)]
 
 
-def test_layers_behind_a_gpu_layer_at_the_input_join_the_first_run() -> None:
+def test_layers_after_a_gpu_layer_at_the_input_join_the_first_run() -> None:
     net = graph({"g": "", "a": "g", "b": "", "c": "a b"})
     assert grouped(net, "g") == [("abc", True)]
 
@@ -104,11 +105,11 @@ def test_products_of_rows_join_in_int8_where_they_read_one_tensor(
     assert [names for names, _ in found] == expected
 
 
-def test_the_largest_are_kept_and_ties_go_in_graph_order() -> None:
+def test_the_largest_are_retained_and_ties_go_in_graph_order() -> None:
     net = graph({"a": "", "G": "a", "b": "G", "c": "b", "H": "c", "d": "H", "I": "d", "e": "I"})
     assert grouped(net, "G H I", 2) == [("a", True), ("bc", True), ("d", False), ("e", False)]
     assert grouped(net, "G H I", 0) == [(n, False) for n in ("a", "bc", "d", "e")]
-    assert [kept for _, kept in grouped(net, "G H I", 9)] == [True] * 4
+    assert [retained for _, retained in grouped(net, "G H I", 9)] == [True] * 4
 
 
 @st.composite
@@ -200,7 +201,7 @@ def test_work_is_linear_in_layers() -> None:
         network = graph(edges)
         ok = {name: rng.random() < 0.8 for name in names}
         lines.append(lines_of(lambda: candidates(network, ok, 16)))  # noqa: B023
-        assert sum(group.kept for group in candidates(network, ok, 16)) == 16
+        assert sum(group.retained for group in candidates(network, ok, 16)) == 16
     assert lines[1] < 12 * lines[0]
 
 
@@ -208,7 +209,7 @@ def test_a_core_holds_eight_loadables_before_tensorrt_8() -> None:
     whole = graph({f"l{i}": f"l{i - 1}" if i else "" for i in range(40)})
     mixed = [replace(la, kind="TOPK") if i % 2 else la for i, la in enumerate(whole.layers)]
     network = replace(whole, layers=tuple(mixed))
-    for release, kept in (("7.1", 8), ("8.0", 16)):
-        found = judge(network, targets.get(XAVIER), precision="fp16", tensorrt=release)
+    for release, retained in (("7.1", 8), ("8.0", 16)):
+        found = judge(network, get(XAVIER), precision="fp16", tensorrt=release)
         assert len(found.candidates) == 20
-        assert sum(group.kept for group in found.candidates) == kept
+        assert sum(group.retained for group in found.candidates) == retained

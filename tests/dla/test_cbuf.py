@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgekit.dla import cbuf_banks, cbuf_use
-from edgekit.network import Layer, Network, Tensor
+from edgekit.dla.memory import cbuf_banks, cbuf_use
+from edgekit.network.model import Layer, Network, Tensor
 from tests.dla.one_layer import convolution, rules_of, verdict
 
 

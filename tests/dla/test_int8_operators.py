@@ -1,8 +1,8 @@
 """The operators with INT8 kernels: one table, of operators that exist, with sources."""
 
-from edgekit._data import data_folder
-from edgekit._knowledge import read_knowledge
-from edgekit.dla import int8_operators, load_rules
+from edgekit.dla.precision import int8_operators
+from edgekit.dla.rules import load_rules
+from edgekit.knowledge import data_folder, read_knowledge
 
 FOLDER = data_folder("dla")
 

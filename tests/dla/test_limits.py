@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edgekit import targets
+from edgekit.targets.loader import get
 from tests.dla.one_layer import DRIVE, ORIN, XAVIER, convolution, rules_of, verdict
 
 CONV = "CONVOLUTION"
@@ -147,7 +147,7 @@ def test_fp32_never_runs_on_a_dla() -> None:
 def test_which_tensorrt_drives_which_dla(board: str, tensorrt: str, drives: bool) -> None:
     found = verdict("ACTIVATION", function="RELU", board=board, tensorrt=tensorrt, precision="fp16")
     assert found.ok is drives
-    if not drives and targets.get(board).dla.cores:
+    if not drives and get(board).dla.cores:
         assert rules_of(found) == {"general.tensorrt"}
         assert found.reasons[0].found == f"TensorRT {tensorrt} on {board}"
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit import dla, targets
-from edgekit.network import layers
+from edgekit.dla.judge import judge
+from edgekit.dla.precision import lowering
+from edgekit.network.lowering.layers import layers
+from edgekit.targets.loader import get
 from tests.quantize.qdq_nets import Sheet, normal
 from tests.quantize.quantize_nets import make, node
 
@@ -30,7 +32,7 @@ def residual():
 
 
 def test_pairs_stand_around_kernels_and_on_both_branches_of_a_sum():
-    found = dla.lowering(residual())
+    found = lowering(residual())
     assert found.tensors == ("x", "r", "b", "t")
     assert found.precisions.pop("y") == "fp16"
     assert set(found.precisions.values()) == {"int8"}
@@ -46,21 +48,21 @@ def test_what_is_read_twice_or_by_the_caller_is_outside_of_the_kernel():
         )
 
     weights = {"w1": normal(1, 4, 4, 3, 3), "w2": normal(2, 4, 4, 3, 3)}
-    assert "a" not in dla.lowering(net(*nodes("r"), **weights)).tensors
-    assert "a" in dla.lowering(net(*nodes("a"), outputs=("y", "r"), **weights)).tensors
-    assert "a" in dla.lowering(net(*nodes("r"), outputs=("y", "a"), **weights)).tensors
+    assert "a" not in lowering(net(*nodes("r"), **weights)).tensors
+    assert "a" in lowering(net(*nodes("a"), outputs=("y", "r"), **weights)).tensors
+    assert "a" in lowering(net(*nodes("r"), outputs=("y", "a"), **weights)).tensors
 
 
 def test_a_missing_scale_takes_the_layers_at_both_its_ends_out():
-    found = dla.lowering(residual(), {"x", "r", "t"})
+    found = lowering(residual(), {"x", "r", "t"})
     # the sum's own activation loses the kernel that it was a part of
     assert found.missing == ("b", "s")
     assert {n for n, p in found.precisions.items() if p == "int8"} == {"a", "r"}
     assert found.tensors == ("x", "r")
 
 
-def test_a_layer_can_be_kept_out():
-    found = dla.lowering(residual(), None, {"a"})
+def test_a_layer_can_be_excluded():
+    found = lowering(residual(), None, {"a"})
     assert found.precisions["a"] == "fp16"
     assert "x" not in found.tensors
     assert "a" in found.tensors  # what the activation reads crosses a border now
@@ -73,44 +75,44 @@ def test_what_moves_floats_for_floats_stays_a_float():
         node("Transpose", "m", "n", perm=[0, 3, 1, 2]),
         node("Tanh", "n", "y"),
     )
-    found = dla.lowering(network)
+    found = lowering(network)
     assert set(found.precisions.values()) == {"fp16"}
     assert found.tensors == ()
 
 
 def test_a_product_of_two_activations_has_no_int8():
     network = net(node("MatMul", "x x", "y"))
-    assert dla.lowering(network).precisions == {"y": "fp16"}
+    assert lowering(network).precisions == {"y": "fp16"}
 
 
-def test_judged_as_what_it_becomes_where_that_is_asked_for():
-    network, board = residual(), targets.get(ORIN)
-    refused = dla.judge(network, board, tensorrt="11.4.1")
+def test_judged_as_what_it_becomes_where_that_is_requested():
+    network, board = residual(), get(ORIN)
+    refused = judge(network, board, tensorrt="11.4.1")
     assert {r.rule for v in refused.verdicts.values() for r in v.reasons} == {
         "general.implicit_int8"
     }
-    found = dla.judge(network, board, tensorrt="11.4.1", lowers=True)
-    assert found.precisions == dla.lowering(network).precisions
+    found = judge(network, board, tensorrt="11.4.1", lowers=True)
+    assert found.precisions == lowering(network).precisions
     assert found.verdicts["b"].ok
     assert found.verdicts["b"].precision == "int8"
     # scales are no calibration cache there
-    scaled = dla.judge(network, board, tensorrt="11.4.1", scales={"x": 1.0}, lowers=True)
+    scaled = judge(network, board, tensorrt="11.4.1", scales={"x": 1.0}, lowers=True)
     assert "int8" not in scaled.precisions.values()
     assert scaled.verdicts["b"].precision == "fp16"
 
 
 @pytest.mark.parametrize("tensorrt", ["10.3", "10.8", "11.3"])
 def test_other_releases_do_not_care(tensorrt):
-    network, board = residual(), targets.get(ORIN)
-    plain = dla.judge(network, board, tensorrt=tensorrt)
-    lowered = dla.judge(network, board, tensorrt=tensorrt, lowers=True)
+    network, board = residual(), get(ORIN)
+    plain = judge(network, board, tensorrt=tensorrt)
+    lowered = judge(network, board, tensorrt=tensorrt, lowers=True)
     assert plain.verdicts == lowered.verdicts
     assert plain.precisions == lowered.precisions
 
 
 def test_every_tensor_of_an_int8_layer_has_nodes_or_is_inside_a_kernel():
     network = residual()
-    found = dla.lowering(network)
+    found = lowering(network)
     consumers = network.consumers()
     bare = {
         name
@@ -133,7 +135,7 @@ def test_q_dq_nodes_between_gpu_layers_are_no_loadable():
     first = sheet.node("Exp", x, "before")
     sheet.node("Exp", sheet.qdq(first, 0.1), "after")
     network = layers(sheet.model("after"))
-    judgement = dla.judge(network, targets.get(ORIN), tensorrt="11.4.1")
+    judgement = judge(network, get(ORIN), tensorrt="11.4.1")
     assert not judgement.verdicts["before"].ok
     assert judgement.verdicts["before_q"].ok
     assert judgement.candidates == ()

@@ -8,21 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit import targets
-from edgekit.dla import (
-    FORMATS,
-    explain,
-    internal_bytes,
-    legal,
-    memory,
-    nbytes,
-    pool_limits,
-    strides,
-)
+from edgekit.dla.explanation import explain
+from edgekit.dla.formats import FORMATS, legal, nbytes, strides
+from edgekit.dla.memory import internal_bytes, memory, pool_limits
+from edgekit.targets.loader import get
 from tests.dla.builder import Builder
 from tests.dla.test_candidates import graph
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 def test_internal_tensors_live_from_their_writer_to_their_last_reader() -> None:
@@ -37,7 +30,7 @@ def test_internal_tensors_live_from_their_writer_to_their_last_reader() -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
-def test_hardly_any_tensors_have_the_floor(precision: str) -> None:
+def test_hardly_any_tensors_have_the_minimum(precision: str) -> None:
     """512 live bytes: 2 MiB is the least that any build showed, in either precision."""
     pair = graph({"a": "", "b": "a", "c": "b"})
     assert memory(pair, ["a", "b", "c"], ORIN, precision).local_dram == 2 << 20
@@ -91,7 +84,7 @@ def test_pools_are_powers_of_two_within_the_limits(chosen: set[int], precision: 
 
 
 def test_xavier_shares_four_mebibytes_of_sram() -> None:
-    assert pool_limits(targets.get("jetson-agx-xavier")).managed_sram == 4 << 20
+    assert pool_limits(get("jetson-agx-xavier")).managed_sram == 4 << 20
     assert pool_limits(ORIN).managed_sram == 1 << 20
 
 

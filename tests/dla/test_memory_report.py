@@ -6,25 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit import targets
-from edgekit.dla import (
-    Judgement,
-    LoadableCandidate,
-    MemoryNeed,
-    check_document,
-    core_memory,
-    explain,
-    judge,
-    memory,
-    memory_report,
-    pool_disputes,
-    within_memory,
-)
-from edgekit.network import Layer, Network, Tensor
+from edgekit.dla.check_document import check_document
+from edgekit.dla.explanation import explain
+from edgekit.dla.judge import judge
+from edgekit.dla.memory import core_memory, memory, memory_report, pool_disputes, within_memory
+from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.targets.loader import get
 from tests.counted_work import lines_of
 
-ORIN = targets.get("jetson-agx-orin-64gb")
-XAVIER = targets.get("jetson-agx-xavier")
+ORIN = get("jetson-agx-orin-64gb")
+XAVIER = get("jetson-agx-xavier")
 MIB = 1 << 20
 
 
@@ -40,8 +32,10 @@ def chain(shape: tuple[int, ...], count: int, maps: int = 0) -> Network:
     return Network("n", layers, tensors, ("t0",), (f"t{count}",))
 
 
-def judged(groups: Sequence[Sequence[str]], precision: str = "int8", kept: int = 16) -> Judgement:
-    found = tuple(LoadableCandidate(tuple(g), i < kept) for i, g in enumerate(groups))
+def judged(
+    groups: Sequence[Sequence[str]], precision: str = "int8", retained: int = 16
+) -> Judgement:
+    found = tuple(LoadableCandidate(tuple(g), i < retained) for i, g in enumerate(groups))
     return Judgement(ORIN.name, precision, "10.3", {}, found, {})
 
 
@@ -105,10 +99,8 @@ def test_weights_stay_below_512_mib(layers: int, disputed: list[str], broken: li
         assert ("against: verbose TensorRT 10.3 build" in found.source) is bool(disputed)
 
 
-@pytest.mark.parametrize(("channels", "kept"), [(8192, True), (16384, False)])
-def test_one_layer_of_288_mib_is_disputed_and_is_told_how_to_split(
-    channels: int, kept: bool
-) -> None:
+@pytest.mark.parametrize(("channels", "retained"), [(8192, True), (16384, False)])
+def test_one_layer_of_288_mib_is_disputed_and_has_a_fix(channels: int, retained: bool) -> None:
     """A 3x3 convolution to 4096 maps: 288 MiB of INT8 weights for 8192 channels."""
     tensors = {
         "x": Tensor("x", (1, channels, 4, 4), "float32"),
@@ -118,13 +110,13 @@ def test_one_layer_of_288_mib_is_disputed_and_is_told_how_to_split(
     layer = Layer("c", "CONVOLUTION", "Conv", ("c",), ("c",), ("x",), ("y",), params)
     net = Network("n", (layer,), tensors, ("x",), ("y",))
     (group,) = within_memory(net, [LoadableCandidate(("c",), True)], ORIN, "int8")
-    assert group.kept is kept
+    assert group.retained is retained
     (one,) = memory_report(net, judged([["c"]]), ORIN)
-    (limit,) = one.disputed if kept else one.broken
+    (limit,) = one.disputed if retained else one.broken
     assert limit.documented == 9 * 4096 * channels + 4 * 4096
     assert "split the layer" in limit.fix
     assert "cut the network" not in limit.fix
-    assert within_memory(net, [group], ORIN, "fp16")[0].kept is False
+    assert within_memory(net, [group], ORIN, "fp16")[0].retained is False
 
 
 def test_a_smaller_pool_is_disputed_likewise() -> None:
@@ -153,7 +145,7 @@ def test_a_pool_that_the_build_makes_smaller() -> None:
 
 def test_a_core_adds_up_dram_and_shares_sram() -> None:
     net = chain((1, 32, 64, 64), 4)
-    report = memory_report(net, judged([["l0"], ["l2"], ["l3"]], kept=2), ORIN)
+    report = memory_report(net, judged([["l0"], ["l2"], ["l3"]], retained=2), ORIN)
     assert core_memory(report) == MemoryNeed(MIB, 2 * 2 * MIB, 2 * 4 * MIB)
     assert core_memory([]) == MemoryNeed(0, 0, 0)
 
@@ -174,7 +166,7 @@ def test_many_loadables_cost_no_more_than_one() -> None:
     lines = []
     for layers in (250, 2000):
         net = chain((1, 8, 4, 4), layers)
-        judgement = judged([[f"l{i}"] for i in range(0, layers, 2)], kept=layers // 2)
+        judgement = judged([[f"l{i}"] for i in range(0, layers, 2)], retained=layers // 2)
         assert len(memory_report(net, judgement, ORIN)) == layers // 2  # the first reads the rules
         lines.append(lines_of(lambda: memory_report(net, judgement, ORIN)))  # noqa: B023
     assert lines[1] < 9 * lines[0]
@@ -186,7 +178,7 @@ def test_a_candidate_over_a_limit_stays_on_the_gpu_and_says_why() -> None:
         net = chain((1, 2048, 4, 4), layers, maps=2048)
         found = judge(net, ORIN, precision="int8", tensorrt="10.3")
         assert all(verdict.ok for verdict in found.verdicts.values())
-        assert [(group.kept, group.dropped) for group in found.candidates] == [(not rule, rule)]
+        assert [(group.retained, group.dropped) for group in found.candidates] == [(not rule, rule)]
         assert set(found.placed.values()) == {"GPU" if rule else "DLA"}
         document = check_document("m", net, found, ORIN)
         assert document["loadables"] == (not rule)
@@ -199,6 +191,6 @@ def test_a_slot_that_memory_frees_stays_empty() -> None:
     groups = [LoadableCandidate(("l0", "l1", "l2", "l3"), True), LoadableCandidate(("l5",), True)]
     groups.append(LoadableCandidate(("l4",), False, "memory.loadables"))
     held = within_memory(net, groups, ORIN, "int8")
-    assert [(group.kept, group.dropped) for group in held] == [
+    assert [(group.retained, group.dropped) for group in held] == [
         (False, "memory.internal"), (True, ""), (False, "memory.loadables"),
     ]  # fmt: skip

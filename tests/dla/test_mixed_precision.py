@@ -4,14 +4,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from edgekit import targets
-from edgekit.dla import Judgement, cbuf_use, internal_bytes, judge, memory, memory_report, sparsity
-from edgekit.network import Layer, Network, Tensor
-from edgekit.placement import place
-from edgekit.placement._forecast import forecast
+from edgekit.dla.judge import judge
+from edgekit.dla.memory import cbuf_use, internal_bytes, memory, memory_report
+from edgekit.dla.sparsity import sparsity
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.forecast import forecast
+from edgekit.placement.placing import place
+from edgekit.targets.loader import get
 from tests.dla.test_quantization import QUANTIZED
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 def convolutions(count: int = 4, channels: int = 64, side: int = 256) -> Network:
@@ -90,7 +93,7 @@ def test_cbuf_takes_the_precision_of_each_layer() -> None:
     assert [use.banks for use in mixed] == [high, low]
 
 
-def test_q_and_dq_make_int8_whatever_was_asked_for() -> None:
+def test_q_and_dq_make_int8_whatever_was_requested() -> None:
     both = [
         judge(QUANTIZED, ORIN, precision=precision, tensorrt="11.4.1")
         for precision in ("int8", "fp16")
@@ -113,14 +116,14 @@ def test_q_and_dq_make_int8_whatever_was_asked_for() -> None:
     assert one.tensors > internal_bytes(QUANTIZED, QUANTIZED.layers, inner, "2.0")
 
 
-def test_layers_kept_in_fp16_are_judged_planned_and_counted_as_such() -> None:
+def test_layers_left_in_fp16_are_judged_planned_and_counted_as_such() -> None:
     found = judge(NET, ORIN, precision="int8", tensorrt="10.3", fp16_layers={"c1"})
     assert dict(found.precisions) == {"c0": "int8", "c1": "fp16", "c2": "int8", "c3": "int8"}
     assert found.verdicts["c1"].precision == "fp16"
     placed = {x.name: x.precision for x in place(NET, found, ORIN, precision="int8").layers}
     assert placed == found.precisions
-    (kept,), (low,) = memory_report(NET, found, ORIN), memory_report(NET, judged(EVERY), ORIN)
-    assert kept.tensors > low.tensors
+    (retained,), (low,) = memory_report(NET, found, ORIN), memory_report(NET, judged(EVERY), ORIN)
+    assert retained.tensors > low.tensors
     # with scales for some tensors, what lacks them and what is kept are both FP16
     some = judge(
         NET, ORIN, precision="int8", tensorrt="10.3", scales={"t0": 0.1, "t1": 0.1, "t2": 0.1},
@@ -136,7 +139,7 @@ def test_layers_kept_in_fp16_are_judged_planned_and_counted_as_such() -> None:
     assert typed.precisions == judge(QUANTIZED, ORIN, tensorrt="11.4.1").precisions
 
 
-def test_a_rule_of_fp16_alone_holds_for_a_layer_kept_in_fp16() -> None:
+def test_a_rule_of_fp16_alone_holds_for_a_layer_left_in_fp16() -> None:
     """Some widths fit the convolution buffer with INT8 weights and not with FP16 ones."""
     wide = {n: convolutions(2, channels=n, side=32) for n in (256, 512, 1024, 2048, 4096)}
     found = {
@@ -147,14 +150,14 @@ def test_a_rule_of_fp16_alone_holds_for_a_layer_kept_in_fp16() -> None:
         for n, net in wide.items()
     }
     split = [
-        (low, kept)
-        for low, kept in found.values()
-        if low.verdicts["c1"].ok and not kept.verdicts["c1"].ok
+        (low, retained)
+        for low, retained in found.values()
+        if low.verdicts["c1"].ok and not retained.verdicts["c1"].ok
     ]
     assert split
-    for _, kept in split:
-        assert kept.verdicts["c0"].ok
-        assert {reason.rule for reason in kept.verdicts["c1"].reasons} <= {
+    for _, retained in split:
+        assert retained.verdicts["c0"].ok
+        assert {reason.rule for reason in retained.verdicts["c1"].reasons} <= {
             "convolution.cbuf",
             "convolution.cbuf_limit",
         }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.dla import element_strides, nbytes, pack, stored_shape, strides, unpack
+from edgekit.dla.formats import element_strides, nbytes, pack, stored_shape, strides, unpack
 from edgekit.errors import DataError
 
 GENERATIONS = ("1.0", "2.0")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import targets
-from edgekit.dla import Judgement, judge
-from edgekit.network import Network, loadable_name
+from edgekit.dla.judge import judge
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.model import Network, loadable_name
+from edgekit.targets.loader import get
 from tests.counted_work import lines_of
 from tests.dla.dla_nets import cifar, detr_like, googlenet, mlperf_resnet50, yolo_trimmed
 
@@ -34,7 +35,7 @@ def on_gpu(net: Network, found: Judgement) -> list[tuple[str, str]]:
 
 def foreign_nodes(net: Network, found: Judgement) -> list[str]:
     """The loadables by the builder's names, less the parts of a Gemm, which differ by release."""
-    names = [loadable_name(net, group.layers) for group in found.candidates if group.kept]
+    names = [loadable_name(net, group.layers) for group in found.candidates if group.retained]
     return [re.sub(r" \+ .*?(?=\.\.\.|\]\}$)", "", name) for name in names]
 
 
@@ -46,7 +47,7 @@ def test_parts_of_names_are_left_out() -> None:
 @pytest.mark.parametrize("tensorrt", ["8.4.0", "8.5.2", "10.3"])
 def test_a_global_average_splits_the_net_in_two(tmp_path: Path, tensorrt: str) -> None:
     net = cifar(tmp_path, "GlobalAveragePool")
-    found = judge(net, targets.get(ORIN), tensorrt=tensorrt)
+    found = judge(net, get(ORIN), tensorrt=tensorrt)
     assert foreign_nodes(net, found) == ["{ForeignNode[Conv_0...Relu_7]}", "{ForeignNode[Gemm_15]}"]
     body = {f"{'Relu' if i % 2 else 'Conv'}_{i}" for i in range(8)}
     assert [set(group.layers) for group in found.candidates] == [body, {"Gemm_15"}]
@@ -57,7 +58,7 @@ def test_a_global_average_splits_the_net_in_two(tmp_path: Path, tensorrt: str) -
 
 def test_the_same_net_with_names_of_a_newer_exporter(tmp_path: Path) -> None:
     net = cifar(tmp_path, "GlobalAveragePool", NEW_NAMES)
-    found = judge(net, targets.get(ORIN), tensorrt="8.5.2")
+    found = judge(net, get(ORIN), tensorrt="8.5.2")
     assert foreign_nodes(net, found) == [
         "{ForeignNode[/cnn/cnn.0/Conv.../cnn/cnn.11/Relu]}", "{ForeignNode[/linear/Gemm]}",
     ]  # fmt: skip
@@ -67,7 +68,7 @@ def test_the_same_net_with_names_of_a_newer_exporter(tmp_path: Path) -> None:
 
 def test_an_average_pool_keeps_it_in_one_piece(tmp_path: Path) -> None:
     net = cifar(tmp_path, "AveragePool")
-    found = judge(net, targets.get(ORIN), tensorrt="8.4.0")
+    found = judge(net, get(ORIN), tensorrt="8.4.0")
     assert foreign_nodes(net, found) == ["{ForeignNode[Conv_0...Gemm_15]}"]
     assert on_gpu(net, found) == [("SHUFFLE", "reshape_after_Gemm_15")]
 
@@ -75,18 +76,18 @@ def test_an_average_pool_keeps_it_in_one_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
 def test_googlenet_is_one_loadable_and_its_softmax(tmp_path: Path, precision: str) -> None:
     net = googlenet(tmp_path)
-    found = judge(net, targets.get(XAVIER), precision=precision)
+    found = judge(net, get(XAVIER), precision=precision)
     assert foreign_nodes(net, found) == ["{ForeignNode[conv1/7x7_s2...loss3/classifier]}"]
     assert on_gpu(net, found) == [("SOFTMAX", "prob")]
     (group,) = found.candidates
     assert group.layers == tuple(layer.name for layer in net.layers if layer.name != "prob")
-    assert len(judge(net, targets.get(ORIN), precision=precision).candidates) == 1
+    assert len(judge(net, get(ORIN), precision=precision).candidates) == 1
 
 
 def test_mlperfs_resnet50_is_one_loadable_and_its_top_k(tmp_path: Path) -> None:
     net = mlperf_resnet50(tmp_path)
     for name in (XAVIER, ORIN):
-        found = judge(net, targets.get(name))
+        found = judge(net, get(name))
         assert foreign_nodes(net, found) == ["{ForeignNode[conv1...fc_replaced]}"]
         assert on_gpu(net, found) == [("TOPK", "topk")]
 
@@ -94,7 +95,7 @@ def test_mlperfs_resnet50_is_one_loadable_and_its_top_k(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
 def test_yolo_without_its_end_is_all_dla(tmp_path: Path, precision: str) -> None:
     net = yolo_trimmed(tmp_path)
-    found = judge(net, targets.get(ORIN), precision=precision)
+    found = judge(net, get(ORIN), precision=precision)
     assert on_gpu(net, found) == []
     assert [group.layers for group in found.candidates] == [tuple(la.name for la in net.layers)]
 
@@ -103,29 +104,29 @@ def test_gemms_side_by_side_are_one_and_the_sixteen_largest_stay(tmp_path: Path)
     """q and k read one tensor, v another, and between blocks everything passes over the GPU."""
     blocks = 6
     net = detr_like(tmp_path, blocks)
-    found = judge(net, targets.get(ORIN), precision="fp16")
+    found = judge(net, get(ORIN), precision="fp16")
     every = [("stem", "stem_relu", "body", "body_relu")]
     for i in range(blocks):
         # sums and Tanh of two dimensions are candidates, too
         every += [(f"place_{i}",), (f"q_{i}", f"k_{i}", f"v_{i}")]
         every += [(f"{part}_{i}",) for part in ("out", "again", "up", "bend", "down", "more")]
     assert [group.layers for group in found.candidates] == every
-    kept = [group.layers for group in found.candidates if group.kept]
-    assert len(kept) == 16
+    retained = [group.layers for group in found.candidates if group.retained]
+    assert len(retained) == 16
     single = [names for names in every if len(names) == 1]
-    assert set(every) - set(kept) == set(single[9:])
+    assert set(every) - set(retained) == set(single[9:])
     assert all(found.verdicts[name].ok and found.placed[name] == "GPU" for (name,) in single[9:])
 
 
 def test_judging_is_linear_in_layers() -> None:
-    from edgekit.network import Layer, Tensor
+    from edgekit.network.model import Layer, Tensor
 
     shape = (1, 64, 8, 8)
     params = {
         "kernel": (3, 3), "stride": (1, 1), "pads": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1,
         "out_maps": 64,
     }  # fmt: skip
-    target, lines = targets.get(ORIN), []
+    target, lines = get(ORIN), []
     for count in (250, 2000):
         names = [f"t{i}" for i in range(count + 1)]
         layers = tuple(

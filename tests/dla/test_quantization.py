@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from edgekit import targets
-from edgekit.dla import Judgement, judge, load_rules, release_warnings
-from edgekit.network import Layer, Network, Tensor, layers
+from edgekit.dla.judge import judge, release_warnings
+from edgekit.dla.rules import load_rules
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.targets.loader import get
 from tests.dla.one_layer import ORIN, convolution, network_of, rules_of
 from tests.quantize.qdq_nets import Sheet
 
@@ -40,7 +43,7 @@ QUANTIZED = chain(
 def judged(
     net: Network, tensorrt: str = EXPLICIT, precision: str = "int8", **more: Any
 ) -> Judgement:
-    return judge(net, targets.get(ORIN), precision=precision, tensorrt=tensorrt, **more)
+    return judge(net, get(ORIN), precision=precision, tensorrt=tensorrt, **more)
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
@@ -75,14 +78,14 @@ def test_dequantised_weights_alone_are_explicit_quantisation() -> None:
 
 
 def test_a_release_newer_than_all_sources_is_said_to_be() -> None:
-    def told(release: str) -> tuple[str, ...]:
+    def warnings_of(release: str) -> tuple[str, ...]:
         found = judged(QUANTIZED, release)
-        return release_warnings(QUANTIZED, found, targets.get(ORIN))
+        return release_warnings(QUANTIZED, found, get(ORIN))
 
     newest = load_rules().newest
-    assert not any("newer" in text for text in told(newest))
-    assert "newer than the newest" in told(f"{newest}.1")[0]
-    assert newest in told("12")[0]
+    assert not any("newer" in text for text in warnings_of(newest))
+    assert "newer than the newest" in warnings_of(f"{newest}.1")[0]
+    assert newest in warnings_of("12")[0]
 
 
 def test_a_layer_with_a_float_neighbour_runs_in_fp16() -> None:

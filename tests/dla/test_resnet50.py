@@ -14,16 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import targets
-from edgekit.dla import (
-    MemoryNeed,
-    check_document,
-    core_memory,
-    judge,
-    memory,
-    memory_report,
-)
-from edgekit.network import Network, loadable_name
+from edgekit.dla.check_document import check_document
+from edgekit.dla.judge import judge
+from edgekit.dla.memory import core_memory, memory, memory_report
+from edgekit.dla.verdicts import MemoryNeed
+from edgekit.network.model import Network, loadable_name
+from edgekit.targets.loader import get
 from tests.dla.dla_nets import resnet50
 
 MIB = 1 << 20
@@ -51,7 +47,7 @@ CLASSIFIER = "/fc/Gemm + (Unnamed Layer* 125) [ElementWise]"
 
 
 def test_every_layer_of_the_real_build_by_name_and_in_order(net: Network) -> None:
-    found = judge(net, targets.get("jetson-agx-orin-64gb"))
+    found = judge(net, get("jetson-agx-orin-64gb"))
     placed = [(found.placed[la.name], la.kind, la.builder_name) for la in net.layers]
     assert [name for place, _, name in placed if place == "DLA"] == [*stages(), CLASSIFIER]
     assert [(kind, name) for place, kind, name in placed if place == "GPU"] == [
@@ -80,7 +76,7 @@ def test_what_fusion_took_is_known_by_the_builders_names(net: Network) -> None:
 def test_against_the_log_itself(net: Network) -> None:
     (log,) = Path(os.environ["EDGEKIT_LOGS"]).rglob("dla_int8_verbose.log")
     text = log.read_text(errors="replace")
-    found = judge(net, targets.get("jetson-agx-orin-64gb"))
+    found = judge(net, get("jetson-agx-orin-64gb"))
     ours = {
         place: [la for la in net.layers if found.placed[la.name] == place]
         for place in ("DLA", "GPU")
@@ -96,10 +92,10 @@ def test_against_the_log_itself(net: Network) -> None:
 
 
 def test_layers_and_loadables_of_the_real_build(net: Network) -> None:
-    found = judge(net, targets.get("jetson-agx-orin-64gb"))
+    found = judge(net, get("jetson-agx-orin-64gb"))
     assert len(net.layers) == 122
     backbone, classifier = found.candidates
-    assert (len(backbone.layers), backbone.kept, classifier.kept) == (119, True, True)
+    assert (len(backbone.layers), backbone.retained, classifier.retained) == (119, True, True)
     assert backbone.layers[0] == "/conv1/Conv"
     assert backbone.layers[-1] == "/layer4/layer4.2/relu_2/Relu"
     assert classifier.layers == ("/fc/Gemm",)
@@ -120,7 +116,7 @@ def test_layers_and_loadables_of_the_real_build(net: Network) -> None:
 def test_pools_of_the_real_build(
     net: Network, precision: str, pools: list[tuple[int, int, int]]
 ) -> None:
-    target = targets.get("jetson-agx-orin-64gb")
+    target = get("jetson-agx-orin-64gb")
     found = judge(net, target, precision=precision)
     needs = [memory(net, group.layers, target, precision) for group in found.candidates]
     sizes = [(n.managed_sram, n.local_dram, n.global_dram) for n in needs]
@@ -128,7 +124,7 @@ def test_pools_of_the_real_build(
 
 
 def test_check_document_is_the_contract(net: Network) -> None:
-    target = targets.get("jetson-agx-orin-64gb")
+    target = get("jetson-agx-orin-64gb")
     document = check_document("resnet50.onnx", net, judge(net, target), target)
     assert json.loads(json.dumps(document)) == document
     heads = ("schema", "model", "target", "precision", "tensorrt")
@@ -153,9 +149,9 @@ def test_check_document_is_the_contract(net: Network) -> None:
 
 
 def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
-    target = targets.get("jetson-agx-orin-64gb")
+    target = get("jetson-agx-orin-64gb")
     found = judge(net, target, max_loadables=1)
-    assert [group.kept for group in found.candidates] == [True, False]
+    assert [group.retained for group in found.candidates] == [True, False]
     assert found.verdicts["/fc/Gemm"].ok
     assert found.placed["/fc/Gemm"] == "GPU"
     document = check_document("m", net, found, target)
@@ -164,7 +160,7 @@ def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
 
 
 def test_without_a_dla_the_gpu_is_the_answer(net: Network) -> None:
-    found = judge(net, targets.get("jetson-orin-nano-8gb"))
+    found = judge(net, get("jetson-orin-nano-8gb"))
     assert found.candidates == ()
     assert set(found.placed.values()) == {"GPU"}
     rules = {reason.rule for v in found.verdicts.values() for reason in v.reasons}
@@ -174,7 +170,7 @@ def test_without_a_dla_the_gpu_is_the_answer(net: Network) -> None:
 def test_a_layer_without_scales_is_judged_in_fp16(net: Network) -> None:
     names = [name for name in net.tensors if not name.startswith("/layer1")]
     scales = dict.fromkeys(names, 0.1)
-    found = judge(net, targets.get("jetson-agx-orin-64gb"), scales=scales)
+    found = judge(net, get("jetson-agx-orin-64gb"), scales=scales)
     assert found.placed["/layer1/layer1.0/conv1/Conv"] == "DLA"
 
 
@@ -189,7 +185,7 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
         if len(t.shape) == 4
     }
     large = replace(net, tensors={**net.tensors, **tensors})
-    target = targets.get("jetson-agx-orin-64gb")
+    target = get("jetson-agx-orin-64gb")
     backbone, _ = memory_report(large, judge(large, target, precision=precision), target)
     assert backbone.need == MemoryNeed(1 * MIB, 128 * MIB, 64 * MIB)
     assert backbone.broken == ()
@@ -197,6 +193,6 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
 
 def test_a_core_holds_what_the_log_adds_up(net: Network) -> None:
     """The log: total memory of the accepted candidates 1, 6 and 72 MiB."""
-    target = targets.get("jetson-agx-orin-64gb")
+    target = get("jetson-agx-orin-64gb")
     total = core_memory(memory_report(net, judge(net, target), target))
     assert total == MemoryNeed(1 * MIB, 6 * MIB, 72 * MIB)

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from edgekit._data import data_folder
-from edgekit.dla import docs_page, explain, load_rules
-from edgekit.dla._checks import compile_check, show
-from edgekit.dla._facts import _DERIVED
-from edgekit.dla._rules import titles_of
-from edgekit.dla._versions import parse_version
+from edgekit.dla.documentation import docs_page
+from edgekit.dla.explanation import explain
+from edgekit.dla.facts import _DERIVED
+from edgekit.dla.rules import compile_check, load_rules, parse_version, show, titles_of
 from edgekit.errors import UsageError
+from edgekit.knowledge import data_folder, read_knowledge
 from tests.dla.one_layer import XAVIER, verdict
 
 FAMILIES = {
@@ -25,13 +24,21 @@ LIMIT_OF_THE_LAYER = {
     "convolution.padding_kernel", "convolution.padding_dilated", "operators.since",
     "operators.not_exposed",
 }  # fmt: skip
-# parameters that the network floor gives, as far as rules ask for them
+# parameters that a layer of the network has, as far as rules ask for them
 PARAMETERS = {
     "kernel", "stride", "pads", "dilation", "groups", "out_maps", "mode", "count_include_pad",
     "alpha", "beta", "function", "window", "region", "power", "value", "strides", "sizes", "perm",
     "precision", "dla_cores", "tensorrt_drives_dla", "kind_supported", "op", "kind",
     "has_quantization", "has_qdq_nodes", "gives_scales", "allowed", "output_padding", "generation",
     "constant_operand", "uniform_constant", "release_known",
+}  # fmt: skip
+
+
+# what a rule may say; any other key would be passed over
+KEYS = {
+    "id", "text", "check", "source", "fix", "when", "kinds", "except", "generations", "precisions",
+    "since", "until", "certainty", "effect", "scope", "limit", "found", "brief", "ways",
+    "operator_fix", "mends", "runs_in", "needs_gpu", "counts", "warning", "ties",
 }  # fmt: skip
 
 
@@ -60,12 +67,19 @@ def test_every_family_has_its_file_and_every_rule_its_source() -> None:
             assert version is None or parse_version(version)
 
 
-def test_rules_ask_only_for_facts_that_exist() -> None:
-    asked = set()
+def test_a_misspelt_key_of_a_rule_is_found() -> None:
     for path in rule_files():
-        asked |= set(re.findall(r"\bof: (\w+)", path.read_text()))
-        asked |= set(re.findall(r"\bbelow: (\w+)", path.read_text()))
-    assert asked <= PARAMETERS | set(_DERIVED)
+        document = read_knowledge(path)
+        for row in (*document.get("rules", ()), *document.get("notes", ())):
+            assert set(row) <= KEYS, row["id"]
+
+
+def test_rules_use_only_facts_that_exist() -> None:
+    referenced = set()
+    for path in rule_files():
+        referenced |= set(re.findall(r"\bof: (\w+)", path.read_text()))
+        referenced |= set(re.findall(r"\bbelow: (\w+)", path.read_text()))
+    assert referenced <= PARAMETERS | set(_DERIVED)
 
 
 def test_every_sentence_of_the_guide_has_its_rules_and_every_rule_from_it_a_sentence() -> None:

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from edgekit import network, targets
-from edgekit.dla import SparsityReport, explain, judge, sparsity
-from edgekit.dla._pattern import pattern_share
-from edgekit.network import Model
+from edgekit.dla.explanation import explain
+from edgekit.dla.judge import judge
+from edgekit.dla.sparsity import SparsityReport, pattern_share, sparsity
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model
+from edgekit.targets.loader import get
 from tests.dla.builder import Builder
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 def sparse_weight(maps: int, channels: int, kernel: int = 3) -> np.ndarray:
@@ -29,14 +32,14 @@ def model_of(path: Path, weight: np.ndarray, groups: int = 1) -> Model:
     b = Builder(x=(1, weight.shape[1] * groups, 8, 8))
     b.weights.append(numpy_helper.from_array(weight, "w"))
     out = b.add("Conv", "c", "x", "w", group=groups)
-    return network.load(b.save(path, out))
+    return load(b.save(path, out))
 
 
 def report(
     model: Model, board: str = ORIN.name, precision: str = "int8", read: bool = False
 ) -> SparsityReport:
-    target = targets.get(board)
-    net = network.layers(model)
+    target = get(board)
+    net = layers(model)
     judgement = judge(net, target, precision=precision)
     return sparsity(net, judgement, target, model if read else None)
 
@@ -98,14 +101,14 @@ def test_one_element_breaks_the_pattern(tmp_path: Path) -> None:
     assert broken.possible
 
 
-def test_weights_are_read_only_when_asked(tmp_path: Path) -> None:
+def test_weights_are_read_only_when_requested(tmp_path: Path) -> None:
     model = model_of(tmp_path, sparse_weight(64, 128))
 
     class Unreadable(dict[str, np.ndarray]):
         def __getitem__(self, name: str) -> np.ndarray:
             raise AssertionError(f"{name} was read")
 
-    net = network.layers(model)
+    net = layers(model)
     locked = replace(model, weights=Unreadable(model.weights))
     (one,) = sparsity(net, judge(net, ORIN), ORIN).convolutions
     assert (one.present, one.share) == (None, None)
@@ -121,7 +124,7 @@ def test_matrices_are_read_along_the_input_channels(tmp_path: Path, form: str, m
     b = Builder(x=(1, 128))
     b.weights.append(numpy_helper.from_array(stored, "w"))
     given = {"transB": 1} if form == "Gemm transB" else {}
-    model = network.load(b.save(tmp_path, b.add(form.split(maxsplit=1)[0], "m", "x", "w", **given)))
+    model = load(b.save(tmp_path, b.add(form.split(maxsplit=1)[0], "m", "x", "w", **given)))
     (one,) = report(model, read=True).convolutions
     assert (one.possible, one.present) == (True, True)
 
@@ -138,7 +141,7 @@ def test_a_block_of_maps_at_a_time_counts_the_same() -> None:
 def test_the_report_says_predicted_and_adds_up(tmp_path: Path) -> None:
     b = Builder(x=(1, 64, 8, 8))
     middle = b.conv("a", "x", 64, 128)
-    found = report(network.load(b.save(tmp_path, b.conv("b", middle, 128, 128))))
+    found = report(load(b.save(tmp_path, b.conv("b", middle, 128, 128))))
     narrow, wide = found.convolutions
     assert (narrow.layer, narrow.possible, wide.layer, wide.possible) == ("a", False, "b", True)
     assert found.macs_saved == wide.macs // 2 == 128 * 128 * 9 * 64 // 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
@@ -24,7 +24,7 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
         program, *arguments = shlex.split(line)
         assert program == "edgekit"
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, "-q"])
+            main.main([*arguments, "-q"])
         captured = capsys.readouterr()
         # diff says by its exit code that they differ
         assert caught.value.code == (1 if "diff" in arguments else 0), captured.err
@@ -42,7 +42,7 @@ def test_the_message_is_the_one_that_a_plan_prints(tmp_path, monkeypatch, capsys
         ["plan", "model.onnx", "-t", "jetson-agx-orin-64gb", "--cache", "calib.cache", "-q"],
     ):
         with pytest.raises(SystemExit):
-            _main.main(arguments)
+            main.main(arguments)
         told = capsys.readouterr().err
     shown = re.search(r"```text\n(.*?)```", SECTION, re.S)[1]
     assert " ".join(shown.split()) in " ".join(told.split())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from edgekit._data import data_folder
-from edgekit.dla import scale_ties
+from edgekit.dla.scales import scale_ties
+from edgekit.knowledge import data_folder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
 SECTION = re.search(r"\n## Scale constraints\n(.*?)(?=\n## |\Z)", PAGE, re.S)[1]
@@ -43,8 +43,9 @@ def test_the_table_has_each_rule_as_it_is():
 
 
 def test_the_changes_look_like_those_that_are_printed():
-    from edgekit.quantize import Change, change_rows
-    from edgekit.report import changes_text
+    from edgekit.quantize.constraints import change_rows
+    from edgekit.quantize.scales import Change
+    from edgekit.reports.terminal.quantization import changes_text
 
     shown = re.search(r"```text\n(.*?)```", SECTION, re.S)[1].splitlines()
     change = Change("r85", 0.013169, 0.047444, "elementwise.int8_ranges", ("n88",), "c87")

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from edgekit.cli import _main
-from edgekit.config import parse_config
-from edgekit.quantize._data_images import IMAGE_SUFFIXES
-from edgekit.quantize._data_options import IMAGE_OPTIONS, PRESETS
+from edgekit.cli import main
+from edgekit.config.loader import parse_config
+from edgekit.quantize.data.images import IMAGE_SUFFIXES
+from edgekit.quantize.data.options import IMAGE_OPTIONS, PRESETS
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
@@ -48,7 +48,7 @@ def test_example(line, folder, monkeypatch, capsys):
     program, *arguments = shlex.split(line)
     assert program == "edgekit"
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments, "-q", "--json"])
+        main.main([*arguments, "-q", "--json"])
     captured = capsys.readouterr()
     assert caught.value.code == 0, captured.err
     document = json.loads(captured.out)

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.cli import _main
-from edgekit.quantize import METHODS
-from edgekit.quantize._methods import FEWEST
+from edgekit.cli import main
+from edgekit.quantize.calibration.methods import FEWEST, METHODS
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
@@ -29,7 +28,7 @@ def test_example(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     (line,) = re.search(r"```sh\n(.*?)```", SECTION, re.S)[1].splitlines()
     with pytest.raises(SystemExit) as caught:
-        _main.main(shlex.split(line)[1:])
+        main.main(shlex.split(line)[1:])
     assert caught.value.code == 0
     assert "percentile" in capsys.readouterr().out
     # what an interruption would have needed is gone

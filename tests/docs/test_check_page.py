@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
@@ -25,7 +25,7 @@ def test_example(line, tmp_path, monkeypatch, capsys):
     program, *arguments = shlex.split(line)
     assert program == "edgekit"
     with pytest.raises(SystemExit) as caught:
-        _main.main(arguments)
+        main.main(arguments)
     assert caught.value.code == 0, capsys.readouterr().err
     assert len(capsys.readouterr().out.splitlines()) >= (1 if "--json" in line else 5)
 
@@ -35,7 +35,7 @@ def test_every_key_of_the_tables_is_in_the_document(tmp_path, monkeypatch, capsy
     (tmp_path / "build.log").write_text("[TRT] [GpuLayer] CONVOLUTION: conv2\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        _main.main(
+        main.main(
             shlex.split("check model.onnx -t jetson-agx-orin-64gb --compare-log build.log --json")
         )
     document = json.loads(capsys.readouterr().out)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
-from edgekit_device._deployment import AFTER_SWITCH, BEFORE_SWITCH, ENDED
+from edgekit.cli import main
+from edgekit_device.release.journal import AFTER_SWITCH, BEFORE_SWITCH, ENDED
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text()
@@ -35,7 +35,7 @@ def test_the_commands_in_their_order(
         program, *arguments = shlex.split(line)
         assert program == "edgekit"
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, "-q"])
+            main.main([*arguments, "-q"])
         told = capsys.readouterr()
         assert not caught.value.code, told.err
         said[arguments[0]] = told.out

@@ -8,18 +8,18 @@ import pytest
 import yaml
 
 from benchmarks import fleet, fleet_ansible
-from edgekit.cli._bundle_push import push
-from edgekit.cli._fleet_export import command as export
-from edgekit.config._schema_deploy import DeploySection
-from edgekit_device._source import CREDENTIALS, open_sources
-from edgekit_device._source_rules import TRIES
+from edgekit.cli.fleet import fleet_export_command as export
+from edgekit.cli.steps import push
+from edgekit.config.schema import DeploySection
+from edgekit_device.release.mirrors import TRIES
+from edgekit_device.release.sources import CREDENTIALS, open_sources
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
 OURS = PAGE.partition("## Mirrors")[2]
 
 
 def test_the_configuration_is_one_and_boards_understand_its_addresses(tmp_path):
-    from edgekit_device._root import Root
+    from edgekit_device.store.root import Root
 
     (text,) = re.findall(r"```yaml\n(.*?)```", OURS, re.S)
     mirror = DeploySection.model_validate(yaml.safe_load(text)["deploy"]).mirror
@@ -40,16 +40,16 @@ def test_commands_are_understood(line, tmp_path, monkeypatch):
     elif words[:2] == ["fleet", "export"]:
         export.make_context("export", words[2:])
     else:
-        from edgekit.cli._bundle import command
+        from edgekit.cli.steps import bundle_command
 
-        command.make_context("bundle", words[1:])
+        bundle_command.make_context("bundle", words[1:])
 
 
 def test_names_and_numbers_are_those_of_the_code():
     assert CREDENTIALS in OURS
     assert TRIES == 4
     assert "tried four times" in OURS.replace("\n", " ")
-    role = Path(export.callback.__globals__["__file__"]).parents[1] / "fleet" / "_ansible_role"
+    role = Path(export.callback.__globals__["__file__"]).parents[1] / "fleet" / "ansible" / "role"
     assert (role / "meta" / "argument_specs.yml").is_file()
 
 

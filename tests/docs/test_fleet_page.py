@@ -3,14 +3,15 @@
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
-from edgekit.cli import _main
-from edgekit.cli._fleet import ACTIONS, command
-from edgekit.fleet import load_inventory, select
-from edgekit.fleet._types import STATES
+from edgekit.cli import main
+from edgekit.cli.fleet import fleet_command
+from edgekit.fleet.inventory import load_inventory, select
+from edgekit.fleet.waves import State
 from tests.fleet.fleet_doubles import Boards
 from tests.pipeline.nets import small_config
 
@@ -56,13 +57,13 @@ def test_every_selector_of_the_table_can_be_read(row, folder):
 
 def test_the_commands_run(folder, monkeypatch, capsys):
     boards = Boards()
-    monkeypatch.setattr("edgekit.fleet._fleet.SshDriver", lambda *_, **__: boards)
+    monkeypatch.setattr("edgekit.fleet.rollout.SshDriver", lambda *_, **__: boards)
     for line in blocks("sh")[0].splitlines():
         # nobody waits here
         program, *arguments = shlex.split(line.replace("--soak 60", "--soak 0"))
         assert program == "edgekit"
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments])
+            main.main([*arguments])
         captured = capsys.readouterr()
         assert caught.value.code == 0, captured.err
         assert "june" in captured.out
@@ -73,14 +74,14 @@ def test_the_commands_run(folder, monkeypatch, capsys):
 def test_the_other_commands_are_understood(line, folder):
     _, group, action, *arguments = shlex.split(line)
     assert group == "fleet"
-    found = command.get_command(None, action)
+    found = fleet_command.get_command(None, action)
     found.make_context(action, arguments)
 
 
 def test_every_action_and_state_is_told():
     assert [
         name
-        for name in ACTIONS
+        for name in fleet_command.commands
         if f"`{name}" not in OURS and f"fleet {name}" not in PAGE.replace("\n", " ")
     ] == []
-    assert [state for state in STATES if f"`{state}`" not in OURS] == []
+    assert [state for state in get_args(State) if f"`{state}`" not in OURS] == []

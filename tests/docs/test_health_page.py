@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
-from edgekit_device import _requires
-from edgekit_device._manifest import parse
-from edgekit_device._root import Root
+from edgekit.cli import main
+from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.release import requirements
+from edgekit_device.store.root import Root
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "health.md").read_text()
@@ -35,7 +35,7 @@ def test_the_example_and_its_record(
     program, *arguments = shlex.split(block("sh"))
     assert program == "edgekit"
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments, "-q"])
+        main.main([*arguments, "-q"])
     assert not caught.value.code, capsys.readouterr().err
     (record,) = tmp_path.rglob("health.json")
     found, shown = json.loads(record.read_text()), json.loads(block("json"))
@@ -51,11 +51,11 @@ def test_the_example_and_its_record(
     manifest = parse((record.parent / "manifest.json").read_bytes())
     assert manifest.requires is not None
     root = Root(record.parents[4])
-    assert _requires.check_requires(root, manifest)["checked"] is True
+    assert requirements.check_requires(root, manifest)["checked"] is True
 
 
 def test_every_code_of_a_lack_is_in_the_table() -> None:
-    text = Path(_requires.__file__).read_text()
+    text = Path(requirements.__file__).read_text()
     codes = {f"requires.{name}" for name in re.findall(r'_fail\(\s*"(\w+)"', text)}
     codes |= {"requires.board", "requires.disk", "requires.memory"}
     assert len(codes) == 8

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
-from edgekit.history import METRICS, record
-from tests.history.measurements import bench, times
+from edgekit.cli import main
+from edgekit.results.differences import METRICS
+from edgekit.results.recording import record
+from tests.results.measurements import bench, times
 
 PAGE = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
 
@@ -25,7 +26,7 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
         program, *arguments = shlex.split(line)
         assert program == "edgekit"
         with pytest.raises(SystemExit) as caught:
-            _main.main(arguments)
+            main.main(arguments)
         captured = capsys.readouterr()
         assert caught.value.code == 0, captured.err
         assert captured.out

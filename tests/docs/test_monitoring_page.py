@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._monitor import Sampler
+from edgekit_device.board.monitor import Sampler
 from tests.edgekit_device.monitor_lines import fake_board
 
 PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text("utf-8")

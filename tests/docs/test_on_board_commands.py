@@ -23,17 +23,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import (
-    Bundle,
-    allowed_signers_line,
-    build_zipapp,
-    ensure_key,
-    push,
-    sign,
-)
-from edgekit.deploy._onboard import ENSURE
+from edgekit.bundles.files import build_zipapp
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.push import push
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.deployment.loader import ENSURE
 from tests.boards.toy_jobs import until
-from tests.bundle.bundle_toys import toy_bundle
+from tests.bundles.bundle_toys import toy_bundle
 from tests.processes import processes
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 PAGE = Path(__file__).parents[2] / "docs" / "placement.md"
@@ -21,7 +21,7 @@ def run(line: str) -> None:
     program, *arguments = shlex.split(line)
     assert program == "edgekit"
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments, "-q"])
+        main.main([*arguments, "-q"])
     assert caught.value.code == 0
 
 

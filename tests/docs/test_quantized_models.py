@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.quantize.qdq_nets import residual
 
 PAGE = Path(__file__).parents[2] / "docs" / "quantized-models.md"
@@ -28,7 +28,7 @@ def run(line: str) -> int:
     program, *arguments = shlex.split(line)
     assert program == "edgekit"
     with pytest.raises(SystemExit) as caught:
-        _main.main(arguments)
+        main.main(arguments)
     return int(caught.value.code or 0)
 
 

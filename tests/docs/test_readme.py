@@ -12,7 +12,9 @@ import onnx.backend.test
 import pytest
 
 import edgekit
-from edgekit.config import parse_config
+from edgekit.config.loader import parse_config
+from edgekit.rewriting.graph import APPROXIMATE
+from edgekit.rewriting.rules.registry import rewrites
 from tests.pipeline.nets import small_net
 
 README = Path(__file__).parents[2] / "README.md"
@@ -83,8 +85,8 @@ def test_every_linked_file_is_there():
 
 
 def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatch):
-    from edgekit.cli import main
-    from edgekit.report import _text as text
+    from edgekit.cli.main import main
+    from edgekit.reports import text
 
     figures = {
         "throughput": ("throughput_qps", text.significant),
@@ -109,7 +111,7 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
 
 @pytest.mark.parametrize("name", ["shufflenet", "squeezenet", "densenet121"])
 def test_the_light_models_are_rewritten_as_the_table_says(name):
-    from edgekit.report import _text as text
+    from edgekit.reports import text
 
     row = rf"^\| light_{name} \| (\d+) -> (\d+) \| (\d+) -> (\d+) \| (\S+ .s) -> (\S+ .s) \|$"
     (cells,) = re.findall(row, README.read_text(), re.M)
@@ -128,7 +130,7 @@ def test_the_light_models_are_rewritten_as_the_table_says(name):
 
 
 def test_the_readme_has_the_error_that_reports_have():
-    from edgekit.placement._costs import cost_data
+    from edgekit.placement.kernel_costs import cost_data
 
     error = cost_data("error")["without_network"]
     told = " ".join(README.read_text().split())
@@ -138,6 +140,11 @@ def test_the_readme_has_the_error_that_reports_have():
         f"nine of ten by up to {error['of_90_percent']} %",
     ):
         assert words in told
+
+
+def test_the_readme_counts_the_rewrites():
+    exact = [item for item in rewrites() if not item.name.startswith(APPROXIMATE)]
+    assert f"{len(exact)} exact rewrites" in " ".join(README.read_text().split())
 
 
 def test_first_screen_shows_both_commands():

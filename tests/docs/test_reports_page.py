@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main, _options
-from edgekit.history import record
-from edgekit.report import report_document, report_schema, write_report
-from tests.history.measurements import bench, times
-from tests.report import handmade_run
+from edgekit.cli import main, options
+from edgekit.reports.document import report_document
+from edgekit.reports.html.page import write_report
+from edgekit.reports.schema import report_schema
+from edgekit.results.recording import record
+from tests.reports import handmade_run
+from tests.results.measurements import bench, times
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
 
@@ -42,14 +44,14 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
             write_report(document, out / "report.html")
             return types.SimpleNamespace(report=document, document={"releases": []})
 
-    monkeypatch.setattr(_options, "open_pipeline", lambda *_, **__: contextlib.nullcontext(Done()))
+    monkeypatch.setattr(options, "open_pipeline", lambda *_, **__: contextlib.nullcontext(Done()))
     (block,) = re.findall(r"```console\n(.*?)```", PAGE, re.S)
     pages = []
     for line in block.splitlines():
         program, *arguments = shlex.split(line)
         assert program == "edgekit"
         with pytest.raises(SystemExit) as ended:
-            _main.main(arguments)
+            main.main(arguments)
         captured = capsys.readouterr()
         assert ended.value.code == 0, captured.err
         pages.append(Path(captured.out.strip()).read_text("utf-8"))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
-from edgekit.network import load, metadata
-from edgekit.rewrite._recorded import KEY
+from edgekit.cli import main
+from edgekit.network.load import load
+from edgekit.network.model import metadata
+from edgekit.rewriting.provenance.record import KEY
 from tests.pipeline.nets import small_net
 
 PAGE = Path(__file__).parents[2] / "docs" / "rewriting.md"
@@ -31,16 +32,16 @@ def run(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
 
-    def told(line: str) -> str:
+    def output_of(line: str) -> str:
         program, *arguments = shlex.split(line)
         assert program == "edgekit"
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, "-q"])
+            main.main([*arguments, "-q"])
         captured = capsys.readouterr()
         assert caught.value.code == 0, captured.err
         return captured.out
 
-    return told
+    return output_of
 
 
 @pytest.fixture
@@ -63,8 +64,8 @@ def test_the_python_example(folder, run, capsys, monkeypatch):
 def test_the_tables_have_the_keys_of_the_documents(folder, run, written):
     document = json.loads(run("edgekit rewrite model.onnx -t jetson-agx-orin-64gb --json"))
     kept = json.loads(metadata(load(folder / "out.onnx"), KEY))
-    told = {"Record key": document["record"], "Key": document, "Metadata key": kept}
-    for head, values in told.items():
+    output_of = {"Record key": document["record"], "Key": document, "Metadata key": kept}
+    for head, values in output_of.items():
         (table,) = re.findall(rf"\| {head} \| What \|\n((?:\|.*\n)+)", PAGE.read_text())
         rows = re.findall(r"^\| (`.*?) \|", table, re.M)
         keys = {key for row in rows for key in re.findall(r"`(\w+)`", row)}

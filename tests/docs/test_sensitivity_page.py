@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 PAGE = Path(__file__).parents[2] / "docs" / "sensitivity.md"
@@ -37,7 +37,7 @@ def test_example(line, here, capsys):
     program, *arguments = shlex.split(line)
     assert program == "edgekit"
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments, "-q"])
+        main.main([*arguments, "-q"])
     captured = capsys.readouterr()
     assert caught.value.code == 0, captured.err
     if "--json" not in line:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import read
-from edgekit.cli import _main
+from edgekit.bundles.files import read
+from edgekit.cli import main
 from tests.boards.fixtures import StartBoard, boards, home
 from tests.pipeline.nets import small_net
 from tests.security.security_keys import make_signer
@@ -48,7 +48,7 @@ def test_every_command(
         program, *arguments = shlex.split(line)
         assert program == "edgekit"
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, *options])
+            main.main([*arguments, *options])
         found = capsys.readouterr()
         assert caught.value.code == 0, (line, found.err)
         said[line] = found.out
@@ -74,11 +74,11 @@ def test_a_bundle_with_a_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
     with pytest.raises(SystemExit) as caught:
-        _main.main([*shlex.split(line[1]), "-q"])
+        main.main([*shlex.split(line[1]), "-q"])
     assert caught.value.code == 0
     assert read(tmp_path / "app.ekb").manifest["issued"] == {
         "at": "2026-01-01T00:00:00Z", "counter": 42, "valid_until": "2099-12-31T23:59:59Z",
     }  # fmt: skip
     with pytest.raises(SystemExit) as caught:
-        _main.main(["bundle", "app.yaml", "--valid-until", "2099-02-31"])
+        main.main(["bundle", "app.yaml", "--valid-until", "2099-02-31"])
     assert caught.value.code == 2

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.config import parse_config
+from edgekit.config.loader import parse_config
 from edgekit.errors import ConfigError
-from edgekit.trt import Wish, decide, features, rows
+from edgekit.tensorrt.options import RequestedBuild, decide
+from edgekit.tensorrt.releases import feature_rules, features
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tensorrt.md").read_text()
 TOP = "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
@@ -23,7 +24,7 @@ def test_the_refusal_is_what_is_said():
     shown = re.search(r"```text\n(.*?)\n```", PAGE, re.S)[1]
     places = {"build.mode": "net.yaml:6:3", "build.strip": "net.yaml:7:3"}
     with pytest.raises(ConfigError) as caught:
-        decide(Wish(target="jetson-agx-orin-64gb", tensorrt="10.3", mode="standalone",
+        decide(RequestedBuild(target="jetson-agx-orin-64gb", tensorrt="10.3", mode="standalone",
                     strip=True, places=places))  # fmt: skip
     assert str(caught.value) == shown
 
@@ -31,7 +32,7 @@ def test_the_refusal_is_what_is_said():
 def test_every_feature_and_every_row_stands_there():
     assert all(f"`{name}`: " in PAGE for name in features())
     table = [line for line in PAGE.splitlines() if line.startswith("| `")]
-    assert len(table) == len(rows())
+    assert len(table) == len(feature_rules())
 
 
 def test_its_links_lead_somewhere():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "quantized-models.md").read_text()
@@ -20,15 +20,15 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     small_net(tmp_path / "model.onnx")
 
-    def told(*arguments):
+    def output_of(*arguments):
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, "-q"])
+            main.main([*arguments, "-q"])
         captured = capsys.readouterr()
         assert caught.value.code == 0, captured.err
         return captured.out
 
-    told("calibrate", "model.onnx", "-t", "jetson-agx-orin-64gb", "--save", "calib.cache")
-    return told
+    output_of("calibrate", "model.onnx", "-t", "jetson-agx-orin-64gb", "--save", "calib.cache")
+    return output_of
 
 
 def test_the_examples_in_their_order(run):
@@ -44,6 +44,6 @@ def test_the_examples_in_their_order(run):
 def test_every_key_is_told(run):
     line = re.search(r"```sh\n(.*?)\n", SECTION)[1]
     document = json.loads(run(*shlex.split(line)[1:], "--json"))
-    told = set(re.findall(r"`([a-z0-9_]+)`", SECTION.split("What the file has")[0]))
-    assert set(document) - {"schema", "model", "target", "tensorrt"} <= told
-    assert set(document["check"]) <= told
+    output_of = set(re.findall(r"`([a-z0-9_]+)`", SECTION.split("What the file has")[0]))
+    assert set(document) - {"schema", "model", "target", "tensorrt"} <= output_of
+    assert set(document["check"]) <= output_of

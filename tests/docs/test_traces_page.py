@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bench import validate_trace
-from edgekit.cli import _main
-from tests.bench import handmade_plan, monitor_samples
-from tests.bench.nsys_export import engine_run
-from tests.bench.test_trace_tools import STATISTICS
+from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.cli import main
+from tests.benchmark import handmade_plan, monitor_samples
+from tests.benchmark.nsys_export import engine_run
+from tests.benchmark.test_trace_tools import STATISTICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "traces.md"
 TEGRASTATS = (
@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
 
 def run(capsys, *arguments):
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments])
+        main.main([*arguments])
     captured = capsys.readouterr()
     return caught.value.code, captured.out, captured.err
 

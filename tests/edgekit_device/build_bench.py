@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit_device._build_log import BuildLog
-from edgekit_device._build_python import build_attempt
-from edgekit_device._build_types import Attempt, Built
+from edgekit_device.build.attempt import BuilderLog
+from edgekit_device.build.builder import build_attempt
+from edgekit_device.build.request import Attempt, BuiltEngine
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import double
 
@@ -23,12 +23,14 @@ class Bench:
         self.trt = double.module(version)
         self.double = self.trt._double
         self.lines: list[str] = []
-        self.log = BuildLog(self.trt, self.lines.append)
+        self.log = BuilderLog(self.trt, self.lines.append)
         self.folder = folder
-        self.told: list[tuple[int, int, str]] = []
+        self.progress: list[tuple[int, int, str]] = []
         self.cancelled = False
 
-    def build(self, document: Mapping[str, Any], flags: tuple[str, ...] = (), **more: Any) -> Built:
+    def build(
+        self, document: Mapping[str, Any], flags: tuple[str, ...] = (), **more: Any
+    ) -> BuiltEngine:
         spec = toys.spec(document)
         models = (
             toys.toy_onnx(),
@@ -42,7 +44,7 @@ class Bench:
             "model": model,
             "cache": toys.cache_text() if spec.calibration else None,
             "timing": self.folder / "timing.cache",
-            "tell": lambda *step: self.told.append(step),
+            "on_progress": lambda *step: self.progress.append(step),
             "cancelled": lambda: self.cancelled,
             **more,
         }

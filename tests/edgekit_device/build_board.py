@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgekit_device import _build, _trt_start
+from edgekit_device.build import job
+from edgekit_device.tensorrt import runtimes
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import board
 
@@ -30,7 +31,7 @@ class Board:
         ):
             patch.setenv("EDGEKIT_TEST_" + name, value)
         if not more.pop("starts", False):
-            patch.setattr(_trt_start, "_try", lambda name: None)
+            patch.setattr(runtimes, "_try", lambda name: None)
         self.double = board.install(patch, version)["full"]._double  # type: ignore[attr-defined]
 
     def run(self, document: dict[str, Any], *blobs: bytes) -> dict[str, Any]:
@@ -39,7 +40,7 @@ class Board:
             self.context = context
             for blob in blobs:
                 context.store(blob)
-            result = _build.run(context)
+            result = job.run(context)
         # it goes over the wire
         found: dict[str, Any] = json.loads(json.dumps(result))
         return found

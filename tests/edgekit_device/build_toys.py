@@ -15,10 +15,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit_device._build_request import read_request
-from edgekit_device._build_types import EngineSpec
-from edgekit_device._job import JobContext, job_context
-from edgekit_device._root import Root
+from edgekit_device.build.request import EngineSpec, read_request
+from edgekit_device.jobs.job import JobContext, job_context
+from edgekit_device.store.root import Root
 
 #: ONNX nodes of the toy that a plan puts on a DLA, in order, and those it leaves on the GPU.
 ON_DLA = ("conv1", "relu1", "conv2", "relu2")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import Bundle, allowed_signers_line, build_zipapp, ensure_key, sign
-from tests.bundle.bundle_toys import toy_bundle
+from edgekit.bundles.files import build_zipapp
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from tests.bundles.bundle_toys import toy_bundle
 from tests.edgekit_device.device_board import BoardFolder
 
 

@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-from edgekit_device._cudla_types import TensorDescriptor
-from edgekit_device._errors import DeviceError
-from edgekit_device._types import IoEntry
+from edgekit_device.cuda.cudla_library import TensorDescriptor
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import IoEntry
 
 STUB = Path(__file__).parent / "cudla_stub" / "cudla_stub.c"
 _ALIGNED = 256
@@ -26,7 +26,7 @@ def build_stub(folder: Path) -> Path:
 
 
 class HostCuda:
-    """What of ``edgekit_device._cuda.Cuda`` an engine uses; counts what is not given back."""
+    """What of ``edgekit_device.cuda.driver.Cuda`` an engine uses; counts what is not given back."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, ctypes.Array[ctypes.c_char]] = {}

@@ -16,16 +16,15 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit.bundle._types import blob_view
-from edgekit_device import _deploy_run, _deploy_soak
-from edgekit_device._deploy import deploy
-from edgekit_device._deploy_request import read_request
-from edgekit_device._errors import DeviceError
-from edgekit_device._files import workspace, write_durably
-from edgekit_device._offer import take_offer
-from edgekit_device._release import REFIT
-from edgekit_device._root import App, Root
+from edgekit.bundles.manifest import Bundle, blob_view
+from edgekit_device.deployment import states
+from edgekit_device.deployment.job import deploy
+from edgekit_device.deployment.request import read_request
+from edgekit_device.errors import DeviceError
+from edgekit_device.files import workspace, write_durably
+from edgekit_device.release.offer import take_offer
+from edgekit_device.release.releases import REFIT
+from edgekit_device.store.root import App, Root
 
 __all__ = ["Bench", "Cut", "bench_board", "cut_at"]
 
@@ -102,10 +101,10 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
         stopped()
         return found
 
-    patch.setattr(_deploy_run, "refit_release", refit)
-    patch.setattr(_deploy_run, "in_child", child)
-    patch.setattr("edgekit_device._health.examine", test)
-    patch.setattr(_deploy_soak, "examine", test)
+    patch.setattr(states, "refit_release", refit)
+    patch.setattr(states, "in_child", child)
+    patch.setattr("edgekit_device.deployment.health.examine", test)
+    patch.setattr(states, "examine", test)
     return bench
 
 

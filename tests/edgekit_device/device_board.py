@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.bundle import Bundle
-from edgekit.bundle._types import blob_view
-from edgekit_device._commands import make_parser
-from edgekit_device._npz import write_npz
-from edgekit_device._root import Root
+from edgekit.bundles.manifest import Bundle, blob_view
+from edgekit_device.arrays.npz import write_npz
+from edgekit_device.commands import make_parser
+from edgekit_device.store.root import Root
 from tests.edgekit_device.forking_loader import run_forked
 
 
@@ -30,7 +29,7 @@ class Refused(Exception):
         self.where = error["where"]
 
 
-def asked(root: Root, words: list[str], stdin: io.BytesIO | None = None) -> Any:
+def run_command(root: Root, words: list[str], stdin: io.BytesIO | None = None) -> Any:
     """What a command answers in this process; its options are those that its parser makes."""
     arguments = make_parser(words[0]).parse_args(words)
     return arguments.call(root, arguments, stdin or io.BytesIO())
@@ -59,30 +58,30 @@ class BoardFolder:
             raise Refused(document["error"])
         return done.stdout
 
-    def ask(self, command: str, *options: str, stdin: bytes = b"") -> dict[str, Any]:
+    def command(self, command: str, *options: str, stdin: bytes = b"") -> dict[str, Any]:
         answer = self.raw(command, *options, stdin=stdin)
         assert answer.count(b"\n") == 1
         document: dict[str, Any] = json.loads(answer)
         return document
 
     def trust(self, line: str) -> None:
-        self.ask("trust", stdin=json.dumps({"lines": [line]}).encode())
+        self.command("trust", stdin=json.dumps({"lines": [line]}).encode())
 
     def send(self, blobs: Mapping[str, Any]) -> dict[str, Any]:
-        return self.ask("receive", stdin=frames(blobs))
+        return self.command("receive", stdin=frames(blobs))
 
     def stage(self, bundle: Bundle, *options: str) -> str:
-        answer = self.ask("stage", *options, stdin=envelope(bundle))
+        answer = self.command("stage", *options, stdin=envelope(bundle))
         return str(answer["release"])
 
     def install(self, bundle: Bundle, *options: str) -> str:
         """The whole way; returns the release."""
         everything = {**bundle.weights, **bundle.blobs}
-        missing = self.ask("missing", stdin=json.dumps(list(everything)).encode())["missing"]
+        missing = self.command("missing", stdin=json.dumps(list(everything)).encode())["missing"]
         self.send({digest: everything[digest] for digest in missing})
         release = self.stage(bundle, *options)
-        self.ask("refit", "--app", bundle.name, "--release", release)
-        self.ask("switch", "--app", bundle.name, "--release", release)
+        self.command("refit", "--app", bundle.name, "--release", release)
+        self.command("switch", "--app", bundle.name, "--release", release)
         return release
 
     def infer(self, app: str, *options: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:

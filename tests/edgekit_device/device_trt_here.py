@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from edgekit_device import _cuda, _trt_pick, _trt_start
+from edgekit_device.cuda import driver
+from edgekit_device.tensorrt import runtimes
 from tests.trt_double._memory import MEMORY
 from tests.trt_double.board import install
 
@@ -30,11 +31,11 @@ class Here:
 
 def here_fixture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
     """The body of a fixture ``here``: no offence may be left at the end."""
-    monkeypatch.setattr(_cuda, "_OPEN", {})
-    monkeypatch.setattr(_trt_start, "_KNOWN", {})
+    monkeypatch.setattr(driver, "_OPEN", {})
+    monkeypatch.setattr(runtimes, "_KNOWN", {})
     # a child process would not find the double, which lives in this one
-    monkeypatch.setattr(_trt_start, "_try", lambda _name: None)
-    monkeypatch.setattr(_trt_pick, "_ldconfig", lambda: "")
+    monkeypatch.setattr(runtimes, "_try", lambda _name: None)
+    monkeypatch.setattr(runtimes, "_ldconfig", lambda: "")
     monkeypatch.setenv("EDGEKIT_ROOT", str(tmp_path / "root"))
     gc.collect()  # engines of the test before give their memory back
     MEMORY.reset()

@@ -11,9 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit_device._bundle import BundleFiles
-from edgekit_device._root import Root
-from edgekit_device._types import (
+from edgekit_device.protocol.manifest import (
     BlobEntry,
     EngineEntry,
     IoEntry,
@@ -23,7 +21,8 @@ from edgekit_device._types import (
     TensorEntry,
     WeightEntry,
 )
-from edgekit_device._verify import Checked
+from edgekit_device.store.root import Root
+from edgekit_device.trust.bundle import BundleFiles, Checked
 from tests.trt_double import double
 from tests.trt_double._onnx_weights import refit_weights
 

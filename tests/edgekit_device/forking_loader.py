@@ -118,7 +118,7 @@ def _import_all(loader: str) -> None:
         import onnxruntime  # noqa: F401
     for name in zipfile.ZipFile(loader).namelist():
         # the program itself is run, and what opens GPUs asks for its libraries at import
-        if name.startswith("edgekit_device/_") and "__" not in name:
+        if name.startswith("edgekit_device/") and "__" not in name:
             __import__(name[: -len(".py")].replace("/", "."))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from edgekit.bundle import Bundle
-from edgekit.bundle._types import blob_view
-from edgekit_device._files import workspace
-from edgekit_device._refit_release import refit_release
-from edgekit_device._release import stage
-from edgekit_device._root import Root
+from edgekit.bundles.manifest import Bundle, blob_view
+from edgekit_device.files import workspace
+from edgekit_device.release.releases import stage
+from edgekit_device.runtime.refit import refit_release
+from edgekit_device.store.root import Root
 
 __all__ = ["put"]
 

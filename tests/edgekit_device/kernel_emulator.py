@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.dla import pack, strides
-from edgekit_device._convert import convert
-from edgekit_device._kernels import Launch, Layout, source
+from edgekit.dla.formats import pack, strides
+from edgekit_device.arrays.formats import convert
+from edgekit_device.cuda.kernels import Launch, Layout, source
 
 _FOLDER = Path(__file__).parent / "kernel_emulation"
 _ALIGNED = 64

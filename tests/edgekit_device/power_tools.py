@@ -119,8 +119,8 @@ class FakeBoard:
         """A process that holds them until its input ends, and says "held" and its document."""
         code = (
             "import sys, json\nfrom pathlib import Path\n"
-            "from edgekit_device._power import held_power\n"
-            "from edgekit_device._errors import DeviceError\n"
+            "from edgekit_device.board.power import held_power\n"
+            "from edgekit_device.errors import DeviceError\n"
             "root, mode, lock, system, stored = json.loads(sys.argv[1])\n"
             "try:\n"
             "    with held_power(Path(root), mode, lock, system=Path(system),\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgekit_device import _reference
+from edgekit_device.runtime import reference
 
 __all__ = ["make_segments_wait"]
 
@@ -22,7 +22,7 @@ def make_segments_wait(
         patch: Undoes it.
         microseconds: What a segment waits, of its device and its nodes' ONNX operators.
     """
-    opened = _reference._open
+    opened = reference._open
 
     def open_slow(checked: Any, segment: Any, data: bytes, facts: Any, *more: Any) -> Any:
         engine = opened(checked, segment, data, facts, *more)
@@ -35,4 +35,4 @@ def make_segments_wait(
         engine.run = wait_and_run
         return engine
 
-    patch.setattr(_reference, "_open", open_slow)
+    patch.setattr(reference, "_open", open_slow)

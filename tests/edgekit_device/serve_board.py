@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgekit_device._files import replace_link
-from edgekit_device._root import App, Root
-from edgekit_device._serve_memory import Memory
-from edgekit_device._serve_wire import VERSION, Reader, connect_to, exchange
-from edgekit_device._serving import serving
-from tests.bundle.bundle_toys import toy_bundle
+from edgekit_device.files import replace_link
+from edgekit_device.serve.memory import SharedMemory
+from edgekit_device.serve.messages import VERSION, Reader, connect_to, exchange, serving
+from edgekit_device.store.root import App, Root
+from tests.bundles.bundle_toys import toy_bundle
 
 HERE = Path(__file__).resolve().parents[2]
 
@@ -28,7 +27,7 @@ HERE = Path(__file__).resolve().parents[2]
 WORKER = """
 import json, os, signal, socket, time
 from pathlib import Path
-from edgekit_device._serve_wire import Closed, Reader, pack
+from edgekit_device.serve.messages import Closed, Reader, pack
 
 number, root, app, release, threads = sys.argv[1:]
 server = os.getppid()
@@ -69,7 +68,7 @@ except Closed:
 SERVER = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-import edgekit_device._serve_crew as crew
+import edgekit_device.serve.pool as crew
 crew.CODE = sys.argv.pop(1)
 from edgekit_device.__main__ import main
 sys.exit(main())
@@ -87,8 +86,8 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
         time.sleep(0.01)
 
 
-class Told:
-    """An app whose releases do as they are told, and a server of it."""
+class ServedBoard:
+    """An app whose releases behave as their flags say, and a server of it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = Root(folder)
@@ -96,11 +95,11 @@ class Told:
         self.app.releases_folder.mkdir(parents=True, exist_ok=True)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def release(self, number: int, *told: str) -> str:
+    def release(self, number: int, *flags: str) -> str:
         name = f"{number:06d}-{'0' * 12}"
         folder = self.app.releases_folder / name
         folder.mkdir()
-        (folder / "told").write_text(" ".join(told))
+        (folder / "told").write_text(" ".join(flags))
         (folder / "refit.json").write_text("{}")
         # what a rollback looks at before it lets a release serve
         (folder / "manifest.json").write_bytes(toy_bundle().manifest_bytes)
@@ -174,9 +173,9 @@ class Caller:
         assert peer is not None
         self.peer: socket.socket = peer
         self.reader = Reader()
-        self.memory = Memory(4096)
+        self.memory = SharedMemory(4096)
 
-    def ask(self, **head: Any) -> dict[str, Any]:
+    def request(self, **head: Any) -> dict[str, Any]:
         return exchange(self.peer, self.reader, {"edgekit": VERSION, **head})
 
     def run(self, name: str = "ok", **more: Any) -> dict[str, Any]:

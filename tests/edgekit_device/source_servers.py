@@ -20,12 +20,12 @@ class Server:
     """A running server; ``asked`` has each request as (method, path, Range or "")."""
 
     url: str = ""
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
     connections: int = 0
     fault: Fault | None = None
 
-    def blobs_asked(self) -> list[str]:
-        return [path.rsplit("/", 1)[1] for method, path, _ in self.asked if "/blobs/" in path]
+    def blobs_requested(self) -> list[str]:
+        return [path.rsplit("/", 1)[1] for method, path, _ in self.requests if "/blobs/" in path]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range") or ""
-        self.state.asked.append((self.command, self.path, wanted))
+        self.state.requests.append((self.command, self.path, wanted))
         wanted_login = "Basic " + base64.b64encode(self.login.encode()).decode()
         if self.login and self.headers.get("Authorization") != wanted_login:
             self.answer(401, b"who?", {"WWW-Authenticate": 'Basic realm="mirror"'})

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._root import Root
-from tests.edgekit_device.device_board import asked
+from edgekit_device.errors import DeviceError
+from edgekit_device.store.root import Root
+from tests.edgekit_device.device_board import run_command
 
 
 @pytest.mark.parametrize("command", ["remove", "rollback"])
@@ -18,6 +18,6 @@ def test_who_errs_in_a_name_is_told_the_names(tmp_path: Path, command: str) -> N
         for name in names:
             (tmp_path / "apps" / name).mkdir(parents=True)
         with pytest.raises(DeviceError) as caught:
-            asked(root, [command, "--app", "nett"])
+            run_command(root, [command, "--app", "nett"])
         assert (caught.value.code, caught.value.where) == ("app.unknown", "nett")
         assert caught.value.hint == f"there are: {told}"

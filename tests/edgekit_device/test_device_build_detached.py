@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._job import job_context
-from edgekit_device._root import Root
+from edgekit_device.jobs.job import job_context
+from edgekit_device.store.root import Root
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import board
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from edgekit.trt import decide
-from edgekit_device import _build, _build_engine, _trt_refit
-from edgekit_device._build_child import isolated
-from edgekit_device._errors import DeviceError
-from edgekit_device._job import JobCancelled
+from edgekit.tensorrt.options import decide
+from edgekit_device.build import engine
+from edgekit_device.build.attempt import isolated
+from edgekit_device.build.engine import EngineBuild
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.tensorrt import refit
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_board import Board
-from tests.trt.wishes import wish
+from tests.tensorrt.build_requests import requested_build
 
 
 @pytest.fixture
@@ -68,13 +70,13 @@ def test_a_job_that_is_cancelled_leaves_no_engine(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = make("10.3.0")
-    real = _build.EngineBuild.engine
+    real = EngineBuild.engine
 
     def cancel(build: Any, *given: Any) -> Any:
         (build.context.folder / "cancel").touch()
         return real(build, *given)
 
-    monkeypatch.setattr(_build.EngineBuild, "engine", cancel)
+    monkeypatch.setattr(EngineBuild, "engine", cancel)
     with pytest.raises(JobCancelled):
         on.run(toys.request())
     kept = (on.context.folder / "blobs.txt").read_text().split()
@@ -85,14 +87,14 @@ def test_a_builder_that_dies_is_a_failed_attempt(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = make("10.3.0")
-    real = _build_engine.python.build_attempt
+    real = engine.python.build_attempt
 
     def dies(trt: Any, log: Any, spec: Any, attempt: Any, **more: Any) -> Any:
         if "VERSION_COMPATIBLE" in attempt.flags:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(trt, log, spec, attempt, **more)
 
-    monkeypatch.setattr(_build_engine.python, "build_attempt", dies)
+    monkeypatch.setattr(engine.python, "build_attempt", dies)
     attempts = [{"flags": f, "gives_up": "something"} for f in (["VERSION_COMPATIBLE"], [])]
     (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
     assert entry["attempt"] == 1
@@ -112,13 +114,13 @@ def test_an_attempts_code_tells_a_refusal_from_a_lack_of_memory(
     make: Any, monkeypatch: pytest.MonkeyPatch, broken: str, code: str
 ) -> None:
     on = make("10.3.0")
-    real = _build_engine.python.build_attempt
+    real = engine.python.build_attempt
 
     def short(trt: Any, log: Any, spec: Any, attempt: Any, **more: Any) -> Any:
         trt._double.settings.broken = broken if attempt.flags else ""
         return real(trt, log, spec, attempt, **more)
 
-    monkeypatch.setattr(_build_engine.python, "build_attempt", short)
+    monkeypatch.setattr(engine.python, "build_attempt", short)
     attempts = [{"flags": f, "gives_up": "something"} for f in (["VERSION_COMPATIBLE"], [])]
     (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
     assert [one["code"] for one in entry["attempts"]] == [code, None]
@@ -150,9 +152,10 @@ def test_a_plan_that_cannot_be_refitted_is_built_with_its_weights(
         raise DeviceError("only 3 weights of 4 were refitted", code="refit.mismatch")
 
     on = make("10.3.0")
-    monkeypatch.setattr(_trt_refit, "refit", never)
+    monkeypatch.setattr(refit, "refit", never)
     attempts = [
-        {"flags": [*x.flags], "gives_up": x.gives_up} for x in decide(wish(dla=False)).plans
+        {"flags": [*x.flags], "gives_up": x.gives_up}
+        for x in decide(requested_build(dla=False)).plans
     ]
     layers = [toys.layer(name, "GPU") for name in (*toys.ON_DLA, *toys.ON_GPU)]
     given = toys.engine(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._job import JobCancelled
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import JobCancelled
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_bench import Bench, document_for
 
@@ -18,12 +18,12 @@ def test_cancelling_stops_at_the_next_step(version: str, tmp_path: Path) -> None
     on = Bench(version, tmp_path)
     steps: list[int] = []
 
-    def tell(done: int, total: int, text: str) -> None:
+    def report(done: int, total: int, text: str) -> None:
         steps.append(done)
         on.cancelled = done > 100
 
     with pytest.raises(JobCancelled):
-        on.build(document_for(version), tell=tell)
+        on.build(document_for(version), on_progress=report)
     assert max(steps) < 1000
     assert not (tmp_path / "timing.cache").exists()
 
@@ -31,18 +31,18 @@ def test_cancelling_stops_at_the_next_step(version: str, tmp_path: Path) -> None
 def test_an_exception_of_ours_in_a_callback_comes_out(tmp_path: Path) -> None:
     on = Bench("10.3.0", tmp_path)
 
-    def tell(done: int, total: int, text: str) -> None:
+    def report(done: int, total: int, text: str) -> None:
         raise ValueError("no room for news")
 
     with pytest.raises(DeviceError, match="ValueError: no room for news") as failed:
-        on.build(toys.engine(), tell=tell)
+        on.build(toys.engine(), on_progress=report)
     assert failed.value.code == "build.callback"
 
 
 def test_without_a_monitor_the_log_tells_the_stages(tmp_path: Path) -> None:
     on = Bench("8.6.1", tmp_path)
     on.build(toys.engine())
-    assert [text for _, total, text in on.told if not total] == [
+    assert [text for _, total, text in on.progress if not total] == [
         "placing layers",
         "compiling for the DLA",
     ]
@@ -63,9 +63,9 @@ def test_a_cache_that_is_not_taken_names_the_tensors(
     kind = on.trt.IInt8EntropyCalibrator2
 
     # a builder that does not like the cache asks for data instead
-    from edgekit_device import _build_calibrator
+    from edgekit_device.build import config
 
-    made = _build_calibrator.calibrator
+    made = config.calibrator
 
     def refused(trt: Any, cache: bytes, asked: Any) -> Any:
         one = made(trt, cache, asked)
@@ -73,7 +73,7 @@ def test_a_cache_that_is_not_taken_names_the_tensors(
         assert isinstance(one, kind)
         return one
 
-    monkeypatch.setattr("edgekit_device._build_python.calibrator", refused)
+    monkeypatch.setattr("edgekit_device.build.builder.calibrator", refused)
     with pytest.raises(DeviceError, match="asked for data: no scale for 'c1', 'c2'") as failed:
         on.build(toys.engine())
     assert failed.value.code == "build.calibration"
@@ -82,12 +82,13 @@ def test_a_cache_that_is_not_taken_names_the_tensors(
 def test_the_cache_gets_the_header_of_the_boards_release(tmp_path: Path) -> None:
     on = Bench("8.6.1", tmp_path)
     served: list[bytes] = []
-    from edgekit_device import _build_python
+    from edgekit_device.build import builder
+    from edgekit_device.build.config import calibrator
 
-    made = _build_python.calibrator
+    made = calibrator
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            _build_python,
+            builder,
             "calibrator",
             lambda trt, cache, asked: served.append(cache) or made(trt, cache, asked),
         )

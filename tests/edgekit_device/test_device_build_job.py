@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgekit_device._golden import golden_inputs
-from edgekit_device._types import TensorEntry
+from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.runtime.golden import golden_inputs
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_bench import document_for
 from tests.edgekit_device.build_board import Board

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._errors import DeviceError
+from edgekit_device.errors import DeviceError
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_bench import WEAK, Bench
 

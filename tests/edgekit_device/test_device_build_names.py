@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._build_config import set_precisions
-from edgekit_device._build_log import BuildLog
-from edgekit_device._build_names import BuilderLayer, map_layers, read_layers
-from edgekit_device._build_types import LayerSpec
+from edgekit_device.build.attempt import BuilderLog
+from edgekit_device.build.config import set_precisions
+from edgekit_device.build.network import BuilderLayer, map_layers, read_layers
+from edgekit_device.build.request import LayerSpec
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import double
 
@@ -109,7 +109,7 @@ def test_what_a_node_does_without_a_name_is_its_layers() -> None:
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0"])
 def test_a_bias_has_its_gemms_precision_and_device(version: str, precision: str) -> None:
     trt = double.module(version)
-    log = BuildLog(trt, lambda line: None)
+    log = BuilderLog(trt, lambda line: None)
     network = trt.Builder(log.logger).create_network(1)
     assert trt.OnnxParser(network, log.logger).parse(toys.toy_onnx())
     layers = [*(toys.layer(n, "DLA") for n in (*toys.ON_DLA, "pool", "flatten"))]
@@ -157,7 +157,7 @@ def test_layers_of_ours_that_nothing_stands_for_are_named() -> None:
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0"])
 def test_the_importers_layers_are_all_found(version: str) -> None:
     trt = double.module(version)
-    log = BuildLog(trt, lambda line: None)
+    log = BuilderLog(trt, lambda line: None)
     builder = trt.Builder(log.logger)
     network = builder.create_network(0 if version.startswith("1") else 1)
     parser = trt.OnnxParser(network, log.logger)

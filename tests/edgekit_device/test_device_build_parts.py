@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 
-from edgekit.dla import strides as host_strides
-from edgekit.quantize._cache import parse_cache
-from edgekit.quantize._cache_version import tensorrt_number
-from edgekit_device._build_cache import TimingCache, timing_file
-from edgekit_device._build_calibrator import (
-    for_release,
-    missing_scales,
-    read_scales,
-    version_number,
-)
-from edgekit_device._build_entry import entry_of
-from edgekit_device._build_inspect import reformats, summary
-from edgekit_device._build_log import BuildLog, last_errors
-from edgekit_device._build_progress import STEPS, Phases
-from edgekit_device._build_strides import generation_of, strides
-from edgekit_device._errors import DeviceError
-from edgekit_device._packing import stored_shape
+from edgekit.dla.formats import strides as host_strides
+from edgekit.quantize.caches import parse_cache, tensorrt_number
+from edgekit_device.arrays.formats import stored_shape
+from edgekit_device.build.attempt import BuilderLog, last_errors
+from edgekit_device.build.builder import STEPS, Phases, TimingCache, timing_file
+from edgekit_device.build.config import for_release, missing_scales, read_scales, version_number
+from edgekit_device.build.engine import entry_of
+from edgekit_device.build.inspection import generation_of, reformats, strides, summary
+from edgekit_device.errors import DeviceError
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import double
 
@@ -54,7 +46,7 @@ def test_phases_of_unknown_parents_and_no_steps_do_no_harm() -> None:
 
 def test_every_line_of_trtexec_keeps_its_own_form() -> None:
     lines: list[str] = []
-    log = BuildLog(None, lines.append)
+    log = BuilderLog(None, lines.append)
     said = [
         "&&&& RUNNING TensorRT.trtexec [TensorRT v100300] # trtexec",
         "[11/21/2026-10:00:00] [W] [TRT] conv: DLA only supports this",
@@ -69,8 +61,8 @@ def test_every_line_of_trtexec_keeps_its_own_form() -> None:
 
 
 def test_a_log_without_end_keeps_what_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgekit_device._build_log._MOST_KEPT", 500)
-    log = BuildLog(None, lambda line: None)
+    monkeypatch.setattr("edgekit_device.build.attempt._MOST_RETAINED", 500)
+    log = BuilderLog(None, lambda line: None)
     for number in range(100):
         log.add("V", f"Tactic: {number} Time: 0.1")
     log.add("V", "[DlaLayer] {ForeignNode[a...b]}")
@@ -191,7 +183,7 @@ def test_only_borders_of_shared_formats_must_be_without_reformats() -> None:
 
 def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:
     trt = double.module("10.3.0")
-    log = BuildLog(trt, lambda line: None)
+    log = BuilderLog(trt, lambda line: None)
     path = timing_file(tmp_path, toys.BOARD)
 
     def begun(*entries: str) -> tuple[TimingCache, Any]:
@@ -211,7 +203,7 @@ def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:
 
 def test_a_damaged_timing_cache_is_begun_anew(tmp_path: Path) -> None:
     trt = double.module("10.3.0")
-    log = BuildLog(trt, lambda line: None)
+    log = BuilderLog(trt, lambda line: None)
     path = tmp_path / "timing.cache"
     path.write_bytes(b"garbage")
     config = trt.Builder(log.logger).create_builder_config()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._plan import read_header
+from edgekit_device.errors import DeviceError
+from edgekit_device.tensorrt.plan import read_header
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_bench import ALL, WEAK, Bench, document_for
 
@@ -20,7 +20,7 @@ def test_each_release_builds_a_plan_without_an_offence(version: str, tmp_path: P
     assert ".".join(map(str, header.version)).startswith(version)
     assert on.double.violations == []
     assert built.unmapped == []
-    assert on.told[-1][:2] == (1000, 1000)
+    assert on.progress[-1][:2] == (1000, 1000)
     said = [text for _, text in on.double.messages]
     assert any("[GpuLayer]" in text for text in said)
     # the logger is verbose: all of it is in the job's log, whatever the release calls it

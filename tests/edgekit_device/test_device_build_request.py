@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._build_request import read_request, request_digest
-from edgekit_device._errors import DeviceError
+from edgekit_device.build.request import read_request, request_digest
+from edgekit_device.errors import DeviceError
 from tests.edgekit_device import build_toys as toys
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from edgekit.trt import command
-from edgekit_device import _build, _build_engine
-from edgekit_device._build_log import BuildLog
-from edgekit_device._build_trtexec import banner_version, build_attempt
-from edgekit_device._build_types import Attempt, Built
-from edgekit_device._errors import DeviceError
-from edgekit_device._job import JobCancelled
-from edgekit_device._plan import read_header
+from edgekit.tensorrt.trtexec import trtexec_command
+from edgekit_device.build import engine, job
+from edgekit_device.build.attempt import BuilderLog
+from edgekit_device.build.request import Attempt, BuiltEngine
+from edgekit_device.build.trtexec import banner_version, build_attempt
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.tensorrt.plan import read_header
 from tests.edgekit_device import build_toys as toys
 from tests.trt_double import board
 
@@ -80,10 +80,10 @@ def build(
     *arguments: str,
     cancelled: Any = None,
     flags: tuple[str, ...] = ("FP16", "STRIP_PLAN"),
-) -> tuple[Built, Any]:
+) -> tuple[BuiltEngine, Any]:
     model = folder / "model.onnx"
     model.write_bytes(toys.toy_onnx())
-    log = BuildLog(None, lambda line: None)
+    log = BuilderLog(None, lambda line: None)
     told: list[tuple[int, int, str]] = []
     built = build_attempt(
         program,
@@ -96,7 +96,7 @@ def build(
         cache=toys.cache_text(version=8601),
         version="10.3.0.30",
         timing=folder / "root" / "timing" / "t.cache",
-        tell=lambda *step: told.append(step),
+        on_progress=lambda *step: told.append(step),
         cancelled=cancelled or (lambda: False),
     )
     return built, (log, told)
@@ -199,13 +199,13 @@ def test_the_hosts_commands_build_on_each_release(
     else:
         document = toys.engine() if kind == "plan" else toys.loadable()
     attempt = document["attempts"][0]
-    arguments = command(document, attempt, version)
+    arguments = trtexec_command(document, attempt, version)
     on = board.board_python(tmp_path / "bin", version)
-    monkeypatch.setattr(_build_engine, "find_trtexec", lambda: board.board_trtexec(on))
+    monkeypatch.setattr(engine, "find_trtexec", lambda: board.board_trtexec(on))
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     given = toys.request({**document, "trtexec": [arguments]}, backend="trtexec")
     with toys.job(tmp_path, given) as context:
-        (entry,) = _build.run(context)["engines"]
+        (entry,) = job.run(context)["engines"]
         data = bytes(context.root.store.read(entry["engine"]))
     assert entry["kind"] == kind
     assert data.startswith(b"ftrt") == (kind == "plan")
@@ -226,13 +226,13 @@ def run(
         toys.engine(trtexec=list(commands), attempts=attempts), backend="trtexec", **more
     )
     with toys.job(folder, document) as context:
-        return _build.run(context), context
+        return job.run(context), context
 
 
 def test_a_board_without_bindings_builds_all_the_same(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_build_engine, "find_trtexec", lambda: program)
+    monkeypatch.setattr(engine, "find_trtexec", lambda: program)
     golden = [{"seed": 3, "inputs": {"x": {"low": -1.0, "high": 1.0}}, "lane": None}]
     fails = [*ARGUMENTS, "--do=fail"]
     result, context = run(tmp_path, monkeypatch, fails, ARGUMENTS, golden=golden)
@@ -250,7 +250,7 @@ def test_a_board_without_bindings_builds_all_the_same(
 
 
 def test_a_board_without_trtexec_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_build_engine, "find_trtexec", lambda: None)
+    monkeypatch.setattr(engine, "find_trtexec", lambda: None)
     with pytest.raises(DeviceError) as failed:
         run(tmp_path, monkeypatch, ARGUMENTS, ARGUMENTS)
     assert failed.value.code == "build.trtexec"

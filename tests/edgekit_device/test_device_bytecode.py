@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import py_compile
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import build_zipapp
-from edgekit_device import _bytecode
+from edgekit.bundles.files import build_zipapp
+from edgekit_device import bytecode
 from tests.edgekit_device.test_device_commands import PYTHON38
 
 PYTHONS = [sys.executable, pytest.param(PYTHON38, marks=pytest.mark.skipif(
     PYTHON38 is None, reason="no python3.8 on the path"))]  # fmt: skip
+
+HELLO = "board.identity"
 
 
 @pytest.fixture
@@ -43,15 +46,15 @@ def hello(loader: Path, python: str = sys.executable, *options: str) -> dict[str
 def kept(loader: Path) -> dict[str, Path]:
     """What is kept, by module."""
     files = (loader.parent / "__pycache__").glob("*")
-    return {file.name.split(".")[1]: file for file in files}
+    return {file.name.split(".", 1)[1].rsplit(".cpython-", 1)[0]: file for file in files}
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_modules_are_compiled_once(placed: Path, python: str) -> None:
     first = hello(placed, python)
     files = kept(placed)
-    assert {"__main__", "_commands", "_hello"} <= set(files)
-    assert "_receive" not in files
+    assert {"__main__", "commands", "board", HELLO} <= set(files)
+    assert "store.transfer" not in files
     assert {file.stat().st_mode & 0o777 for file in files.values()} == {0o600}
     assert (placed.parent / "__pycache__").stat().st_mode & 0o777 == 0o700
     before = {file: file.stat().st_ino for file in files.values()}
@@ -60,18 +63,39 @@ def test_modules_are_compiled_once(placed: Path, python: str) -> None:
 
 
 def _answering(file: Path) -> None:
-    """Keeps another module in the place of ``_hello``'s."""
+    """Keeps another module in the place of ``hello``'s."""
     source = file.with_name("x.source.py")
     source.write_text("def do_hello(*given): return {'from': 'kept'}")
     os.utime(source, (0, 0))
     data = Path(str(py_compile.compile(str(source), str(source) + "c"))).read_bytes()
     file.unlink()
-    _bytecode._write(str(file), data)
+    bytecode._write(str(file), data)
+
+
+def test_modules_of_one_name_are_kept_apart(placed: Path) -> None:
+    names = ["edgekit_device." + name for name in ("release", "serve", "jobs")]
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import importlib;"
+        "from edgekit_device.bytecode import keep_bytecode; keep_bytecode();"
+        "made = [importlib.import_module(name + '.commands') for name in sys.argv[2:]];"
+        "print([(one.__name__, one.__package__, one.__file__) for one in made])"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    for _ in range(2):
+        argv = [sys.executable, "-I", "-c", program, str(placed), *names]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+        assert ast.literal_eval(done.stdout) == [
+            (f"{name}.commands", name, f"{placed}/{name.replace('.', '/')}/commands.py")
+            for name in names
+        ]
+        assert {"release", "release.commands", "serve.commands", "jobs.commands"} <= set(
+            kept(placed)
+        )
 
 
 def test_what_is_kept_is_what_runs(placed: Path) -> None:
     hello(placed)
-    _answering(kept(placed)["_hello"])
+    _answering(kept(placed)[HELLO])
     assert hello(placed) == {"from": "kept"}
 
 
@@ -100,7 +124,7 @@ def _pipe(file: Path) -> None:
 
 def _of_another_module(file: Path) -> None:
     """Whole, and this account's: only its place is wrong."""
-    other = file.with_name(file.name.replace("_hello", "_monitor"))
+    other = file.with_name(file.name.replace(HELLO, "board.monitor"))
     file.rename(other)
     _answering(other)
     other.rename(file)
@@ -123,11 +147,11 @@ def test_what_is_not_sound_is_compiled_again(
     placed: Path, damage: Callable[[Path], object]
 ) -> None:
     first = hello(placed)
-    file = kept(placed)["_hello"]
+    file = kept(placed)[HELLO]
     right = file.read_bytes()
     damage(file)
     assert hello(placed) == first
-    file = kept(placed)["_hello"]
+    file = kept(placed)[HELLO]
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (right, 0o600)
     assert not file.is_symlink()
 
@@ -151,8 +175,8 @@ def test_what_was_compiled_by_another_python_is_compiled_again(
     placed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = hello(placed)
-    monkeypatch.setattr(_bytecode, "MAGIC_NUMBER", b"else")
-    _answering(kept(placed)["_hello"])
+    monkeypatch.setattr(bytecode, "MAGIC_NUMBER", b"else")
+    _answering(kept(placed)[HELLO])
     assert hello(placed) == first
 
 
@@ -166,7 +190,7 @@ def test_a_folder_that_others_may_have_filled_is_not_believed(
     placed: Path, damage: Callable[[Path], object]
 ) -> None:
     first = hello(placed)
-    _answering(kept(placed)["_hello"])
+    _answering(kept(placed)[HELLO])
     folder = placed.parent / "__pycache__"
     damage(folder)
     assert hello(placed) == first
@@ -177,12 +201,12 @@ def test_a_folder_that_others_may_have_filled_is_not_believed(
 def test_a_file_in_the_folders_place_gives_way(placed: Path) -> None:
     (placed.parent / "__pycache__").write_text("not a folder")
     assert hello(placed)["version"]
-    assert "_hello" in kept(placed)
+    assert HELLO in kept(placed)
 
 
 def test_what_cannot_be_kept_costs_only_time(placed: Path) -> None:
     first = hello(placed)
-    file = kept(placed)["_hello"]
+    file = kept(placed)[HELLO]
     file.unlink()
     (file / "in the way").mkdir(parents=True)
     assert hello(placed) == first

@@ -8,14 +8,14 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
-from edgekit_device import _fingerprint, _fingerprint_now
-from edgekit_device._changed import changed_of, changes
-from edgekit_device._errors import DeviceError
-from edgekit_device._fingerprint_now import fingerprint_now
-from edgekit_device._health import examine
-from edgekit_device._model import load
-from edgekit_device._release import switch
-from edgekit_device._root import Root
+from edgekit_device.board import identity
+from edgekit_device.deployment.health import examine
+from edgekit_device.errors import DeviceError
+from edgekit_device.release import changed
+from edgekit_device.release.changed import changed_of, changes, fingerprint_now
+from edgekit_device.release.releases import switch
+from edgekit_device.runtime.model import load
+from edgekit_device.store.root import Root
 from tests.edgekit_device.health_board import put
 from tests.edgekit_device.test_device_health import POLICY, bundle_with
 
@@ -85,12 +85,12 @@ def test_a_board_is_asked_once_for_each_boot(
 ) -> None:
     asked: list[int] = []
     facts = {"backend": "tensorrt", "tensorrt": "10.3.0.30", "l4t": "36.4.3"}
-    monkeypatch.setattr(_fingerprint, "fingerprint", lambda folder: asked.append(1) or dict(facts))
-    monkeypatch.setattr(_fingerprint_now, "_boot", lambda system: "first")
+    monkeypatch.setattr(identity, "fingerprint", lambda folder: asked.append(1) or dict(facts))
+    monkeypatch.setattr(changed, "_boot", lambda system: "first")
     for _ in range(3):
         assert fingerprint_now(tmp_path, "tensorrt") == facts
     assert len(asked) == 1
-    monkeypatch.setattr(_fingerprint_now, "_boot", lambda system: "second")
+    monkeypatch.setattr(changed, "_boot", lambda system: "second")
     fingerprint_now(tmp_path, "tensorrt")
     assert len(asked) == 2
     kept = tmp_path / "fingerprint.json"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import sign
+from edgekit.bundles.sign import sign
 from tests.edgekit_device.device_board import Refused
 from tests.edgekit_device.device_trt_toys import SHAPE, full_version, network, reference
 from tests.edgekit_device.test_device_trt_commands import TensorRTBoard, trt_bundle
@@ -22,8 +22,8 @@ _EXAMINE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from edgekit_device._health import examine
-from edgekit_device._root import Root
+from edgekit_device.deployment.health import examine
+from edgekit_device.store.root import Root
 root = Root(Path(sys.argv[2]))
 app = root.app(sys.argv[3])
 print(json.dumps(examine(root, app, app.release(None), {"measure_s": 0})))

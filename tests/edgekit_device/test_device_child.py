@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device import _trt_start
-from edgekit_device._child import child_argv
-from edgekit_device._probe_child import ask_tensorrt
+from edgekit_device.board.identity import query_tensorrt
+from edgekit_device.errors import DeviceError
+from edgekit_device.processes import child_argv
+from edgekit_device.tensorrt import runtimes
 
 
 @pytest.fixture
@@ -28,9 +29,9 @@ def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_file_of_the_working_folder_runs(traps: Path) -> None:
-    with pytest.raises(_trt_start.DeviceError):
-        _trt_start._try("tensorrt")
-    ask_tensorrt("tensorrt")
+    with pytest.raises(DeviceError):
+        runtimes._try("tensorrt")
+    query_tensorrt("tensorrt")
     assert not traps.exists()
 
 

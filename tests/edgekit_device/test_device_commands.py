@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, golden_inputs, sign
-from edgekit_device._errors import DeviceError
-from edgekit_device._root import Root
-from tests.bundle import bundle_toys as toys
+from edgekit.bundles.manifest import Bundle, golden_inputs
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit_device.errors import DeviceError
+from edgekit_device.store.root import Root
+from tests.bundles import bundle_toys as toys
 from tests.edgekit_device.device_board import BoardFolder, Refused, envelope, frames
 
 
@@ -54,7 +55,7 @@ def with_field(bundle: Bundle, change: dict[str, object]) -> bytes:
 
 
 def test_hello_describes_the_board_and_creates_nothing(empty_board: BoardFolder) -> None:
-    hello = empty_board.ask("hello")
+    hello = empty_board.command("hello")
     assert hello["schema"] == "edgekit.device/1"
     assert hello["loader"] == hashlib.sha256(empty_board.loader.read_bytes()).hexdigest()
     assert hello["numpy"] == np.__version__
@@ -86,11 +87,11 @@ def test_from_nothing_to_outputs_that_equal_the_unstripped_build(
 ) -> None:
     everything = {**toy.blobs, **toy.weights}
     asked = json.dumps([*everything, *everything]).encode()
-    assert board.ask("missing", stdin=asked)["missing"] == list(everything)
+    assert board.command("missing", stdin=asked)["missing"] == list(everything)
     sent = board.send(everything)
     assert sent == {"received": len(everything), "bytes": toy.full_bytes - len(toy.manifest_bytes)}
-    assert board.ask("missing", stdin=asked)["missing"] == []
-    staged = board.ask("stage", stdin=envelope(toy))
+    assert board.command("missing", stdin=asked)["missing"] == []
+    staged = board.command("stage", stdin=envelope(toy))
     assert staged == {
         "app": "toy", "release": f"000001-{toy.digest[:12]}", "digest": toy.digest,
         "signer": "tests", "reused": False, "missing_weights": [],
@@ -98,12 +99,12 @@ def test_from_nothing_to_outputs_that_equal_the_unstripped_build(
     assert refused(board, "switch", "--app", "toy", "--release", staged["release"]).code == (
         "release.not-ready"
     )
-    refit = board.ask("refit", "--app", "toy", "--release", staged["release"])
+    refit = board.command("refit", "--app", "toy", "--release", staged["release"])
     assert (refit["weights"], refit["engines"], refit["reused"]) == (5, 3, False)
-    tested = board.ask("selftest", "--app", "toy", "--release", staged["release"])
+    tested = board.command("selftest", "--app", "toy", "--release", staged["release"])
     assert tested["bit_equal"]
     assert [case["seed"] for case in tested["cases"]] == [7, 8]
-    switched = board.ask("switch", "--app", "toy", "--release", staged["release"])
+    switched = board.command("switch", "--app", "toy", "--release", staged["release"])
     assert switched == {"app": "toy", "current": staged["release"], "previous": None}
     x = np.random.default_rng(5).normal(size=(1, 3, 8, 8)).astype(np.float32)
     outputs = board.infer("toy", x=x)
@@ -120,16 +121,16 @@ def test_frames_come_back_in_order(board: BoardFolder, installed: str, toy: Bund
 
 def test_staging_again_reuses_the_release(board: BoardFolder, installed: str, toy: Bundle) -> None:
     release = installed
-    again = board.ask("stage", stdin=envelope(toy))
+    again = board.command("stage", stdin=envelope(toy))
     assert (again["release"], again["reused"]) == (release, True)
-    assert board.ask("refit", "--app", "toy")["reused"] is True
+    assert board.command("refit", "--app", "toy")["reused"] is True
 
 
 def test_a_refit_sends_only_the_weights_that_changed(
     board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle
 ) -> None:
     everything = {**toy2.blobs, **toy2.weights}
-    missing = board.ask("missing", stdin=json.dumps(list(everything)).encode())["missing"]
+    missing = board.command("missing", stdin=json.dumps(list(everything)).encode())["missing"]
     engines = {d for d, blob in toy2.manifest["blobs"].items() if blob["kind"] == "engine"}
     assert not engines & set(missing)
     assert toy2.manifest["weights"]["scale"]["digest"] not in missing
@@ -141,7 +142,7 @@ def test_a_refit_sends_only_the_weights_that_changed(
 def test_bench_follows_its_settings_and_says_whose_clock(
     board: BoardFolder, installed: str, toy: Bundle
 ) -> None:
-    result = board.ask("bench", "--app", "toy", "--warmup-ms", "1", "--duration-s", "0.05",
+    result = board.command("bench", "--app", "toy", "--warmup-ms", "1", "--duration-s", "0.05",
                        "--iterations", "30", "--profile")  # fmt: skip
     assert (result["schema"], result["clock"]) == ("edgekit.device.bench/1", "cpu-measured")
     assert result["iterations"] >= 30
@@ -172,20 +173,20 @@ def test_nothing_of_an_unsigned_bundle_is_accepted(board: BoardFolder, toy: Bund
     assert error.code == "bundle.unsigned"
     assert "deploy.sign_with" in error.hint
     assert not (board.root / "apps").exists()
-    trusted = board.ask("stage", "--trust-unsigned", stdin=unsigned)
+    trusted = board.command("stage", "--trust-unsigned", stdin=unsigned)
     assert trusted["signer"] is None
     # the trust given there holds for the release's later commands
-    board.ask("refit", "--app", "toy", "--release", trusted["release"])
+    board.command("refit", "--app", "toy", "--release", trusted["release"])
 
 
 def test_verify_needs_no_blob_and_leaves_nothing(
     board: BoardFolder, toy: Bundle, signing_key: Path
 ) -> None:
     before = board.files()
-    assert board.ask("verify", stdin=envelope(toy)) == {"signer": "tests"}
+    assert board.command("verify", stdin=envelope(toy)) == {"signer": "tests"}
     unsigned = json.dumps({"manifest": toy.manifest_bytes.decode(), "signature": None}).encode()
     assert refused(board, "verify", stdin=unsigned).code == "bundle.unsigned"
-    assert board.ask("verify", "--trust-unsigned", stdin=unsigned) == {"signer": None}
+    assert board.command("verify", "--trust-unsigned", stdin=unsigned) == {"signer": None}
     other = resigned(toy, with_field(toy, {"schema": "edgekit.bundle/9"}), signing_key)
     assert refused(board, "verify", stdin=other).code.startswith("manifest.")
     assert board.files() == before
@@ -198,7 +199,7 @@ def test_an_unknown_key_is_refused(board: BoardFolder, toy: Bundle, tmp_path: Pa
     assert refused(board, "stage", stdin=stdin).code == "bundle.unknown-signer"
     line = allowed_signers_line(tmp_path / "stranger.pub", "stranger")
     board.trust(line)
-    assert board.ask("stage", stdin=stdin)["signer"] == "stranger"
+    assert board.command("stage", stdin=stdin)["signer"] == "stranger"
 
 
 def test_a_board_without_keys_trusts_nobody(empty_board: BoardFolder, toy: Bundle) -> None:
@@ -246,7 +247,7 @@ def test_missing_engines_are_named_and_weights_listed(board: BoardFolder, toy: B
     assert error.code == "blob.missing"
     assert error.where in toy.blobs
     board.send(toy.blobs)
-    staged = board.ask("stage", stdin=envelope(toy))
+    staged = board.command("stage", stdin=envelope(toy))
     assert sorted(staged["missing_weights"]) == sorted(toy.weights)
     error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
     assert error.code == "blob.missing"
@@ -261,8 +262,8 @@ def test_a_rotten_blob_stops_the_stage(board: BoardFolder, toy: Bundle, kind: st
     assert refused(board, "stage", stdin=envelope(toy)).code == "blob.digest-mismatch"
     # reading them again finds it, and what is sent anew mends it
     asked = json.dumps([digest]).encode()
-    assert board.ask("missing", stdin=asked)["missing"] == []
-    assert board.ask("missing", "--verify", stdin=asked)["missing"] == [digest]
+    assert board.command("missing", stdin=asked)["missing"] == []
+    assert board.command("missing", "--verify", stdin=asked)["missing"] == [digest]
     board.send({digest: toy.blobs[digest]})
     board.stage(toy)
 
@@ -273,7 +274,7 @@ def test_a_rotten_weight_stops_the_refit(board: BoardFolder, toy: Bundle) -> Non
     _flip(board.blob(toy.manifest["weights"]["g"]["digest"]))
     error = refused(board, "refit", "--app", "toy", "--release", release)
     assert error.code == "blob.digest-mismatch"
-    assert not board.ask("releases")["apps"]["toy"]["releases"][0]["ready"]
+    assert not board.command("releases")["apps"]["toy"]["releases"][0]["ready"]
 
 
 @pytest.mark.parametrize("kind", ["engine", "golden", "manifest.json", "manifest.json.sig"])
@@ -300,8 +301,8 @@ def test_golden_outputs_of_another_network_fail_the_selftest(
         toy, {"golden": toy2.manifest["golden"],
               "blobs": {**toy.manifest["blobs"], **toy2.manifest["blobs"]}}
     )  # fmt: skip
-    staged = board.ask("stage", stdin=resigned(toy, wrong, signing_key))
-    board.ask("refit", "--app", "toy", "--release", staged["release"])
+    staged = board.command("stage", stdin=resigned(toy, wrong, signing_key))
+    board.command("refit", "--app", "toy", "--release", staged["release"])
     error = refused(board, "selftest", "--app", "toy", "--release", staged["release"])
     assert error.code == "selftest.failed"
     assert "'y' of seed 7 is off by" in error.message
@@ -322,7 +323,7 @@ def test_weights_that_do_not_fit_the_engines_are_named(
         weights[name + "_"] = weights.pop(name)
     board.send({**toy.blobs, **toy.weights})
     manifest = with_field(toy, {"weights": weights})
-    staged = board.ask("stage", stdin=resigned(toy, manifest, signing_key))
+    staged = board.command("stage", stdin=resigned(toy, manifest, signing_key))
     error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
     assert error.code == "refit.mismatch"
     assert repr(name) in error.message
@@ -405,7 +406,7 @@ def test_an_unknown_backend_is_refused(board: BoardFolder, toy: Bundle, signing_
     requires = dict(toy.manifest["requires"], backend="abacus")
     change = {"backend": "abacus", "requires": requires}
     stdin = resigned(toy, with_field(toy, change), signing_key)
-    staged = board.ask("stage", stdin=stdin)
+    staged = board.command("stage", stdin=stdin)
     error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
     assert (error.code, error.hint) == ("backend.unknown", "it has: reference, tensorrt")
 
@@ -423,7 +424,7 @@ def test_an_engine_may_not_read_files_of_the_board(
     blobs = {**toy.manifest["blobs"], digest: {"bytes": len(evil), "kind": "engine"}}
     board.send({**toy.blobs, **toy.weights, digest: evil})
     stdin = resigned(toy, with_field(toy, {"lanes": lanes, "blobs": blobs}), signing_key)
-    staged = board.ask("stage", stdin=stdin)
+    staged = board.command("stage", stdin=stdin)
     error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
     assert error.code == "engine.invalid"
     assert "outside" in error.message
@@ -443,7 +444,7 @@ def test_a_cut_transfer_keeps_whole_blobs_and_no_half_one(board: BoardFolder) ->
     for cut in (len(stream) - 1, len(stream) - 2000, len(stream) - 5_000_000):
         error = refused(board, "receive", stdin=stream[:cut])
         assert error.code == "transfer.truncated"
-    left = board.ask("missing", stdin=json.dumps([first[0], second[0]]).encode())["missing"]
+    left = board.command("missing", stdin=json.dumps([first[0], second[0]]).encode())["missing"]
     assert left == []  # the first cut was only of the end mark
     third = _garbage(4_000_000)
     assert refused(board, "receive", stdin=frames([third])[:-2000]).code == "transfer.truncated"
@@ -498,8 +499,8 @@ def test_a_full_disk_while_staging_leaves_the_old_release_serving(
     done = _limited(board, 1000, ["stage"], envelope(toy2))
     assert json.loads(done.stdout)["error"]["code"] == "board.disk-full"
     assert board.files() == before
-    assert board.ask("releases")["apps"]["toy"]["current"] == release
-    assert board.ask("selftest", "--app", "toy")["ok"]
+    assert board.command("releases")["apps"]["toy"]["current"] == release
+    assert board.command("selftest", "--app", "toy")["ok"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
@@ -592,7 +593,7 @@ def test_rollback_goes_back_and_never_to_what_was_taken_back(
     assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"
     second = board.install(toy2)
     assert os.readlink(board.root / "apps/toy/current") == f"releases/{second}"
-    back = board.ask("rollback", "--app", "toy", "--reason", "false alarms")
+    back = board.command("rollback", "--app", "toy", "--reason", "false alarms")
     taken = back.pop("taken_back")
     assert back == {"app": "toy", "current": first, "previous": second, "from": second}
     assert (taken["release"], taken["reason"]) == (second, "false alarms")
@@ -613,11 +614,11 @@ def test_rollback_goes_back_and_never_to_what_was_taken_back(
         )
 
     def backs() -> dict[str, Any]:
-        rows = board.ask("releases", "--app", "toy")["apps"]["toy"]["releases"]
+        rows = board.command("releases", "--app", "toy")["apps"]["toy"]["releases"]
         return {one["id"]: one["taken_back"] for one in rows}
 
     assert backs() == {first: None, second: taken}
-    assert board.ask(*switch, "--again")["current"] == second
+    assert board.command(*switch, "--again")["current"] == second
     assert backs() == {first: None, second: None}
 
 
@@ -628,7 +629,7 @@ def test_rollback_after_a_switch_that_was_cut_in_the_middle(
     # "previous" was renamed, "current" was not
     (board.root / "apps/toy/previous").unlink()
     (board.root / "apps/toy/previous").symlink_to(f"releases/{second}")
-    assert board.ask("rollback", "--app", "toy")["current"] == first
+    assert board.command("rollback", "--app", "toy")["current"] == first
 
 
 def test_gc_keeps_what_is_named_and_used(
@@ -637,18 +638,18 @@ def test_gc_keeps_what_is_named_and_used(
     first, second = installed, board.install(toy2)
     stray, data = _garbage(5000)
     board.send({stray: data})
-    young = board.ask("gc", "--keep", "1")
+    young = board.command("gc", "--keep", "1")
     kept = {"removed_releases": [], "damaged_releases": []}
     assert young == {**kept, "removed_blobs": 0, "freed_bytes": 0}
-    swept = board.ask("gc", "--keep", "1", "--grace-s", "0")
+    swept = board.command("gc", "--keep", "1", "--grace-s", "0")
     assert swept == {**kept, "removed_blobs": 1, "freed_bytes": 5000}
-    assert board.ask("remove", "--app", "toy", "--release", first) == {"removed": [first]}
-    swept = board.ask("gc", "--keep", "1", "--grace-s", "0")
+    assert board.command("remove", "--app", "toy", "--release", first) == {"removed": [first]}
+    swept = board.command("gc", "--keep", "1", "--grace-s", "0")
     only_first = set(toy.blobs) | set(toy.weights)
     only_first -= set(toy2.blobs) | set(toy2.weights)
     assert swept["removed_blobs"] == len(only_first)
-    assert board.ask("selftest", "--app", "toy")["bit_equal"]
-    assert board.ask("releases")["apps"]["toy"]["previous"] is None
+    assert board.command("selftest", "--app", "toy")["bit_equal"]
+    assert board.command("releases")["apps"]["toy"]["previous"] is None
     assert refused(board, "remove", "--app", "toy", "--release", second).code == "release.in-use"
 
 
@@ -660,13 +661,13 @@ def test_gc_prunes_the_oldest_releases_but_never_the_used(
     for number in range(3):
         manifest = with_field(toy, {"power_mode": f"M{number}"})
         stdin = resigned(toy, manifest, signing_key)
-        extra.append(board.ask("stage", stdin=stdin)["release"])
+        extra.append(board.command("stage", stdin=stdin)["release"])
     assert extra == sorted(extra)
-    swept = board.ask("gc", "--app", "toy", "--keep", "2", "--grace-s", "0")
+    swept = board.command("gc", "--app", "toy", "--keep", "2", "--grace-s", "0")
     assert swept["removed_releases"] == extra[:1]
-    left = [entry["id"] for entry in board.ask("releases")["apps"]["toy"]["releases"]]
+    left = [entry["id"] for entry in board.command("releases")["apps"]["toy"]["releases"]]
     assert left == [first, second, *extra[1:]]
-    assert board.ask("selftest", "--app", "toy", "--release", first)["ok"]
+    assert board.command("selftest", "--app", "toy", "--release", first)["ok"]
 
 
 def test_gc_keeps_the_blobs_of_other_apps(
@@ -674,12 +675,12 @@ def test_gc_keeps_the_blobs_of_other_apps(
 ) -> None:
     twin = toys.toy_bundle(0, "twin")
     board.install(twin.signed(sign(twin.manifest_bytes, signing_key)))
-    assert board.ask("remove", "--app", "toy")["removed"]
+    assert board.command("remove", "--app", "toy")["removed"]
     assert not (board.root / "apps/toy").exists()
-    board.ask("gc", "--grace-s", "0")
-    assert board.ask("selftest", "--app", "twin")["ok"]
-    board.ask("remove", "--app", "twin")
-    board.ask("gc", "--grace-s", "0")
+    board.command("gc", "--grace-s", "0")
+    assert board.command("selftest", "--app", "twin")["ok"]
+    board.command("remove", "--app", "twin")
+    board.command("gc", "--grace-s", "0")
     assert not [path for path in (board.root / "blobs").rglob("*") if path.is_file()]
 
 
@@ -687,7 +688,7 @@ def test_releases_name_their_signer_and_state(
     board: BoardFolder, installed: str, toy: Bundle
 ) -> None:
     release = installed
-    listed = board.ask("releases", "--app", "toy")["apps"]["toy"]
+    listed = board.command("releases", "--app", "toy")["apps"]["toy"]
     assert (listed["current"], listed["previous"]) == (release, None)
     entry = listed["releases"][0]
     assert (entry["digest"], entry["signer"], entry["ready"]) == (toy.digest, "tests", True)
@@ -709,7 +710,7 @@ def test_trust_takes_only_narrow_lines(board: BoardFolder, line: object) -> None
 
 def test_trust_is_idempotent(board: BoardFolder, signer_line: str) -> None:
     stdin = json.dumps({"lines": [signer_line]}).encode()
-    told = board.ask("trust", stdin=stdin)
+    told = board.command("trust", stdin=stdin)
     assert (told["added"], told["removed"], told["signers"]) == (0, 0, ["tests"])
 
 

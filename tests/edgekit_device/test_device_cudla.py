@@ -12,15 +12,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgekit.dla import strides
-from edgekit_device import _cudla_library as cudla_library
-from edgekit_device._convert import convert
-from edgekit_device._cudla import LoadableEngine, cudla_facts, open_loadable
-from edgekit_device._errors import DeviceError
-from edgekit_device._packing import pack
-from edgekit_device._probe import probe
-from edgekit_device._tensor import DeviceTensor
-from edgekit_device._types import IoEntry
+from edgekit.dla.formats import strides
+from edgekit_device.arrays.formats import convert, pack
+from edgekit_device.board.probe import probe
+from edgekit_device.cuda import cudla_library
+from edgekit_device.cuda.cudla import LoadableEngine, open_loadable
+from edgekit_device.cuda.cudla_library import cudla_facts
+from edgekit_device.cuda.memory import DeviceTensor
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import IoEntry
 from tests.edgekit_device.cudla_host_cuda import (
     HostCuda,
     build_stub,

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.dla import strides
-from edgekit_device._cudla_check import in_order
-from edgekit_device._cudla_types import (
+from edgekit.dla.formats import strides
+from edgekit_device.cuda.cudla import in_order
+from edgekit_device.cuda.cudla_library import (
     DeviceAttribute,
     ModuleAttribute,
     Task,
     TensorDescriptor,
 )
-from edgekit_device._errors import DeviceError
-from edgekit_device._types import IoEntry
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import IoEntry
 from tests.edgekit_device.cudla_host_cuda import build_stub, descriptor
 
 _SHAPE = (1, 3, 512, 960)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgekit_device._delta import pack, prints, unpack
-from edgekit_device._errors import DeviceError
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.delta import pack, prints, unpack
 
 # brackets often, so that there are parts; letters beyond ASCII, since names may have them
 TEXT = st.text(alphabet='ab{}[],":ü\n', max_size=200).map(lambda text: text.encode("utf-8"))

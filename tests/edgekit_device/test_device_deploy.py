@@ -8,24 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit_device import _hello
-from edgekit_device._collect import collect, remove
-from edgekit_device._deploy_back import roll_back
-from edgekit_device._deploy_lock import claim
-from edgekit_device._deploy_start import resume
-from edgekit_device._deployment import (
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.board import identity
+from edgekit_device.deployment.rollback import roll_back
+from edgekit_device.errors import DeviceError
+from edgekit_device.install import resume
+from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.release.collect import collect, remove
+from edgekit_device.release.journal import (
     HISTORY,
     JOURNAL,
+    claim,
     history,
     read_journal,
     record,
     taken_back,
 )
-from edgekit_device._errors import DeviceError
-from edgekit_device._job import JobCancelled
-from edgekit_device._release import REFIT, read_record, stage
-from tests.bundle.bundle_toys import toy_bundle
+from edgekit_device.release.releases import REFIT, stage
+from edgekit_device.trust.bundle import read_record
+from tests.bundles.bundle_toys import toy_bundle
 from tests.edgekit_device.deploy_board import Bench, Changes, Cut, bench_board, cut_at
 
 WORK = ["refitting", "testing", "soaking"]
@@ -407,8 +408,8 @@ def test_a_full_disk_is_no_judgement_of_the_release(bench: Bench, toy: Bundle) -
 
 
 def test_a_cancelled_one_stops_or_goes_back(bench: Bench, toy: Bundle, toy2: Bundle) -> None:
-    from edgekit_device._deploy import deploy
-    from edgekit_device._deploy_request import read_request
+    from edgekit_device.deployment.job import deploy
+    from edgekit_device.deployment.request import read_request
 
     bench.offer(toy)
     old = bench.deploy(toy)["release"]
@@ -461,8 +462,8 @@ def test_a_journal_of_no_known_state_is_damaged(bench: Bench, toy: Bundle) -> No
 def test_what_the_board_lacks_is_said_before_its_weights_are_touched(
     bench: Bench, toy: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = _hello.hello
-    monkeypatch.setattr(_hello, "hello", lambda folder: {**known(folder), "memory_bytes": 1})
+    known = identity.hello
+    monkeypatch.setattr(identity, "hello", lambda folder: {**known(folder), "memory_bytes": 1})
     bench.offer(toy)
     assert failed(bench, toy).code == "requires.memory"
     assert bench.done == []

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit_device._deployment import history, read_journal
-from edgekit_device._errors import DeviceError
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.errors import DeviceError
+from edgekit_device.release.journal import history, read_journal
 from tests.edgekit_device.deploy_board import Bench, bench_board
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit_device._collect import collect
-from edgekit_device._files import write_durably
-from edgekit_device._jobs import Job
-from edgekit_device._offer import incoming
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.files import write_durably
+from edgekit_device.jobs.job import Job
+from edgekit_device.release.collect import collect
+from edgekit_device.release.offer import incoming
 from tests.edgekit_device.deploy_board import Bench, Cut, bench_board
 
 YEAR_S = 365 * 86400.0

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit_device._deploy_child import in_child
-from edgekit_device._deploy_lock import claim, is_claimed
-from edgekit_device._errors import DeviceError
-from edgekit_device._jobs import LIVE, Job
-from edgekit_device._root import Root
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.deployment.states import in_child
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import LIVE, Job
+from edgekit_device.release.journal import claim, is_claimed
+from edgekit_device.store.root import Root
 from tests.boards.toy_jobs import until
 from tests.edgekit_device.device_board import BoardFolder, Refused, envelope
 from tests.processes import processes
@@ -25,7 +25,7 @@ QUICK = {"measure_s": 0}
 
 def offer(board: BoardFolder, bundle: Bundle) -> dict[str, Any]:
     everything = {**bundle.weights, **bundle.blobs}
-    answer = board.ask("offer", stdin=envelope(bundle))
+    answer = board.command("offer", stdin=envelope(bundle))
     board.send({digest: everything[digest] for digest, _ in answer["missing"]})
     return answer
 
@@ -36,7 +36,7 @@ def start(
     request = {"app": bundle.name, "digest": bundle.digest, "nonce": nonce, "again": again,
                "operator": "ann@desk", "policy": {**QUICK, **policy}}  # fmt: skip
     document = {"kind": "deploy", "request": request}
-    return board.ask("job-start", stdin=json.dumps(document).encode())
+    return board.command("job-start", stdin=json.dumps(document).encode())
 
 
 def ended(board: BoardFolder, job: str) -> str:
@@ -48,7 +48,7 @@ def _state(board: BoardFolder, job: str) -> str:
 
 
 def facts(board: BoardFolder) -> dict[str, Any]:
-    found: dict[str, Any] = board.ask("status", "--app", "toy")["apps"]["toy"]
+    found: dict[str, Any] = board.command("status", "--app", "toy")["apps"]["toy"]
     return found
 
 
@@ -78,10 +78,10 @@ def test_joined_refused_and_taken_back_by_who_asks(
     assert (state["deployment"]["state"], state["deployment"]["alive"]) == ("soaking", True)
     for command in ("switch", "remove"):
         with pytest.raises(Refused) as caught:
-            board.ask(command, "--app", "toy", "--release", state["current"])
+            board.command(command, "--app", "toy", "--release", state["current"])
         assert caught.value.code == "deploy.busy"
     # going back syncs a dozen files: a busy disk may take longer than the usual grace of 10 s
-    board.ask("job-cancel", "--job", first["job"], "--grace-s", "90")
+    board.command("job-cancel", "--job", first["job"], "--grace-s", "90")
     assert facts(board)["current"] is None
     assert facts(board)["history"][-1]["error"]["code"] == "job.cancelled"
 
@@ -98,12 +98,12 @@ def test_killed_while_it_soaks_then_resumed(board: BoardFolder, toy: Bundle) -> 
     # a policy is part of the journal: here a short soak stands for the long one
     path = board.root / "apps/toy/deployment.json"
     path.write_text(json.dumps({**journal(board), "policy": QUICK}))
-    (resumed,) = board.ask("resume", "--wait")["resumed"]
+    (resumed,) = board.command("resume", "--wait")["resumed"]
     assert (resumed["app"], resumed["state"]) == ("toy", "done")
     state = facts(board)
     assert (state["deployment"]["state"], state["deployment"]["id"]) == ("committed", dead["id"])
     assert state["current"] == dead["release"]
-    assert board.ask("resume")["resumed"] == []
+    assert board.command("resume")["resumed"] == []
 
 
 def kill(board: BoardFolder, job: str) -> None:
@@ -115,14 +115,14 @@ def kill(board: BoardFolder, job: str) -> None:
 def test_install_from_a_folder_is_one_command_and_idempotent(
     board: BoardFolder, toy: Bundle, tmp_path: Path
 ) -> None:
-    from edgekit.bundle import write
+    from edgekit.bundles.files import write
 
     source = tmp_path / "toy.ekb"
     write(toy, source, stripped=False)
     options = ["--from", str(source), "--app", "toy", "--policy", json.dumps(QUICK)]
-    first = board.ask("install", *options)
+    first = board.command("install", *options)
     assert (first["changed"], first["state"], first["previous"]) == (True, "committed", None)
-    again = board.ask("install", *options)
+    again = board.command("install", *options)
     assert (again["changed"], again["release"]) == (False, first["release"])
     assert facts(board)["current"] == first["release"]
     # on a changed board it is tested anew
@@ -130,7 +130,7 @@ def test_install_from_a_folder_is_one_command_and_idempotent(
     health = json.loads(record.read_text())
     changed = {**health, "fingerprint": {**health["fingerprint"], "machine": "riscv64"}}
     record.write_text(json.dumps(changed))
-    assert board.ask("install", *options)["release"] == first["release"]
+    assert board.command("install", *options)["release"] == first["release"]
     assert json.loads(record.read_text())["fingerprint"] == health["fingerprint"]
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit_device._deployment import history
-from edgekit_device._errors import DeviceError
-from tests.bundle.bundle_toys import toy_bundle
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.errors import DeviceError
+from edgekit_device.release.journal import history
+from tests.bundles.bundle_toys import toy_bundle
 from tests.edgekit_device.deploy_board import Bench, bench_board
-from tests.edgekit_device.serve_board import Told, wait_for
+from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.fixture
-def server(bench: Bench, toy: Bundle) -> Iterator[Told]:
+def server(bench: Bench, toy: Bundle) -> Iterator[ServedBoard]:
     bench.offer(toy)
     bench.deploy(toy)
-    told = Told(bench.root.folder)
-    told.start()
-    wait_for(lambda: told.status()["release"])
-    yield told
-    if told.process is not None:
-        told.process.kill()
-        told.process.communicate()
+    served = ServedBoard(bench.root.folder)
+    served.start()
+    wait_for(lambda: served.status()["release"])
+    yield served
+    if served.process is not None:
+        served.process.kill()
+        served.process.communicate()
 
 
 def failed(bench: Bench, bundle: Bundle, **more: Any) -> DeviceError:
@@ -44,7 +44,7 @@ def failed(bench: Bench, bundle: Bundle, **more: Any) -> DeviceError:
 
 
 def test_the_server_answers_with_the_release_that_was_committed(
-    bench: Bench, server: Told, toy2: Bundle
+    bench: Bench, server: ServedBoard, toy2: Bundle
 ) -> None:
     bench.offer(toy2)
     done = bench.deploy(toy2, policy={"soak_s": 0.2, "soak_every_s": 0.05})
@@ -56,7 +56,7 @@ def test_the_server_answers_with_the_release_that_was_committed(
 
 @pytest.mark.parametrize("victim", ["worker", "server"])
 def test_what_dies_in_the_soak_takes_the_release_back(
-    victim: str, bench: Bench, server: Told, toy2: Bundle
+    victim: str, bench: Bench, server: ServedBoard, toy2: Bundle
 ) -> None:
     old = bench.facts()
 
@@ -87,7 +87,7 @@ def test_what_dies_in_the_soak_takes_the_release_back(
 
 
 def test_a_release_that_no_worker_loads_never_serves(
-    bench: Bench, server: Told, toy2: Bundle
+    bench: Bench, server: ServedBoard, toy2: Bundle
 ) -> None:
     old = bench.facts()
 
@@ -102,7 +102,7 @@ def test_a_release_that_no_worker_loads_never_serves(
 
 
 def test_a_release_that_crashes_once_it_is_committed_is_taken_back_by_the_server(
-    bench: Bench, server: Told
+    bench: Bench, server: ServedBoard
 ) -> None:
     old = bench.facts()[0]
     bad = toy_bundle(2)

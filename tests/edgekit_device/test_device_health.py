@@ -11,30 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import Bundle, Samples, golden_inputs, pack, sign
+from edgekit.bundles.manifest import Bundle, BundleSamples, golden_inputs
+from edgekit.bundles.pack import pack
+from edgekit.bundles.sign import sign
 from edgekit.errors import BundleError
-from edgekit_device import _health_latency
-from edgekit_device._deviation import Deviation, worst_of
-from edgekit_device._errors import DeviceError
-from edgekit_device._golden import compare
-from edgekit_device._health import examine
-from edgekit_device._health_record import read_health
-from edgekit_device._model import open_model
-from edgekit_device._release import check_release, switch
-from edgekit_device._root import Root
-from tests.bundle import bundle_toys as toys
+from edgekit_device.arrays.deviation import Deviation, worst_of
+from edgekit_device.deployment import health
+from edgekit_device.deployment.health import examine
+from edgekit_device.errors import DeviceError
+from edgekit_device.release.changed import read_health
+from edgekit_device.release.releases import check_release, switch
+from edgekit_device.runtime.golden import compare
+from edgekit_device.runtime.model import open_model
+from edgekit_device.store.root import Root
+from tests.bundles import bundle_toys as toys
 from tests.edgekit_device.health_board import put
 
 POLICY: dict[str, Any] = {"measure_s": 0}
 
 
-def samples(seed: int = 0, least: float | None = None, metric: str = "cosine") -> Samples:
+def samples(seed: int = 0, least: float | None = None, metric: str = "cosine") -> BundleSamples:
     """Two inputs with the outputs of the weights of ``seed``."""
     cases = []
     for number in (1, 2):
         inputs = golden_inputs(toys.network(), number, toys.RANGES)
         cases.append((inputs, toys.expected(seed, inputs)))
-    return Samples(metric, "two toys", False, least, cases)
+    return BundleSamples(metric, "two toys", False, least, cases)
 
 
 def bundle_with(key: Path, *, seed: int = 0, **more: Any) -> Bundle:
@@ -159,8 +161,8 @@ class Clock:
         self.last: dict[str, Callable[[int], float]] = {}
         self.frames = 0
         self.ran: set[str] = set()
-        patch.setattr(_health_latency.time, "perf_counter", lambda: self.now)
-        from edgekit_device._model import Model
+        patch.setattr(health.time, "perf_counter", lambda: self.now)
+        from edgekit_device.runtime.model import Model
 
         run = Model.run_lane
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, push, sign
-from edgekit_device._deploy import deploy
-from edgekit_device._deploy_request import read_request
-from edgekit_device._deployment import read_journal
-from edgekit_device._offer import take_offer
-from edgekit_device._root import Root
-from tests.bundle.bundle_toys import toy_bundle
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.push import push
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit_device.deployment.job import deploy
+from edgekit_device.deployment.request import read_request
+from edgekit_device.release.journal import read_journal
+from edgekit_device.release.offer import take_offer
+from edgekit_device.store.root import Root
+from tests.bundles.bundle_toys import toy_bundle
 from tests.edgekit_device.deploy_board import Cut, bench_board, cut_at
 from tests.edgekit_device.device_board import BoardFolder, Refused
 
@@ -42,7 +44,7 @@ def make(signing_key: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def install(board: BoardFolder, source: Path, *more: str, app: str = "toy") -> dict[str, Any]:
-    return board.ask("install", "--from", str(source), "--app", app, "--policy", POLICY, *more)
+    return board.command("install", "--from", str(source), "--app", app, "--policy", POLICY, *more)
 
 
 def refused(board: BoardFolder, bundle: Bundle, mirror: Path, *more: str) -> str:
@@ -60,7 +62,7 @@ def accepted(board: BoardFolder, bundle: Bundle, mirror: Path, *more: str) -> di
 
 
 def app_of(board: BoardFolder, name: str = "toy") -> dict[str, Any]:
-    found: dict[str, Any] = board.ask("status", "--app", name)["apps"][name]
+    found: dict[str, Any] = board.command("status", "--app", name)["apps"][name]
     return found
 
 
@@ -85,15 +87,15 @@ def test_a_mirror_that_gives_another_applications_bundle_changes_nothing(
     # another source has the right one
     good = make(4)
     push(good, str(tmp_path / "second"))
-    answer = board.ask("install", "--from", str(mirror), "--from", str(tmp_path / "second"),
+    answer = board.command("install", "--from", str(mirror), "--from", str(tmp_path / "second"),
                        "--app", "toy", "--policy", POLICY)  # fmt: skip
     assert answer["digest"] == good.digest
-    assert "other" not in board.ask("status")["apps"]
+    assert "other" not in board.command("status")["apps"]
 
 
 def test_from_a_mirror_the_application_must_be_named(board: BoardFolder) -> None:
     with pytest.raises(Refused) as caught:
-        board.ask("install", "--from", "https://mirror.invalid/")
+        board.command("install", "--from", "https://mirror.invalid/")
     assert caught.value.code == "source.no-app"
 
 
@@ -107,8 +109,8 @@ def test_counters_only_rise_and_survive_removal(
     assert refused(board, make(2), mirror) == "install.older"  # none at all
     assert refused(board, make(2, counter=5), mirror) == "install.older"  # another one's counter
     assert app_of(board)["current"] == serving
-    board.ask("selftest", "--app", "toy")
-    board.ask("remove", "--app", "toy")
+    board.command("selftest", "--app", "toy")
+    board.command("remove", "--app", "toy")
     assert refused(board, make(2, counter=4), mirror) == "install.older"
     accepted(board, fifth, mirror)
     accepted(board, make(2, counter=6), mirror)
@@ -148,7 +150,7 @@ def test_what_an_operator_took_back_is_not_installed_again(
     accepted(board, make(1), mirror)
     new = make(2)
     accepted(board, new, mirror)
-    board.ask("rollback", "--app", "toy", "--reason", "too many false alarms")
+    board.command("rollback", "--app", "toy", "--reason", "too many false alarms")
     with pytest.raises(Refused, match="too many false alarms") as caught:
         install(board, mirror)
     assert caught.value.code == "install.taken-back"
@@ -165,7 +167,7 @@ def test_validity_ends_installs_and_nothing_else(
     assert refused(board, late, mirror) == "install.expired"
     accepted(board, late, mirror, "--allow-older", "there is no other")
     assert not install(board, mirror)["changed"]
-    board.ask("selftest", "--app", "toy")
+    board.command("selftest", "--app", "toy")
 
 
 def test_a_clock_before_the_newest_signed_time_refuses_installs_and_not_what_serves(
@@ -176,8 +178,8 @@ def test_a_clock_before_the_newest_signed_time_refuses_installs_and_not_what_ser
     # also of bundles that are older than the clock
     assert refused(board, make(3, counter=3), mirror) == "install.clock"
     assert refused(board, make(4, "other"), mirror) == "install.clock"
-    board.ask("selftest", "--app", "toy")
-    board.ask("switch", "--app", "toy", "--release", app_of(board)["current"])
+    board.command("selftest", "--app", "toy")
+    board.command("switch", "--app", "toy", "--release", app_of(board)["current"])
 
 
 def test_a_damaged_record_refuses_installs_and_not_what_serves(
@@ -187,7 +189,7 @@ def test_a_damaged_record_refuses_installs_and_not_what_serves(
     for damage in ('{"schema": "edgekit.counters/1"', '{"schema": "edgekit.counters/1"}'):
         (board.root / "counters.json").write_text(damage)
         assert refused(board, make(2, counter=2), mirror) == "install.counters"
-    board.ask("selftest", "--app", "toy")
+    board.command("selftest", "--app", "toy")
 
 
 def test_what_counts_as_installed_is_remembered_whenever_the_power_goes(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device._installed import recorded_version
+from edgekit_device.board.inventory import recorded_version
 
 
 def test_every_package_here_has_the_version_that_python_finds() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._job import JobCancelled, JobContext, job_context
-from edgekit_device._jobs import Job
-from edgekit_device._root import Root
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import Job, JobCancelled, JobContext, job_context
+from edgekit_device.store.root import Root
 
 
 @pytest.fixture

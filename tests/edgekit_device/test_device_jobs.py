@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._jobs import LIVE, Job
-from edgekit_device._root import Root
+from edgekit_device.jobs.job import LIVE, Job
+from edgekit_device.store.root import Root
 from tests.boards.toy_jobs import request, toy_loader, until
 from tests.edgekit_device.device_board import BoardFolder, Refused
 from tests.processes import processes
@@ -32,16 +32,16 @@ def lab(tmp_path: Path, toy_pyz: Path) -> Iterator[BoardFolder]:
     yield board
     for job in jobs(board):
         if job["state"] in LIVE:
-            board.ask("job-cancel", "--job", job["job"], "--grace-s=0")
+            board.command("job-cancel", "--job", job["job"], "--grace-s=0")
 
 
 def jobs(board: BoardFolder) -> list[dict[str, Any]]:
-    return list(board.ask("job-list")["jobs"])
+    return list(board.command("job-list")["jobs"])
 
 
 def start(board: BoardFolder, *steps: list[Any], name: str = "net") -> dict[str, Any]:
     document = {"kind": "build", "request": request(*steps, name=name)}
-    return board.ask("job-start", stdin=json.dumps(document).encode())
+    return board.command("job-start", stdin=json.dumps(document).encode())
 
 
 def state(board: BoardFolder, job: str) -> str:
@@ -76,7 +76,7 @@ def test_a_job_does_its_work_and_the_same_one_is_answered_from_the_board(lab: Bo
     first = start(lab, *steps)
     assert (first["reused"], first["joined"]) == (False, False)
     assert ended(lab, first["job"]) == "done"
-    result = lab.ask("job-result", "--job", first["job"])
+    result = lab.command("job-result", "--job", first["job"])
     assert lab.blob(result["made"][0]).read_bytes() == b"engine"
     again = start(lab, *steps)
     assert again == {"job": first["job"], "state": "done", "reused": True, "joined": False}
@@ -90,7 +90,7 @@ def test_another_request_is_another_job_and_a_lost_blob_is_built_again(lab: Boar
     first, other = start(lab, ["store", "engine", 1]), start(lab, ["store", "Engine", 1])
     assert first["job"] != other["job"]
     assert ended(lab, first["job"]) == ended(lab, other["job"]) == "done"
-    lab.blob(lab.ask("job-result", "--job", first["job"])["made"][0]).unlink()
+    lab.blob(lab.command("job-result", "--job", first["job"])["made"][0]).unlink()
     again = start(lab, ["store", "engine", 1])
     assert (again["job"], again["reused"]) == (first["job"], False)
     assert ended(lab, first["job"]) == "done"
@@ -122,7 +122,7 @@ def test_one_job_runs_at_a_time_the_oldest_first(lab: BoardFolder, tmp_path: Pat
         assert [state(lab, other) for other in ids[number + 1 :]] == ["queued"] * (2 - number)
         gates[number].touch()
         assert ended(lab, job) == "done"
-    events = lab.ask("job-watch", "--job", ids[2])["events"]
+    events = lab.command("job-watch", "--job", ids[2])["events"]
     assert [event["phase"] for event in events] == ["queue"]
 
 
@@ -160,11 +160,11 @@ def test_cancelling_ends_the_work_and_all_that_it_started(lab: BoardFolder, tmp_
     job = start(lab, ["child"], ["wait", str(tmp_path / "never")])["job"]
     text = until(lambda: log(lab, job))
     child = int(text.split()[-1])
-    assert lab.ask("job-cancel", "--job", job)["state"] == "cancelled"
+    assert lab.command("job-cancel", "--job", job)["state"] == "cancelled"
     assert refused(lab, "job-result", "--job", job).code == "job.cancelled"
     until(lambda: gone(child))
     until(lambda: workers(lab, job) == [])  # the state is told before the last one has gone
-    assert lab.ask("job-cancel", "--job", job)["state"] == "cancelled"
+    assert lab.command("job-cancel", "--job", job)["state"] == "cancelled"
 
 
 def gone(pid: int) -> bool:
@@ -176,8 +176,8 @@ def gone(pid: int) -> bool:
 
 def test_work_that_does_not_listen_is_killed(lab: BoardFolder) -> None:
     job = start(lab, ["deaf"])["job"]
-    assert lab.ask("job-watch", "--job", job, "--wait-s=30")["events"]
-    assert lab.ask("job-cancel", "--job", job, "--grace-s=0.1")["state"] == "cancelled"
+    assert lab.command("job-watch", "--job", job, "--wait-s=30")["events"]
+    assert lab.command("job-cancel", "--job", job, "--grace-s=0.1")["state"] == "cancelled"
     until(lambda: workers(lab, job) == [])  # the state is told before the last one has gone
 
 
@@ -186,7 +186,7 @@ def test_a_waiting_job_is_cancelled_and_the_next_one_runs(lab: BoardFolder, tmp_
     first = start(lab, ["wait", str(gate)])["job"]
     until(lambda: state(lab, first) == "running")
     second, third = (start(lab, ["log", name])["job"] for name in "ab")
-    assert lab.ask("job-cancel", "--job", second)["state"] == "cancelled"
+    assert lab.command("job-cancel", "--job", second)["state"] == "cancelled"
     gate.touch()
     assert ended(lab, third) == "done"
     assert log(lab, second) == ""
@@ -208,7 +208,7 @@ def test_a_killed_board_leaves_a_lost_job_that_starts_again(
     again = start(lab, *steps)
     assert (again["job"], again["joined"], again["reused"]) == (job, False, False)
     assert ended(lab, job) == "done"
-    assert len(lab.ask("job-result", "--job", job)["made"]) == 2
+    assert len(lab.command("job-result", "--job", job)["made"]) == 2
 
 
 def test_work_outlives_its_supervisor_and_can_still_be_cancelled(
@@ -218,7 +218,7 @@ def test_work_outlives_its_supervisor_and_can_still_be_cancelled(
     first, _ = until(lambda: found if len(found := workers(lab, job)) == 2 else None)
     os.kill(first, signal.SIGKILL)
     assert state(lab, job) == "running"
-    assert lab.ask("job-cancel", "--job", job, "--grace-s=0.1")["state"] == "cancelled"
+    assert lab.command("job-cancel", "--job", job, "--grace-s=0.1")["state"] == "cancelled"
     until(lambda: workers(lab, job) == [])  # the state is told before the last one has gone
 
 
@@ -233,7 +233,7 @@ def test_work_that_ends_without_its_supervisor_is_done(lab: BoardFolder, tmp_pat
     (row,) = jobs(lab)
     assert (row["state"], row["error"]) == ("done", None)
     assert row["started_at"] <= row["ended_at"]
-    assert len(lab.ask("job-result", "--job", job)["made"]) == 1
+    assert len(lab.command("job-result", "--job", job)["made"]) == 1
     assert start(lab, *steps)["reused"]
 
 
@@ -263,13 +263,13 @@ def test_watching_ends_with_the_news(lab: BoardFolder, tmp_path: Path) -> None:
     until(lambda: state(lab, job) == "running")
     seen: list[dict[str, Any]] = []
     watching = threading.Thread(
-        target=lambda: seen.append(lab.ask("job-watch", "--job", job, "--wait-s=600"))
+        target=lambda: seen.append(lab.command("job-watch", "--job", job, "--wait-s=600"))
     )
     watching.start()
     gate.touch()
     watching.join(60.0)
     assert seen[0]["events"][0]["phase"] == "last"
-    news = lab.ask("job-watch", "--job", job, "--after=1", "--wait-s=600")
+    news = lab.command("job-watch", "--job", job, "--after=1", "--wait-s=600")
     assert (news["state"], news["events"]) == ("done", [])
 
 
@@ -278,10 +278,10 @@ def test_news_come_by_number_and_the_log_by_byte(lab: BoardFolder, tmp_path: Pat
     steps = [["progress", f"phase {number}", 0, 0] for number in range(5)]
     job = start(lab, *steps, ["log", "0123456789"], ["wait", str(gate)])["job"]
     until(lambda: log(lab, job))
-    news = lab.ask("job-watch", "--job", job, "--after=3")
+    news = lab.command("job-watch", "--job", job, "--after=3")
     assert [event["n"] for event in news["events"]] == [4, 5]
     assert (news["next"], news["state"]) == (5, "running")
-    quiet = lab.ask("job-watch", "--job", job, "--after=5", "--wait-s=0")
+    quiet = lab.command("job-watch", "--job", job, "--after=5", "--wait-s=0")
     assert (quiet["events"], quiet["next"]) == ([], 5)
     head, _, data = lab.raw("job-log", "--job", job, "--from=2", "--most=3").partition(b"\n")
     assert data == b"234"
@@ -299,17 +299,17 @@ def test_a_collection_leaves_what_jobs_need(lab: BoardFolder, tmp_path: Path) ->
     job = start(lab, ["store", "engine", 1], ["wait", str(gate)], ["read", names[0]])["job"]
     until((lab.root / "jobs" / job / "blobs.txt").exists)
     until(lambda: lab.blob(hashlib.sha256(b"engine").hexdigest()).exists())
-    assert lab.ask("gc", "--grace-s=0")["removed_blobs"] == 1
+    assert lab.command("gc", "--grace-s=0")["removed_blobs"] == 1
     assert not lab.blob(names[1]).exists()
     gate.touch()
     assert ended(lab, job) == "done"
-    made = lab.ask("job-result", "--job", job)["made"]
+    made = lab.command("job-result", "--job", job)["made"]
     assert made[1] == "model"
     # the request's blobs may go once it is done, its result's stay
-    assert lab.ask("gc", "--grace-s=0")["removed_blobs"] == 1
+    assert lab.command("gc", "--grace-s=0")["removed_blobs"] == 1
     assert lab.blob(made[0]).exists()
-    assert lab.ask("job-remove", "--job", job) == {"removed": [job]}
-    assert lab.ask("gc", "--grace-s=0")["removed_blobs"] == 1
+    assert lab.command("job-remove", "--job", job) == {"removed": [job]}
+    assert lab.command("gc", "--grace-s=0")["removed_blobs"] == 1
     assert jobs(lab) == []
 
 
@@ -353,7 +353,7 @@ def test_a_full_disk_fails_the_job_and_says_so(lab: BoardFolder) -> None:
 def test_fetch_gives_blobs_or_nothing(lab: BoardFolder) -> None:
     job = start(lab, ["store", "engine", 3], ["store", "log", 1])["job"]
     ended(lab, job)
-    made = lab.ask("job-result", "--job", job)["made"]
+    made = lab.command("job-result", "--job", job)["made"]
     data = lab.raw("fetch", stdin=json.dumps([*made, made[0]]).encode())
     frames = [json.dumps({"digest": name, "bytes": size}).encode() for name, size in
               zip(made, (18, 3), strict=True)]  # fmt: skip

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._kernels import Layout, plan
-from edgekit_device._packing import pack
+from edgekit_device.arrays.formats import pack
+from edgekit_device.cuda.kernels import Layout, plan
+from edgekit_device.errors import DeviceError
 from tests.edgekit_device.kernel_emulator import Emulator, layout, same, stored, turned, values
 
 _FORMATS = (

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._kernels import Layout, Packer, plan, source
-from edgekit_device._nvrtc import Compiler, open_compiler
+from edgekit_device.cuda.kernels import Compiler, Layout, PackKernels, open_compiler, plan, source
+from edgekit_device.errors import DeviceError
 from tests.edgekit_device.kernel_emulator import layout
 
 _SHAPE = (1, 3, 8, 64)
@@ -60,14 +59,14 @@ class _Compiler:
 def test_a_kernel_is_compiled_once_and_kept(tmp_path: Path) -> None:
     way = _Compiler()
     cuda = _Cuda()
-    packer = Packer(cuda, tmp_path / "kernels", Compiler(way, "test"))
+    packer = PackKernels(cuda, tmp_path / "kernels", Compiler(way, "test"))
     packer.pack(1024, _SRC, 4096, _DST)
     packer.pack(1024, _SRC, 4096, _DST, stream=5)
     assert len(way.options) == 1
     assert way.options[0] == [b"--gpu-architecture=sm_87", b"--fmad=false", b"--std=c++14"]
     assert [path.name[-10:] for path in (tmp_path / "kernels").iterdir()] == ["-sm_87.bin"]
     # another process finds it there
-    again = Packer(_Cuda(), tmp_path / "kernels", Compiler(_Compiler(1), "test"))
+    again = PackKernels(_Cuda(), tmp_path / "kernels", Compiler(_Compiler(1), "test"))
     again.pack(1024, _SRC, 4096, _DST)
     function, _, block, arguments, stream = cuda.launches[1]
     assert (function, block, stream) == (1, (256, 1, 1), 5)
@@ -76,7 +75,7 @@ def test_a_kernel_is_compiled_once_and_kept(tmp_path: Path) -> None:
 
 def test_a_tensor_without_elements_needs_no_kernel() -> None:
     cuda = _Cuda()
-    packer = Packer(cuda, None, Compiler(_Compiler(6), "test"))
+    packer = PackKernels(cuda, None, Compiler(_Compiler(6), "test"))
     for shape in ((0, 3, 8, 64), (1, 0, 8, 64)):
         dst = Layout("int8", shape, "DLA_LINEAR", (1536, 512, 64, 1), 0.1)
         packer.pack(1024, Layout("float32", shape, "HWC"), 4096, dst)
@@ -92,7 +91,7 @@ def test_a_device_that_nvrtc_does_not_know_gets_ptx_or_a_reason() -> None:
 
 
 def test_faults_are_told(tmp_path: Path) -> None:
-    packer = Packer(_Cuda(), None, Compiler(_Compiler(6), "test"))
+    packer = PackKernels(_Cuda(), None, Compiler(_Compiler(6), "test"))
     with pytest.raises(DeviceError) as caught:
         packer.pack(1024, _SRC, 4096, _DST)
     assert (caught.value.code, "error: no" in caught.value.hint) == ("nvrtc.failed", True)

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import edgekit_device
-from edgekit.bundle import Bundle, golden_inputs, sign, write
-from edgekit_device import DeviceError, Model
-from edgekit_device._measure import Settings, bench, summary
-from tests.bundle import bundle_toys as toys
+from edgekit.bundles.files import write
+from edgekit.bundles.manifest import Bundle, golden_inputs
+from edgekit.bundles.sign import sign
+from edgekit_device.benchmark.measure import MeasureSettings, bench, summary
+from edgekit_device.errors import DeviceError
+from edgekit_device.runtime.model import Model
+from tests.bundles import bundle_toys as toys
 from tests.edgekit_device.device_board import BoardFolder
 
 
@@ -162,8 +165,8 @@ def test_an_app_without_a_release_is_said(board: BoardFolder, tmp_path: Path) ->
 
 def test_a_model_outlives_its_release(board: BoardFolder, installed: str) -> None:
     found = edgekit_device.load(board.root / "apps/toy")
-    board.ask("remove", "--app", "toy")
-    board.ask("gc", "--grace-s", "0")
+    board.command("remove", "--app", "toy")
+    board.command("gc", "--grace-s", "0")
     x = image()
     np.testing.assert_array_equal(found({"x": x})["y"], toys.expected(0, {"x": x})["y"])
 
@@ -250,7 +253,7 @@ def test_bench_counts_every_lane(signing_key: Path, signers: Path, tmp_path: Pat
     mixed = Bundle(document, data, bundle.blobs, bundle.weights, sign(data, signing_key))
     path = write(mixed, tmp_path / "m", stripped=False)
     found = edgekit_device.load(path, allowed_signers=signers, threads=1)
-    result = bench(found, {"x": image()}, Settings(1, 0, 16))
+    result = bench(found, {"x": image()}, MeasureSettings(1, 0, 16))
     assert result["iterations"] == 16
     assert [(s["lane"], s["index"]) for s in result["segments"]] == [
         (lane, index) for lane in (0, 1) for index in range(3)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._manifest import parse
-from edgekit_device._onnx import read_engine
-from tests.bundle.bundle_toys import artefacts, toy_bundle
+from edgekit_device.arrays.onnx_file import read_engine
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest_reader import parse
+from tests.bundles.bundle_toys import artefacts, toy_bundle
 
 GOOD: dict[str, Any] = json.loads(toy_bundle().manifest_bytes)
 

@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from edgekit.build import Artefacts, Segment, Weight, digest_of
-from edgekit.bundle import Bundle, Golden, golden_inputs, pack, sign, write
-from edgekit.network import Network, Tensor
-from tests.bundle import bundle_toys
+from edgekit.bundles.files import write
+from edgekit.bundles.manifest import Bundle, Golden, golden_inputs
+from edgekit.bundles.pack import pack
+from edgekit.bundles.sign import sign
+from edgekit.network.model import Network, Tensor
+from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+from edgekit.reference.weights import digest_of
+from tests.bundles import bundle_toys
 from tests.edgekit_device.device_board import BoardFolder
 
 _SHM = "/dev/shm"
@@ -66,7 +70,7 @@ def _bundle(version: int, key: Path) -> Bundle:
     digests = {name: digest_of(array) for name, array in values.items()}
     artefacts = Artefacts(
         backend="reference",
-        lanes=((1.0, (Segment(0, "GPU", ("s2",), ("x",), ("y",), engine),)),),
+        lanes=((1.0, (EngineSegment(0, "GPU", ("s2",), ("x",), ("y",), engine),)),),
         engines={engine: data},
         weights={
             name: Weight(name, name, "none", digests[name], "float32", array.shape)

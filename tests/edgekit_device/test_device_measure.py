@@ -14,14 +14,13 @@ from hypothesis import given as over
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from edgekit_device import DeviceError
-from edgekit_device._lanes import Event
-from edgekit_device._measure import summary
-from edgekit_device._measure_data import data_of, given
-from edgekit_device._measure_events import segment_times
-from edgekit_device._measure_streams import Pace, Stream, run_streams
-from edgekit_device._npz import write_npz
-from edgekit_device._types import TensorEntry
+from edgekit_device.arrays.npz import write_npz
+from edgekit_device.benchmark.command import data_of, given
+from edgekit_device.benchmark.events import segment_times
+from edgekit_device.benchmark.measure import BenchStream, Pace, run_streams, summary
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.runtime.pipeline import SegmentEvent
 
 X = TensorEntry("x", "float32", (1, 2), "LINEAR", (8, 4))
 
@@ -29,8 +28,8 @@ X = TensorEntry("x", "float32", (1, 2), "LINEAR", (8, 4))
 def test_segments_are_on_one_clock() -> None:
     # a loadable's event has no time of the GPU: then a plan's is left alone, too
     events = [
-        Event(0, 0, 0, "DLA0", 0.0, 0.010, None),
-        Event(0, 0, 1, "GPU", 0.010, 0.015, 1.0),
+        SegmentEvent(0, 0, 0, "DLA0", 0.0, 0.010, None),
+        SegmentEvent(0, 0, 1, "GPU", 0.010, 0.015, 1.0),
     ]
     lane = SimpleNamespace(
         number=0,
@@ -81,9 +80,9 @@ def test_given_frames_win_over_golden_ones_and_most_are_bounded() -> None:
     assert many.notes == ["the first 32 of 40 frames are cycled"]
 
 
-def streams_of(count: int, run: Any, frames: int = 3) -> list[Stream]:
+def streams_of(count: int, run: Any, frames: int = 3) -> list[BenchStream]:
     model: Any = SimpleNamespace(lanes=[SimpleNamespace(number=0, share=1.0)])
-    return [Stream(model, frames, number, count, run) for number in range(count)]
+    return [BenchStream(model, frames, number, count, run) for number in range(count)]
 
 
 def test_streams_run_at_once_and_cycle_different_frames() -> None:

@@ -13,13 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edgekit.deploy import BenchSettings
-from edgekit_device import DeviceError, _monitor, _power
-from edgekit_device._commands import make_parser
-from edgekit_device._measure_run import do_bench
-from edgekit_device._model import Model
-from edgekit_device._npz import write_npz
-from edgekit_device._root import Root
+from edgekit.deployment.board import BenchSettings
+from edgekit_device.arrays.npz import write_npz
+from edgekit_device.benchmark.command import do_bench
+from edgekit_device.board import monitor as monitor_module
+from edgekit_device.board import power
+from edgekit_device.commands import make_parser
+from edgekit_device.errors import DeviceError
+from edgekit_device.runtime.model import Model
+from edgekit_device.store.root import Root
 from tests.edgekit_device.device_board import BoardFolder, Refused
 from tests.processes import processes
 
@@ -32,7 +34,7 @@ def test_a_bench_says_what_it_ran_with_and_what_the_board_did(
         warmup_ms=1, duration_s=0.1, iterations=7, streams=2, graph=True, spin=True,
         sleep_ms=1, idle_ms=60, monitor_ms=20, threads=1,
     )  # fmt: skip
-    found = board.ask("bench", "--app", "toy", "--inputs", *wish.options(),
+    found = board.command("bench", "--app", "toy", "--inputs", *wish.options(),
                       stdin=write_npz({"x": frames}))  # fmt: skip
     settings = found["settings"]
     for name in ("warmup_ms", "duration_s", "iterations", "streams", "graph", "spin", "sleep_ms",
@@ -101,9 +103,9 @@ class Watcher:
 def test_the_board_is_watched_idle_warming_up_and_measured(
     board: BoardFolder, installed: str, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    monkeypatch.setattr(_monitor, "Sampler", Watcher)
+    monkeypatch.setattr(monitor_module, "Sampler", Watcher)
     monkeypatch.setattr(
-        _power, "Tools", lambda file: SimpleNamespace(mode=lambda: None, clocks=lambda: None)
+        power, "PowerTools", lambda file: SimpleNamespace(mode=lambda: None, clocks=lambda: None)
     )
     run_lane = Model.run_lane
 
@@ -152,5 +154,5 @@ def _watching(pid: int) -> list[int]:
     """Processes that sample for the process ``pid``."""
     return [
         one for one, words in processes().items()
-        if "_monitor_child" in (line := " ".join(words)) and f'"process": {pid}' in line
+        if "board.sampling" in (line := " ".join(words)) and f'"process": {pid}' in line
     ]  # fmt: skip

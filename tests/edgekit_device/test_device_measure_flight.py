@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import edgekit_device
-from edgekit.bench import Prepared, validate_trace, write_trace
-from edgekit.bench._trace import measured_processes
-from edgekit_device import _measure, _measure_flight
-from edgekit_device._lanes import Event
-from edgekit_device._measure import Settings, bench
-from edgekit_device._measure_events import events_to_json
+from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.benchmark.trace.run import measured_processes
+from edgekit.benchmark.trace.sources import PreparedSource, write_trace
+from edgekit_device.benchmark import measure
+from edgekit_device.benchmark.events import events_to_json
+from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.runtime.pipeline import SegmentEvent
 from tests.edgekit_device.device_board import BoardFolder
 from tests.edgekit_device.segment_waits import make_segments_wait
 
@@ -29,19 +30,21 @@ def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
     board: BoardFolder, installed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_segments_wait(monkeypatch, lambda device, _ops: WAITS_US[device])
-    seen: list[Event] = []
+    seen: list[SegmentEvent] = []
 
-    def told(events: Sequence[Event], kept: Sequence[int], spans: Any = ()) -> list[dict[str, Any]]:
+    def told(
+        events: Sequence[SegmentEvent], kept: Sequence[int], spans: Any = ()
+    ) -> list[dict[str, Any]]:
         seen.extend(event for event in events if event.frame in kept)
         return events_to_json(events, kept, spans)
 
-    for module in (_measure, _measure_flight):
+    for module in (measure, measure):
         monkeypatch.setattr(module, "events_to_json", told)
     model = edgekit_device.load(board.root / "apps/toy/releases" / installed)
     frame = {"x": np.ones((1, 3, 8, 8), np.float32)}
-    document = bench(model, frame, Settings(0, 0, 10))
+    document = bench(model, frame, MeasureSettings(0, 0, 10))
     out = tmp_path / "t.json"
-    write_trace(out, [Prepared("bench", measured_processes(None, document, 2, None))], {})
+    write_trace(out, [PreparedSource("bench", measured_processes(None, document, 2, None))], {})
     trace = json.loads(out.read_text())
     assert validate_trace(trace) == []
     slices = [event for event in trace["traceEvents"] if event.get("cat") == "segment"]

@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._cuda import open_cuda
-from edgekit_device._cuda_marks import Span
-from edgekit_device._cuda_wait import choose_wait
-from edgekit_device._lanes import Event
-from edgekit_device._measure import Settings, bench
-from edgekit_device._measure_events import events_to_json
-from edgekit_device._measure_facts import memory_of, runtime_of
-from edgekit_device._model import Model, open_model
-from edgekit_device._trt_fixed import FixedLane
-from edgekit_device._types import IoEntry
+from edgekit_device.benchmark.command import memory_of, runtime_of
+from edgekit_device.benchmark.events import Span, events_to_json
+from edgekit_device.benchmark.fixed_addresses import FixedLane
+from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.cuda.driver import choose_wait, open_cuda
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import IoEntry
+from edgekit_device.runtime.model import Model, open_model
+from edgekit_device.runtime.pipeline import SegmentEvent
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import SHAPE, checked, entry, plan, random_input
 from tests.trt_double._memory import MEMORY
@@ -35,7 +33,7 @@ def toy(version: str = "10.3.0", **changes: Any) -> Model:
 
 def test_phases_add_up_to_a_frame(here: Here) -> None:
     here.has("10.3.0")
-    found = bench(toy(), FRAMES, Settings(1.0, 0.0, 12))
+    found = bench(toy(), FRAMES, MeasureSettings(1.0, 0.0, 12))
     phases = found["phases_ms"]
     assert set(phases) == PHASES
     assert all(0 <= one["min"] <= one["p999"] <= one["max"] for one in phases.values())
@@ -60,8 +58,9 @@ def test_phases_add_up_to_a_frame(here: Here) -> None:
 def test_the_device_is_at_work_when_its_events_say_else_until_the_call_ends() -> None:
     # frame 7 has an event of its own device; frame 8 was in flight, where there is none; a loadable
     events = [
-        Event(7, 0, 0, "GPU", 10.0, 10.005, 1.5), Event(8, 0, 0, "GPU", 10.006, 10.010, 1.0),
-        Event(8, 0, 1, "DLA0", 10.010, 10.020, None),
+        SegmentEvent(7, 0, 0, "GPU", 10.0, 10.005, 1.5),
+        SegmentEvent(8, 0, 0, "GPU", 10.006, 10.010, 1.0),
+        SegmentEvent(8, 0, 1, "DLA0", 10.010, 10.020, None),
     ]  # fmt: skip
     spans = [Span(7, "h2d", 10.0005, 1.5), Span(7, "compute", 10.001, 0.2),
              Span(7, "compute", 10.002, 1.5)]  # fmt: skip
@@ -75,14 +74,14 @@ def test_the_device_is_at_work_when_its_events_say_else_until_the_call_ends() ->
 def test_streams_have_contexts_of_their_own(here: Here) -> None:
     here.has("10.3.0")
     model = toy()
-    found = bench(model, FRAMES, Settings(1.0, 0.05, 5, streams=3))
+    found = bench(model, FRAMES, MeasureSettings(1.0, 0.05, 5, streams=3))
     (engine,) = model.engines.values()
     assert 2 <= len(engine._slots) <= 3
     assert [one["stream"] for one in found["streams"]] == [0, 1, 2]
     assert sum(one["iterations"] for one in found["streams"]) == found["iterations"]
     assert min(one["iterations"] for one in found["streams"]) >= 5
     with pytest.raises(DeviceError, match="65 streams"):
-        bench(model, FRAMES, Settings(streams=65))
+        bench(model, FRAMES, MeasureSettings(streams=65))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_a_graph_replays_what_the_engine_does(here: Here, version: str, cuda: st
         np.testing.assert_array_equal(lane.results()["y"], wanted[index])
     lane.close()
     np.testing.assert_array_equal(model(FRAMES[0])["y"], wanted[0])  # its context serves again
-    found = bench(model, FRAMES, Settings(0.0, 0.0, 4, graph=True, streams=2))
+    found = bench(model, FRAMES, MeasureSettings(0.0, 0.0, 4, graph=True, streams=2))
     assert all(found["phases_ms"][name] is not None for name in PHASES)
     assert found["segments"][0]["latency_ms"]["mean"] > 0
     del lane
@@ -107,7 +106,7 @@ def test_a_graph_replays_what_the_engine_does(here: Here, version: str, cuda: st
 
 def test_without_transfers_nothing_is_copied(here: Here) -> None:
     here.has("10.3.0")
-    found = bench(toy(), FRAMES, Settings(0.0, 0.0, 4, transfers=False))
+    found = bench(toy(), FRAMES, MeasureSettings(0.0, 0.0, 4, transfers=False))
     told = {name for name, one in found["phases_ms"].items() if one is not None}
     assert told == {"enqueue", "compute", "host"}
     assert found["copies"] == []
@@ -128,10 +127,10 @@ def test_a_graph_is_refused_where_a_dla_works(here: Here) -> None:
     here.has("10.3.0")
     model = open_model(checked(plan("10.3.0", dla=True), entry("10.3.0", dla_core=0)))
     with pytest.raises(DeviceError, match="DLA0") as caught:
-        bench(model, FRAMES, Settings(0.0, 0.0, 1, graph=True))
+        bench(model, FRAMES, MeasureSettings(0.0, 0.0, 1, graph=True))
     assert caught.value.code == "bench.graph"
     # its transfers can be left out all the same
-    assert bench(model, FRAMES, Settings(0.0, 0.0, 1, transfers=False))["iterations"] == 1
+    assert bench(model, FRAMES, MeasureSettings(0.0, 0.0, 1, transfers=False))["iterations"] == 1
 
 
 def test_an_engine_that_cannot_be_captured_is_named_and_serves_on(here: Here) -> None:
@@ -157,7 +156,7 @@ def test_an_engine_that_cannot_be_captured_is_named_and_serves_on(here: Here) ->
 
     here.monkeypatch.setattr(engine, "held", capturing)
     with pytest.raises(DeviceError, match="cannot be captured") as caught:
-        bench(model, FRAMES, Settings(0.0, 0.0, 1, graph=True))
+        bench(model, FRAMES, MeasureSettings(0.0, 0.0, 1, graph=True))
     assert caught.value.code == "bench.graph"
     assert MEMORY.captures == {}
     assert MEMORY.graphs == {}

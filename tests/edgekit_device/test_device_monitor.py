@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from edgekit_device import _monitor_process
-from edgekit_device._monitor import Sampler
-from edgekit_device._monitor_process import Command, find_commands
-from edgekit_device._monitor_stream import Stream
+from edgekit_device.board import tegrastats
+from edgekit_device.board.monitor import Sampler
+from edgekit_device.board.sampling import SampleStream
+from edgekit_device.board.tegrastats import TegrastatsCommand, find_commands
 from tests.edgekit_device.monitor_lines import LINES, fake_board, fake_tegrastats
 
 #: says its number of start, then a line each 10 ms as asked
@@ -49,7 +49,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def first(stream: Stream) -> dict[str, Any]:
+def first(stream: SampleStream) -> dict[str, Any]:
     samples = iter(stream)
     sample = next(samples)
     samples.close()  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ def first(stream: Stream) -> dict[str, Any]:
 
 @pytest.mark.parametrize("jetpack", [4, 5, 6, 7])
 def test_a_boards_files_are_found_in_every_layout(tmp_path: Path, jetpack: int) -> None:
-    stream = Stream(10, fake_board(tmp_path, jetpack), [], process=os.getpid())
+    stream = SampleStream(10, fake_board(tmp_path, jetpack), [], process=os.getpid())
     sample = first(stream)
     assert sample["runtime_status"] == {"dla0": "active", "dla1": "suspended"}
     assert sample["clocks_hz"] == {"dla0_core": 1369600000}
@@ -81,7 +81,7 @@ def test_a_boards_files_are_found_in_every_layout(tmp_path: Path, jetpack: int) 
 
 def test_loads_are_of_the_time_between_two_samples(tmp_path: Path) -> None:
     board = fake_board(tmp_path)
-    samples = iter(Stream(10, board, []))
+    samples = iter(SampleStream(10, board, []))
     assert next(samples)["cpu"][0]["percent"] is None  # no tick has passed
     stat = "cpu0 430 0 100 9570 0 0 0 0 0 0\ncpu2 10 0 0 90 0 0 0 0 0 0\n"
     (board / "proc/stat").write_text(stat, "ascii")
@@ -129,8 +129,8 @@ def test_tegrastats_is_read_and_completed_and_ends(tmp_path: Path) -> None:
     program = str(tmp_path / "bin/tegrastats")
     dies = fake_tegrastats(tmp_path / "dead", "raise SystemExit(3)")
     commands = [
-        Command([str(dies / "tegrastats")], 10, True),
-        Command([program, "--interval", "10"], 10, False),
+        TegrastatsCommand([str(dies / "tegrastats")], 10, True),
+        TegrastatsCommand([program, "--interval", "10"], 10, False),
     ]
     sampler = Sampler(50, fake_board(tmp_path / "board"), commands=commands)
     sampler.start()
@@ -156,10 +156,12 @@ def test_tegrastats_is_read_and_completed_and_ends(tmp_path: Path) -> None:
 def test_a_silent_tegrastats_gives_way_to_sysfs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgekit_device._monitor_stream._SILENT_S", 0.1)
-    monkeypatch.setattr(_monitor_process, "_GRACE_S", 0.1)
+    monkeypatch.setattr("edgekit_device.board.sampling._SILENT_S", 0.1)
+    monkeypatch.setattr(tegrastats, "_GRACE_S", 0.1)
     mute = fake_tegrastats(tmp_path / "bin", "import time\ntime.sleep(60)\n")
-    stream = Stream(20, fake_board(tmp_path), [Command([str(mute / "tegrastats")], 20, False)])
+    stream = SampleStream(
+        20, fake_board(tmp_path), [TegrastatsCommand([str(mute / "tegrastats")], 20, False)]
+    )
     assert first(stream)["rails_mw"] == RAILS
     assert "said nothing" in stream.warnings[0]
 
@@ -168,10 +170,10 @@ def test_what_samples_dies_with_its_parent(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     fake_tegrastats(tmp_path / "bin", TALKS.format(pids=str(pids)))
     code = (
-        "from edgekit_device._monitor import Sampler\n"
-        "from edgekit_device._monitor_process import Command\n"
+        "from edgekit_device.board.monitor import Sampler\n"
+        "from edgekit_device.board.tegrastats import TegrastatsCommand\n"
         "import pathlib, time\n"
-        f"one = Command([{str(tmp_path / 'bin/tegrastats')!r}], 10, False)\n"
+        f"one = TegrastatsCommand([{str(tmp_path / 'bin/tegrastats')!r}], 10, False)\n"
         f"sampler = Sampler(10, pathlib.Path({str(tmp_path)!r}), commands=[one])\n"
         "sampler.start()\n"
         "print(sampler._process.pid, flush=True)\n"
@@ -194,7 +196,9 @@ def test_who_may_start_tegrastats_how(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(folder))
     program = str(folder / "tegrastats")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert find_commands(250, tmp_path) == [Command([program, "--interval", "250"], 250, False)]
+    assert find_commands(250, tmp_path) == [
+        TegrastatsCommand([program, "--interval", "250"], 250, False)
+    ]
     allowed = "".join(
         f"ada ALL=(root) NOPASSWD: /usr/bin/tegrastats --interval {rate}\n" for rate in (100, 1000)
     )
@@ -205,7 +209,9 @@ def test_who_may_start_tegrastats_how(tmp_path: Path, monkeypatch: pytest.Monkey
     assert find_commands(2000, tmp_path)[0].interval_ms == 1000
     assert find_commands(20, tmp_path)[0].interval_ms == 100
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert find_commands(250, tmp_path) == [Command([program, "--interval", "250"], 250, True)]
+    assert find_commands(250, tmp_path) == [
+        TegrastatsCommand([program, "--interval", "250"], 250, True)
+    ]
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_commands(250, tmp_path) == []
 

@@ -8,12 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit_device._monitor_release import parse_release, release_warning
-from edgekit_device._probe_power import (
-    parse_clocks,
-    parse_modes,
-    parse_power_mode,
-)
+from edgekit_device.board.monitor import parse_release, release_warning
+from edgekit_device.board.power_tools import parse_clocks, parse_modes, parse_power_mode
 from tests.security.security_fuzz import times
 
 VERBOSE = """NVPM VERB: Current mode: NV Power Mode: 25W

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit_device._monitor_tegrastats import parse_tegrastats_line, read_line
-from edgekit_device._monitor_unknown import Unknown
+from edgekit_device.board.tegrastats import UnknownFields, read_line
 from tests.edgekit_device.monitor_lines import LINES
 from tests.security.security_fuzz import times
 
@@ -46,7 +45,7 @@ def test_engines_tell_off_clock_and_load() -> None:
 
 
 def test_memory_cores_rails_and_temperatures() -> None:
-    sample = parse_tegrastats_line(LINES["5 root, DLA at work"])
+    sample = read_line(LINES["5 root, DLA at work"])[0]
     assert sample is not None
     assert sample["ram"]["used_bytes"] == 9010 * MIB
     assert sample["ram"]["total_bytes"] == 62780 * MIB
@@ -59,15 +58,15 @@ def test_memory_cores_rails_and_temperatures() -> None:
     assert sample["rails_mw"]["VDD_CPU_CV"] == {"now": 8312.0, "average": 7415.0, "peak": None}
     assert "NC" not in sample["rails_mw"]
     assert sample["temperatures_c"] == {"CV0": 61.5, "tj": 63.0}  # CV1 has no power
-    newer = parse_tegrastats_line(LINES["7.2 root"])
+    newer = read_line(LINES["7.2 root"])[0]
     assert newer is not None
     assert newer["rails_mw"]["VDD_GPU_SOC"]["peak"] == 2300.0
     assert newer["ram"]["largest_free_block_bytes"] == 512 << 10
-    thor = parse_tegrastats_line(LINES["Thor"])
+    thor = read_line(LINES["Thor"])[0]
     assert thor is not None
     assert thor["rails_mw"]["VDD_GPU"]["now"] == -392.0
     assert [core and core["mhz"] for core in thor["cpu"]] == [2601, 2601, None]
-    older = parse_tegrastats_line("1750866197.25::" + LINES["4 root"])
+    older = read_line("1750866197.25::" + LINES["4 root"])[0]
     assert older is not None
     assert older["rails_mw"]["GPU"]["now"] == 2163.0
     assert older["temperatures_c"]["GPU"] == 35.5
@@ -75,7 +74,7 @@ def test_memory_cores_rails_and_temperatures() -> None:
 
 
 def test_unknown_fields_are_kept_and_counted_by_their_form() -> None:
-    unknown = Unknown()
+    unknown = UnknownFields()
     for value in (7, 8):
         sample, fields = read_line(f"{LINES['6 root']} WARP_CORE {value}/9bar?? x@ NVX 3%@")
         assert sample is not None
@@ -87,7 +86,7 @@ def test_unknown_fields_are_kept_and_counted_by_their_form() -> None:
 def test_what_is_no_line_of_tegrastats_is_none() -> None:
     two = f"{LINES['6 root']} {LINES['6 root']}"
     for text in ("", "hello", "GR3D_FREQ 3%", "[08/20/2026-18:35:24] [I] Throughput: 7 qps", two):
-        assert parse_tegrastats_line(text) is None, text
+        assert read_line(text)[0] is None, text
 
 
 def test_a_session_with_the_dla_at_work_is_read_whole() -> None:

@@ -9,8 +9,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._npz import read_npz, write_npz
+from edgekit_device.arrays.npz import read_npz, write_npz
+from edgekit_device.errors import DeviceError
 
 ARRAYS: dict[str, np.ndarray] = {
     "x": np.arange(6, dtype=np.float32).reshape(2, 3),

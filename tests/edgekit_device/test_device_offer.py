@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit_device._delta import pack
-from edgekit_device._errors import DeviceError
-from edgekit_device._offer import drop_incoming, incoming, read_incoming
-from edgekit_device._root import Root
-from tests.edgekit_device.device_board import BoardFolder, Refused, asked
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.delta import pack
+from edgekit_device.release.offer import drop_incoming, incoming, read_incoming
+from edgekit_device.store.root import Root
+from tests.edgekit_device.device_board import BoardFolder, Refused, run_command
 
 
 def _offer(board: BoardFolder, **document: Any) -> dict[str, Any]:
-    return board.ask("offer", stdin=json.dumps(document).encode())
+    return board.command("offer", stdin=json.dumps(document).encode())
 
 
 def _signed(bundle: Bundle) -> dict[str, str]:
@@ -75,14 +75,16 @@ def test_nothing_of_a_bundle_that_is_refused_is_kept(board: BoardFolder, toy: Bu
     for manifest, signature, code in (
         (changed, _signed(toy)["signature"], "bundle.bad-signature"),
         (text, None, "bundle.unsigned"),
-        # the signature is asked before a byte is parsed
+        # the signature is run_command before a byte is parsed
         ("no manifest", _signed(toy)["signature"], "bundle.bad-signature"),
     ):
         with pytest.raises(Refused) as caught:
             _offer(board, manifest=manifest, signature=signature)
         assert caught.value.code == code
     assert incoming(Root(board.root)) == []
-    trusted = board.ask("offer", "--trust-unsigned", stdin=json.dumps({"manifest": text}).encode())
+    trusted = board.command(
+        "offer", "--trust-unsigned", stdin=json.dumps({"manifest": text}).encode()
+    )
     assert trusted["signer"] is None
 
 
@@ -95,7 +97,7 @@ def test_nothing_of_a_bundle_that_is_refused_is_kept(board: BoardFolder, toy: Bu
 def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) -> None:
     (tmp_path / "root").mkdir(mode=0o700)
     with pytest.raises(DeviceError) as caught:
-        asked(
+        run_command(
             Root(tmp_path / "root"), ["offer", "--trust-unsigned"],
             io.BytesIO(json.dumps(document).encode()),
         )  # fmt: skip

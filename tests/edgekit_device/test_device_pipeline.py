@@ -9,10 +9,9 @@ from itertools import count, islice
 import numpy as np
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._lanes import LaneRun, run_alone, share_lanes
-from edgekit_device._pipeline import run_stream
-from edgekit_device._types import Lane, SegmentEntry
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import Lane, SegmentEntry
+from edgekit_device.runtime.pipeline import LaneRun, run_alone, run_stream, share_lanes
 
 Arrays = dict[str, np.ndarray]
 LIMIT_S = 20

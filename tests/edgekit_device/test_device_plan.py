@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._plan import PlanHeader, Version, parse_version, read_header
-from edgekit_device._trt_board import check_board
-from edgekit_device._trt_pick import Choice, choices, lean_library, same_version
+from edgekit_device.errors import DeviceError
+from edgekit_device.tensorrt.plan import PlanHeader, Version, parse_version, read_header
+from edgekit_device.tensorrt.runtimes import (
+    RuntimeChoice,
+    check_board,
+    lean_library,
+    runtime_choices,
+    same_version,
+)
 from tests.edgekit_device.device_trt_toys import network
 
 
@@ -64,7 +69,7 @@ def pick(
 ) -> list[tuple[str, bool, bool]]:
     """Ways as (flavour, with a library, host code)."""
     told = {"version_compatible": True, "lean_embedded": False, "trusted": True, **facts}
-    found = choices(
+    found = runtime_choices(
         plan, installed, find_lean=lambda _: Path("/lib/lean") if library else None, **told
     )
     return [(way.flavour, way.library is not None, way.host_code) for way in found]
@@ -97,11 +102,11 @@ def test_the_own_major_is_tried_before_the_next() -> None:
     assert pick(V3, {"lean": V11, "dispatch": V16, "full": V11}, lean_embedded=True) == [
         ("dispatch", False, True), ("lean", False, True), ("full", False, True)
     ]  # fmt: skip
-    (way,) = choices(
+    (way,) = runtime_choices(
         V86, {"full": V3}, version_compatible=True, lean_embedded=True, trusted=True,
         find_lean=lambda _: None,
     )  # fmt: skip
-    assert isinstance(way, Choice)
+    assert isinstance(way, RuntimeChoice)
     assert "self-test" in way.note
 
 

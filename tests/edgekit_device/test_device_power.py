@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._files import locked
-from edgekit_device._power import held_power, mend
-from edgekit_device._power_hold import LOCK, hold, read_journal, undo
-from edgekit_device._power_modes import find_mode, gates
-from edgekit_device._power_tools import Tools
+from edgekit_device.board.power import LOCK, held_power, hold, mend, read_journal, undo
+from edgekit_device.board.power_tools import PowerTools, find_mode, gates
+from edgekit_device.errors import DeviceError
+from edgekit_device.files import locked
 from tests.edgekit_device.power_tools import FakeBoard
 
 
@@ -167,7 +165,7 @@ def test_another_account_goes_through_sudo(
     board: FakeBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    tools = Tools(str(board.stored))
+    tools = PowerTools(str(board.stored))
     assert hold(board.root, tools, "MAXN", True, board.system)["mode"]["during"]["id"] == 0
     assert undo(board.root, tools, board.system) == []
     asked = [call for call in board.calls() if call.startswith("sudo")]

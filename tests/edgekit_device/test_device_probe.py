@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device import _probe_files as files
-from edgekit_device._cudla_library import find_library
-from edgekit_device._fingerprint import fingerprint
-from edgekit_device._probe import probe
-from edgekit_device._probe_child import ask_cuda, ask_cudla, ask_tensorrt
-from edgekit_device._probe_power import parse_clocks, parse_modes, parse_power_mode
-from edgekit_device._probe_software import module_version, parse_packages, tensorrt_versions
+from edgekit_device.board import inventory
+from edgekit_device.board.identity import fingerprint, query_cuda, query_cudla, query_tensorrt
+from edgekit_device.board.inventory import module_version, parse_packages, tensorrt_versions
+from edgekit_device.board.power_tools import parse_clocks, parse_modes, parse_power_mode
+from edgekit_device.board.probe import probe
+from edgekit_device.cuda.cudla_library import find_library
 
 LIBRARIES = "usr/lib/aarch64-linux-gnu"
 
@@ -93,7 +92,7 @@ def test_an_empty_system_is_unknown_and_no_error(tmp_path: Path) -> None:
 )
 def test_l4t(tmp_path: Path, line: str, expected: str | None) -> None:
     put(tmp_path, "etc/nv_tegra_release", line)
-    assert files.l4t(tmp_path) == expected
+    assert inventory.l4t(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_the_module_is_what_follows_the_carrier(
     tmp_path: Path, text: str, expected: str | None
 ) -> None:
     put(tmp_path, "proc/device-tree/compatible", text)
-    assert files.board_id(tmp_path) == expected
+    assert inventory.board_id(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -118,13 +117,13 @@ def test_the_module_is_what_follows_the_carrier(
 def test_dla_devices_wherever_they_lie(tmp_path: Path, folder: str) -> None:
     put(tmp_path, f"sys/devices/platform/{folder}/15880000.nvdla0/power/runtime_status", "active")
     put(tmp_path, f"sys/devices/platform/{folder}/16000000.pva0/power/runtime_status", "active")
-    assert files.dla_devices(tmp_path) == [f"/sys/devices/platform/{folder}/15880000.nvdla0"]
+    assert inventory.dla_devices(tmp_path) == [f"/sys/devices/platform/{folder}/15880000.nvdla0"]
 
 
 def test_the_highest_version_of_a_library_counts(orin: Path) -> None:
     put(orin, "usr/local/lib/libnvinfer.so.10.12.0")
     put(orin, "usr/local/lib/libnvinfer.so.8.6.1")
-    assert files.libraries(orin)["full"] == {
+    assert inventory.libraries(orin)["full"] == {
         "path": "/usr/local/lib/libnvinfer.so.10.12.0", "version": "10.12.0"}  # fmt: skip
 
 
@@ -201,10 +200,10 @@ def test_libcudla_is_found_where_the_loader_finds_it(
     import _ctypes
 
     monkeypatch.setenv("EDGEKIT_CUDLA", _ctypes.__file__)  # any library will do
-    assert ask_cudla() == find_library() == _ctypes.__file__
+    assert query_cudla() == find_library() == _ctypes.__file__
     monkeypatch.setenv("EDGEKIT_CUDLA", str(tmp_path / "none.so"))
     if find_library() is None:
-        assert ask_cudla() is None
+        assert query_cudla() is None
 
 
 def toy_module(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
@@ -226,7 +225,7 @@ class Builder:
 
 def test_cores_are_asked_of_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy_module(tmp_path, monkeypatch, "tensorrt", BUILDER.format(body="pass"))
-    assert ask_tensorrt("tensorrt") == ({"version": "10.3.0", "dla_cores": 2}, "")
+    assert query_tensorrt("tensorrt") == ({"version": "10.3.0", "dla_cores": 2}, "")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +236,7 @@ def test_a_builder_that_takes_its_process_down_is_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, says: str
 ) -> None:
     toy_module(tmp_path, monkeypatch, "tensorrt", BUILDER.format(body=body))
-    found, problem = ask_tensorrt("tensorrt")
+    found, problem = query_tensorrt("tensorrt")
     assert found == {"version": "10.3.0"}
     assert says in problem
     document = probe(tmp_path / "root")
@@ -256,5 +255,5 @@ def test_a_version_is_read_without_running_the_module(
 
 
 def test_a_driver_that_is_not_there_is_told() -> None:
-    found, problem = ask_cuda()
+    found, problem = query_cuda()
     assert bool(found.get("compute_capability")) != bool(problem)

@@ -11,14 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device._monitor_devices import DlaCores
-from edgekit_device._monitor_tegrastats import read_line
-from edgekit_device._probe_files import l4t
-from edgekit_device._probe_power import (
-    parse_clocks,
-    parse_modes,
-    parse_power_mode,
-)
+from edgekit_device.board.inventory import l4t
+from edgekit_device.board.power_tools import parse_clocks, parse_modes, parse_power_mode
+from edgekit_device.board.sysfs import DlaCores
+from edgekit_device.board.tegrastats import read_line
 
 FOLDER = os.environ.get("EDGEKIT_LOGS", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="EDGEKIT_LOGS names no folder of logs")

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device._collect import collect
-from edgekit_device._errors import DeviceError
-from edgekit_device._partial import Partial, kept_bytes, partials
-from edgekit_device._root import Root
-from edgekit_device._stream import Input
-from tests.edgekit_device.device_board import BoardFolder, asked, frames
+from edgekit_device.errors import DeviceError
+from edgekit_device.release.collect import collect
+from edgekit_device.store.partial import Partial, partials, received_bytes
+from edgekit_device.store.root import Root
+from edgekit_device.store.transfer import FrameInput
+from tests.edgekit_device.device_board import BoardFolder, frames, run_command
 
 LARGE = 3_000_000
 
@@ -42,7 +42,7 @@ def _rest(digest: str, data: bytes, start: int) -> bytes:
 
 
 def _receive(root: Root, stream: bytes) -> dict[str, int]:
-    counted: dict[str, int] = asked(root, ["receive"], io.BytesIO(stream))
+    counted: dict[str, int] = run_command(root, ["receive"], io.BytesIO(stream))
     return counted
 
 
@@ -67,7 +67,7 @@ def test_a_cut_blob_goes_on_where_it_was_cut(root: Root, cut: int) -> None:
     error = _refused(root, whole[: len(whole) - 1 - LARGE + cut])
     assert error.code == "transfer.truncated"
     assert not root.store.has(digest)
-    assert kept_bytes(root.folder, digest) == cut
+    assert received_bytes(root.folder, digest) == cut
     if cut:
         assert _kept(root, digest) == data[:cut]
     answer = _receive(root, _rest(digest, data, cut))
@@ -183,7 +183,7 @@ def test_old_parts_go_unless_they_are_young(root: Root) -> None:
     for digest, data in (old, young):
         _refused(root, frames([(digest, data)])[:1_000_000])
     os.utime(root.folder / "partial" / old[0], (1000, 1000))
-    size = kept_bytes(root.folder, old[0])
+    size = received_bytes(root.folder, old[0])
     assert collect(root)["freed_bytes"] == size
     assert [digest for digest, _, _ in partials(root.folder)] == [young[0]]
 
@@ -192,7 +192,7 @@ def test_a_host_that_is_gone_without_a_word_is_not_waited_for() -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as stdin, open(writing, "wb"):
         with pytest.raises(DeviceError) as caught:
-            Input(stdin, silence_s=0.05).line()
+            FrameInput(stdin, silence_s=0.05).line()
         assert caught.value.code == "transfer.stalled"
 
 
@@ -222,9 +222,9 @@ def test_a_killed_transfer_goes_on_where_it_was(
     board.send({other: more})
     process.send_signal(number)
     process.communicate()
-    kept = kept_bytes(board.root, digest)
+    kept = received_bytes(board.root, digest)
     assert kept > 1_000_000
-    board.ask("receive", stdin=_rest(digest, data, kept))
+    board.command("receive", stdin=_rest(digest, data, kept))
     assert board.blob(digest).read_bytes() == data
     assert not list((board.root / "tmp").iterdir())
     assert not list((board.root / "partial").iterdir())

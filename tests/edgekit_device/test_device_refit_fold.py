@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from edgekit_device._refit_fold import folded
+from edgekit_device.tensorrt.weights import folded
 
 BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 LEAST = {"float32": -149, "float16": -24, "bfloat16": -133}

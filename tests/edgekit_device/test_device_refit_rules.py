@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit_device import DeviceError
-from edgekit_device._refit_rules import named_weights
+from edgekit_device.errors import DeviceError
+from edgekit_device.tensorrt.weights import named_weights
 from tests.edgekit_device.device_trt_toys import network, weights_of
 
 

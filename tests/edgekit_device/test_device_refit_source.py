@@ -11,12 +11,12 @@ import onnx
 import pytest
 from onnx import compose
 
-from edgekit.trt._built import _Weights
-from edgekit_device import DeviceError
-from edgekit_device._refit_rules import named_weights, origins
-from edgekit_device._refit_source import fill_from_onnx
-from edgekit_device._root import Root
-from edgekit_device._types import WeightEntry
+from edgekit.tensorrt.artefacts import _Weights
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import WeightEntry
+from edgekit_device.runtime.refit import fill_from_onnx
+from edgekit_device.store.root import Root
+from edgekit_device.tensorrt.weights import named_weights, origins
 from tests.edgekit_device.device_trt_toys import network, weights_of
 
 COUNTED = ("tmp_batch_norm_weight", "tmp_batch_norm_weight_0")

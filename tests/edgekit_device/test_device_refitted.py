@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit_device import _trt_runtimes
-from edgekit_device._model import open_model
-from edgekit_device._refitted import keep, kept
-from edgekit_device._root import Root
-from edgekit_device._tensorrt import open_engines
-from edgekit_device._verify import Checked
+from edgekit_device.runtime.model import open_model
+from edgekit_device.store.root import Root
+from edgekit_device.tensorrt import runtimes
+from edgekit_device.tensorrt.backend import open_engines
+from edgekit_device.tensorrt.refit import read_full_plan, write_full_plan
+from edgekit_device.trust.bundle import Checked
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import (
     checked,
@@ -44,7 +44,7 @@ def bundle_of(release: Path, *flags: str, built: str = "10.3.0", **changes: Any)
 def put(release: Path, bundle: Checked, data: bytes, tensorrt: str = "full 10.3.0") -> None:
     """Puts a plan and its record where kept ones are, as whoever may write there can."""
     (digest,) = bundle.manifest.engines
-    keep(release, digest, tensorrt, data)
+    write_full_plan(release, digest, tensorrt, data)
 
 
 def test_a_kept_plan_never_runs_code_of_its_own(here: Here, tmp_path: Path) -> None:
@@ -57,14 +57,14 @@ def test_a_kept_plan_never_runs_code_of_its_own(here: Here, tmp_path: Path) -> N
         open_model(bundle)({"x": x})["y"], reference(network(), x), rtol=1e-5
     )
     allowed: list[tuple[bool, bool]] = []
-    real = _trt_runtimes.deserialize
+    real = runtimes.deserialize
 
     def seen(trt: Any, data: Any, choice: Any, **more: Any) -> Any:
         signed = hashlib.sha256(data).hexdigest() in bundle.manifest.engines
         allowed.append((signed, choice.host_code))
         return real(trt, data, choice, **more)
 
-    here.monkeypatch.setattr(_trt_runtimes, "deserialize", seen)
+    here.monkeypatch.setattr(runtimes, "deserialize", seen)
     open_model(bundle)
     assert allowed == [(False, False)]  # what was kept meanwhile needs no host code
 
@@ -88,7 +88,7 @@ def test_a_kept_plan_that_tensorrt_refuses_is_made_again(here: Here, tmp_path: P
     np.testing.assert_allclose(
         open_model(bundle)({"x": x})["y"], reference(network(), x), rtol=1e-5
     )
-    here.monkeypatch.setattr("edgekit_device._trt_refit.refit", None)  # not needed any more
+    here.monkeypatch.setattr("edgekit_device.tensorrt.refit.refit", None)  # not needed any more
     open_model(bundle)
 
 
@@ -101,48 +101,48 @@ def test_a_release_that_cannot_be_written_loads_all_the_same(here: Here, tmp_pat
         open_model(bundle)({"x": x})["y"], reference(network(), x), rtol=1e-5
     )
     notes: list[str] = []
-    real = _trt_runtimes.Runtimes.__init__
+    real = runtimes.Runtimes.__init__
 
     def noted(self: Any, *arguments: Any) -> None:
         real(self, *arguments)
         self.notes = notes
 
-    here.monkeypatch.setattr(_trt_runtimes.Runtimes, "__init__", noted)
+    here.monkeypatch.setattr(runtimes.Runtimes, "__init__", noted)
     open_engines(bundle)
     assert [note for note in notes if "cannot be kept" in note]
 
 
 def test_flavours_keep_their_own(tmp_path: Path) -> None:
-    keep(tmp_path, ENGINE, "full 10.3.0", b"one")
-    keep(tmp_path, ENGINE, "lean 10.3.0", b"two")
-    assert kept(tmp_path, ENGINE, "full 10.3.0") == b"one"
-    assert kept(tmp_path, ENGINE, "lean 10.3.0") == b"two"
-    assert kept(tmp_path, ENGINE, "full 10.7.0") is None
-    keep(tmp_path, ENGINE, "full 10.7.0", b"three")
-    assert kept(tmp_path, ENGINE, "full 10.3.0") is None
+    write_full_plan(tmp_path, ENGINE, "full 10.3.0", b"one")
+    write_full_plan(tmp_path, ENGINE, "lean 10.3.0", b"two")
+    assert read_full_plan(tmp_path, ENGINE, "full 10.3.0") == b"one"
+    assert read_full_plan(tmp_path, ENGINE, "lean 10.3.0") == b"two"
+    assert read_full_plan(tmp_path, ENGINE, "full 10.7.0") is None
+    write_full_plan(tmp_path, ENGINE, "full 10.7.0", b"three")
+    assert read_full_plan(tmp_path, ENGINE, "full 10.3.0") is None
     assert len(list((tmp_path / "refitted").iterdir())) == 4
 
 
 def test_what_others_could_have_written_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(tmp_path, ENGINE, "full 10.3.0", b"plan")
+    write_full_plan(tmp_path, ENGINE, "full 10.3.0", b"plan")
     folder = tmp_path / "refitted"
     for path in [folder, *folder.iterdir()]:
         mode = path.stat().st_mode & 0o777
         for more in (0o020, 0o002):
             path.chmod(mode | more)
-            assert kept(tmp_path, ENGINE, "full 10.3.0") is None
+            assert read_full_plan(tmp_path, ENGINE, "full 10.3.0") is None
         path.chmod(mode)
-        assert kept(tmp_path, ENGINE, "full 10.3.0") == b"plan"
+        assert read_full_plan(tmp_path, ENGINE, "full 10.3.0") == b"plan"
     (file,) = folder.glob("*.plan")
     file.rename(tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", file)
-    assert kept(tmp_path, ENGINE, "full 10.3.0") is None
+    assert read_full_plan(tmp_path, ENGINE, "full 10.3.0") is None
 
 
 def test_a_strangers_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(tmp_path, ENGINE, "full 10.3.0", b"plan")
+    write_full_plan(tmp_path, ENGINE, "full 10.3.0", b"plan")
     real = os.fstat
 
     def foreign(handle: int) -> os.stat_result:
@@ -150,23 +150,23 @@ def test_a_strangers_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.Mon
         facts[4] = 4242  # st_uid
         return os.stat_result(facts)
 
-    monkeypatch.setattr("edgekit_device._refitted.os.fstat", foreign)
-    assert kept(tmp_path, ENGINE, "full 10.3.0") is None
+    monkeypatch.setattr("edgekit_device.tensorrt.refit.os.fstat", foreign)
+    assert read_full_plan(tmp_path, ENGINE, "full 10.3.0") is None
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
 def test_what_is_kept_is_nobody_elses_to_write(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        keep(tmp_path, ENGINE, "full 10.3.0", b"plan")
+        write_full_plan(tmp_path, ENGINE, "full 10.3.0", b"plan")
     finally:
         os.umask(before)
-    assert kept(tmp_path, ENGINE, "full 10.3.0") == b"plan"
+    assert read_full_plan(tmp_path, ENGINE, "full 10.3.0") == b"plan"
 
 
 def test_what_was_hashed_is_what_is_used(tmp_path: Path) -> None:
-    keep(tmp_path, ENGINE, "full 10.3.0", b"plan")
-    found = kept(tmp_path, ENGINE, "full 10.3.0")
+    write_full_plan(tmp_path, ENGINE, "full 10.3.0", b"plan")
+    found = read_full_plan(tmp_path, ENGINE, "full 10.3.0")
     (file,) = (tmp_path / "refitted").glob("*.plan")
     with file.open("r+b") as opened:
         opened.write(b"evil")

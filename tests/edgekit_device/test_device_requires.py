@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from edgekit_device._errors import DeviceError
-from edgekit_device._hello import hello
-from edgekit_device._manifest import parse
-from edgekit_device._requires import check_facts, check_requires
-from edgekit_device._root import Root
-from edgekit_device._types_health import Requires
-from tests.bundle.bundle_toys import toy_bundle
+from edgekit_device.board.identity import hello
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import Requires
+from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.release.requirements import check_facts, check_requires
+from edgekit_device.store.root import Root
+from tests.bundles.bundle_toys import toy_bundle
 
 NEEDS = Requires(
     backend="tensorrt", loader="edgekit.device/1", runtime=("onnxruntime", "1.12", "2"),
@@ -90,7 +90,7 @@ def test_a_bundle_of_this_machine_fits_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert manifest.requires.runtime == ("onnxruntime", "1.12", "")
     assert manifest.requires.disk_bytes == sum(manifest.sizes().values())
     monkeypatch.setattr(
-        "edgekit_device._hello.hello", lambda folder: {**hello(folder), "memory_bytes": 1}
+        "edgekit_device.board.identity.hello", lambda folder: {**hello(folder), "memory_bytes": 1}
     )
     with pytest.raises(DeviceError) as caught:
         check_requires(root, manifest)

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import Bundle
-from edgekit_device import Client, DeviceError, connect, load
-from edgekit_device._root import App, Root
-from edgekit_device._serving import reload, serving
+from edgekit.bundles.manifest import Bundle
+from edgekit_device.errors import DeviceError
+from edgekit_device.runtime.model import load
+from edgekit_device.serve.client import Client, connect
+from edgekit_device.serve.messages import reload, serving
+from edgekit_device.store.root import App, Root
 from tests.edgekit_device.device_board import BoardFolder, Refused
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
@@ -26,9 +28,9 @@ _SWITCHES = 5
 
 @pytest.fixture
 def served(board: BoardFolder, installed: str) -> Iterator[App]:
-    board.ask("serve", "--app", "toy", "--background", "--threads", "1")
+    board.command("serve", "--app", "toy", "--background", "--threads", "1")
     yield Root(board.root).app("toy")
-    board.ask("serve-stop", "--app", "toy")
+    board.command("serve-stop", "--app", "toy")
 
 
 def _inputs(seed: int) -> dict[str, np.ndarray]:
@@ -67,7 +69,7 @@ def test_a_server_answers_as_the_model_does(
     assert status["latency_ms"]["of_last"] == 4
     assert 0 < status["latency_ms"]["p50"] <= status["latency_ms"]["p99"]
     with pytest.raises(Refused) as refused:
-        board.ask("serve", "--app", "toy")
+        board.command("serve", "--app", "toy")
     assert refused.value.code == "serve.running"
     for file in ("serve.sock", "serve.log"):
         assert (served.folder / file).stat().st_mode & 0o077 == 0
@@ -135,7 +137,7 @@ def test_switches_lose_no_request(
         with connect(served.folder) as mine:
             for turn in range(_SWITCHES):
                 wanted = (installed, second)[turn % 2]
-                board.ask("switch", "--app", "toy", "--release", wanted)
+                board.command("switch", "--app", "toy", "--release", wanted)
                 status = reload(served)
                 assert status is not None
                 assert status["release"] == wanted
@@ -159,13 +161,13 @@ def test_sigterm_and_a_new_server(board: BoardFolder, served: App, installed: st
     before: Any = serving(served)
     first = client(_inputs(0))["y"]
     os.kill(before["pid"], signal.SIGTERM)
-    board.ask("serve-stop", "--app", "toy")
+    board.command("serve-stop", "--app", "toy")
     assert serving(served) is None
     with pytest.raises(DeviceError) as caught:
         client(_inputs(0))
     assert caught.value.code == "serve.gone"
     # the loader that started it may go: a server runs from its own
-    after = board.ask("serve", "--app", "toy", "--background")["serving"]
+    after = board.command("serve", "--app", "toy", "--background")["serving"]
     assert after["pid"] != before["pid"]
     assert np.allclose(client(_inputs(0))["y"], first)
     client.close()

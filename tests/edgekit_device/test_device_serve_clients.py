@@ -14,17 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._serve_line import Line, Peer, Request
-from edgekit_device._serve_memory import Memory, map_sealed
-from edgekit_device._serve_wire import MAX_HEAD, Closed, Reader, pack, send_with
-from edgekit_device._serving import serving
-from tests.edgekit_device.serve_board import Told, wait_for
+from edgekit_device.errors import DeviceError
+from edgekit_device.serve.memory import SharedMemory, map_sealed
+from edgekit_device.serve.messages import MAX_HEAD, Closed, Reader, pack, send_with, serving
+from edgekit_device.serve.pool import Peer, RequestQueue, ServeRequest
+from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[Told]:
-    made = Told(tmp_path / "root")
+def served(tmp_path: Path) -> Iterator[ServedBoard]:
+    made = ServedBoard(tmp_path / "root")
     made.switch(made.release(1))
     yield made
     if made.process is not None:
@@ -32,40 +31,40 @@ def told(tmp_path: Path) -> Iterator[Told]:
         made.process.communicate()
 
 
-def test_a_full_queue_says_busy_and_a_stop_answers_what_was_taken(told: Told) -> None:
-    told.start("--queue", "2")
-    go = told.app.folder / "go"
-    caller = told.client()
-    with told.later(f"until {go}") as first:
-        wait_for(lambda: told.status()["running"])
-        with told.later("ok", "ok") as others:
-            wait_for(lambda: told.status()["queue"] == 2)
+def test_a_full_queue_says_busy_and_a_stop_answers_what_was_taken(served: ServedBoard) -> None:
+    served.start("--queue", "2")
+    go = served.app.folder / "go"
+    caller = served.client()
+    with served.later(f"until {go}") as first:
+        wait_for(lambda: served.status()["running"])
+        with served.later("ok", "ok") as others:
+            wait_for(lambda: served.status()["queue"] == 2)
             with pytest.raises(DeviceError) as caught:
                 caller.run()
             assert caught.value.code == "serve.busy"
-            assert told.process is not None
-            told.process.send_signal(signal.SIGTERM)
+            assert served.process is not None
+            served.process.send_signal(signal.SIGTERM)
             # its door is shut, and its clients stay until they have their answers
-            wait_for(lambda: serving(told.app) is None)
+            wait_for(lambda: serving(served.app) is None)
             with pytest.raises(DeviceError) as caught:
                 caller.run()
             assert caught.value.code == "serve.stopping"
             go.touch()
-    release = told.app.link("current")
+    release = served.app.link("current")
     assert [answer["release"] for answer in [*first, *others]] == [release] * 3
-    said, log = told.stop()
+    said, log = served.stop()
     assert said == {"app": "toy", "served": 3, "errors": 0}
     assert f"process {os.getpid()} of {os.getuid()}" in log
-    assert not (told.app.folder / "serve.sock").exists()
+    assert not (served.app.folder / "serve.sock").exists()
     caller.close()
 
 
-def test_a_request_may_say_how_long_it_waits(told: Told) -> None:
-    told.start()
-    go = told.app.folder / "go"
-    caller = told.client()
-    with told.later(f"until {go}"):
-        wait_for(lambda: told.status()["running"])
+def test_a_request_may_say_how_long_it_waits(served: ServedBoard) -> None:
+    served.start()
+    go = served.app.folder / "go"
+    caller = served.client()
+    with served.later(f"until {go}"):
+        wait_for(lambda: served.status()["running"])
         with pytest.raises(DeviceError) as caught:
             caller.run(within_s=0.05)
         assert caught.value.code == "serve.timeout"
@@ -77,11 +76,11 @@ def test_a_request_may_say_how_long_it_waits(told: Told) -> None:
     caller.close()
 
 
-def test_clients_that_misbehave_cost_nobody_else(told: Told) -> None:
-    told.start()
-    wait_for(lambda: told.status()["release"])
-    path = str(told.app.folder / "serve.sock")
-    good = told.client()
+def test_clients_that_misbehave_cost_nobody_else(served: ServedBoard) -> None:
+    served.start()
+    wait_for(lambda: served.status()["release"])
+    path = str(served.app.folder / "serve.sock")
+    good = served.client()
 
     def raw(data: bytes, *descriptors: int) -> socket.socket:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -91,7 +90,7 @@ def test_clients_that_misbehave_cost_nobody_else(told: Told) -> None:
             send_with(peer, data, descriptors)
         return peer
 
-    memory = Memory(64)
+    memory = SharedMemory(64)
     mine = memory.descriptor
     stalled = raw(struct.pack(">I", 100) + b"{")
     status = pack({"edgekit": 1, "op": "status"})
@@ -121,82 +120,86 @@ def test_clients_that_misbehave_cost_nobody_else(told: Told) -> None:
         with raw(struct.pack(">I", len(text)) + text) as peer:
             answer = peer.recv(65536)
         assert json.loads(answer[4:])["error"]["code"] == code
-    go = told.app.folder / "go"
-    leaver = told.client()
+    go = served.app.folder / "go"
+    leaver = served.client()
     leaver.peer.setblocking(False)
     with pytest.raises(Closed):
         leaver.run(f"until {go}")
-    wait_for(lambda: told.status()["running"])
+    wait_for(lambda: served.status()["running"])
     leaver.close()  # in the middle of its own request
-    with told.later("ok") as answers:
-        wait_for(lambda: told.status()["queue"])
+    with served.later("ok") as answers:
+        wait_for(lambda: served.status()["queue"])
         go.touch()
     assert answers[0]["release"]
-    assert (told.status()["errors"], told.status()["restarts"]) == (0, 0)
+    assert (served.status()["errors"], served.status()["restarts"]) == (0, 0)
     stalled.close()
     good.close()
     memory.close()
 
 
-def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(told: Told) -> None:
-    told.start()
-    wait_for(lambda: told.status()["release"])
-    old = told.client()
-    (told.app.folder / "serve.sock").unlink()
-    assert wait_for(lambda: serving(told.app))["pid"] == told.status()["pid"]
-    new = told.client()
+def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(
+    served: ServedBoard,
+) -> None:
+    served.start()
+    wait_for(lambda: served.status()["release"])
+    old = served.client()
+    (served.app.folder / "serve.sock").unlink()
+    assert wait_for(lambda: serving(served.app))["pid"] == served.status()["pid"]
+    new = served.client()
     assert old.run()["release"] == new.run()["release"]
     old.close()
     new.close()
-    told.app.folder.rename(told.app.folder.with_name("gone"))
-    assert told.process is not None
-    said, log = told.process.communicate(timeout=60)
-    assert told.process.returncode == 0
+    served.app.folder.rename(served.app.folder.with_name("gone"))
+    assert served.process is not None
+    said, log = served.process.communicate(timeout=60)
+    assert served.process.returncode == 0
     assert "the app is gone" in log.decode()
     assert json.loads(said)["served"] == 2
 
 
-def test_sighup_loads_again_what_had_failed(told: Told) -> None:
-    second = told.release(2, "fails")
-    told.start()
-    wait_for(lambda: told.status()["release"])
-    told.switch(second)
-    wait_for(lambda: told.status()["last_error"])
-    (told.app.releases_folder / second / "told").write_text("")
-    assert told.process is not None
-    told.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: told.serves(second))
+def test_sighup_loads_again_what_had_failed(served: ServedBoard) -> None:
+    second = served.release(2, "fails")
+    served.start()
+    wait_for(lambda: served.status()["release"])
+    served.switch(second)
+    wait_for(lambda: served.status()["last_error"])
+    (served.app.releases_folder / second / "told").write_text("")
+    assert served.process is not None
+    served.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: served.serves(second))
 
 
-def test_systemd_is_told_when_it_serves_and_that_it_lives(told: Told, tmp_path: Path) -> None:
+def test_systemd_is_told_when_it_serves_and_that_it_lives(
+    served: ServedBoard, tmp_path: Path
+) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(path))
         systemd.settimeout(60)
-        told.start(env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"})
+        served.start(env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"})
         first = [""]
         while first[0] != "READY=1":
             first = systemd.recv(4096).decode().split("\n")
-        assert first == ["READY=1", f"STATUS={told.app.link('current')}", "WATCHDOG=1"]
+        assert first == ["READY=1", f"STATUS={served.app.link('current')}", "WATCHDOG=1"]
         assert "WATCHDOG=1" in systemd.recv(4096).decode().split("\n")
-        told.stop()
+        served.stop()
         last = ""
         while "STOPPING=1" not in last:
             last = systemd.recv(4096).decode()
 
 
-def _request(pid: int, name: str) -> Request:
+def _request(pid: int, name: str) -> ServeRequest:
     ours, theirs = socket.socketpair()
     peer = Peer(0, ours)
     theirs.close()
     peer.close()
     peer.pid = pid
-    request = peer.request = Request(peer, name.encode(), -1, 0.0, 10.0)
+    request = peer.request = ServeRequest(peer, name.encode(), -1, 0.0, 10.0)
     return request
 
 
 def test_processes_take_turns() -> None:
-    line = Line(10)
+    line = RequestQueue(10)
     requests = {name: _request(int(name[0]), name) for name in ("1a", "1b", "1c", "2a", "3a")}
     for request in requests.values():
         line.add(request)
@@ -215,7 +218,7 @@ def test_processes_take_turns() -> None:
 
 def test_a_descriptor_stays_for_the_message_that_needs_it() -> None:
     ours, theirs = socket.socketpair()
-    memory = Memory(64)
+    memory = SharedMemory(64)
     with ours, theirs:
         send_with(ours, pack({"a": 1}))
         send_with(ours, pack({"b": 2}), [memory.descriptor])
@@ -241,7 +244,7 @@ def test_a_descriptor_stays_for_the_message_that_needs_it() -> None:
 
 
 def test_memory_that_could_be_cut_short_is_refused(tmp_path: Path) -> None:
-    memory = Memory(5000)
+    memory = SharedMemory(5000)
     with pytest.raises(PermissionError):
         os.ftruncate(memory.descriptor, 0)
     with map_sealed(memory.descriptor) as view:
@@ -259,4 +262,4 @@ def test_memory_that_could_be_cut_short_is_refused(tmp_path: Path) -> None:
         os.close(descriptor)
     memory.close()
     with pytest.raises(DeviceError, match=re.escape("more than a server takes")):
-        Memory(1 << 40)
+        SharedMemory(1 << 40)

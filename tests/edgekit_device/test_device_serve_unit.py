@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._root import Root
-from edgekit_device._serve_unit import quoted, unit_name, unit_text
+from edgekit_device.errors import DeviceError
+from edgekit_device.serve.commands import quoted, unit_name, unit_text
+from edgekit_device.store.root import Root
 from tests.edgekit_device.device_board import BoardFolder, Refused
 
 _ODD = "a b%h$HOME${X}\"q'\\n"
@@ -71,14 +71,14 @@ def test_nothing_is_installed_unless_asked_for(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for option in ("--print", "--install"):
         with pytest.raises(Refused) as caught:
-            board.ask("serve-unit", "--app", "toy", option)
+            board.command("serve-unit", "--app", "toy", option)
         assert caught.value.code == "release.none"
     (board.root / "apps/toy").mkdir(parents=True)
-    answer = board.ask("serve-unit", "--app", "toy")
+    answer = board.command("serve-unit", "--app", "toy")
     assert answer["installed"] is False
     assert str(board.root / "apps/toy/serve.pyz") in answer["text"]
     assert not (tmp_path / "config").exists()
-    assert board.ask("serve-unit", "--app", "toy", "--remove")["installed"] is False
+    assert board.command("serve-unit", "--app", "toy", "--remove")["installed"] is False
     assert not (tmp_path / "config").exists()
 
 
@@ -101,18 +101,18 @@ def test_what_systemd_does_not_take_is_taken_back_and_goes_whatever_it_says(
 
     _systemctl(tmp_path / "bin", no_bus)
     with pytest.raises(Refused, match="connect to bus"):
-        board.ask(*ask, "--install")
+        board.command(*ask, "--install")
     assert not unit.exists()
     _systemctl(tmp_path / "bin", "exit 0")
-    assert board.ask(*ask, "--install", "--workers", "3")["installed"] is True
+    assert board.command(*ask, "--install", "--workers", "3")["installed"] is True
     before = unit.read_bytes()
     wants.mkdir()
     (wants / unit.name).symlink_to(unit)
     _systemctl(tmp_path / "bin", no_bus)
     with pytest.raises(Refused):  # one that was there stays as it was
-        board.ask(*ask, "--install")
+        board.command(*ask, "--install")
     assert unit.read_bytes() == before
-    answer = board.ask(*ask, "--remove")
+    answer = board.command(*ask, "--remove")
     assert answer["installed"] is False
     assert any("connect to bus" in note for note in answer["notes"])
     assert [path.name for path in folder.rglob("*")] == [wants.name]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device._probe_power import read_modes
-from edgekit_device._setup import SUDOERS, Account, setup, sudoers_text
+from edgekit_device.board.power_tools import read_modes
+from edgekit_device.board.setup import SUDOERS, Account, setup, sudoers_text
 from tests.edgekit_device.test_device_probe import put
 
 ADA = Account("ada", False, ["ada", "video", "render"])

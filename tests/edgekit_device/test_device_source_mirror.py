@@ -8,13 +8,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from edgekit.bundle import Bundle, push
-from edgekit.bundle._types import blob_view
-from edgekit_device import _source_rules as rules
-from edgekit_device._errors import DeviceError
-from edgekit_device._root import Root
-from edgekit_device._source import fetch_from, find_bundle, open_sources
-from edgekit_device._source_auth import Credentials
+from edgekit.bundles.manifest import Bundle, blob_view
+from edgekit.bundles.push import push
+from edgekit_device.errors import DeviceError
+from edgekit_device.release import mirrors as rules
+from edgekit_device.release.download import fetch_from
+from edgekit_device.release.mirrors import Credentials
+from edgekit_device.release.sources import find_bundle, open_sources
+from edgekit_device.store.root import Root
 from tests.edgekit_device.source_servers import Handler, serving, write_login
 
 _LOGIN = "board:pass:word"
@@ -82,17 +83,17 @@ def test_the_newest_bundle_comes_whole_and_then_only_what_changed(
     assert fetched.blobs == len(everything(toy))
     assert fetched.bytes == sum(checked.manifest.sizes().values()) == told[-1][1] == told[-1][2]
     assert whole(root, toy)
-    assert sorted(mirror.blobs_asked()) == sorted(everything(toy))
+    assert sorted(mirror.blobs_requested()) == sorted(everything(toy))
     # connections are kept: one to look, and one for each thread
     assert mirror.connections <= 5
 
-    mirror.asked.clear()
+    mirror.requests.clear()
     assert take(root, mirror.url)[1].blobs == 0
-    assert mirror.blobs_asked() == []
+    assert mirror.blobs_requested() == []
 
     push(toy2, str(tmp_path / "mirror"))
     take(root, mirror.url)
-    assert set(mirror.blobs_asked()) == everything(toy2) - everything(toy)
+    assert set(mirror.blobs_requested()) == everything(toy2) - everything(toy)
     assert whole(root, toy2)
 
 
@@ -119,7 +120,7 @@ def test_the_signature_is_judged_before_a_byte_of_the_manifest(root, mirror, tmp
     wrong = tmp_path / "mirror" / "toy" / hashlib.sha256(path.read_bytes()).hexdigest()
     path.parent.rename(wrong)
     (tmp_path / "mirror/toy/latest").write_text(wrong.name)
-    monkeypatch.setattr("edgekit_device._verify.parse", lambda data: pytest.fail("parsed"))
+    monkeypatch.setattr("edgekit_device.trust.bundle.parse", lambda data: pytest.fail("parsed"))
     with pytest.raises(DeviceError) as refused:
         take(root, mirror.url)
     assert refused.value.code == "bundle.bad-signature"
@@ -130,7 +131,7 @@ def test_the_signature_is_judged_before_a_byte_of_the_manifest(root, mirror, tmp
 
 
 def test_a_blob_goes_on_where_the_connection_broke(root, mirror, toy, monkeypatch):
-    monkeypatch.setattr("edgekit_device._source_blob._SMALL", 64)
+    monkeypatch.setattr("edgekit_device.release.download._SMALL", 64)
     digest, cuts = large(toy), [100, 900]
 
     def fault(handler: Handler, path: str) -> bool:
@@ -142,27 +143,29 @@ def test_a_blob_goes_on_where_the_connection_broke(root, mirror, toy, monkeypatc
 
     mirror.fault = fault
     take(root, mirror.url)
-    ranges = [wanted for _, path, wanted in mirror.asked if path.endswith(digest)]
+    ranges = [wanted for _, path, wanted in mirror.requests if path.endswith(digest)]
     assert ranges == ["", "bytes=100-", "bytes=1000-"]
     assert whole(root, toy)
 
 
 def test_what_an_earlier_try_left_counts_if_it_is_right(root, mirror, toy, monkeypatch):
-    monkeypatch.setattr("edgekit_device._source_blob._SMALL", 64)
+    monkeypatch.setattr("edgekit_device.release.download._SMALL", 64)
     digest = large(toy)
     data = bytes(blob_view(toy.weights[digest]))
     partial = root.folder / "partial" / digest
     partial.parent.mkdir()
     partial.write_bytes(data[:500])
     _, fetched = take(root, mirror.url)
-    assert [wanted for _, path, wanted in mirror.asked if path.endswith(digest)] == ["bytes=500-"]
+    assert [wanted for _, path, wanted in mirror.requests if path.endswith(digest)] == [
+        "bytes=500-"
+    ]
     assert fetched.bytes == toy.full_bytes - len(toy.manifest_bytes) - 500
 
     root.store.path(digest).unlink()
     partial.write_bytes(b"x" * 500)
-    mirror.asked.clear()
+    mirror.requests.clear()
     _, fetched = take(root, mirror.url)
-    assert [wanted for _, _, wanted in mirror.asked][-2:] == ["bytes=500-", ""]
+    assert [wanted for _, _, wanted in mirror.requests][-2:] == ["bytes=500-", ""]
     assert whole(root, toy)
     assert fetched.notes == []
 
@@ -171,7 +174,7 @@ def test_what_an_earlier_try_left_counts_if_it_is_right(root, mirror, toy, monke
 def test_a_mirror_with_wrong_bytes_is_named_and_the_next_one_asked(
     root, mirror, second, toy, small, monkeypatch
 ):
-    monkeypatch.setattr("edgekit_device._source_blob._SMALL", small)
+    monkeypatch.setattr("edgekit_device.release.download._SMALL", small)
     digest = large(toy)
 
     def fault(handler: Handler, path: str) -> bool:
@@ -186,7 +189,7 @@ def test_a_mirror_with_wrong_bytes_is_named_and_the_next_one_asked(
     (note,) = fetched.notes
     assert note.startswith(mirror.url)
     assert "other bytes" in note
-    assert second.blobs_asked() == [digest]
+    assert second.blobs_requested() == [digest]
     assert whole(root, toy)
     root.store.path(digest).unlink()
     with pytest.raises(DeviceError) as refused:
@@ -200,7 +203,7 @@ def test_a_mirror_that_breaks_off_with_wrong_bytes_is_found_out(
     root, mirror, second, toy, monkeypatch
 ):
     """The second one goes on behind bytes that are wrong: then each is asked alone."""
-    monkeypatch.setattr("edgekit_device._source_blob._SMALL", 64)
+    monkeypatch.setattr("edgekit_device.release.download._SMALL", 64)
     digest = large(toy)
 
     def fault(handler: Handler, path: str) -> bool:
@@ -256,12 +259,12 @@ def test_redirects_are_followed_within_bounds(root, mirror, second, toy):
     second.fault = lead(mirror.url)
     take(root, second.url)
     assert whole(root, toy)
-    second.asked.clear()
+    second.requests.clear()
     second.fault = lead("")
     with pytest.raises(DeviceError) as refused:
         take(root, second.url)
     assert refused.value.code == "source.redirect"
-    assert len(second.asked) < 10
+    assert len(second.requests) < 10
     second.fault = lead("file:///etc/")
     with pytest.raises(DeviceError) as refused:
         take(root, second.url)
@@ -273,8 +276,8 @@ def test_redirects_are_followed_within_bounds(root, mirror, second, toy):
 
 @pytest.mark.parametrize("what", ["latest", "manifest.json", "manifest.json.sig"])
 def test_endless_answers_are_cut_short(root, mirror, what, monkeypatch):
-    monkeypatch.setattr("edgekit_device._source_web.MAX_MANIFEST", 10_000)
-    monkeypatch.setattr("edgekit_device._source_web.MAX_SIGNATURE", 10_000)
+    monkeypatch.setattr("edgekit_device.release.sources.MAX_MANIFEST", 10_000)
+    monkeypatch.setattr("edgekit_device.release.sources.MAX_SIGNATURE", 10_000)
 
     def fault(handler: Handler, path: str) -> bool:
         if path.endswith("/" + what):
@@ -322,15 +325,15 @@ def test_a_full_disk_is_told_before_anything_is_fetched(root, mirror, monkeypatc
 
     facts = os.statvfs(root.folder)
     full = os.statvfs_result([*facts[:3], 0, 0, *facts[5:]])
-    monkeypatch.setattr("edgekit_device._source_fetch.os.statvfs", lambda path: full)
+    monkeypatch.setattr("edgekit_device.release.download.os.statvfs", lambda path: full)
     with pytest.raises(DeviceError) as refused:
         take(root, mirror.url)
     assert refused.value.code == "board.disk-full"
-    assert mirror.blobs_asked() == []
+    assert mirror.blobs_requested() == []
 
 
 def test_a_folder_and_a_file_are_sources_too(root, tmp_path, toy, toy2):
-    from edgekit.bundle import write
+    from edgekit.bundles.files import write
 
     file = write(toy, tmp_path / "toy.ekb", stripped=False)
     take(root, str(file), app=None)

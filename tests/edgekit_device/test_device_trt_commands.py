@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import Bundle, sign
-from edgekit_device._cuda_ways import load_driver
-from edgekit_device._golden import golden_inputs
-from edgekit_device._types import TensorEntry
-from tests.bundle.bundle_toys import toy_bundle
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.sign import sign
+from edgekit_device.cuda.driver import load_driver
+from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.runtime.golden import golden_inputs
+from tests.bundles.bundle_toys import toy_bundle
 from tests.edgekit_device.device_board import BoardFolder, Refused
 from tests.edgekit_device.device_trt_toys import (
     SHAPE,
@@ -117,14 +118,14 @@ def test_deploy_selftest_infer_and_bench(
     release = board.install(bundle)
     folder = board.root / "apps" / bundle.name / "releases" / release
     assert len(list((folder / "refitted").glob("*.plan"))) == 1
-    assert board.ask("selftest", "--app", bundle.name)["ok"] is True
+    assert board.command("selftest", "--app", bundle.name)["ok"] is True
     x = np.random.default_rng(3).uniform(-1, 1, SHAPE).astype(np.float32)
     found = board.infer(bundle.name, x=x)["y"]
     np.testing.assert_allclose(found, reference(network(), x), rtol=1e-5)
     frames = board.infer(bundle.name, "--frames", x=np.stack([x, -x]))["y"]
     np.testing.assert_allclose(frames[1], reference(network(), -x), rtol=1e-5)
     options = ("--warmup-ms", "0", "--duration-s", "0", "--iterations", "2", "--profile")
-    bench = board.ask("bench", "--app", bundle.name, *options)
+    bench = board.command("bench", "--app", bundle.name, *options)
     assert (bench["backend"], bench["clock"]) == ("tensorrt", "board-measured")
     assert "conv" in {node["node"] for node in bench["nodes"]}
     assert offences(board.python) == []
@@ -142,14 +143,14 @@ def test_weights_come_from_an_onnx_file_on_the_board(
     other.write_bytes(network(seed=1).SerializeToString())
     refit = ("refit", "--app", bundle.name, "--release", release)
     with pytest.raises(Refused) as caught:
-        board.ask(*refit)
+        board.command(*refit)
     assert caught.value.code == "blob.missing"
     with pytest.raises(Refused, match="conv_w") as caught:
-        board.ask(*refit, "--onnx", str(other))
+        board.command(*refit, "--onnx", str(other))
     assert caught.value.code == "refit.other-weights"
-    assert board.ask(*refit, "--onnx", str(file))["weights"] == len(bundle.weights)
-    board.ask("switch", "--app", bundle.name, "--release", release)
-    assert board.ask("selftest", "--app", bundle.name)["ok"] is True
+    assert board.command(*refit, "--onnx", str(file))["weights"] == len(bundle.weights)
+    board.command("switch", "--app", bundle.name, "--release", release)
+    assert board.command("selftest", "--app", bundle.name)["ok"] is True
     assert offences(board.python) == []
 
 

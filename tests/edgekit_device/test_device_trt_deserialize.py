@@ -7,8 +7,7 @@ import weakref
 
 import pytest
 
-from edgekit_device._trt_load import deserialize
-from edgekit_device._trt_pick import Choice
+from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import plan
 
@@ -25,7 +24,7 @@ def test_only_a_plan_that_is_streamed_is_kept(here: Here, large: int) -> None:
     here.has("10.3.0")
     data = Plan(plan("10.3.0"))
     left = weakref.ref(data)
-    loaded = deserialize(here.modules["full"], memoryview(data), Choice("full"), large=large)
+    loaded = deserialize(here.modules["full"], memoryview(data), RuntimeChoice("full"), large=large)
     streamed = len(data) >= large
     del data
     gc.collect()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit_device._trt_errors import Ears, explain
-from edgekit_device._trt_modules import Recorder
+from edgekit_device.tensorrt.bindings import ErrorListener, Recorder, explain
 from tests.trt_double import double
 
 # from tensorrt_lean 10.16.1.11 and 11.4.0.106 (scripts/lean_check.py), and from issues 2783, 4106
@@ -73,10 +72,11 @@ def test_silence_is_said_and_warnings_are_shown() -> None:
 
 def test_what_was_told_is_not_told_of_the_next_failure() -> None:
     trt = double.module("10.3.0")
-    ears = Ears(trt)
-    ears.logger.log(trt.ILogger.Severity.ERROR, "enqueueV3: out of memory in frame 1")
-    ears.recorder.report_error(trt.ErrorCodeTRT.FAILED_ALLOCATION, "Requested size was 9 bytes.")
-    assert ears.error("a segment failed", "engine.failed").code == "tensorrt.no-memory"
-    ears.recorder.report_error(trt.ErrorCodeTRT.INVALID_ARGUMENT, "a bad address")
-    second = ears.error("a segment failed", "engine.failed")
+    listener = ErrorListener(trt)
+    listener.logger.log(trt.ILogger.Severity.ERROR, "enqueueV3: out of memory in frame 1")
+    recorder = listener.recorder
+    recorder.report_error(trt.ErrorCodeTRT.FAILED_ALLOCATION, "Requested size was 9 bytes.")
+    assert listener.error("a segment failed", "engine.failed").code == "tensorrt.no-memory"
+    listener.recorder.report_error(trt.ErrorCodeTRT.INVALID_ARGUMENT, "a bad address")
+    second = listener.error("a segment failed", "engine.failed")
     assert (second.code, second.message) == ("engine.failed", "a segment failed: a bad address")

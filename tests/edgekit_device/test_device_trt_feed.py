@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._convert import convert
-from edgekit_device._cuda import open_cuda
-from edgekit_device._packing import pack
-from edgekit_device._tensor import DeviceTensor
-from edgekit_device._trt_feed import Feeder
-from edgekit_device._types import IoEntry
+from edgekit_device.arrays.formats import convert, pack
+from edgekit_device.cuda.driver import open_cuda
+from edgekit_device.cuda.memory import DeviceTensor, Feeder
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import IoEntry
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import SHAPE, random_input
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._model import open_model
-from edgekit_device._root import Root
-from edgekit_device._trt_load import deserialize
+from edgekit_device.errors import DeviceError
+from edgekit_device.runtime.model import open_model
+from edgekit_device.store.root import Root
+from edgekit_device.tensorrt.runtimes import deserialize
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import (
     checked,
@@ -67,7 +67,7 @@ def test_the_full_plan_is_kept_in_the_release(
     first = open_model(bundle)({"x": x})["y"]
     plans = list((release / "refitted").glob("*.plan"))
     assert len(plans) == 1
-    monkeypatch.setattr("edgekit_device._trt_refit.refit", None)  # not needed any more
+    monkeypatch.setattr("edgekit_device.tensorrt.refit.refit", None)  # not needed any more
     assert np.array_equal(open_model(bundle)({"x": x})["y"], first)
 
 
@@ -133,7 +133,7 @@ def test_one_plan_for_two_cores_is_opened_on_each(here: Here) -> None:
         cores.append(options["dla_core"])
         return deserialize(*arguments, **options)
 
-    here.monkeypatch.setattr("edgekit_device._trt_runtimes.deserialize", spy)
+    here.monkeypatch.setattr("edgekit_device.tensorrt.runtimes.deserialize", spy)
     model = open_model(replace(bundle, manifest=replace(bundle.manifest, lanes=lanes)))
     assert cores == [0, 1]
     assert len({id(engine) for engine in model.engines.values()}) == 2

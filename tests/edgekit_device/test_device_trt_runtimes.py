@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._model import open_model
+from edgekit_device.errors import DeviceError
+from edgekit_device.runtime.model import open_model
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import (
     checked,

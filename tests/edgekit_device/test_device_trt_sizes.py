@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import edgekit_device
-from edgekit_device import DeviceError
-from edgekit_device._cuda import open_cuda
-from edgekit_device._trt_sizes import settled
-from edgekit_device._types import IoEntry
+from edgekit_device.cuda.driver import open_cuda
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import IoEntry
+from edgekit_device.tensorrt.engine import settled
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import SHAPE, network, plan
 

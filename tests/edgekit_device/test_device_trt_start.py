@@ -8,8 +8,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from edgekit_device import DeviceError, _trt_start
-from edgekit_device._errors import DeviceError as Error
+from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError as Error
+from edgekit_device.tensorrt import runtimes
 
 BODY = """
 import os
@@ -27,17 +28,17 @@ class Runtime:
 @pytest.fixture
 def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Makes modules whose Runtime does something, and counts the children."""
-    monkeypatch.setattr(_trt_start, "_KNOWN", {})
-    monkeypatch.setattr(_trt_start, "open_cuda", object)
+    monkeypatch.setattr(runtimes, "_KNOWN", {})
+    monkeypatch.setattr(runtimes, "open_cuda", object)
     monkeypatch.syspath_prepend(str(tmp_path))
     calls: list[str] = []
-    real = _trt_start._try
+    real = runtimes._try
 
     def counted(name: str) -> None:
         calls.append(name)
         real(name)
 
-    monkeypatch.setattr(_trt_start, "_try", counted)
+    monkeypatch.setattr(runtimes, "_try", counted)
 
     def make(name: str, action: str = "pass") -> ModuleType:
         file = tmp_path / f"{name}.py"
@@ -53,14 +54,14 @@ def test_a_start_that_goes_well_is_tried_once_for_all_processes(
     starts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = starts.make("good_runtime")
-    _trt_start.start(module, tmp_path)
-    _trt_start.start(module, tmp_path)
-    monkeypatch.setattr(_trt_start, "_KNOWN", {})  # as in the next process
-    _trt_start.start(module, tmp_path)
+    runtimes.start(module, tmp_path)
+    runtimes.start(module, tmp_path)
+    monkeypatch.setattr(runtimes, "_KNOWN", {})  # as in the next process
+    runtimes.start(module, tmp_path)
     assert starts.calls == ["good_runtime"]
     module.__version__ = "10.7.0"
-    monkeypatch.setattr(_trt_start, "_KNOWN", {})
-    _trt_start.start(module, tmp_path)
+    monkeypatch.setattr(runtimes, "_KNOWN", {})
+    runtimes.start(module, tmp_path)
     assert starts.calls == ["good_runtime"] * 2
 
 
@@ -84,16 +85,16 @@ def test_whatever_the_child_does_is_an_error_here(
 ) -> None:
     module = starts.make("bad_runtime", action)
     with pytest.raises(DeviceError, match=text) as caught:
-        _trt_start.start(module, tmp_path)
+        runtimes.start(module, tmp_path)
     assert caught.value.code == code
     assert not list(tmp_path.glob("*.json"))  # a failure is never kept
 
 
 def test_a_start_that_hangs_ends(starts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trt_start, "_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(runtimes, "_TIMEOUT_S", 1.0)
     module = starts.make("slow_runtime", "import signal; signal.pause()")
     with pytest.raises(DeviceError, match="does not start within") as caught:
-        _trt_start.start(module)
+        runtimes.start(module)
     assert caught.value.code == "tensorrt.crashed"
 
 
@@ -104,9 +105,9 @@ def test_no_gpu_is_told_before_any_child(
     def refuse() -> None:
         raise Error("nothing here", code=code, hint="look")
 
-    monkeypatch.setattr(_trt_start, "open_cuda", refuse)
+    monkeypatch.setattr(runtimes, "open_cuda", refuse)
     with pytest.raises(DeviceError, match="nothing here") as caught:
-        _trt_start.start(starts.make("good_runtime"))
+        runtimes.start(starts.make("good_runtime"))
     assert caught.value.code == "board.no-gpu"
     assert starts.calls == []
     assert "good_runtime" not in sys.modules

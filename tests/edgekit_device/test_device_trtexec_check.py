@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgekit.trt import run_command
-from edgekit_device import _trtexec_check as board
-from edgekit_device._errors import DeviceError
-from edgekit_device._refitted import keep
-from edgekit_device._root import Root
+from edgekit.tensorrt.trtexec import run_command
+from edgekit_device.benchmark import trtexec as board
+from edgekit_device.errors import DeviceError
+from edgekit_device.store.root import Root
+from edgekit_device.tensorrt.refit import write_full_plan
 
-WISH = run_command("10.3.0", warmup_ms=1, duration_s=0.1, iterations=2)
+OPTIONS = run_command("10.3.0", warmup_ms=1, duration_s=0.1, iterations=2)
 TRTEXEC = """#!/bin/sh
 for one in "$@"; do case "$one" in
   --loadEngine=*) engine=${one#*=};; --exportTimes=*) times=${one#*=};; esac; done
@@ -55,14 +55,14 @@ def checked(**engines):
     )
 
 
-def run(tmp_path, given, **wish):
-    found = board.cross_check(Root(tmp_path / "root"), tmp_path, given, {**WISH, **wish})
+def run(tmp_path, given, **options):
+    found = board.cross_check(Root(tmp_path / "root"), tmp_path, given, {**OPTIONS, **options})
     assert list((tmp_path / "root/tmp").iterdir()) == []
     return found["engines"]
 
 
 def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> None:
-    keep(tmp_path, "gpu2", "lean 10.3.0.30", b"with weights")
+    write_full_plan(tmp_path, "gpu2", "lean 10.3.0.30", b"with weights")
     told = run(
         tmp_path,
         checked(
@@ -95,7 +95,7 @@ def test_trtexec_ends_with_a_bench_that_is_killed(tmp_path: Path) -> None:
     program.chmod(0o755)
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from edgekit_device import _trtexec_check as board\n"
+        "from edgekit_device.benchmark import trtexec as board\n"
         "board.run_plan(Path(sys.argv[1]), [], Path(sys.argv[2]), None, 60.0)\n"
     )
     bench = subprocess.Popen([sys.executable, "-c", code, str(program), str(tmp_path)])
@@ -109,12 +109,12 @@ def test_trtexec_ends_with_a_bench_that_is_killed(tmp_path: Path) -> None:
 
 def test_without_a_trtexec_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "find_trtexec", lambda: None)
-    found = board.cross_check(Root(tmp_path), tmp_path, checked(gpu=entry()), WISH)
+    found = board.cross_check(Root(tmp_path), tmp_path, checked(gpu=entry()), OPTIONS)
     assert "no trtexec" in found["why"]
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"always": [1], "timeout_s": 3}', "x"])
 def test_a_wish_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(DeviceError):
-        board.parse_wish(text)
-    assert board.parse_wish(json.dumps(WISH)) == WISH
+        board.parse_options(text)
+    assert board.parse_options(json.dumps(OPTIONS)) == OPTIONS

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import allowed_signers_line, public_key
-from edgekit_device import DeviceError
-from edgekit_device._files import locked
-from edgekit_device._root import Root
-from tests.edgekit_device.device_board import asked
+from edgekit.bundles.sign import allowed_signers_line, public_key
+from edgekit_device.errors import DeviceError
+from edgekit_device.files import locked
+from edgekit_device.store.root import Root
+from tests.edgekit_device.device_board import run_command
 
 ANN = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "E ann@desk"
 BOB = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "I bob@desk"
@@ -21,7 +21,7 @@ BOB = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "I bob@desk"
 
 def tell(root: Path, **changes: Any) -> dict[str, Any]:
     stdin = io.BytesIO(json.dumps(changes).encode())
-    answer: dict[str, Any] = asked(Root(root), ["trust"], stdin)
+    answer: dict[str, Any] = run_command(Root(root), ["trust"], stdin)
     return answer
 
 

@@ -41,12 +41,12 @@ def check(root: str, app: str, allowed: list[str | None]) -> dict[str, Any]:
 
 def _whole(release: Path) -> list[str]:
     """Whether a release loads with every byte hashed and answers its golden vectors."""
-    from edgekit_device import load
-    from edgekit_device._errors import DeviceError
-    from edgekit_device._golden import self_test
-    from edgekit_device._release import check_release
-    from edgekit_device._root import Root
-    from edgekit_device._verify import check_blobs
+    from edgekit_device.errors import DeviceError
+    from edgekit_device.release.releases import check_release
+    from edgekit_device.runtime.golden import self_test
+    from edgekit_device.runtime.model import load
+    from edgekit_device.store.root import Root
+    from edgekit_device.trust.bundle import check_blobs
 
     try:
         checked = check_release(Root(release.parents[3]), release)

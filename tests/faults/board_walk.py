@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.bundle import Bundle
+from edgekit.bundles.manifest import Bundle
 from tests.faults.board_check import leftovers
 from tests.faults.crash_states import History, State, materialise, state_key
 from tests.faults.forked_board import (

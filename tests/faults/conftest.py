@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import allowed_signers_line, build_zipapp, ensure_key, sign
+from edgekit.bundles.files import build_zipapp
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, boards, home
 from tests.faults.fault_report import Faults

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.bundle import Bundle
-from edgekit.bundle._types import blob_view
+from edgekit.bundles.manifest import Bundle, blob_view
 from tests.edgekit_device.device_board import envelope
 
 __all__ = ["APP", "Answer", "Step", "Zygote", "collected", "copy_of", "deployment", "new_log"]

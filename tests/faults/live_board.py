@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edgekit.bundle import Bundle, sign
-from edgekit.deploy import BoardClient, install
-from edgekit.deploy._connect import connect
-from edgekit.deploy._embedded import Sshd
-from edgekit.deploy._types import Board, Release
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.sign import sign
+from edgekit.deployment.board import Board, Release
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.embedded_sshd import Sshd
+from edgekit.deployment.install import install
+from edgekit.deployment.ssh import connect
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import remote
 from tests.faults.board_check import leftovers

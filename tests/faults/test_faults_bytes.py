@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import sign
+from edgekit.bundles.sign import sign
 from tests.boards.bundles import HandMade, hand_made
 from tests.faults.board_check import leftovers
 from tests.faults.board_walk import EXHAUSTIVE

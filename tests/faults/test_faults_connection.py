@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from edgekit.deploy._ssh import SshTransport
+from edgekit.deployment.ssh import SshTransport
 from edgekit.errors import BoardError, EdgekitError
 from tests.boards.bundles import HandMade
 from tests.boards.fixtures import StartBoard, hard_kill

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import sign
+from edgekit.bundles.sign import sign
 from tests.boards.bundles import hand_made
 from tests.edgekit_device.device_board import envelope
 from tests.faults.board_check import leftovers

@@ -138,8 +138,9 @@ def test_loader_killed_at_random_moments(live: LiveBoard, faults: Faults) -> Non
 _PROGRAM = """
 import pickle, sys
 from pathlib import Path
-from edgekit.deploy import BoardClient, install
-from edgekit.deploy._connect import connect
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.install import install
+from edgekit.deployment.ssh import connect
 board, bundle, loader, policy = pickle.loads(Path(sys.argv[1]).read_bytes())
 install(bundle, BoardClient(board, connect(board), loader), policy=policy)
 """

@@ -29,8 +29,10 @@ _PROGRAM = """
 import pickle, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
-from edgekit.deploy import BoardClient, install, sshd
-from edgekit.deploy._connect import connect
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.embedded_sshd import sshd
+from edgekit.deployment.install import install
+from edgekit.deployment.ssh import connect
 root, bundle, loader, policy, spoil = pickle.loads(Path(sys.argv[1]).read_bytes())
 subprocess.run(["ip", "link", "set", "lo", "up", "mtu", "1500"], check=True)
 subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", *spoil.split()], check=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import sign
+from edgekit.bundles.sign import sign
 from tests.boards.bundles import hand_made
 from tests.faults.board_walk import EXHAUSTIVE, Walk
 from tests.faults.conftest import Pair

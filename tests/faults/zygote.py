@@ -78,7 +78,7 @@ def _remember_keygen(folder: Path) -> None:
 
 def _command(argv: list[str], data: bytes) -> tuple[int, str]:
     from edgekit_device.__main__ import main
-    from edgekit_device._errors import DeviceError
+    from edgekit_device.errors import DeviceError
 
     if argv[0] in _OWN:
         try:
@@ -98,7 +98,7 @@ def _command(argv: list[str], data: bytes) -> tuple[int, str]:
 
 
 def _send(root: Path, bundle: Any) -> Any:
-    from edgekit_device._errors import DeviceError
+    from edgekit_device.errors import DeviceError
 
     envelope = {name: bundle[name] for name in ("manifest", "signature")}
     missing: list[Any] = [None]
@@ -127,16 +127,16 @@ def _frames(bundle: Any, missing: list[Any]) -> bytes:
 
 
 def _deploy(root: Path, request: Any) -> Any:
-    from edgekit_device._deploy import deploy
-    from edgekit_device._deploy_request import read_request
-    from edgekit_device._root import Root
+    from edgekit_device.deployment.job import deploy
+    from edgekit_device.deployment.request import read_request
+    from edgekit_device.store.root import Root
 
     return deploy(Root(root), read_request(request))
 
 
 def _resume(root: Path, nothing: None) -> Any:
-    from edgekit_device._deployment import read_journal
-    from edgekit_device._root import Root
+    from edgekit_device.release.journal import read_journal
+    from edgekit_device.store.root import Root
 
     done = []
     for app in Root(root).apps():
@@ -180,19 +180,19 @@ def _look(asked: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _serve() -> None:
-    import edgekit_device._collect
-    import edgekit_device._deploy
-    import edgekit_device._deploy_soak
-    import edgekit_device._fingerprint_now
-    import edgekit_device._golden
-    import edgekit_device._health
-    import edgekit_device._health_latency
-    import edgekit_device._model
-    import edgekit_device._offer
-    import edgekit_device._receive
-    import edgekit_device._reference
-    import edgekit_device._requires
-    import edgekit_device._run_commands  # noqa: F401
+    import edgekit_device.board.identity
+    import edgekit_device.deployment.health
+    import edgekit_device.deployment.job
+    import edgekit_device.deployment.states
+    import edgekit_device.release.changed
+    import edgekit_device.release.collect
+    import edgekit_device.release.offer
+    import edgekit_device.release.requirements
+    import edgekit_device.runtime.golden
+    import edgekit_device.runtime.model
+    import edgekit_device.runtime.reference
+    import edgekit_device.runtime.refit
+    import edgekit_device.store.transfer  # noqa: F401
     from edgekit_device import __main__ as program
     from tests.faults import board_check  # noqa: F401
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from edgekit.fleet import Fleet, Settings
+from edgekit.fleet.rollout import Fleet
+from edgekit.fleet.waves import RolloutSettings
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import home
 from tests.fleet.fleet_doubles import Boards, write_inventory
@@ -17,7 +18,7 @@ class Given:
     """A state folder, an inventory, a configuration with its bundle given, and doubles."""
 
     def __init__(self, folder):
-        from edgekit.bundle import write
+        from edgekit.bundles.files import write
 
         self.folder = folder
         self.config = small_config(folder)
@@ -33,7 +34,7 @@ class Given:
         return Fleet(state, driver_for=lambda rollout, bundles: self.boards)
 
     def begin(self, fleet, **options):
-        settings = Settings(**{**QUICK, **options.pop("settings", {})})
+        settings = RolloutSettings(**{**QUICK, **options.pop("settings", {})})
         options = {"name": "one", **options}
         return fleet.begin(self.config, self.inventory, bundle=self.bundle, settings=settings,
                            **options)  # fmt: skip

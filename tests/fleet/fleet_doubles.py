@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgekit.errors import BoardError, EnvironmentLack
-from edgekit.fleet import Deployed, Member
-from edgekit.fleet._driver import Found
+from edgekit.fleet.driver import Deployed, Found
+from edgekit.fleet.waves import FleetBoard
 
 __all__ = ["NEW", "OLD", "Boards", "write_inventory"]
 
@@ -32,7 +32,7 @@ class Boards:
         self._now = 0
         self._lock = threading.Lock()
 
-    def deploy(self, member: Member, found: Found) -> Deployed:
+    def deploy(self, member: FleetBoard, found: Found) -> Deployed:
         name = member.name
         self._reach(name)
         with self._lock:
@@ -55,11 +55,11 @@ class Boards:
             with self._lock:
                 self._now -= 1
 
-    def serving(self, member: Member) -> str:
+    def serving(self, member: FleetBoard) -> str:
         self._reach(member.name)
         return self.serves.get(member.name, OLD)
 
-    def back(self, member: Member, digest: str, before: str) -> bool:
+    def back(self, member: FleetBoard, digest: str, before: str) -> bool:
         self._reach(member.name)
         if self.serves.get(member.name, OLD) != digest:
             return False

@@ -12,9 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from edgekit.bundle import Bundle
-from edgekit.deploy import find_sshd
-from edgekit.deploy._embedded import _fingerprint, _keygen, _privilege_separation
+from edgekit.bundles.manifest import Bundle
+from edgekit.deployment.embedded_sshd import _fingerprint, _keygen, _privilege_separation, find_sshd
 
 __all__ = ["Farm", "farm"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from edgekit.bundle import ensure_key, sign
-from edgekit.deploy import Board, Container
+from edgekit.bundles.sign import ensure_key, sign
+from edgekit.deployment.board import Board, Container
 from edgekit.errors import UsageError
-from edgekit.fleet._ansible import PIN, export_ansible, percentage
-from edgekit.fleet._types import Member
+from edgekit.fleet.ansible.export import PIN, export_ansible, percentage
+from edgekit.fleet.waves import FleetBoard
 from tests.boards.bundles import hand_made
 
 _PIN = "SHA256:" + "A" * 43
@@ -30,8 +30,8 @@ def bundle_of(key: Path, seed: int = 0):
     return bundle.signed(sign(bundle.manifest_bytes, key))
 
 
-def member(name: str, labels=None, **fields) -> Member:
-    return Member(Board(name, **{"host": f"{name}.lab", **fields}), labels or {})
+def member(name: str, labels=None, **fields) -> FleetBoard:
+    return FleetBoard(Board(name, **{"host": f"{name}.lab", **fields}), labels or {})
 
 
 def export(folder: Path, members, bundle, **options):
@@ -122,9 +122,9 @@ def test_an_export_into_the_same_folder_keeps_what_users_put_there(tmp_path, key
 
 
 def test_the_role_has_no_shell_and_says_what_its_variables_are():
-    from edgekit.fleet import _ansible
+    from edgekit.fleet.ansible import export as export_module
 
-    role = Path(_ansible.__file__).with_name("_ansible_role")
+    role = Path(export_module.__file__).with_name("role")
     tasks = [(file, task) for file in sorted(role.glob("tasks/*.yml"))
              for task in _flat(yaml.safe_load(file.read_text()))]  # fmt: skip
     modules = {key for _, task in tasks for key in task if "." in key}

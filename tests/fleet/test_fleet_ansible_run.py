@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import allowed_signers_line, ensure_key, sign, write
-from edgekit.cli import _main
+from edgekit.bundles.files import write
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.cli import main
 from edgekit.errors import EnvironmentLack
-from edgekit.fleet import Member, _ansible_run
-from edgekit.fleet._ansible import export_ansible
+from edgekit.fleet.ansible import run
+from edgekit.fleet.ansible.export import export_ansible
+from edgekit.fleet.waves import FleetBoard
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import boards, home
 from tests.edgekit_device.source_servers import Handler, serving
@@ -33,7 +35,7 @@ def fleet(capsys, *arguments):
     """Runs ``edgekit fleet``; returns its status, its document and what it printed on stderr."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as caught:
-        _main.main(["fleet", *map(str, arguments), "--json"])
+        main.main(["fleet", *map(str, arguments), "--json"])
     out, err = capsys.readouterr()
     return caught.value.code, json.loads(out), err
 
@@ -47,14 +49,14 @@ class Boards:
         servers = [start(tmp_path / f"board{n}") for n in range(2)]
         self.roots = [Path(server.board.root) for server in servers]
         self.members = [
-            Member(dataclasses.replace(server.board, name=f"cam-{n}", kind="remote"))
+            FleetBoard(dataclasses.replace(server.board, name=f"cam-{n}", kind="remote"))
             for n, server in enumerate(servers)
         ]
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             port = closed.getsockname()[1]
         away = [
-            Member(
+            FleetBoard(
                 dataclasses.replace(self.members[0].board, name=name, port=port, root=f"~/{name}")
             )
             for name in ("cam-2", "cam-3")
@@ -174,8 +176,8 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
         ]
         assert there.serving() == [two.digest] * 2
         # cam-1 fetched what it lacked, once, and was told which bundle; cam-0 had it from before
-        assert sorted(mirror.blobs_asked()) == sorted(everything[1] - both)
-        assert not any(path.endswith("/latest") for _, path, _ in mirror.asked)
+        assert sorted(mirror.blobs_requested()) == sorted(everything[1] - both)
+        assert not any(path.endswith("/latest") for _, path, _ in mirror.requests)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
         # exported for Ansible by hand, a bundle by board; --check asks the boards alone
@@ -215,7 +217,7 @@ def played(tmp_path, given, capsys, monkeypatch):
         program = tmp_path / "ansible-playbook"
         program.write_text(PLAYED.format(python=sys.executable, act=act))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setattr(_ansible_run, "find_program", lambda name: str(program))
+        monkeypatch.setattr(run, "find_program", lambda name: str(program))
         return fleet(capsys, "deploy", given.config, "-i", inventory, "--bundle", given.bundle,
                      "--driver", "ansible", "--name", "one", "--state", state, *more)  # fmt: skip
 
@@ -257,7 +259,7 @@ def test_the_end_is_ansibles(played, act, status, state, code, words):
 def test_ctrl_c_stops_ansible_and_nothing_is_said_of_boards_that_it_did_not_count(
     played, monkeypatch
 ):
-    monkeypatch.setattr(_main, "_signals", [])
+    monkeypatch.setattr(main, "_signals", [])
     act = """\
 def stop(number, frame):
     print("[ERROR]: User interrupted execution", flush=True)

@@ -114,7 +114,7 @@ def test_pause_waits_for_what_is_under_way_and_resume_forgets_none(given):
 
         def ask(board):
             if board == "b03":
-                other.ask(name, "pause")
+                other.request(name, "pause")
                 asked.set()
             elif board > "b03":
                 assert asked.wait(30)
@@ -133,12 +133,12 @@ def test_pause_waits_for_what_is_under_way_and_resume_forgets_none(given):
 def test_abort_leaves_what_is_done_and_ends(given):
     with given.fleet() as fleet, given.fleet() as other:
         name = given.begin(fleet, waves="100%", settings={"parallel": 1})
-        given.boards.each = lambda board: board == "b03" and other.ask(name, "abort")
+        given.boards.each = lambda board: board == "b03" and other.request(name, "abort")
         document = fleet.drive(name)
         assert document["state"] == "aborted"
         assert document["counts"] == {"aborted": 7, "done": 3}
         with pytest.raises(UsageError, match="has ended"):
-            fleet.ask(name, "pause")
+            fleet.request(name, "pause")
 
 
 def test_only_one_process_drives_a_rollout_and_others_may_look(given):

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import allowed_signers_line, ensure_key, push, sign
-from edgekit.cli import _fleet_bench, _main
-from edgekit.deploy import BoardClient
+from edgekit.bundles.push import push
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.cli import fleet, main
+from edgekit.deployment.client import BoardClient
 from edgekit.errors import BoardError
-from edgekit.fleet import Member, SshDriver
-from edgekit.pipeline._measuring import board_settings
+from edgekit.fleet.driver import SshDriver
+from edgekit.fleet.waves import FleetBoard
+from edgekit.pipeline.steps.bench import board_settings
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import boards, remote
 from tests.edgekit_device.source_servers import Handler, serving
@@ -32,7 +34,7 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
     server = boards(tmp_path / "board")
     root = Path(server.board.root)
     (root / "allowed_signers").write_text(allowed_signers_line(Path(f"{key}.pub")) + "\n")
-    member = Member(remote(server, name="cam"))
+    member = FleetBoard(remote(server, name="cam"))
     mirror = tmp_path / "mirror"
     for bundle in (one, two, three):
         push(bundle, str(mirror))
@@ -54,7 +56,7 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
         with serving(Handler, folder=mirror) as server_of:
             terms["source"] = server_of.url
             answer, found = deploy(one)
-            assert set(server_of.blobs_asked()) == {*one.blobs, *one.weights}
+            assert set(server_of.blobs_requested()) == {*one.blobs, *one.weights}
         assert found == [("", one.digest)]
         # the loader and the manifest alone went over SSH
         assert answer.bytes_sent < 60_000 + sum(p.stat().st_size for p in (root / "bin").iterdir())
@@ -110,7 +112,7 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
     )
     asked = []
     monkeypatch.setattr(
-        "edgekit.pipeline._measuring.board_settings",
+        "edgekit.pipeline.steps.bench.board_settings",
         lambda *a, backend, **k: asked.append(backend) or board_settings(*a, backend=backend, **k),
     )
     # what serves decides how it is measured, not what the board has
@@ -122,7 +124,7 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
     (row,) = document["boards"]
     assert row["release"].endswith(one.digest[:12])
     assert 0 < row["latency_ms"]["median"] < 1000
-    _fleet_bench._show({**document, "boards": [{**row, "iterations": 50}]})
+    fleet._show_bench({**document, "boards": [{**row, "iterations": 50}]})
     assert capsys.readouterr().out.splitlines()[1].split()[2] == "-"  # no p99 of 50
     (kind,) = document["kinds"]
     assert (kind["kind"], kind["boards"], kind["slowest"]) == ("x86", 1, "cam")
@@ -135,5 +137,5 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
 def bench(capsys, config, inventory, *more):
     capsys.readouterr()
     with pytest.raises(SystemExit) as caught:
-        _main.main(["fleet", "bench", str(config), "-i", str(inventory), *more, "--json"])
+        main.main(["fleet", "bench", str(config), "-i", str(inventory), *more, "--json"])
     return caught.value.code, json.loads(capsys.readouterr().out)

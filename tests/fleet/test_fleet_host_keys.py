@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from edgekit.bundle import allowed_signers_line, ensure_key, sign, write
-from edgekit.cli import _main
+from edgekit.bundles.files import write
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.cli import main
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import boards
 from tests.pipeline.nets import small_config
@@ -39,7 +40,7 @@ def fleet(tmp_path, boards, capsys):
     def call(action, *words):
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
-            _main.main(["fleet", action, *words, "--state", str(tmp_path / "state"), "--json"])
+            main.main(["fleet", action, *words, "--state", str(tmp_path / "state"), "--json"])
         document = json.loads(capsys.readouterr().out)
         return caught.value.code, document
 

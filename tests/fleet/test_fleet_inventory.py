@@ -6,7 +6,8 @@ import os
 import pytest
 
 from edgekit.errors import ConfigError, EnvironmentLack
-from edgekit.fleet import _from_ansible, load_inventory
+from edgekit.fleet import inventory
+from edgekit.fleet.inventory import load_inventory
 
 OURS = """\
 version: 1
@@ -36,7 +37,7 @@ all:
 
 @pytest.fixture
 def no_ansible(monkeypatch):
-    monkeypatch.setattr(_from_ansible, "find_program", lambda name: None)
+    monkeypatch.setattr(inventory, "find_program", lambda name: None)
 
 
 def load(tmp_path, text, name="fleet.yaml"):
@@ -64,11 +65,11 @@ def test_ranges_defaults_and_labels(tmp_path):
 
 
 def test_a_board_survives_being_written_down(tmp_path):
-    from edgekit.fleet import Member
+    from edgekit.fleet.waves import FleetBoard
 
     for member in load(tmp_path, OURS).members:
         entry = json.loads(json.dumps(member.entry()))
-        assert Member.of_entry(member.name, entry, member.labels) == member
+        assert FleetBoard.of_entry(member.name, entry, member.labels) == member
 
 
 def test_every_fault_is_told_with_its_place(tmp_path):
@@ -163,7 +164,7 @@ def test_what_ansible_lists_is_taken(tmp_path, monkeypatch):
     program = tmp_path / "ansible-inventory"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(listing)}\nEND\n")
     os.chmod(program, 0o755)
-    monkeypatch.setattr(_from_ansible, "find_program", lambda name: str(program))
+    monkeypatch.setattr(inventory, "find_program", lambda name: str(program))
     one, two = load(tmp_path, "[orin]\no1\no2\n", "hosts").members
     assert (one.board.host, one.board.port, one.board.user) == ("10.0.0.1", 2201, "nvidia")
     assert dict(two.labels) == {"orin": ""}

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.deploy import Board
+from edgekit.deployment.board import Board
 from edgekit.errors import UsageError
-from edgekit.fleet import Member, make_waves, select
-from edgekit.fleet._waves import allowed_failures
+from edgekit.fleet.inventory import select
+from edgekit.fleet.waves import FleetBoard, allowed_failures, make_waves
 
 FLEET = (
-    Member(Board("a1", "h1"), {"site": "a", "kind": "orin"}),
-    Member(Board("a2", "h2"), {"site": "a", "kind": "xavier", "spare": ""}),
-    Member(Board("b1", "h3"), {"site": 'b,"c"', "kind": "orin*"}),
-    Member(Board("b2", "h4"), {"site": "[x]", "kind": "é b"}),
+    FleetBoard(Board("a1", "h1"), {"site": "a", "kind": "orin"}),
+    FleetBoard(Board("a2", "h2"), {"site": "a", "kind": "xavier", "spare": ""}),
+    FleetBoard(Board("b1", "h3"), {"site": 'b,"c"', "kind": "orin*"}),
+    FleetBoard(Board("b2", "h4"), {"site": "[x]", "kind": "é b"}),
 )
 
 
@@ -67,7 +67,7 @@ def test_no_selector_crashes(text):
 
 
 def fleet(count):
-    return [Member(Board(f"b{n}", f"h{n}"), {"kind": "xy"[n % 2]}) for n in range(count)]
+    return [FleetBoard(Board(f"b{n}", f"h{n}"), {"kind": "xy"[n % 2]}) for n in range(count)]
 
 
 @given(st.integers(1, 300), st.integers(0, 20),

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from edgekit.errors import BoardError
 from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 
@@ -18,12 +18,12 @@ from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 @pytest.fixture
 def run(given, monkeypatch, capsys):
     """Runs ``edgekit fleet`` on boards in memory; returns status, stdout and stderr."""
-    monkeypatch.setattr("edgekit.fleet._fleet.SshDriver", lambda *_, **__: given.boards)
+    monkeypatch.setattr("edgekit.fleet.rollout.SshDriver", lambda *_, **__: given.boards)
     state = ("--state", str(given.folder / "state"))
 
     def call(action, *arguments, state=state):
         with pytest.raises(SystemExit) as caught:
-            _main.main(["fleet", action, *arguments, *state])
+            main.main(["fleet", action, *arguments, *state])
         out, err = capsys.readouterr()
         return caught.value.code, out, err
 
@@ -154,7 +154,7 @@ def test_a_skipped_board_is_what_a_resume_of_a_rollout_that_is_done_is_for(given
 @pytest.mark.parametrize(("wish", "action"), [("pause", "resume"), ("abort", "rollback")])
 def test_a_rollout_that_was_stopped_is_no_success(given, run, wish, action):
     with given.fleet() as other:
-        given.boards.each = lambda name: other.ask("one", wish) if name == "b03" else None
+        given.boards.each = lambda name: other.request("one", wish) if name == "b03" else None
         status, _, err = deploy(run, given, "--waves", "100%", "--parallel", "1")
     assert status == 1
     assert "when 3 of 10 boards had been done" in err
@@ -165,7 +165,7 @@ def test_a_rollout_that_was_stopped_is_no_success(given, run, wish, action):
 
 
 def test_ctrl_c_with_json_prints_the_rollout_and_nothing_else(given, run, monkeypatch):
-    monkeypatch.setattr(_main, "_signals", [])
+    monkeypatch.setattr(main, "_signals", [])
     given.boards.each = lambda name: os.kill(os.getpid(), signal.SIGINT) if name == "b03" else None
     status, out, err = deploy(run, given, "--waves", "100%", "--parallel", "1", "--json")
     assert (status, json.loads(out)["state"]) == (130, "paused")

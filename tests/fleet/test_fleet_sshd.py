@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import allowed_signers_line, build_zipapp, ensure_key, sign, write
-from edgekit.cli import _main
-from edgekit.fleet import Fleet
+from edgekit.bundles.files import build_zipapp, write
+from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.cli import main
+from edgekit.fleet.rollout import Fleet
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import need_sshd
 from tests.boards.toy_jobs import until
@@ -36,7 +37,7 @@ def ask(capsys, *arguments):
     """Runs a command in this process; returns its status and its document."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as caught:
-        _main.main(["fleet", *arguments, "--json"])
+        main.main(["fleet", *arguments, "--json"])
     return caught.value.code, json.loads(capsys.readouterr().out)
 
 

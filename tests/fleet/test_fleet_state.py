@@ -7,9 +7,11 @@ import sqlite3
 import pytest
 from rich.console import Console
 
-from edgekit.cli import _fleet_options, _main
+from edgekit.cli import fleet as fleet_module
+from edgekit.cli import main
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.fleet import Lines, Store
+from edgekit.fleet.progress import ConsoleReporter
+from edgekit.fleet.store import RolloutStore
 from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 
 
@@ -69,12 +71,12 @@ def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad):
 
 
 def test_a_state_of_a_newer_edgekit_is_left_alone(tmp_path):
-    Store(tmp_path).close()
+    RolloutStore(tmp_path).close()
     with sqlite3.connect(tmp_path / "fleet.db") as db:
         db.execute("PRAGMA user_version=99")
     db.close()
     with pytest.raises(EnvironmentLack) as caught:
-        Store(tmp_path)
+        RolloutStore(tmp_path)
     assert caught.value.code == "fleet.state-newer"
 
 
@@ -98,12 +100,12 @@ def test_a_rollout_that_ansible_drove_has_ended_and_others_go_on(given):
 def test_what_is_no_state_is_told(tmp_path):
     (tmp_path / "fleet.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(EnvironmentLack) as caught:
-        Store(tmp_path)
+        RolloutStore(tmp_path)
     assert caught.value.code == "fleet.state"
 
 
 def test_commits_are_durable(tmp_path):
-    store = Store(tmp_path)
+    store = RolloutStore(tmp_path)
     assert store._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert store._db.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
     store.close()
@@ -120,7 +122,7 @@ def test_every_change_of_a_board_is_in_the_history(given):
 
 def test_the_first_signal_pauses_and_the_second_is_pythons_again():
     said, before = [], signal.getsignal(signal.SIGTERM)
-    with _fleet_options.stops(said.append) as stopped:
+    with fleet_module.stops(said.append) as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGTERM)
         assert stopped()
@@ -145,7 +147,7 @@ def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
 
         def back(*asked):
             with pytest.raises(UsageError) as caught:
-                other.ask("one", "abort")
+                other.request("one", "abort")
             met.append(caught.value.code)
             return real(*asked)
 
@@ -153,7 +155,7 @@ def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
         assert fleet.roll_back("one", stopped=lambda: bool(met))["state"] == "rolling-back"
         assert set(met) == {"fleet.rolling-back"}
         with pytest.raises(UsageError) as caught:
-            fleet.ask("one", "pause")
+            fleet.request("one", "pause")
         assert caught.value.code == "fleet.rolling-back"
         given.boards.back = real
         assert fleet.drive("one")["counts"] == {"rolled-back": 10}
@@ -164,7 +166,7 @@ def test_progress_for_people(terminal):
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100, color_system="standard",
                       _environ={})  # fmt: skip
-    lines = Lines(console)
+    lines = ConsoleReporter(console)
     lines.wave(0, 2, [{"name": "a", "state": "pending"}, {"name": "b[0]", "state": "pending"}])
     lines.board("a", "done")
     lines.board("b[0]", "failed", {"message": "y is off [red]"})
@@ -190,7 +192,7 @@ def test_the_command_line(tmp_path, arguments, status, words, capsys, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: signal.SIG_DFL)
     with pytest.raises(SystemExit) as caught:
-        _main.main(["fleet", *arguments])
+        main.main(["fleet", *arguments])
     captured = capsys.readouterr()
     assert caught.value.code == status
     assert words in captured.out + captured.err

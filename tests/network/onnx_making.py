@@ -1,4 +1,4 @@
-"""Small ONNX models for tests of the network floor."""
+"""Small ONNX models for tests of the network package."""
 
 from __future__ import annotations
 

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.network import (
-    Model,
-    _builtin_weights,
-    builtin,
-    builtin_names,
-    session,
-    synthetic_inputs,
-)
-from edgekit.network._builtin_weights import _Filler
+from edgekit.network import zoo
+from edgekit.network.model import Model
+from edgekit.network.session import session
+from edgekit.network.synthetic import synthetic_inputs
+from edgekit.network.zoo import _Filler, builtin, builtin_names
 
 QUICK = ("light_inception_v1", "light_resnet50", "light_shufflenet", "light_squeezenet")
 # light_vgg19 takes as long as all the others; like light_zfnet512 it has no layer that AlexNet
@@ -58,11 +54,11 @@ def cosines(rows: Array) -> Array:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_inputs_are_told_apart(model: Model, running: Any, kind: str) -> None:
-    assert_told_apart(model, running, kind, 16)
+def test_inputs_are_distinguished(model: Model, running: Any, kind: str) -> None:
+    assert_distinct(model, running, kind, 16)
 
 
-def assert_told_apart(model: Model, running: Any, kind: str, count: int) -> None:
+def assert_distinct(model: Model, running: Any, kind: str, count: int) -> None:
     outputs = np.stack([running.run(None, x)[0].ravel() for x in batch(model, kind, count)])
     assert np.isfinite(outputs).all()
     found = cosines(outputs.astype(np.float64))
@@ -111,7 +107,7 @@ def test_large_networks_are_the_same_in_all_of_it(name: str) -> None:
     # in one test each and less often: filling one takes longer than all that is asked of it
     model = builtin(ALSO.get(name, name), seed=0)
     assert model.source == f"builtin:{name}?seed=0"
-    assert_told_apart(model, session(model), "image", 5)
+    assert_distinct(model, session(model), "image", 5)
     assert_in_range(model, ("image", "centred"))
     test_the_graph_is_the_shipped_one(model)
     test_convolutions_lose_nothing_to_int8_per_channel(model)
@@ -119,7 +115,7 @@ def test_large_networks_are_the_same_in_all_of_it(name: str) -> None:
 
 def test_same_seed_same_bytes_whatever_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     # filled each time, not read from what the run keeps
-    monkeypatch.setattr(_builtin_weights, "fill", lambda g, s, r: _Filler(g, s, r).run())
+    monkeypatch.setattr(zoo, "fill", lambda g, s, r: _Filler(g, s, r).run())
     first = builtin("light_squeezenet", seed=3)
     monkeypatch.setattr("os.cpu_count", lambda: 7)
     again = builtin("light_squeezenet", seed=3)

@@ -13,9 +13,13 @@ import pytest
 from onnx import TensorProto
 
 from edgekit.errors import ModelError
-from edgekit.network import Model, canonical, joined_weights, layers, load, save, session
-from edgekit.network import _defer as defer
-from edgekit.network import _deferred as deferred
+from edgekit.network import folding as defer
+from edgekit.network import model as deferred
+from edgekit.network.files import save
+from edgekit.network.load import canonical, load
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, joined_weights
+from edgekit.network.session import session
 from tests.network.onnx_making import make, node, values, write
 
 HALF = values([4, 6], 1).astype(np.float16)
@@ -98,7 +102,7 @@ def test_saving_and_editing_keep_what_waits(impatient: None, tmp_path: Path) -> 
     assert load(tmp_path / "saved.onnx").digest == model.digest
 
 
-def test_each_step_behind_a_weight_runs_once_and_results_are_not_kept(
+def test_each_step_that_makes_a_weight_runs_once_and_results_are_not_stored(
     impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubled = [node("Add", f"a{i} a{i}", f"a{i + 1}") for i in range(40)]
@@ -164,7 +168,7 @@ def test_many_small_ones_wait_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CODE = """
 import contextlib, io, json, sys
-from edgekit.cli import main
+from edgekit.cli.main import main
 
 def peak():
     with open("/proc/self/status") as file:
@@ -182,7 +186,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_check_does_not_read_large_weights_behind_nodes(tmp_path: Path) -> None:
+def test_check_does_not_read_large_weights_through_nodes(tmp_path: Path) -> None:
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(512 * MIB)
     half = {"Cast", "Cast-Cast"}

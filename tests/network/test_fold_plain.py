@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from edgekit.network._fold import run
-from edgekit.network._fold_plain import plain
-from edgekit.network._forms import elem_of, tensor_type
+from edgekit.network.folding import fold_with_numpy, run
+from edgekit.network.shapes import elem_of, tensor_type
 
 RANDOM = np.random.default_rng(0)
 WIDE, ROW = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((3, 4, 2), (4, 1)))
@@ -27,7 +26,7 @@ CASES = [
 def test_one_call_is_the_reference(op, values, given):
     named = {f"i{index}": value for index, value in enumerate(values)}
     node = helper.make_node(op, list(named), ["y"], **given)
-    found = plain(node, named)
+    found = fold_with_numpy(node, named)
     forms = {**named, "y": found}
     types = {name: tensor_type(elem_of(v.dtype), v.shape) for name, v in forms.items()}
     expected = run(node, named, types, 13)["y"]
@@ -41,4 +40,4 @@ def test_one_call_is_the_reference(op, values, given):
 )
 def test_the_rest_is_left_to_it(op, values):
     named = {f"i{index}": value for index, value in enumerate(values)}
-    assert plain(helper.make_node(op, list(named), ["y"]), named) is None
+    assert fold_with_numpy(helper.make_node(op, list(named), ["y"]), named) is None

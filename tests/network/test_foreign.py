@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import main
+from edgekit.cli.main import main
 from edgekit.errors import ModelError
-from edgekit.network import load, refuse_foreign
+from edgekit.network.load import load
+from edgekit.network.source import refuse_foreign
 from tests.network.onnx_making import make, node
 
 TARGET = ["--target", "jetson-agx-orin-64gb"]
@@ -111,7 +112,7 @@ FILES = {
 
 @pytest.mark.parametrize("ending", ["its own", ".onnx", ".bin", ".yaml"])
 @pytest.mark.parametrize("kind", FILES)
-def test_what_it_is_is_told_by_its_content(
+def test_what_it_is_is_recognised_by_its_content(
     kind: str,
     ending: str,
     tmp_path: Path,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgekit.network import canonical, session
+from edgekit.network.load import canonical
+from edgekit.network.session import session
 from tests.network.onnx_making import make, node, values
 
 
@@ -79,7 +80,7 @@ def run(proto, x):
     )
 
 
-def test_a_window_behind_the_input_fits_what_is_joined_to_it():
+def test_a_window_after_the_input_fits_what_is_joined_to_it():
     pool = node("MaxPool", "x", "p", kernel_shape=[1, 1], strides=[2, 3], ceil_mode=1)
     slim = node("Concat", "p k", "y", axis=1)
     proto = make([pool, slim], {"x": [1, 2, 1, 14]}, ["y"], {"k": values([1, 3, 1, 5])})

@@ -12,7 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network import canonical, load, open_inputs, weight_digests
+from edgekit.network.load import canonical, load, open_inputs
+from edgekit.network.model import weight_digests
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
@@ -184,7 +185,7 @@ def test_outputs_cut_at_tensors_and_nodes(tmp_path: Path, cut: list[str]) -> Non
     assert set(model.weights) == {"w", "b"}
 
 
-def test_a_cut_leaves_unknown_operators_behind(tmp_path: Path) -> None:
+def test_a_cut_drops_unknown_operators(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "a"), node("Detect", "a", "y", domain="vendor")]
     path = write(make(nodes, {"x": [2]}, ["y"], domains=["vendor"]), tmp_path)
     assert len(load(path, outputs=["a"]).proto.graph.node) == 1
@@ -259,7 +260,8 @@ def test_a_large_model_loads_in_little_memory(tmp_path: Path) -> None:
         import numpy, onnx.reference, onnx.shape_inference, onnx.inliner, onnx.version_converter
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        from edgekit.network import layers, load
+        from edgekit.network.load import load
+        from edgekit.network.lowering.layers import layers
         before = peak()
         network = layers(load(sys.argv[1]))
         assert network.layers[1].weight_elements == int(sys.argv[2])

@@ -16,7 +16,8 @@ from onnx import TensorProto, helper
 
 import edgekit
 from edgekit.errors import ModelError
-from edgekit.network import load, opaque_nodes
+from edgekit.network.load import load
+from edgekit.network.opaque import opaque_nodes
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
@@ -367,7 +368,7 @@ def test_an_if_in_an_if_whose_bodies_use_the_same_names(
     assert found == ["Relu", *(["Tanh", "Relu"] if inner else ["Sigmoid"]), "Neg"]
 
 
-def test_external_data_of_a_body_lies_beside_the_model(tmp_path: Path) -> None:
+def test_external_data_of_a_body_lies_next_to_the_model(tmp_path: Path) -> None:
     (tmp_path / "data.bin").write_bytes(np.arange(8, dtype=np.float32).tobytes())
     for location, code in (("data.bin", ""), ("../data.bin", "model.external_escape")):
         weight = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[8])

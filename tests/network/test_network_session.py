@@ -10,7 +10,12 @@ import onnxruntime as ort
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.network import Model, _save, extract, load, save, session
+from edgekit.network import files
+from edgekit.network.files import save
+from edgekit.network.graph import extract
+from edgekit.network.load import load
+from edgekit.network.model import Model
+from edgekit.network.session import session
 from tests.network.onnx_making import conv_net, make, node, values, write
 
 X = values([1, 3, 8, 8], 9)
@@ -63,7 +68,7 @@ def test_saved_models_are_plain_onnx(tmp_path: Path) -> None:
 
 
 def test_large_models_get_a_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_save, "_LARGEST_INLINE", 1000)
+    monkeypatch.setattr(files, "_LARGEST_INLINE", 1000)
     model = load(write(conv_net(), tmp_path))
     save(model, tmp_path / "big.onnx")
     data = f"big.onnx.{model.digest[:12]}.data"

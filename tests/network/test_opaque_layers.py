@@ -13,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.errors import EdgekitError
-from edgekit.network import before_opaque, load, session
+from edgekit.network.load import load
+from edgekit.network.opaque import before_opaque
+from edgekit.network.session import session
 
 ORIN = "jetson-agx-orin-64gb"
 RANDOM = np.random.default_rng(0)
@@ -114,7 +116,7 @@ def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: s
     assert {layers[n]["opaque"] for n in ("conv2", "relu2")} == {"shapes"}
 
 
-def test_given_shapes_bring_what_is_behind_back(tmp_path: Path) -> None:
+def test_given_shapes_restore_what_follows(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin("DCNv2", "mmdeploy"), *TAIL], {"y": None})
     model = {"shapes": {"d": [1, 16, 32, 32]}}
     layers = rows(edgekit.check(path, target=ORIN, model=model))
@@ -230,9 +232,11 @@ def test_no_bundle_has_outputs_without_a_shape(
 
 def test_accuracy_is_that_of_what_comes_before(tmp_path: Path) -> None:
     """What a build on a board is compared by: its own engines run nowhere else."""
-    from edgekit.build import accuracy, build_reference
-    from edgekit.network import layers, synthetic_inputs
-    from edgekit.quantize import calibrate
+    from edgekit.network.lowering.layers import layers
+    from edgekit.network.synthetic import synthetic_inputs
+    from edgekit.quantize.calibration.calibrate import calibrate
+    from edgekit.reference.accuracy import accuracy
+    from edgekit.reference.build import build_reference
 
     path = detector(tmp_path / "m.onnx")
     pins = [{"layers": "conv", "device": "DLA"}]
@@ -254,14 +258,14 @@ def test_sensitivity_is_of_what_comes_before(tmp_path: Path) -> None:
     assert "nms" not in named
 
 
-def test_a_run_tells_the_plugin_before_it_asks_a_board(
+def test_a_run_reports_the_plugin_before_it_uses_a_board(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.config import open_config
-    from edgekit.pipeline import Pipeline
-    from edgekit.pipeline._progress import Quiet
+    from edgekit.config.loader import open_config
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.pipeline.progress import Quiet
 
-    class Told(Quiet):
+    class RecordedProgress(Quiet):
         def __init__(self) -> None:
             self.said: list[str] = []
 
@@ -275,8 +279,10 @@ def test_a_run_tells_the_plugin_before_it_asks_a_board(
     board = {"name": "lab", "host": "127.0.0.1", "port": 1, "host_key": "SHA256:" + "A" * 43}
     config = open_config(detector(tmp_path / "m.onnx"), target=ORIN, deploy={"boards": [board]},
                          calibration={"count": 1})  # fmt: skip
-    told = Told()
-    with Pipeline(config, progress=told) as pipeline, pytest.raises(EdgekitError):
+    progress = RecordedProgress()
+    with Pipeline(config, progress=progress) as pipeline, pytest.raises(EdgekitError):
         pipeline.build()
-    plugin_note = next(i for i, text in enumerate(told.said) if "plugin EfficientNMS_TRT" in text)
-    assert told.said.index("check") < plugin_note < told.said.index("build")
+    plugin_note = next(
+        i for i, text in enumerate(progress.said) if "plugin EfficientNMS_TRT" in text
+    )
+    assert progress.said.index("check") < plugin_note < progress.said.index("build")

@@ -9,7 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit.network import Layer, canonical, layers
+from edgekit.network.load import canonical
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Layer
 from tests.network.onnx_making import make, values
 
 OPSETS = range(7, 22)

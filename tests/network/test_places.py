@@ -10,7 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network import Model, Network, Place, Tensor, canonical, layers, load, places
+from edgekit.network.graph import NodePlace, places
+from edgekit.network.load import canonical, load
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, Network, Tensor
 from tests.network.onnx_making import DATA, light, make, node, values
 
 LIGHT = sorted(path.stem.removeprefix("light_") for path in (DATA / "light").glob("*.onnx"))
@@ -22,14 +25,14 @@ def names_in(proto: onnx.ModelProto) -> set[str]:
     return {n.name or f"{n.op_type}_{i}" for i, n in enumerate(proto.graph.node)}
 
 
-def check(proto: onnx.ModelProto, model: Model, network: Network) -> dict[str, Place]:
+def check(proto: onnx.ModelProto, model: Model, network: Network) -> dict[str, NodePlace]:
     found = places(model, network)
-    kept = {n.name for n in model.proto.graph.node}
+    names = {n.name for n in model.proto.graph.node}
     assert names_in(proto) <= set(found)
     order = [layer.name for layer in network.whole.layers]
     for name, place in found.items():
         assert list(place.layers) == [layer for layer in order if layer in place.layers]
-        if name in kept:
+        if name in names:
             assert not place.reason
             assert place.layers
             stands = [layer.name for layer in network.layers if name in layer.nodes]
@@ -37,9 +40,9 @@ def check(proto: onnx.ModelProto, model: Model, network: Network) -> dict[str, P
         else:
             assert place.reason in REASONS
     for layer in network.layers:
-        assert set(layer.nodes) <= kept
+        assert set(layer.nodes) <= names
         assert layer.origin
-        assert set(layer.nodes) <= set(layer.origin) <= kept
+        assert set(layer.nodes) <= set(layer.origin) <= names
     return found
 
 
@@ -88,7 +91,7 @@ def test_a_weights_arithmetic_is_in_the_layer_that_reads_it() -> None:
         ("SCALE", "CHANNEL"), ("SCALE", "CHANNEL"),
     ]  # fmt: skip
     found = places(model, network)
-    both = Place(("scale", "shift"), "constant")
+    both = NodePlace(("scale", "shift"), "constant")
     assert (found["widen"], found["twice"]) == (both, both)
     # read as a tensor it is a layer of the importer, once
     names = [[part.name for part in layer.absorbed] for layer in network.layers]
@@ -124,16 +127,16 @@ def test_shape_arithmetic_identity_dropout_and_what_nothing_needs() -> None:
     shuffle = "flat + reshape_before_mm"
     assert [la.name for la in network.layers] == ["relu", shuffle, "mm", "reshape_after_mm"]
     assert found == {
-        "relu": Place(("relu",)),
-        "flat": Place((shuffle,)),
-        "mm": Place(("mm",)),
-        "same": Place(("relu",), "identity"),
-        "drop": Place(("relu",), "identity"),
-        "shape": Place((shuffle,), "constant"),
-        "first": Place((shuffle,), "constant"),
-        "to": Place((shuffle,), "constant"),
-        "zeros": Place(("mm",), "constant"),
-        "nobody": Place((), "unused"),
+        "relu": NodePlace(("relu",)),
+        "flat": NodePlace((shuffle,)),
+        "mm": NodePlace(("mm",)),
+        "same": NodePlace(("relu",), "identity"),
+        "drop": NodePlace(("relu",), "identity"),
+        "shape": NodePlace((shuffle,), "constant"),
+        "first": NodePlace((shuffle,), "constant"),
+        "to": NodePlace((shuffle,), "constant"),
+        "zeros": NodePlace(("mm",), "constant"),
+        "nobody": NodePlace((), "unused"),
     }
     # weights made by ConstantOfShape are a view of one value
     assert model.weights["w"].strides == (0, 0)
@@ -181,9 +184,9 @@ def test_a_branch_a_function_and_given_values() -> None:
     relu, tanh, add, scale = (layer.name for layer in network.layers)
     # the branch's node gets the If's name before its own, and stays apart from the user's
     assert (relu, tanh) == ("if/Relu_1_1", "if/Relu_1")
-    assert found["if"] == Place((relu,), "branch")
-    assert found["call"] == Place((add,), "function")
-    assert found["made"] == Place((scale,), "given")
+    assert found["if"] == NodePlace((relu,), "branch")
+    assert found["call"] == NodePlace((add,), "function")
+    assert found["made"] == NodePlace((scale,), "given")
 
 
 def test_names_are_unique_though_users_take_generated_ones() -> None:
@@ -259,7 +262,7 @@ def test_constants_read_as_tensors_are_the_importers_layers(op: str) -> None:
     assert layer.builder_name == layer.name
 
 
-def test_a_kept_constant_stands_before_its_first_reader() -> None:
+def test_a_retained_constant_stands_before_its_first_reader() -> None:
     proto = make(
         [
             node("Relu", "x", "r", name="relu"),
@@ -290,7 +293,7 @@ def test_a_kept_constant_stands_before_its_first_reader() -> None:
     ]  # fmt: skip
     assert network.fixed["i"] == Tensor("i", (2,), "int64")
     assert not set(network.fixed) & set(network.tensors)
-    assert places(model, network)["made"] == Place(("k",), "constant")
+    assert places(model, network)["made"] == NodePlace(("k",), "constant")
 
 
 def test_activations_of_lower_rank_pass_a_shuffle() -> None:

@@ -11,13 +11,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit import dla, targets
-from edgekit.cli import _main
-from edgekit.network import layers, load
-from edgekit.placement import clock_of, fixes
-from edgekit.placement._costs import cost_data
-from tests.rewrite.nets import rewritten
-from tests.rewrite.sequence.test_recurrences import ITEMS, text_reader
+from edgekit.cli import main
+from edgekit.dla.judge import judge
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.placement.forecast import fixes, timer_of
+from edgekit.placement.kernel_costs import cost_data
+from edgekit.targets.loader import get
+from tests.rewriting.nets import rewritten
+from tests.rewriting.sequence.test_recurrences import ITEMS, text_reader
 
 ORIN = "jetson-agx-orin-64gb"
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -77,7 +79,7 @@ def test_every_step_s_products_count(
 def test_fail_under_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = network(tmp_path / "m.onnx", "LSTM", 50, 1, 64, 64, directions=2)
     with pytest.raises(SystemExit) as caught:
-        _main.main(["check", str(path), "-t", ORIN, "--fail-under", "90", "--json"])
+        main.main(["check", str(path), "-t", ORIN, "--fail-under", "90", "--json"])
     capsys.readouterr()
     assert caught.value.code == 1
 
@@ -128,10 +130,10 @@ def test_on_a_dla_it_would_be_written_out_step_by_step(tmp_path: Path) -> None:
 
     def then(steps: int, directions: int = 1) -> float:
         path = network(tmp_path / "m.onnx", "LSTM", steps, 1, 64, 64, directions=directions)
-        board = targets.get(ORIN)
+        board = get(ORIN)
         graph = layers(load(path))
-        judged = dla.judge(graph, board)
-        clock = clock_of(graph, judged, board)
+        judged = judge(graph, board)
+        clock = timer_of(graph, judged, board)
         (fix,) = fixes(graph, judged, clock)
         return float(fix.auto_us or 0.0)
 
@@ -144,9 +146,9 @@ def test_on_a_dla_it_would_be_written_out_step_by_step(tmp_path: Path) -> None:
 def test_the_operations_of_a_step_are_those_that_the_rewrite_writes(op: str) -> None:
     def us(steps: int) -> float:
         written = layers(rewritten(text_reader(op, 1, steps), ITEMS[op]))
-        board = targets.get(ORIN)
-        judged = dla.judge(written, board)
-        clock = clock_of(written, judged, board)
+        board = get(ORIN)
+        judged = judge(written, board)
+        clock = timer_of(written, judged, board)
         assert clock is not None
         return clock.forecast(judged.candidates).dla_us
 

@@ -9,7 +9,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network import Model, synthetic_description, synthetic_inputs
+from edgekit.network.model import Model
+from edgekit.network.synthetic import synthetic_description, synthetic_inputs
 
 
 def model(*inputs: tuple[str, int, list[Any]], nodes: Any = (), weights: Any = ()) -> Model:
@@ -44,8 +45,8 @@ def test_images_differ_strongly() -> None:
 def test_an_item_depends_on_its_own_input_only() -> None:
     alone = list(synthetic_inputs(model(IMAGE), 3, seed=5))
     other = ("a", TensorProto.FLOAT, [7])
-    beside = list(synthetic_inputs(model(other, IMAGE), 2, seed=5))
-    np.testing.assert_array_equal(alone[1]["x"], beside[1]["x"])
+    another = list(synthetic_inputs(model(other, IMAGE), 2, seed=5))
+    np.testing.assert_array_equal(alone[1]["x"], another[1]["x"])
     (last,) = synthetic_inputs(model(IMAGE), 1, seed=5, first=2)
     np.testing.assert_array_equal(alone[2]["x"], last["x"])
     reseeded = next(iter(synthetic_inputs(model(IMAGE), 1, seed=6)))

@@ -70,7 +70,8 @@ def _pictures(size: int, count: int) -> list[np.ndarray]:
 
 def build(detector: Detector, path: Path) -> None:
     """Writes the network with its biases set."""
-    from edgekit.network import load, session
+    from edgekit.network.load import load
+    from edgekit.network.session import session
 
     net = _Net(detector.size)
     outputs, biases = detector.write(net)
@@ -133,13 +134,13 @@ class _Net:
         import onnxruntime
 
         reads = [name for name in node.input if name in self.values]
-        kept = [name for name in node.input if name in self.weights]
+        retained = [name for name in node.input if name in self.weights]
         graph = helper.make_graph(
             [node],
             "one",
             [helper.make_tensor_value_info(n, 1, self.values[n][0].shape) for n in reads],
             [helper.make_tensor_value_info(n, 1, None) for n in node.output],
-            [numpy_helper.from_array(self.weights[name], name) for name in kept],
+            [numpy_helper.from_array(self.weights[name], name) for name in retained],
         )
         opsets = [helper.make_opsetid("", 17)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=8)

@@ -7,10 +7,12 @@ import json
 import pytest
 
 import edgekit
-from edgekit.config import load_config
+from edgekit.config.loader import load_config
 from edgekit.errors import GateError, UsageError
-from edgekit.pipeline import Cache, Pipeline, Quiet
-from edgekit.pipeline._work import Work
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.steps.accuracy import Work
 from tests.pipeline.nets import small_config
 
 CACHE = "calibration-cache"
@@ -48,39 +50,41 @@ def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
     config = gated(folder, "gated", (int8 + half) / 2)
     with opened(config, folder) as pipeline:
         result = pipeline.run()
-        kept = pipeline.work.kept
-    assert kept
+        layers = pipeline.work.fp16_by_gate
+    assert layers
     document, report = result.document, result.report
     assert document["accuracy"]["snr_db"] >= (int8 + half) / 2
     found = precisions(json.loads((folder / "out" / "plan.json").read_text()))
-    assert {found[name] for name in kept} == {"fp16"}
+    assert {found[name] for name in layers} == {"fp16"}
     assert "int8" in found.values(), "not all of it"
-    told = f"kept in FP16: {', '.join(name for name in found if name in kept)}"
-    assert any(told in note for note in document["notes"])
-    assert any(told in note for note in report["notes"])
+    reported = f"kept in FP16: {', '.join(name for name in found if name in layers)}"
+    assert any(reported in note for note in document["notes"])
+    assert any(reported in note for note in report["notes"])
     # the second time nothing is measured, placed or built again
     with opened(config, folder) as pipeline:
         again = pipeline.run()
-        assert pipeline.work.kept == kept
+        assert pipeline.work.fp16_by_gate == layers
     steps = {step["name"]: step for step in again.document["steps"]}
     assert steps["build"]["status"] == steps["bundle"]["status"] == "reused"
     assert "kept in FP16" in steps["build"]["detail"]
     assert again.document["bundle"]["digest"] == document["bundle"]["digest"]
 
 
-def test_each_of_the_kept_kernels_is_needed(plain):
+def test_each_of_the_retained_kernels_is_needed(plain):
     folder, int8, half = plain
     config = gated(folder, "needed", int8 + 3)
     with opened(config, folder) as pipeline:
         pipeline.build()
-        kept = pipeline.work.kept
+        layers = pipeline.work.fp16_by_gate
     with opened(config, folder) as pipeline:
         document = pipeline.sensitivity()
     proposal = document["proposal"]
     assert proposal["minimal"]
-    assert set(proposal["fp16_layers"]) == set(kept)
+    assert set(proposal["fp16_layers"]) == set(layers)
     assert proposal["accuracy"]["snr_db"] >= int8 + 3 > proposal["int8"]["snr_db"]
-    kernels = [set(row["layers"]) for row in document["kernels"] if set(row["layers"]) <= set(kept)]
+    kernels = [
+        set(row["layers"]) for row in document["kernels"] if set(row["layers"]) <= set(layers)
+    ]
     assert len(kernels) == proposal["kernels"]
     assert half > int8 + 3
 
@@ -104,9 +108,9 @@ def test_an_interrupted_search_goes_on_with_the_trials_it_has(plain, monkeypatch
     config = gated(folder, "interrupted", int8 + (half - int8) * 0.6)
     inner, measured = Work.measure, []
 
-    def measure(self, model, artefacts, *, tell="", **others):
-        measured.append(tell)
-        return inner(self, model, artefacts, tell=tell, **others)
+    def measure(self, model, artefacts, *, text="", **others):
+        measured.append(text)
+        return inner(self, model, artefacts, text=text, **others)
 
     monkeypatch.setattr(Work, "measure", measure)
     cache = Cache(folder / "interrupted-cache")
@@ -115,24 +119,24 @@ def test_an_interrupted_search_goes_on_with_the_trials_it_has(plain, monkeypatch
         Pipeline(load_config(config), cache=cache, progress=Interrupting(4)) as pipeline,
     ):
         pipeline.build()
-    first = [tell for tell in measured if tell]
+    first = [text for text in measured if text]
     assert len(first) == 2, "the first trial is the build itself"
     measured.clear()
     progress = Interrupting()
     with Pipeline(load_config(config), cache=cache, progress=progress) as pipeline:
         pipeline.build()
     assert not set(first) & set(measured)
-    assert len([tell for tell in measured if tell]) >= 1
+    assert len([text for text in measured if text]) >= 1
     assert "trial 2, best so far none yet" in progress.told
     assert any("layers in FP16" in text for text in progress.told)
 
 
-def test_a_search_that_ended_early_is_told(plain, monkeypatch):
-    from edgekit.sensitivity import _propose
+def test_a_search_that_ended_early_is_reported(plain, monkeypatch):
+    from edgekit.reference import proposal as proposal_module
 
     folder, int8, half = plain
     config = gated(folder, "early", int8 + (half - int8) * 0.6)
-    monkeypatch.setitem(_propose.propose.__kwdefaults__, "most", 1)
+    monkeypatch.setitem(proposal_module.propose.__kwdefaults__, "most", 1)
     with Pipeline(load_config(config), cache=Cache(folder / "early-cache")) as pipeline:
         notes = pipeline.build()["notes"]
     assert any("not proven minimal" in note for note in notes)
@@ -143,12 +147,12 @@ def test_without_fallback_the_run_stops_as_it_is(plain):
     config = gated(folder, "none", int8 + 1, ", fallback: none")
     with opened(config, folder) as pipeline, pytest.raises(GateError) as caught:
         pipeline.run()
-    assert not pipeline.work.kept
+    assert not pipeline.work.fp16_by_gate
     assert caught.value.extra["accuracy"]["snr_db"] == pytest.approx(int8)
     assert "accuracy.fallback: fp16" in caught.value.hint
 
 
-def test_what_fp16_misses_too_is_told_with_both_numbers(plain):
+def test_what_fp16_misses_too_is_reported_with_both_numbers(plain):
     folder, int8, half = plain
     config = gated(folder, "all", half + 60)
     with opened(config, folder) as pipeline, pytest.raises(GateError) as caught:
@@ -170,7 +174,7 @@ def test_layers_of_the_configuration_are_fp16_in_the_plan_and_cost_more(tmp_path
     assert any("kept in FP16: conv1, bn, conv2" in note for note in after.notes)
 
 
-def test_layers_that_are_not_there_are_told_with_their_place_in_the_file(tmp_path):
+def test_layers_that_are_not_there_are_reported_with_their_place_in_the_file(tmp_path):
     config = small_config(tmp_path)
     text = config.read_text().replace(
         "calibration: {method: entropy, count: 3}",
@@ -202,6 +206,6 @@ def test_a_placement_that_the_gate_changed_is_said(plain):
             steps = {step["name"]: step["detail"] for step in pipeline.build()["steps"]}
             layers = pipeline.work.plan.layers
         share = f"{sum(layer.device != 'GPU' for layer in layers)} of {len(layers)} layers"
-        told = f"; placement changed: {share} on the DLA now"
+        reported = f"; placement changed: {share} on the DLA now"
         # the plan's step counted as they were placed in INT8
-        assert (told in steps["build"]) == (share not in steps["plan"]) == (name == "changed")
+        assert (reported in steps["build"]) == (share not in steps["plan"]) == (name == "changed")

@@ -8,10 +8,12 @@ import onnxruntime
 import pytest
 from onnx import external_data_helper
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from edgekit.errors import ModelError
-from edgekit.network import Place, annotate_file, load
-from edgekit.pipeline._annotating import node_notes
+from edgekit.network.files import annotate_file
+from edgekit.network.graph import NodePlace
+from edgekit.network.load import load
+from edgekit.pipeline.exports import node_notes
 from tests.pipeline.nets import small_net
 
 TARGET = "jetson-agx-orin-64gb"
@@ -27,7 +29,7 @@ rewrite: {{enable: none}}
 
 def run(*arguments, code=0):
     with pytest.raises(SystemExit) as caught:
-        _main.main([*arguments, "-q"])
+        main.main([*arguments, "-q"])
     assert caught.value.code == code
 
 
@@ -117,11 +119,11 @@ def test_external_weights_are_referred_to(tmp_path):
         annotate_file(tmp_path / "net.onnx", tmp_path / "other" / "b.onnx", {}, {})
 
 
-def test_measured_times_stand_beside_predicted_ones():
+def test_measured_times_stand_next_to_predicted_ones():
     row = {"name": "a", "nodes": ["n1", "n2"], "device": "DLA0", "precision": "int8", "segment": 1,
            "predicted_us": 10.0, "measured": {"clock": "board-measured", "us": 12.5}}  # fmt: skip
-    placed = {"n1": Place(("a",)), "n2": Place(("a",)), "n3": Place(("a",), "constant"),
-              "n4": Place((), "unused")}  # fmt: skip
+    placed = {"n1": NodePlace(("a",)), "n2": NodePlace(("a",)), "n3": NodePlace(("a",), "constant"),
+              "n4": NodePlace((), "unused")}  # fmt: skip
     notes = node_notes([row], placed)
     assert notes["n1"] == notes["n2"]
     assert notes["n1"]["time"] == "12.50 µs, board-measured; 10.00 µs, predicted"

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgekit.cli import _main
+from edgekit.cli import main
 from tests.pipeline.nets import small_config, small_net
 
 TARGET = "jetson-agx-orin-64gb"
@@ -22,7 +22,7 @@ TARGET = "jetson-agx-orin-64gb"
 def fails(capsys, *arguments):
     """Runs a command that must fail; returns its status and error object."""
     with pytest.raises(SystemExit) as caught:
-        _main.main([*map(str, arguments), "--json"])
+        main.main([*map(str, arguments), "--json"])
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     return caught.value.code, json.loads(captured.out)["error"]
@@ -116,8 +116,8 @@ def test_models(make, words, command, tmp_path, capsys, monkeypatch):
     arguments = [command, path, "-t", TARGET] if command == "check" else [command, config]
     status, error = fails(capsys, *arguments)
     assert status == 2
-    told = f"{error['message']} {error['hint']} {error['where']}".lower()
-    assert words.lower() in told
+    reported = f"{error['message']} {error['hint']} {error['where']}".lower()
+    assert words.lower() in reported
     assert error["code"].startswith("model.")
     assert not (tmp_path / "edgekit-out").exists()
 
@@ -125,7 +125,7 @@ def test_models(make, words, command, tmp_path, capsys, monkeypatch):
 def test_open_shapes_can_be_given(tmp_path, capsys):
     open_sizes(tmp_path / "m.onnx")
     with pytest.raises(SystemExit) as caught:
-        _main.main(
+        main.main(
             ["check", str(tmp_path / "m.onnx"), "-t", TARGET, "--shape", "x:2x3x8x8", "--json"]
         )
     assert caught.value.code == 0
@@ -155,8 +155,8 @@ def test_configurations(change, words, tmp_path, capsys, monkeypatch):
     config.write_text(config.read_text().replace(*change))
     status, error = fails(capsys, "run", config)
     assert status == (1 if "bounds" in change[1] else 2)
-    told = json.dumps(error)
-    assert words in told
+    reported = json.dumps(error)
+    assert words in reported
     assert not (tmp_path / "edgekit-out").exists()
 
 
@@ -179,7 +179,7 @@ def test_unreachable_board(tmp_path, capsys):
 
 @pytest.mark.boards
 def test_unknown_and_wrong_host_keys(tmp_path, capsys):
-    from edgekit.deploy import sshd
+    from edgekit.deployment.embedded_sshd import sshd
 
     with sshd(tmp_path / "board") as server:
         fields = {"host": "127.0.0.1", "port": server.port, "user": server.board.user,
@@ -200,7 +200,7 @@ def test_unknown_and_wrong_host_keys(tmp_path, capsys):
         assert error["code"].startswith("bundle.")
         assert not (tmp_path / "root" / "apps" / "small" / "current").exists()
         with pytest.raises(SystemExit) as caught:
-            _main.main(["deploy", str(config), "--trust-key", "--json", "-q"])
+            main.main(["deploy", str(config), "--trust-key", "--json", "-q"])
         assert caught.value.code == 0
         assert (tmp_path / "root" / "apps" / "small" / "current").exists()
 
@@ -208,7 +208,7 @@ def test_unknown_and_wrong_host_keys(tmp_path, capsys):
 def packed(tmp_path, capsys):
     config = small_config(tmp_path)
     with pytest.raises(SystemExit) as caught:
-        _main.main(["bundle", str(config), "--out", str(tmp_path / "out"), "--full",
+        main.main(["bundle", str(config), "--out", str(tmp_path / "out"), "--full",
                     str(tmp_path / "full"), "--json", "-q"])  # fmt: skip
     assert caught.value.code == 0
     capsys.readouterr()
@@ -248,7 +248,7 @@ def test_a_good_bundle_file_deploys(tmp_path, capsys):
     config, bundle = packed(tmp_path, capsys)
     shutil.rmtree(tmp_path / "cache" / "blobs")
     with pytest.raises(SystemExit) as caught:
-        _main.main(["deploy", str(config), "--bundle", str(bundle), "--json", "-q"])
+        main.main(["deploy", str(config), "--bundle", str(bundle), "--json", "-q"])
     assert caught.value.code == 0
     (release,) = json.loads(capsys.readouterr().out)["releases"]
     assert release["bytes_sent"] > 0
@@ -272,7 +272,7 @@ def test_full_disk_for_results(tmp_path, capsys):
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_nan_weights_are_told_and_not_hidden(tmp_path, capsys):
+def test_nan_weights_are_reported_and_not_hidden(tmp_path, capsys):
     config = small_config(tmp_path, precision="fp16")
     model = onnx.load(tmp_path / "small.onnx")
     for tensor in model.graph.initializer:
@@ -286,10 +286,10 @@ def test_nan_weights_are_told_and_not_hidden(tmp_path, capsys):
     assert error["code"] == "accuracy.nonfinite"
 
 
-def test_an_accuracy_gate_tells_the_figures_and_the_steps(tmp_path, capsys):
+def test_an_accuracy_gate_reports_the_figures_and_the_steps(tmp_path, capsys):
     config = small_config(tmp_path, extra="accuracy: {metric: snr_db, min: 90}\n")
     with pytest.raises(SystemExit) as caught:
-        _main.main(["run", str(config), "--out", str(tmp_path / "out"), "--json", "-q"])
+        main.main(["run", str(config), "--out", str(tmp_path / "out"), "--json", "-q"])
     assert caught.value.code == 1
     document = json.loads(capsys.readouterr().out)
     assert document["error"]["code"] == "accuracy.below-gate"

@@ -18,12 +18,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.cli._main import app, main
-from edgekit.deploy import BenchSettings, Board, open_board, sshd
+from edgekit.cli.main import app, main
+from edgekit.deployment.board import BenchSettings, Board
+from edgekit.deployment.connection import open_board
+from edgekit.deployment.embedded_sshd import sshd
 from edgekit.errors import BoardError, ConfigError
-from edgekit.history import Store
-from edgekit_device._files import locked
-from edgekit_device._power_hold import LOCK
+from edgekit.results.store import ResultStore
+from edgekit_device.board.power import LOCK
+from edgekit_device.files import locked
 from tests.boards.fixtures import need_sshd, remote
 from tests.edgekit_device.power_tools import FakeBoard
 from tests.pipeline.nets import small_config
@@ -132,8 +134,8 @@ def test_a_bench_reaches_every_part_of_its_document(lab, first):
     assert lab.fake.clean()
     by_sudo = [call for call in lab.fake.calls() if call.startswith("sudo -n")]
     assert bool(by_sudo) == (os.geteuid() != 0)
-    kept = json.loads((lab.folder / "out/bench.json").read_text())
-    assert kept["trtexec"] == found["trtexec"]
+    retained = json.loads((lab.folder / "out/bench.json").read_text())
+    assert retained["trtexec"] == found["trtexec"]
 
     # the engine is one segment of GPU and DLA: its layers are where the plan has them
     trace = json.loads((lab.folder / "out/trace.json").read_text())
@@ -158,7 +160,7 @@ def test_a_log_s_energy_is_in_the_next_report_and_in_the_history(lab, first, cap
     assert app(["bench", str(path), "--tegrastats", str(log), "--json"]) == 0
     merged = json.loads(capsys.readouterr().out)
     assert merged["notes"] == before["notes"]
-    with Store() as store:
+    with ResultStore() as store:
         assert store.results()[0].energy_uj == merged["energy"]["total"]["uj_per_inference"]
     words = lab.command()
     assert app(["report", *words[1:-1], "-q"]) == 0

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from edgekit.config import open_config
-from edgekit.deploy import sshd
+from edgekit.config.loader import open_config
+from edgekit.deployment.embedded_sshd import sshd
 from edgekit.errors import BoardError, EnvironmentLack, GateError
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
 from tests.boards.fixtures import need_sshd
 from tests.edgekit_device.cudla_host_cuda import build_stub
 from tests.pipeline.nets import small_config, small_net
@@ -161,21 +162,21 @@ def test_loadables_run_through_cudla(tmp_path, build, devices):
 
 
 @pytest.mark.boards
-def test_a_build_that_differs_is_told_and_fails_when_strict(tmp_path):
+def test_a_build_that_differs_is_reported_and_fails_when_strict(tmp_path):
     with board(tmp_path, "10.3.0", gpu_only=["conv2"]) as (deploy, _):
         path = config_of(tmp_path, deploy, "10.3", "{}")
         with pipeline(path, tmp_path) as one:
             document = one.build()
-        (told,) = document["boards"]
-        assert not told["plan"]["same"]
+        (reported,) = document["boards"]
+        assert not reported["plan"]["same"]
         assert any("conv2" in text for text in document["notes"])
         strict = config_of(tmp_path, deploy, "10.3", "{strict: true}")
         with pipeline(strict, tmp_path) as two, pytest.raises(GateError) as caught:
             two.build()
     assert caught.value.code == "build.differs"
-    told = told["plan"]["differences"]
-    assert len(told) > 1
-    assert all(difference in str(caught.value) for difference in told)
+    reported = reported["plan"]["differences"]
+    assert len(reported) > 1
+    assert all(difference in str(caught.value) for difference in reported)
 
 
 @pytest.mark.boards

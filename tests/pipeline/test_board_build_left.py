@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from edgekit.cli._main import app
-from edgekit.config import open_config
-from edgekit.pipeline._board_build import _job
+from edgekit.cli.main import app
+from edgekit.config.loader import open_config
+from edgekit.pipeline.steps.build import _job
 from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
 
 
@@ -37,11 +37,11 @@ def test_ctrl_c_names_a_command_that_ends_the_build(
         KeyboardInterrupt(),
     ]
     lend(monkeypatch, *boards)
-    told: list[str] = []
+    reported: list[str] = []
     seen: list[Any] = []
     work: Any = SimpleNamespace(
         config=open_config(config_of(tmp_path, *names)),
-        tell=told.append,
+        on_note=reported.append,
         update=lambda done, total, text, at: seen.append(at),
     )
     request: Any = SimpleNamespace(blobs={}, document={})
@@ -49,7 +49,7 @@ def test_ctrl_c_names_a_command_that_ends_the_build(
     with pytest.raises(KeyboardInterrupt):
         _job(work, client, request)
     assert seen == [1e9]  # by the board's clock
-    command = re.search("`edgekit (.*)`", told[-1])
+    command = re.search("`edgekit (.*)`", reported[-1])
     assert command
     assert app(shlex.split(command[1])) == 0
     assert [board.asked for board in boards] == [[]] * (len(boards) - 1) + [[("cancel", ID)]]

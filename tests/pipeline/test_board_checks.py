@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgekit.config import open_config
+from edgekit.config.loader import open_config
 from edgekit.errors import BoardError, EnvironmentLack
-from edgekit.pipeline import Pipeline
-from edgekit.pipeline._board_checks import check_board, check_runs, is_planned
+from edgekit.pipeline.boards.doctor import is_planned_release
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.build_request import check_board, check_runs
 from tests.pipeline.nets import small_config
 from tests.pipeline.test_doctor import probe
 
@@ -112,8 +113,8 @@ def test_a_bundle_needs_what_its_engines_run_through():
         ("10.3.0.26", "10.3.0.30", False),
     ],
 )
-def test_releases_are_compared_as_far_as_they_are_told(release, planned, fits):
-    assert is_planned(release, planned) is fits
+def test_releases_are_compared_as_far_as_they_are_reported(release, planned, fits):
+    assert is_planned_release(release, planned) is fits
 
 
 def test_an_older_patch_than_planned_is_refused(planned):
@@ -133,7 +134,7 @@ def test_a_release_that_drives_no_dla_is_refused_though_it_is_the_planned_one(pl
     ("name", "deploys"),
     [("build", False), ("bundle", False), ("deploy", True), ("run", True), ("bench", True)],
 )
-def test_commands_that_only_build_ask_for_no_runtime(tmp_path, monkeypatch, name, deploys):
+def test_commands_that_only_build_query_for_no_runtime(tmp_path, monkeypatch, name, deploys):
     class FarEnough(Exception):
         pass
 

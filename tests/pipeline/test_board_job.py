@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgekit.pipeline._board_build import _job
+from edgekit.pipeline.steps.build import _job
 
 RESULT = {"engines": [], "golden": []}
 
@@ -46,11 +46,11 @@ class Lab:
 
 
 def built(lab, *, force):
-    told = []
-    work = SimpleNamespace(force=force, tell=told.append, update=lambda *_: None, cache=None)
+    reported = []
+    work = SimpleNamespace(force=force, on_note=reported.append, update=lambda *_: None, cache=None)
     record = _job(work, lab, SimpleNamespace(blobs={}, document={}))
     assert record["result"] == RESULT
-    return lab.calls, told[0]
+    return lab.calls, reported[0]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def built(lab, *, force):
     ],
 )
 def test_a_forced_build_forgets_a_job_that_is_done(state, force, calls, says):
-    made, told = built(Lab(state), force=force)
+    made, reported = built(Lab(state), force=force)
     assert made == calls
-    assert told == f"lab: build job 0123456789abcdef{says}"
+    assert reported == f"lab: build job 0123456789abcdef{says}"

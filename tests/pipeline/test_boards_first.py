@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import allowed_signers_line, public_key
-from edgekit.config import open_config
-from edgekit.deploy import Board
+from edgekit.bundles.sign import allowed_signers_line, public_key
+from edgekit.config.loader import open_config
+from edgekit.deployment.board import Board
 from edgekit.errors import BoardError, EdgekitError
-from edgekit.pipeline import Pipeline
-from edgekit.pipeline._cache import Cache
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
 from tests.pipeline.nets import small_net
 
 
@@ -40,7 +40,7 @@ def _deploy(
     def open_board(board: Board, *, signer_public_key: Path, **options: Any) -> Iterator[_Board]:
         yield answer(board, signer_public_key)
 
-    monkeypatch.setattr("edgekit.deploy.open_board", open_board)
+    monkeypatch.setattr("edgekit.deployment.connection.open_board", open_board)
     small_net(tmp_path / "net.onnx")
     path = tmp_path / "net.yaml"
     path.write_text(
@@ -53,7 +53,9 @@ def _deploy(
     return caught.value, [step["name"] for step in caught.value.extra["steps"]]
 
 
-def test_an_unknown_host_key_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_key_is_reported_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown(board: Board, key: Path) -> Any:
         raise BoardError("unknown host key", code="board.unknown-host-key", where=board.name)
 
@@ -61,7 +63,7 @@ def test_an_unknown_host_key_is_told_first(tmp_path: Path, monkeypatch: pytest.M
     assert (error.code, steps) == ("board.unknown-host-key", ["check", "rewrite"])
 
 
-def test_a_key_that_is_not_trusted_is_told_first(
+def test_a_key_that_is_not_trusted_is_reported_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signing: list[Path] = []
@@ -78,7 +80,7 @@ def test_a_key_that_is_not_trusted_is_told_first(
     assert f"edgekit trust {tmp_path}/net.yaml --add {signing[0]}" in error.hint
 
 
-def test_a_revoked_key_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_key_is_reported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def revoking(board: Board, key: Path) -> Any:
         mark = public_key(key).fingerprint
         return _Board(board, keys=[{"identity": "x", "fingerprint": mark}],

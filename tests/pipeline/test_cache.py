@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from edgekit._files import write_atomically
 from edgekit.errors import EnvironmentLack
-from edgekit.pipeline._cache import Cache, digest_of
+from edgekit.files import write_atomically
+from edgekit.pipeline.cache import Cache, digest_of
 
 
 def test_keys_depend_on_every_part(tmp_path):
@@ -21,7 +21,7 @@ def test_keys_depend_on_every_part(tmp_path):
 
 def test_keys_depend_on_edgekits_own_code(tmp_path, monkeypatch):
     before = Cache(tmp_path).key("plan")
-    monkeypatch.setattr("edgekit.pipeline._cache._code_digest", lambda: "other")
+    monkeypatch.setattr("edgekit.pipeline.cache._code_digest", lambda: "other")
     assert Cache(tmp_path).key("plan") != before
 
 
@@ -53,9 +53,11 @@ def test_many_small_blobs_need_no_open_file_each(tmp_path):
     value = np.arange(8, dtype=np.float32)
     cache.put_blob("a" * 64, value)
     open_before = len(os.listdir("/proc/self/fd"))
-    kept = [cache.array("a" * 64, "float32", (2, 4)) for _ in range(50)]
+    retained = [cache.array("a" * 64, "float32", (2, 4)) for _ in range(50)]
     assert len(os.listdir("/proc/self/fd")) == open_before
-    assert all((item == value.reshape(2, 4)).all() and not item.flags.writeable for item in kept)
+    assert all(
+        (item == value.reshape(2, 4)).all() and not item.flags.writeable for item in retained
+    )
     cache.blob_path("a" * 64).write_bytes(b"half")
     with pytest.raises(LookupError):
         cache.array("a" * 64, "float32", (2, 4))

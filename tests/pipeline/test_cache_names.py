@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from edgekit.pipeline._known_scales import cache_for_both
-from edgekit.quantize import calibrate, scales_of
+from edgekit.pipeline.steps.scales import cache_for_both
+from edgekit.quantize.cached_scales import scales_of
+from edgekit.quantize.calibration.calibrate import calibrate
 from tests.quantize.quantize_nets import make, node
 
 

@@ -12,9 +12,10 @@ import yaml
 from PIL import Image
 
 import edgekit
-from edgekit.cli import _main
+from edgekit.cli import main
 from edgekit.errors import DataError
-from edgekit.quantize import load_data, measure
+from edgekit.quantize.calibration.measure import measure
+from edgekit.quantize.data.load import load_data
 from tests.pipeline.nets import small_net
 from tests.quantize.quantize_nets import make, node
 
@@ -43,19 +44,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def run(folder, capsys):
-    def told(*arguments: str, status: int = 0) -> tuple[str, str]:
+    def reported(*arguments: str, status: int = 0) -> tuple[str, str]:
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments, "-q"])
+            main.main([*arguments, "-q"])
         captured = capsys.readouterr()
         assert caught.value.code == status, captured.err
         assert "Traceback" not in captured.err
         return captured.out, captured.err
 
-    return told
+    return reported
 
 
-def scales(told: tuple[str, str]) -> dict[str, float]:
-    found: dict[str, float] = json.loads(told[0])["scales"]
+def scales(reported: tuple[str, str]) -> dict[str, float]:
+    found: dict[str, float] = json.loads(reported[0])["scales"]
     return found
 
 
@@ -85,7 +86,7 @@ def test_options_of_the_command_are_keys_of_the_configuration(folder, run) -> No
     assert by_options["x"] * 127 == pytest.approx((255 * 2 - 1) / 4, rel=0.05)
 
 
-def test_a_function_beside_the_configuration(folder, run, monkeypatch) -> None:
+def test_a_function_next_to_the_configuration(folder, run, monkeypatch) -> None:
     # bytecode is told from its source by size and second: both are the same here
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (folder / "sub").mkdir()
@@ -134,7 +135,7 @@ def test_options_that_make_no_sense(run, arguments, words) -> None:
     assert words in err
 
 
-def test_broken_images_are_told_of_or_left_out(folder, run) -> None:
+def test_broken_images_are_reported_of_or_left_out(folder, run) -> None:
     (folder / "images" / "3.png").write_bytes(b"")
     _, err = run(*START, "--data", "images", status=2)
     assert f"{folder / 'images' / '3.png'}: cannot read the image" in err
@@ -158,9 +159,9 @@ def test_the_same_images_in_another_batch_size_have_the_same_ranges(folder) -> N
 
 
 def test_inference_takes_arrays_as_they_are(folder) -> None:
-    from edgekit.config import open_config
-    from edgekit.pipeline import Pipeline
-    from edgekit.pipeline._inference import inputs_of
+    from edgekit.config.loader import open_config
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.pipeline.steps.bench import inputs_of
 
     array = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
     np.save(folder / "x.npy", array)
@@ -173,14 +174,14 @@ def test_inference_takes_arrays_as_they_are(folder) -> None:
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_inputs_that_were_read_are_counted(folder, run, count) -> None:
     np.save(folder / "some.npy", np.ones((count, 3, 16, 16), np.float32))
-    told = f"{count} input{'s' * (count > 1)} of "
+    reported = f"{count} input{'s' * (count > 1)} of "
     for _ in range(2):
         document = json.loads(run(*START, "--data", "some.npy", "--json")[0])
-        assert document["data"].startswith(told)
+        assert document["data"].startswith(reported)
         assert document["data"].endswith("some.npy")
     for precision in ("int8", "fp16"):
         built = edgekit.build(
             "model.onnx", target="jetson-agx-orin-64gb", precision=precision,
             calibration={"data": "some.npy"},
         )  # fmt: skip
-        assert built["accuracy"]["data"] == f"{told}some.npy"
+        assert built["accuracy"]["data"] == f"{reported}some.npy"

@@ -6,8 +6,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import edgekit.network
-from edgekit.pipeline import check_model
+from edgekit.network.lowering import layers as layers_module
+from edgekit.pipeline.steps.check import check_model
 from tests.counted_work import lines_of
 
 SHAPE = [1, 8, 16, 16]
@@ -122,7 +122,7 @@ def test_inputs_and_outputs_of_a_network_are_never_searched(tmp_path, monkeypatc
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "net.onnx")
-    real = edgekit.network.layers
+    real = layers_module.layers
 
     def layers(model):
         network = real(model)
@@ -130,7 +130,7 @@ def test_inputs_and_outputs_of_a_network_are_never_searched(tmp_path, monkeypatc
             network, inputs=Unsearched(network.inputs), outputs=Unsearched(network.outputs)
         )
 
-    monkeypatch.setattr(edgekit.network, "layers", layers)
+    monkeypatch.setattr(layers_module, "layers", layers)
     found = check_model(tmp_path / "net.onnx", target="jetson-agx-orin-64gb")
     assert found.network.outputs == ("y0", "y1", "y2", "z")
     assert isinstance(found.network.outputs, Unsearched)

@@ -1,11 +1,11 @@
 """What a check says of a loadable that fits by the documented size of its weights only."""
 
-from edgekit import targets
-from edgekit.dla import judge
-from edgekit.network import Layer, Network, Tensor
-from edgekit.pipeline._check_memory import disputed_size, memory_keys, too_large
+from edgekit.dla.judge import judge
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.pipeline.steps.check import disputed_size, memory_keys, too_large
+from edgekit.targets.loader import get
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 def _convolution(maps: int) -> Network:
@@ -22,15 +22,15 @@ def _convolution(maps: int) -> Network:
     return Network("n", (layer,), tensors, ("x",), ("y",))
 
 
-def test_a_disputed_size_keeps_the_dla_and_is_told_with_both_sources() -> None:
+def test_a_disputed_size_keeps_the_dla_and_is_reported_with_both_sources() -> None:
     for maps, disputed, refused in ((3584, 0, 0), (4096, 1, 0), (8192, 0, 1)):
         network = _convolution(maps)
         judgement = judge(network, ORIN, precision="int8", tensorrt="10.3")
         keys = memory_keys(network, judgement, ORIN)
-        told = disputed_size(keys["memory"])
-        assert (len(told), len(too_large(keys["memory_refused"]))) == (disputed, refused)
+        reported = disputed_size(keys["memory"])
+        assert (len(reported), len(too_large(keys["memory_refused"]))) == (disputed, refused)
         assert judgement.placed == {"c": "GPU" if refused else "DLA"}
-        for sentence in told:
+        for sentence in reported:
             assert "288.0 MiB" in sentence
             assert "NvInfer.h, comments about DLA; against: verbose TensorRT 10.3" in sentence
             assert "split the layer" in sentence

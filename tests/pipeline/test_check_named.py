@@ -53,7 +53,7 @@ def test_a_mistyped_option_names_the_nearest_one(function, net):
 
 
 @pytest.mark.parametrize("source", [5, None, b"net.onnx", ["net.onnx"]])
-def test_what_is_no_path_is_told(source):
+def test_what_is_no_path_is_reported(source):
     with pytest.raises(UsageError, match="is no path"):
         edgekit.check(source, target=BOARD)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.build import Runner
-from edgekit.config import load_config
-from edgekit.network import load, session
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.config.loader import load_config
+from edgekit.network.load import load
+from edgekit.network.session import session
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.reference.run import Runner
 from tests.pipeline.detectors import DETECTORS, THRESHOLD, build, images
 
 pytestmark = pytest.mark.slow
@@ -71,8 +73,8 @@ def test_a_detector_in_int8_keeps_its_detections(detected):
         assert ((wanted > THRESHOLD) & (wanted < THRESHOLD * 1.2)).any()
         above = wanted > THRESHOLD
         assert above.sum() >= 200
-        kept = (above & (found > THRESHOLD)).sum()
-        assert kept >= least * above.sum(), f"{kept} of {above.sum()}"
+        retained = (above & (found > THRESHOLD)).sum()
+        assert retained >= least * above.sum(), f"{retained} of {above.sum()}"
     assert not document["accuracy"]["failures"]
     report = json.loads(Path(document["files"]["report"]).with_suffix(".json").read_text())
     for key in ("groups", "scores", "failures"):

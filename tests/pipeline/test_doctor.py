@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.config import open_config
+from edgekit.config.loader import open_config
 from edgekit.errors import UsageError
-from edgekit.pipeline._doctor import examine
-from edgekit.pipeline._hosts import board_of_host, boards_of
+from edgekit.pipeline.boards.addresses import board_of_host, boards_of
+from edgekit.pipeline.boards.doctor import examine
 
 
 def probe(**changes: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_a_good_board_has_no_complaints() -> None:
         ({"docker": {"path": "d", "version": None, "runtimes": None}}, "docker", "warn", "docker"),
     ],
 )
-def test_each_lack_is_told_with_its_remedy(
+def test_each_lack_is_reported_with_its_remedy(
     changes: dict[str, Any], id: str, expected: str, says: str
 ) -> None:
     document = examine(probe(**changes))
@@ -110,9 +110,9 @@ def test_a_board_is_held_against_the_configuration(tmp_path: Path) -> None:
     power = {**probe()["power"], "mode": "MODE_50W", "id": 3}
     dla = {**probe()["dla"], "devices": [], "cores": None}
     found = examine(probe(power=power, dla=dla), right)
-    told = {one["id"]: one for one in found["checks"] if one["id"].startswith("fits.")}
-    assert {told[name]["status"] for name in ("fits.power-mode", "fits.dla")} == {"warn"}
-    assert told["fits.power-mode"]["found"] == "planned for MAXN, the board is in MODE_50W"
+    reported = {one["id"]: one for one in found["checks"] if one["id"].startswith("fits.")}
+    assert {reported[name]["status"] for name in ("fits.power-mode", "fits.dla")} == {"warn"}
+    assert reported["fits.power-mode"]["found"] == "planned for MAXN, the board is in MODE_50W"
     wrong = open_config(str(config(tmp_path, "jetson-orin-nx-16gb", "8.6")))
     found = status(examine(probe(), wrong))
     assert (found["fits.target"], found["fits.tensorrt"]) == ("missing", "missing")

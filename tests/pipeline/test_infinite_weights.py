@@ -6,13 +6,18 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit import network
-from edgekit.config import open_config
+from edgekit.config.loader import open_config
 from edgekit.errors import ModelError
-from edgekit.pipeline import Cache, Pipeline, from_qdq_document
-from edgekit.quantize import cache_of, to_qdq, write_cache
+from edgekit.network.files import save
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.qdq import from_qdq_document
+from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.qdq.to_explicit import to_qdq
 from tests.quantize.qdq_nets import Sheet
-from tests.rewrite.nets import net, node, weight
+from tests.rewriting.nets import net, node, weight
 
 ORIN = "jetson-agx-orin-64gb"
 SCALES = {"x": 0.01, "c": 0.02, "y": 0.02}
@@ -27,7 +32,7 @@ def model(tmp_path) -> Path:
         {"x": (1, 3, 8, 8)}, ["y"], {"kernel": values},
     )  # fmt: skip
     path = tmp_path / "inf.onnx"
-    network.save(made, path)
+    save(made, path)
     write_cache(cache_of(SCALES, "8.5"), tmp_path / "calib.cache")
     return path
 
@@ -38,21 +43,23 @@ def pipeline(model: Path, **options):
 
 
 @pytest.mark.parametrize("given", [{}, {"calibration": {"cache": "calib.cache"}}])
-@pytest.mark.parametrize("ask", ["plan", "calibrate", "build"])
-def test_int8_is_refused_with_the_name(model, monkeypatch, ask, given):
+@pytest.mark.parametrize("query", ["plan", "calibrate", "build"])
+def test_int8_is_refused_with_the_name(model, monkeypatch, query, given):
     monkeypatch.chdir(model.parent)
     with pytest.raises(ModelError, match="'kernel'") as caught, pipeline(model, **given) as made:
-        getattr(made, ask)()
+        getattr(made, query)()
     assert caught.value.code == "model.nonfinite"
     assert "'conv'" in caught.value.message
 
 
 def test_weights_are_looked_at_once(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("edgekit.quantize.check_weights", lambda model: seen.append(model.digest))
+    monkeypatch.setattr(
+        "edgekit.quantize.calibration.checks.check_weights", lambda model: seen.append(model.digest)
+    )
     kernel = {"kernel": weight(4, 3, 3, 3)}
     made = net([node("Conv", "x kernel", "y", "conv")], {"x": (1, 3, 8, 8)}, ["y"], kernel)
-    network.save(made, tmp_path / "fine.onnx")
+    save(made, tmp_path / "fine.onnx")
     for _ in range(2):
         with pipeline(tmp_path / "fine.onnx") as one:
             one.plan()
@@ -61,9 +68,9 @@ def test_weights_are_looked_at_once(tmp_path, monkeypatch):
 
 
 def test_no_infinite_scales_are_written(model):
-    loaded = network.load(model)
+    loaded = load(model)
     with pytest.raises(ModelError, match="'kernel'"):
-        to_qdq(loaded, network.layers(loaded), SCALES)
+        to_qdq(loaded, layers(loaded), SCALES)
 
 
 def test_a_qdq_model_of_such_weights_is_not_translated(tmp_path):

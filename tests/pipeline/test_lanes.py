@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from edgekit.build import Runner
-from edgekit.bundle import golden_inputs
-from edgekit.config import load_config
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.bundles.manifest import golden_inputs
+from edgekit.config.loader import load_config
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.reference.run import Runner
 from tests.pipeline.nets import small_config, small_net
 
 

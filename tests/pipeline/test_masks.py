@@ -13,14 +13,20 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.build import Runner, build_reference
-from edgekit.cli._main import main
+from edgekit.cli.main import main
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.network import layers, load, session
-from edgekit.pipeline import show_document
-from edgekit.quantize import cache_of, edit, is_scale, load_cache, measure, scales_from
-from tests.build.toy_nets import place_all, plan_of
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.network.session import session
+from edgekit.pipeline.calibration_files import show_document
+from edgekit.quantize.caches import cache_of, edit, load_cache
+from edgekit.quantize.calibration.calibrate import scales_from
+from edgekit.quantize.calibration.measure import measure
+from edgekit.quantize.scales import is_scale
+from edgekit.reference.build import build_reference
+from edgekit.reference.run import Runner
 from tests.pipeline.nets import small_net
+from tests.reference.toy_nets import place_all, plan_of
 
 F = np.float32
 LOWEST = float(np.finfo(F).min)
@@ -129,11 +135,11 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
     floats = {layer.name for layer in plan.layers if layer.precision != "int8"}
     assert bare <= floats
     # one sentence everywhere, of the same tensors and layers
-    (told,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
-    assert all(repr(name) in told for name in bare)
+    (reported,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
+    assert all(repr(name) in reported for name in bare)
     shown = show_document(cache, str(path))
     for notes in (shown["notes"], plan.notes, built["notes"]):
-        assert told in notes
+        assert reported in notes
         assert not any("has no scale" in note for note in notes)
     assert shown["missing"] == []
     assert {row["tensor"] for row in shown["without"]} == bare
@@ -141,7 +147,7 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
     # a Where has no INT8
     assert layers_named == (set() if chosen else {"sum", *bare})
     assert layers_named <= floats
-    assert ("in FP16 instead" in told) == bool(layers_named)
+    assert ("in FP16 instead" in reported) == bool(layers_named)
 
 
 def test_products_whose_reshape_and_transpose_are_merged_have_a_scale(
@@ -197,10 +203,10 @@ def test_a_constant_mask_of_infinities_is_treated_as_one_of_the_lowest_float(
     assert edgekit.plan(path, **BOARD).layers
     found = edgekit.calibrate(path, tmp_path / "calib.cache", **BOARD)
     assert found["without"] == ["sum"]
-    (told,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
-    assert told.endswith("'sum'; in FP16 instead: sum")
+    (reported,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
+    assert reported.endswith("'sum'; in FP16 instead: sum")
     built = edgekit.build(path, **BOARD)
-    assert told in built["notes"]
+    assert reported in built["notes"]
     assert built["accuracy"]["snr_db"] > 20
 
 
@@ -216,9 +222,9 @@ def test_what_is_no_mask_is_refused(
     constant = np.ones((TOKENS,), F)
     constant[3] = value
     path = with_constant(tmp_path / "bad.onnx", op, constant, weighted=weighted)
-    for ask in (edgekit.plan, edgekit.calibrate):
+    for query in (edgekit.plan, edgekit.calibrate):
         with pytest.raises(ModelError, match="weight 'c'"):
-            ask(path, **BOARD)
+            query(path, **BOARD)
 
 
 def test_nan_that_an_infinite_mask_makes_is_refused(tmp_path: Path) -> None:
@@ -249,7 +255,7 @@ def test_one_count_of_scales_in_texts_json_and_cache(
         arguments = ["-t", BOARD["target"], "--data", str(tmp_path / data)]
         with pytest.raises(SystemExit):
             main(["calibrate", str(path), *arguments, "--save", str(cache)])
-        told = capsys.readouterr()
+        reported = capsys.readouterr()
         document = edgekit.calibrate(path, calibration={"data": str(tmp_path / data)}, **BOARD)
         scales, without = document["scales"], document["without"]
         listed = load_cache(cache).scales
@@ -257,13 +263,15 @@ def test_one_count_of_scales_in_texts_json_and_cache(
         assert without
         assert {n: s for n, s in listed.items() if s and (n in own or n in scales)} == scales
         assert {n for n, s in listed.items() if not s and n in without} == {*without}
-        assert told.out.startswith(f"{len(scales)} scale")
-        out = " ".join(told.out.split())
+        assert reported.out.startswith(f"{len(scales)} scale")
+        out = " ".join(reported.out.split())
         count = "1 tensor" if len(without) == 1 else f"{len(without)} tensors"
         assert f"; {count} without one" in out
-        assert f"suits what was measured of {count}: " in " ".join((told.out + told.err).split())
+        assert f"suits what was measured of {count}: " in " ".join(
+            (reported.out + reported.err).split()
+        )
         assert f"written to {cache}: {len(listed)} tensors" in out
-        assert f"{len(scales)} scale" in told.err
+        assert f"{len(scales)} scale" in reported.err
 
 
 def test_scores_are_not_tied_to_a_mask_that_is_added_to_them(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from edgekit.config._schema import BenchSection
+from edgekit.config.schema import BenchSection
 from edgekit.errors import EnvironmentLack
-from edgekit.pipeline._measuring import board_settings, stages_told, tensorrt_of
-from edgekit.pipeline._progress import Terminal
+from edgekit.pipeline.progress import Terminal
+from edgekit.pipeline.steps.bench import board_settings, report_stages, tensorrt_of
 
 
 def asked(backend="tensorrt", tensorrt="10.3.0.30", **section):
@@ -30,24 +30,24 @@ def test_power_mode_and_clocks_go_along():
             "--streams=3"} <= set(options)  # fmt: skip
 
 
-def test_trtexec_is_asked_as_its_release_takes_it():
-    (wish,) = [one for one in asked(with_trtexec=True) if one.startswith("--trtexec=")]
-    assert "--loadEngine={engine}" in json.loads(wish.partition("=")[2])["always"]
+def test_trtexec_is_requested_as_its_release_takes_it():
+    (constraint,) = [one for one in asked(with_trtexec=True) if one.startswith("--trtexec=")]
+    assert "--loadEngine={engine}" in json.loads(constraint.partition("=")[2])["always"]
     assert not any(one.startswith("--trtexec") for one in asked())
     with pytest.raises(EnvironmentLack, match="does not tell its TensorRT"):
         asked(tensorrt=None, with_trtexec=True)
 
 
-def test_the_probe_tells_what_a_hello_does_not():
+def test_the_probe_reports_what_a_hello_does_not():
     def never():
         pytest.fail("asked")
 
     probe = {"fingerprint": {"tensorrt": "10.3.0.30"}}
-    wish = BenchSection(with_trtexec=True)
-    assert tensorrt_of(wish, {"tensorrt": "8.6.2.3"}, never) == "8.6.2.3"
+    constraint = BenchSection(with_trtexec=True)
+    assert tensorrt_of(constraint, {"tensorrt": "8.6.2.3"}, never) == "8.6.2.3"
     assert tensorrt_of(BenchSection(), {}, never) is None
     # a release that was refitted or already serves comes without a hello
-    assert tensorrt_of(wish, {}, lambda: probe) == "10.3.0.30"
+    assert tensorrt_of(constraint, {}, lambda: probe) == "10.3.0.30"
 
 
 def test_a_monitor_is_off_or_not_too_quick():
@@ -60,13 +60,13 @@ def test_a_stage_that_nobody_announced_spoils_no_estimate():
     now, out = [100.0], io.StringIO()
     terminal = Terminal(Console(file=out, width=200), clock=lambda: now[0])
     terminal.begin(11, 12, "bench")
-    told = stages_told(SimpleNamespace(work=terminal), lambda: now[0])
+    reported = report_stages(SimpleNamespace(work=terminal), lambda: now[0])
     for stage, left, seconds in [
         ("open", None, 1), ("warm-up", 20.2, 0.2), ("measure", 20.0, 20), ("pipelined", 20.0, 20),
         ("layers", None, 5),
     ]:  # fmt: skip
-        told(stage, left)
+        reported(stage, left)
         now[0] += seconds
-    told("layers", None)
+    reported("layers", None)
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert lines == ["[11/12] bench: pipelined 51%", "[11/12] bench: layers"]

@@ -16,11 +16,17 @@ from onnx import helper, numpy_helper
 from PIL import Image
 
 import edgekit
-from edgekit.build import accuracy, build_reference
-from edgekit.cli._main import main
-from edgekit.quantize import METHODS, load_data, measure, scales_from
-from tests.build.toy_nets import place_all, plan_of
+from edgekit.cli.main import main
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.quantize.calibration.calibrate import scales_from
+from edgekit.quantize.calibration.measure import measure
+from edgekit.quantize.calibration.methods import METHODS
+from edgekit.quantize.data.load import load_data
+from edgekit.reference.accuracy import accuracy
+from edgekit.reference.build import build_reference
 from tests.pipeline.nets import small_net
+from tests.reference.toy_nets import place_all, plan_of
 
 F = np.float32
 BOARD = {"target": "jetson-agx-orin-64gb", "rewrite": {"enable": "none"}}
@@ -84,7 +90,7 @@ def saved(folder: Path, draw: Callable[..., np.ndarray], count: int) -> str:
     return str(folder / "data.npy")
 
 
-def test_auto_is_at_most_one_db_below_the_best_whatever_the_data_ask_for(tmp_path: Path) -> None:
+def test_auto_is_at_most_one_db_below_the_best_whatever_the_data_query_for(tmp_path: Path) -> None:
     chosen = {}
     for draw, clip in ((glitches, True), (peaks, False)):
         path = network(tmp_path / "net.onnx", clip=clip)
@@ -100,7 +106,7 @@ def test_auto_is_at_most_one_db_below_the_best_whatever_the_data_ask_for(tmp_pat
     assert not set.intersection(*chosen.values()), chosen
 
 
-def test_what_was_compared_is_told(tmp_path: Path) -> None:
+def test_what_was_compared_is_reported(tmp_path: Path) -> None:
     path = network(tmp_path / "net.onnx", clip=True)
     calibration = {"data": saved(tmp_path, glitches, 24), "count": 8}
     found = edgekit.calibrate(path, calibration=calibration, **BOARD)
@@ -146,7 +152,7 @@ def test_synthetic_inputs_are_held_out_too(tmp_path: Path) -> None:
     assert choice["held_out"] == choice["inputs"] >= 8
 
 
-def test_a_damaged_image_that_was_not_asked_for_is_left_aside(tmp_path: Path) -> None:
+def test_a_damaged_image_that_was_not_requested_for_is_left_aside(tmp_path: Path) -> None:
     small_net(tmp_path / "small.onnx")
     images = tmp_path / "images"
     images.mkdir()
@@ -177,8 +183,8 @@ def test_one_odd_input_does_not_decide(tmp_path: Path) -> None:
     np.save(tmp_path / "fresh.npy", x[80:].astype(F))
     calibration = {"data": str(tmp_path / "data.npy"), "count": 16}
     choice = edgekit.calibrate(path, calibration=calibration, **BOARD)["choice"]
-    model, snr = edgekit.network.load(path), {}
-    network_layers = edgekit.network.layers(model)
+    model, snr = load(path), {}
+    network_layers = layers(model)
     ranges = measure(model, load_data(calibration, model), network=network_layers)
     plan = plan_of(place_all(network_layers, "int8", lambda index: 0))
     for method in METHODS:
@@ -250,7 +256,7 @@ def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> 
     assert choice["snr_db"][choice["method"]] > max(choice["snr_db"][n] for n in choice["failures"])
 
 
-def test_the_comparison_tells_how_far_it_is(
+def test_the_comparison_reports_how_far_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = network(tmp_path / "net.onnx", clip=True)
@@ -265,7 +271,7 @@ def test_the_comparison_tells_how_far_it_is(
         )
 
 
-def test_methods_that_cannot_be_told_apart_are_said_to_be(
+def test_methods_that_cannot_be_reported_apart_are_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_net(tmp_path / "net.onnx", scale=0.0)

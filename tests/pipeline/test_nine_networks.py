@@ -2,9 +2,11 @@
 
 import pytest
 
-from edgekit.config import parse_config
-from edgekit.network import builtin_names
-from edgekit.pipeline import STEPS, Cache, Pipeline
+from edgekit.config.loader import parse_config
+from edgekit.network.zoo import builtin_names
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import STEPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.boards]
 
@@ -66,8 +68,8 @@ def test_goes_the_whole_way_or_is_planned(net, board, tmp_path, shared_cache):
 
 def assert_is_built(net, board, document):
     assert [step["name"] for step in document["steps"]] == list(STEPS)
-    (told,) = (step["detail"] for step in document["steps"] if step["name"] == "build")
-    assert "random weights" in told
+    (reported,) = (step["detail"] for step in document["steps"] if step["name"] == "build")
+    assert "random weights" in reported
     assert document["refit"]["bit_equal"] is True
     assert document["accuracy"]["cosine"] >= COSINE[BOARDS[board][1]]
     bundle = document["bundle"]
@@ -92,15 +94,15 @@ def assert_fits_the_dla(net, board, work):
         assert "gemm-to-conv" not in {item.rewrite for item in work.rewrites}
         assert any("predicted to be slower" in note for note in work.notes)
         return
-    assert sum(group.kept for group in judgement.candidates) == 1
-    beside = [layer for layer in layers if judgement.placed[layer.name] == "GPU"]
+    assert sum(group.retained for group in judgement.candidates) == 1
+    next_to = [layer for layer in layers if judgement.placed[layer.name] == "GPU"]
     if board == "xavier-fp16":
-        assert {layer.kind for layer in beside} <= {"SHUFFLE", "SOFTMAX"}
-        assert all(v in beside for v in layers if v.kind == "SOFTMAX")
+        assert {layer.kind for layer in next_to} <= {"SHUFFLE", "SOFTMAX"}
+        assert all(v in next_to for v in layers if v.kind == "SOFTMAX")
         return
     alone = net in {"light_densenet121", "light_squeezenet"}
-    assert [layer.kind for layer in beside] == ([] if alone else ["SHUFFLE"])
-    for layer in beside:
+    assert [layer.kind for layer in next_to] == ([] if alone else ["SHUFFLE"])
+    for layer in next_to:
         assert layer.outputs == work.network.outputs
         assert len(work.network.tensors[layer.outputs[0]].shape) == 2
     for layer in layers:

@@ -13,12 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.cli import _main
-from edgekit.network import save
-from edgekit.placement import noise
+from edgekit.cli import main
+from edgekit.network.files import save
+from edgekit.placement.kernel_costs import noise
 from tests.network.test_recurrent_layers import network as recurrent
 from tests.pipeline.nets import small_net
-from tests.rewrite.made_up import classified, pooled
+from tests.rewriting.made_up import classified, pooled
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -48,7 +48,7 @@ def chain(path: Path, channels: int, size: int, layers: int, splits: int = 1) ->
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit):
-        _main.main(list(words))
+        main.main(list(words))
     return " ".join(capsys.readouterr().out.split())
 
 
@@ -151,8 +151,8 @@ def test_sparsity_is_offered_where_it_shortens_the_latency(
     assert document["sparsity"]["possible"] == layers
     assert document["sparsity"]["pays"] is pays
     assert ("sparse weights" in printed(capsys, "check", str(path), "-t", ORIN)) is pays
-    told = printed(capsys, "check", str(path), "-t", ORIN, "--sparsity")
-    assert ("saved (predicted)" in told) is pays
+    reported = printed(capsys, "check", str(path), "-t", ORIN, "--sparsity")
+    assert ("saved (predicted)" in reported) is pays
 
 
 def models(folder: Path) -> list[Path]:

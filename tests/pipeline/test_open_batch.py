@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.cli import _main
-from edgekit.cli._commands import Commands
+from edgekit.cli import main
+from edgekit.cli.main import Commands
 from edgekit.errors import EdgekitError
-from edgekit.network import load
+from edgekit.network.load import load
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -48,7 +48,7 @@ def conv_macs(document: dict[str, Any]) -> int:
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     with pytest.raises(SystemExit) as caught:
-        _main.main([*words, "--json"])
+        main.main([*words, "--json"])
     return int(caught.value.code or 0), json.loads(capsys.readouterr().out)
 
 
@@ -126,7 +126,7 @@ def test_every_command_that_reads_a_model_has_the_same_option() -> None:
     names = ["bench", "build", "bundle", "calibrate", "check", "deploy", "infer", "init", "plan",
              "refit", "report", "rewrite", "run", "trace", "tune"]  # fmt: skip
     for name in names:
-        found = Commands("edgekit").get_command(click.Context(_main._root), name)
+        found = Commands("edgekit").get_command(click.Context(main._root), name)
         texts[name] = [item.help for item in found.params
                        if isinstance(item, click.Option) and "--batch" in item.opts]  # fmt: skip
     assert all(len(text) == 1 for text in texts.values()), texts

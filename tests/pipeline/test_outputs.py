@@ -5,19 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import network
-from edgekit._files import replacing
-from edgekit.cli import main
-from edgekit.config import open_config
+from edgekit.cli.main import main
+from edgekit.config.loader import open_config
 from edgekit.errors import EdgekitError, ModelError, UsageError
-from edgekit.pipeline import Cache, Pipeline, verify_rewrites
-from edgekit.pipeline._outputs import may_write
-from tests.rewrite.nets import net, node, weight
+from edgekit.files import replacing
+from edgekit.network import files
+from edgekit.network.load import load
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.outputs import may_write
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.rewrite_proofs import verify_rewrites
+from tests.rewriting.nets import net, node, weight
 
 ORIN = "jetson-agx-orin-64gb"
 
 
-def test_results_replace_no_device_and_the_file_behind_a_link(tmp_path):
+def test_results_replace_no_device_and_the_file_after_a_link(tmp_path):
     target = tmp_path / "real.txt"
     target.write_text("old")
     link = tmp_path / "link.txt"
@@ -65,7 +68,7 @@ def open_batch(tmp_path: Path, *, sides: bool = False) -> Path:
         model.proto.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "H"
     del model.proto.graph.value_info[:]
     path = tmp_path / "open.onnx"
-    network.save(model, path)
+    files.save(model, path)
     return path
 
 
@@ -74,17 +77,17 @@ def rewriting(path: Path, tmp_path: Path):
     return Pipeline(config, out=tmp_path / "out", cache=Cache(tmp_path / "cache"))
 
 
-def test_an_open_batch_is_made_static_and_told(tmp_path):
+def test_an_open_batch_is_made_static_and_reported(tmp_path):
     path, out = open_batch(tmp_path), tmp_path / "out.onnx"
     with rewriting(path, tmp_path) as pipeline:
         document = pipeline.rewrite(out)
     assert any("--shape x:1x3x8x8" in note for note in document["notes"])
-    (given,) = network.load(out).proto.graph.input
+    (given,) = load(out).proto.graph.input
     assert [d.dim_value for d in given.type.tensor_type.shape.dim] == [1, 3, 8, 8]
     assert verify_rewrites(path, out)["holds"]
 
 
-def test_open_sides_of_an_image_are_asked_for(tmp_path):
+def test_open_sides_of_an_image_are_requested_for(tmp_path):
     with rewriting(open_batch(tmp_path, sides=True), tmp_path) as pipeline:
         with pytest.raises(EdgekitError) as caught:
             pipeline.rewrite()
@@ -94,7 +97,7 @@ def test_open_sides_of_an_image_are_asked_for(tmp_path):
 def test_a_model_that_nothing_was_rewritten_in_is_verified(tmp_path):
     model = net([node("Relu", "x", "y")], {"x": (1, 3, 8, 8)}, ["y"])
     path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
-    network.save(model, path)
+    files.save(model, path)
     with rewriting(path, tmp_path) as pipeline:
         assert pipeline.rewrite(out)["rewrites"] == []
     document = verify_rewrites(path, out)

@@ -12,12 +12,13 @@ import pytest
 from onnx import numpy_helper
 
 import edgekit
-from edgekit.cli import _main
-from edgekit.config import open_config
+from edgekit.cli import main
+from edgekit.config.loader import open_config
 from edgekit.errors import DataError
-from edgekit.network import load
-from edgekit.pipeline import Cache, Pipeline
-from edgekit.quantize import load_cache
+from edgekit.network.load import load
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.quantize.caches import load_cache
 from tests.pipeline.nets import small_net
 from tests.quantize.qdq_nets import Sheet, qat, quantised_by_ort, residual, scales_in
 
@@ -129,7 +130,7 @@ def test_elsewhere_it_stays_as_it_is(file: Path, release: str, precision: str) -
     assert not any("translated" in text for text in document["warnings"])
 
 
-def test_what_cannot_be_translated_is_told_and_refused_as_ever(tmp_path: Path) -> None:
+def test_what_cannot_be_translated_is_reported_and_refused_as_ever(tmp_path: Path) -> None:
     sheet = Sheet()
     x = sheet.qdq(sheet.input("x", 1, 4, 8, 8), 0.1, zero=np.int8(3))
     sheet.node("Relu", x, "y")
@@ -182,7 +183,7 @@ def test_a_rewriting_of_a_translation_is_verified_from_the_file(
 
 def command(line: list[str]) -> int:
     with pytest.raises(SystemExit) as caught:
-        _main.main(["calibrate", "from-qdq", *line])
+        main.main(["calibrate", "from-qdq", *line])
     return int(caught.value.code or 0)
 
 
@@ -217,7 +218,7 @@ def test_the_command_writes_all_that_the_board_needs(
     assert from_files.digest == from_model.digest
 
 
-def test_the_command_tells_people_what_it_did(
+def test_the_command_reports_people_what_it_did(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -249,9 +250,9 @@ def test_one_model_gives_one_cache_when_it_is_tied(
     onnx.save(sheet.proto(sheet.qdq(p, 0.01)), tmp_path / "q.onnx")
     given = ["q.onnx", "-t", ORIN, "--save"]
     assert command([*given, "own"]) == 0
-    told = capsys.readouterr().out
-    assert "unequal in the Q/DQ model: 'pool_dq'" in told
-    assert "--tied" in told
+    reported = capsys.readouterr().out
+    assert "unequal in the Q/DQ model: 'pool_dq'" in reported
+    assert "--tied" in reported
     own = load_cache(tmp_path / "own").scales
     assert own["pool_dq"] == np.float32(0.01)
     assert own["conv"] == np.float32(0.03)
@@ -260,20 +261,20 @@ def test_one_model_gives_one_cache_when_it_is_tied(
     assert tied["pool_dq"] == tied["conv"] == np.float32(0.03)
     capsys.readouterr()
     with pytest.raises(SystemExit):
-        _main.main(["calibrate", *given, "calibrated"])
+        main.main(["calibrate", *given, "calibrated"])
     assert "unequal in the Q/DQ model: 'pool_dq'" in capsys.readouterr().out
     calibrated = load_cache(tmp_path / "calibrated").scales
     assert {name: calibrated[name] for name in tied} == tied
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [(["--save", "calib.cache"], "--tensorrt"), (["-o", "here"], "would replace"),
      (["-o", "missing/plain.onnx"], "folder is missing")],
 )  # fmt: skip
 def test_the_command_refuses(
     line: list[str],
-    told: str,
+    reported: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -281,7 +282,7 @@ def test_the_command_refuses(
     monkeypatch.chdir(tmp_path)
     onnx.save(residual().proto("last_dq"), "here")
     assert command(["here", *line]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 def test_a_release_that_reads_qdq_needs_no_translation(
@@ -296,11 +297,11 @@ def test_a_release_that_reads_qdq_needs_no_translation(
 
 
 @pytest.mark.parametrize("release", ["10.3", "11.4.1"])
-def test_what_fp32_means_is_told(file: Path, tmp_path: Path, release: str) -> None:
+def test_what_fp32_means_is_reported(file: Path, tmp_path: Path, release: str) -> None:
     with pipeline(file, tmp_path, tensorrt=release) as steps:
         notes = steps.build()["notes"]
         ranking = steps.sensitivity()["notes"]
-    for told in (notes, ranking):
-        assert sum("translated to, without its Q/DQ nodes" in note for note in told) == 1
+    for reported in (notes, ranking):
+        assert sum("translated to, without its Q/DQ nodes" in note for note in reported) == 1
     with pipeline(file.parent / "small.onnx", tmp_path) as steps:
         assert not any("FP32 here is" in note for note in steps.build()["notes"])

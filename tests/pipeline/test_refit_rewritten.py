@@ -8,13 +8,20 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.bundle import allowed_signers_line, read, rewrite_record, write
-from edgekit.cli import _main
-from edgekit.config import load_config
+from edgekit.bundles.files import read, write
+from edgekit.bundles.manifest import rewrite_record
+from edgekit.bundles.sign import allowed_signers_line
+from edgekit.cli import main
+from edgekit.config.loader import load_config
 from edgekit.errors import BundleError, DataError
-from edgekit.network import load, open_inputs, save, session
-from edgekit.pipeline import Cache, Pipeline, verify_rewrites
-from edgekit.rewrite import record_of, reweigh
+from edgekit.network.files import save
+from edgekit.network.load import load, open_inputs
+from edgekit.network.session import session
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.rewrite_proofs import verify_rewrites
+from edgekit.rewriting.provenance.other_weights import reweigh
+from edgekit.rewriting.provenance.record import record_of
 from tests.pipeline.nets import small_config, small_net
 
 
@@ -84,7 +91,7 @@ def test_the_refit_command_gives_a_rewritten_engine_the_originals_weights(
 
     def run(*arguments):
         with pytest.raises(SystemExit) as caught:
-            _main.main([*map(str, arguments), "--out", str(folder / "board"), "--json"])
+            main.main([*map(str, arguments), "--out", str(folder / "board"), "--json"])
         out = capsys.readouterr()
         assert caught.value.code == 0, out.out + out.err
         # every step has its line, also where the board serves a refit already

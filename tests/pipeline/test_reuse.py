@@ -7,11 +7,12 @@ import onnx
 import pytest
 
 import edgekit
-from edgekit.bundle import read
-from edgekit.config import load_config, open_config
-from edgekit.deploy import BoardClient
+from edgekit.bundles.files import read
+from edgekit.config.loader import load_config, open_config
+from edgekit.deployment.client import BoardClient
 from edgekit.errors import UsageError
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
 from tests.pipeline.nets import small_config, small_net
 
 
@@ -95,7 +96,7 @@ def test_a_board_that_lost_its_blobs_gets_them_again(tmp_path):
 
 
 @pytest.mark.boards
-def test_what_a_board_notes_of_a_release_is_told_each_time(tmp_path, monkeypatch):
+def test_what_a_board_notes_of_a_release_is_reported_each_time(tmp_path, monkeypatch):
     config = small_config(tmp_path)
     result, offer = BoardClient.job_result, BoardClient.offer
 
@@ -119,7 +120,7 @@ def test_what_a_board_notes_of_a_release_is_told_each_time(tmp_path, monkeypatch
             assert wanted[0] in p.notes()
 
 
-def test_check_names_the_file_that_was_asked_about(tmp_path):
+def test_check_names_the_file_that_was_requested_about(tmp_path):
     small_net(tmp_path / "a.onnx")
     shutil.copy(tmp_path / "a.onnx", tmp_path / "b.onnx")
     for name in ("a.onnx", "b.onnx"):
@@ -136,7 +137,7 @@ def test_options_change_a_configuration_and_not_its_file(tmp_path):
     assert (changed.file.precision, changed.file.target) == ("fp32", "jetson-agx-orin-64gb")
 
 
-def test_a_wrong_option_is_told_as_an_option(tmp_path):
+def test_a_wrong_option_is_reported_as_an_option(tmp_path):
     from edgekit.errors import ConfigError
 
     with pytest.raises(ConfigError) as caught:
@@ -166,7 +167,7 @@ def test_a_wrong_seed_is_refused():
 
 
 @pytest.mark.boards
-def test_refit_tells_swapped_weights_from_unchanged_ones(tmp_path):
+def test_refit_reports_swapped_weights_from_unchanged_ones(tmp_path):
     config = small_config(tmp_path, precision="fp32")
     model = onnx.load(tmp_path / "small.onnx")
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}

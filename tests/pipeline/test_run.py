@@ -7,11 +7,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgekit.bench import validate_trace
-from edgekit.config import load_config, open_config
+from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.config.loader import load_config, open_config
 from edgekit.errors import DataError, EdgekitError, GateError
-from edgekit.pipeline import STEPS, Cache, Pipeline
-from edgekit.pipeline._progress import Quiet
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import STEPS, Quiet
 from tests.pipeline.nets import small_config, small_net
 
 pytestmark = pytest.mark.boards
@@ -155,8 +156,8 @@ def test_gpu_only_is_an_answer(tmp_path, target):
 
 
 def test_fp32_is_bit_equal_without_optimisation_and_close_with_it(tmp_path):
-    from edgekit.build import Runner
-    from edgekit.network import session
+    from edgekit.network.session import session
+    from edgekit.reference.run import Runner
 
     config = small_config(tmp_path, precision="fp32")
     with Pipeline(load_config(config), out=tmp_path / "out") as pipeline:
@@ -324,7 +325,7 @@ def shared_small(tmp_path_factory):
 
 def test_weights_of_the_stripped_bundle_are_elsewhere(whole):
     _, _, _, first, _ = whole
-    from edgekit.bundle import read
+    from edgekit.bundles.files import read
 
     bundle = read(first.document["bundle"]["path"])
     assert bundle.weights == {}

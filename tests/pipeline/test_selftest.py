@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundle import build_zipapp
-from edgekit.deploy import Board, BoardClient, LocalTransport
-from edgekit.pipeline._selftest import finished, start, write_answers
-from edgekit_device._board_selftest import scrub
-from edgekit_device._board_selftest_asks import ASKS
-from edgekit_device._board_selftest_items import ITEMS
+from edgekit.bundles.files import build_zipapp
+from edgekit.deployment.board import Board
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.transport import LocalTransport
+from edgekit.pipeline.boards.selftest import finished, start, write_answers
+from edgekit_device.selftest import CHECKS, ITEMS, scrub
 from tests.trt_double.board import board_python, board_trtexec, offences
 
 Ask = Callable[..., dict[str, Any]]
@@ -28,7 +28,7 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ask(tmp_path: Path, pyz: Path) -> Iterator[Ask]:
+def query(tmp_path: Path, pyz: Path) -> Iterator[Ask]:
     """Runs the self-test on a board with a TensorRT of the double's."""
     opened: list[BoardClient] = []
 
@@ -54,27 +54,27 @@ def by_id(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
-def test_every_question_has_an_answer(version: str, ask: Ask, tmp_path: Path) -> None:
-    document = ask(version)
+def test_every_question_has_an_answer(version: str, query: Ask, tmp_path: Path) -> None:
+    document = query(version)
     assert document["schema"] == "edgekit.selftest/1"
     items = by_id(document)
     assert list(items) == [item.id for item in ITEMS]
-    told = {name: (item["status"], item["found"]) for name, item in items.items()}
+    reported = {name: (item["status"], item["found"]) for name, item in items.items()}
     for name in ("probe", "build-gpu", "build-hybrid", "dla-core-1", "load-full", "inspector-dla"):
-        assert items[name]["status"] == "answered", told[name]
+        assert items[name]["status"] == "answered", reported[name]
     assert set(items["can-run-on-dla"]["found"]) == {"conv", "act", "conv2"}
     # version compatible plans carry a runtime of their own, which this board has just built
-    assert items["lean-load"]["status"] == "answered", told["lean-load"]
+    assert items["lean-load"]["status"] == "answered", reported["lean-load"]
     # the lean module of 8.6 has no Refitter
     expected = "failed" if version == "8.6.1" else "answered"
-    assert items["lean-refit"]["status"] == expected, told["lean-refit"]
+    assert items["lean-refit"]["status"] == expected, reported["lean-refit"]
     # what engines built here are bound to is the same for whoever asks
     assert document["fingerprint"] == items["probe"]["found"]["fingerprint"]
     assert document["fingerprint"]["tensorrt"] == version
     assert len(items["graph"]["found"]["launched_ms"]) == 10
     for name in ("trtexec-gpu", "trtexec-dla"):
         found = items[name]["found"]
-        assert found["why"] is None, told[name]
+        assert found["why"] is None, reported[name]
         assert any("GPU Compute Time: min = " in line for line in found["lines"])
         assert '"computeMs" : ' in found["times"]
     # no cuDLA and no Jetson here: failures are answers, with a reason
@@ -85,8 +85,8 @@ def test_every_question_has_an_answer(version: str, ask: Ask, tmp_path: Path) ->
     assert (same, private) == (True, False)
 
 
-def test_a_board_without_tensorrt_skips_what_needs_it(ask: Ask) -> None:
-    items = by_id(ask("10.3.0", flavours=()))
+def test_a_board_without_tensorrt_skips_what_needs_it(query: Ask) -> None:
+    items = by_id(query("10.3.0", flavours=()))
     assert items["probe"]["status"] == "answered"
     assert items["build-hybrid"]["status"] == "failed"
     assert items["dla-core-1"]["status"] == "skipped"
@@ -96,7 +96,7 @@ def test_items_are_sound() -> None:
     ids = [item.id for item in ITEMS]
     assert len(set(ids)) == len(ids)
     for number, item in enumerate(ITEMS):
-        assert item.do in ASKS
+        assert item.do in CHECKS
         assert set(item.needs) <= set(ids[:number])
 
 

@@ -9,10 +9,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit.config import open_config
-from edgekit.network import load
-from edgekit.pipeline import Cache, Pipeline
-from edgekit.quantize import from_qdq
+from edgekit.config.loader import open_config
+from edgekit.network.load import load
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.pipeline.nets import small_config, small_net
 from tests.quantize.qdq_nets import quantised_by_ort
 
@@ -65,10 +66,10 @@ def test_the_model_of_a_bundle_is_that_of_its_own_fp16_layers(how: str, tmp_path
     file = tmp_path / "out" / "qdq.onnx"
     assert "conv2" in int8_weights(file)
     names = ["conv2", "relu2"]
-    wishes = names if how == "configured" else []
-    other = {**plain, "calibration": {"count": 2, "fp16_layers": wishes}}
+    constraints = names if how == "configured" else []
+    other = {**plain, "calibration": {"count": 2, "fp16_layers": constraints}}
     with opened(tmp_path / "small.onnx", tmp_path, **other) as steps:
-        if not wishes:
+        if not constraints:
             steps.work.keep(names)
         steps.bundle()
     assert "conv2" not in int8_weights(file)
@@ -78,7 +79,7 @@ def test_the_model_of_a_bundle_is_that_of_its_own_fp16_layers(how: str, tmp_path
 
 
 @pytest.mark.parametrize("source", ["cache", "qdq", "typed"])
-def test_questions_about_given_scales_begin_with_nothing_kept(
+def test_questions_about_given_scales_begin_with_nothing_retained(
     source: str, qdq: Path, partial_cache: tuple[Path, Path], tmp_path: Path
 ) -> None:
     model, cache = partial_cache
@@ -95,7 +96,7 @@ def test_questions_about_given_scales_begin_with_nothing_kept(
 
 
 @pytest.mark.parametrize("first", ["plan", "build"])
-def test_what_is_lacking_is_told_each_time(
+def test_what_is_lacking_is_reported_each_time(
     first: str, partial_cache: tuple[Path, Path], tmp_path: Path
 ) -> None:
     model, cache = partial_cache
@@ -105,12 +106,14 @@ def test_what_is_lacking_is_told_each_time(
         with opened(model, tmp_path, **given) as steps:
             made = getattr(steps, command)()
             notes.append(steps.notes() if command == "build" else made.notes)
-    assert all(any("no scale for" in note and "'g'" in note for note in told) for told in notes)
+    assert all(
+        any("no scale for" in note and "'g'" in note for note in reported) for reported in notes
+    )
     assert notes[1] == notes[2]
     assert len(set(notes[2])) == len(notes[2])
 
 
-def test_what_a_translation_leaves_out_is_told_each_time(qdq: Path, tmp_path: Path) -> None:
+def test_what_a_translation_leaves_out_is_reported_each_time(qdq: Path, tmp_path: Path) -> None:
     notes = []
     for _ in range(2):
         with opened(qdq, tmp_path, tensorrt=TYPED) as steps:
@@ -118,8 +121,8 @@ def test_what_a_translation_leaves_out_is_told_each_time(qdq: Path, tmp_path: Pa
     assert notes[0] == notes[1]
 
 
-def test_what_is_noted_in_a_step_is_kept_with_it(tmp_path: Path) -> None:
-    told = []
+def test_what_is_noted_in_a_step_is_retained_with_it(tmp_path: Path) -> None:
+    reported = []
     for _ in range(2):
         with opened(small_config(tmp_path), tmp_path) as steps:
             work = steps.work
@@ -130,8 +133,8 @@ def test_what_is_noted_in_a_step_is_kept_with_it(tmp_path: Path) -> None:
                 return 7
 
             assert work.stored("a-step", compute, "key") == 7
-            told.append(work.notes)
-    assert told == [["before", "of it"]] * 2
+            reported.append(work.notes)
+    assert reported == [["before", "of it"]] * 2
 
 
 def test_q_dq_models_of_one_plain_network_are_checked_each_by_itself(
@@ -166,7 +169,7 @@ def test_q_dq_models_of_one_plain_network_are_checked_each_by_itself(
     assert counts[1] == counts[0] + 2
 
 
-def test_a_rewriting_tells_of_its_own_fp16_layers(tmp_path: Path) -> None:
+def test_a_rewriting_reports_of_its_own_fp16_layers(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     wished = {"calibration": {"fp16_layers": ["conv*"]}}
 

@@ -8,12 +8,12 @@ import re
 import pytest
 from rich.console import Console
 
-from edgekit.cli._main import app
-from edgekit.config import open_config
+from edgekit.cli.main import app
+from edgekit.config.loader import open_config
 from edgekit.errors import BoardError
-from edgekit.pipeline import Cache, Pipeline
-from edgekit.pipeline._progress import Quiet, Terminal, found_words
-from edgekit.pipeline._steps import STEPS, Steps
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import STEPS, Quiet, StepLog, Terminal, describe_bound
 from tests.pipeline.nets import small_config, small_net
 
 
@@ -23,7 +23,7 @@ def clock():
 
 
 def test_statuses_and_seconds():
-    steps = Steps(STEPS, Quiet(), clock())
+    steps = StepLog(STEPS, Quiet(), clock())
     with steps.step("check"):
         pass
     with steps.step("plan") as step:
@@ -42,7 +42,7 @@ def test_statuses_and_seconds():
 
 def test_lines_without_a_terminal():
     out = io.StringIO()
-    steps = Steps(["check", "plan"], Terminal(Console(file=out, width=80)), clock())
+    steps = StepLog(["check", "plan"], Terminal(Console(file=out, width=80)), clock())
     with steps.step("check") as step:
         steps.progress.update(1, 2, "half")
         step.detail = "174 layers [all]"
@@ -123,8 +123,8 @@ def test_details_name_their_step_and_counts_are_thinned():
     progress.detail("read twice")
     progress.end("calibrate", "done", 27.0, "")
     progress.note("of no step")
-    told = out.getvalue().splitlines()
-    assert told == [
+    reported = out.getvalue().splitlines()
+    assert reported == [
         "[3/12] calibrate: ranges, input 1 of 30 3%",
         "[3/12] calibrate: ranges, input 13 of 30 43%, 15 s left",
         "[3/12] calibrate: ranges, input 25 of 30 83%, 4 s left",
@@ -165,13 +165,15 @@ class Passes(Quiet):
 def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
     config = small_config(tmp_path, objective="throughput", extra="accuracy: {min: 0.9999}\n")
     config.write_text(config.read_text().replace("{method: entropy, count: 3}", calibration))
-    told = Passes()
-    with Pipeline(open_config(config), cache=Cache(tmp_path / "cache"), progress=told) as pipeline:
+    reported = Passes()
+    with Pipeline(
+        open_config(config), cache=Cache(tmp_path / "cache"), progress=reported
+    ) as pipeline:
         pipeline.build()
-    names = {(step, re.sub(r"\d+ layers?", "N", name)) for (step, name), _ in told.told}
+    names = {(step, re.sub(r"\d+ layers?", "N", name)) for (step, name), _ in reported.told}
     assert passes <= names, names
     before, shares = None, {}
-    for name, share in told.told:
+    for name, share in reported.told:
         assert name == before or name not in shares or "placing" in name[1], f"{name} twice"
         if share is not None:
             assert shares.get(name, 0.0) <= share, name
@@ -179,8 +181,8 @@ def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
 
 
 def test_what_a_search_found_has_units_and_says_when_nothing_is_proven():
-    assert found_words(42.335, -math.inf, "{:.1f} us".format) == "42.3 us found, no bound yet"
-    assert found_words(math.inf, 3.0) == "none found, 3 proven"
+    assert describe_bound(42.335, -math.inf, "{:.1f} us".format) == "42.3 us found, no bound yet"
+    assert describe_bound(math.inf, 3.0) == "none found, 3 proven"
 
 
 def test_long_work_without_a_terminal_says_now_and_then_that_it_goes_on():
@@ -190,13 +192,13 @@ def test_long_work_without_a_terminal_says_now_and_then_that_it_goes_on():
     for second in range(41):
         now[0] = float(second)
         progress.update(second, 40, "watching the new release")
-    told = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert told == [
+    reported = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert reported == [
         f"[7/9] deploy: watching the new release {share}%, {left} s left"
         for share, left in ((25, 30), (50, 20), (75, 10), (100, 0))
     ]
     progress.update(0, 0, "checking")  # nothing is said twice in so short a time
-    assert len(out.getvalue().splitlines()) == len(told)
+    assert len(out.getvalue().splitlines()) == len(reported)
     now[0] += 10
     progress.update(0, 0, "checking")
     assert out.getvalue().splitlines()[-1].endswith("deploy: checking")
@@ -227,19 +229,21 @@ def test_the_build_says_what_its_accuracy_is_of(tmp_path, scale):
     small_net(tmp_path / "small.onnx", scale=scale)  # 0: its outputs are those of the last bias
     with Pipeline(open_config(config), cache=Cache(tmp_path / "cache")) as pipeline:
         steps = pipeline.build()["steps"]
-    (told,) = (step["detail"] for step in steps if step["name"] == "build")
-    assert "3 synthetic" in told
-    assert "emulated on this CPU" in told
-    assert ("cosine" in told) == bool(scale)
-    assert ("accuracy not known" in told) == (not scale)
+    (reported,) = (step["detail"] for step in steps if step["name"] == "build")
+    assert "3 synthetic" in reported
+    assert "emulated on this CPU" in reported
+    assert ("cosine" in reported) == bool(scale)
+    assert ("accuracy not known" in reported) == (not scale)
 
 
 def test_a_refit_judges_outputs_that_hardly_vary_as_a_build_does(tmp_path, capsys):
     config = small_config(tmp_path, precision="fp16", extra="accuracy: {metric: snr_db, min: 90}\n")
     small_net(tmp_path / "small.onnx", scale=0.0)
     small_net(tmp_path / "other.onnx", seed=3, scale=0.0)
-    told = "accuracy not known, the outputs hardly differ between the inputs; accuracy.min (snr_db)"
+    reported = (
+        "accuracy not known, the outputs hardly differ between the inputs; accuracy.min (snr_db)"
+    )
     refit = ["refit", "--weights", str(tmp_path / "other.onnx"), "-o", str(tmp_path / "out")]
     for command in (["build"], refit):
         assert app([*command, str(config), "-q"]) == 0
-        assert f"{told} is not judged" in capsys.readouterr().out
+        assert f"{reported} is not judged" in capsys.readouterr().out

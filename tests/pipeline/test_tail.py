@@ -10,15 +10,16 @@ import pytest
 from onnx import helper, numpy_helper
 
 import edgekit
-from edgekit.cli import _main
-from edgekit.config import load_config
-from edgekit.dla import float_tail
+from edgekit.cli import main
+from edgekit.config.loader import load_config
+from edgekit.dla.precision import float_tail
 from edgekit.errors import GateError
-from edgekit.network import layers, load
-from edgekit.pipeline import Pipeline
-from edgekit.quantize import cache_of, write_cache
-from edgekit_device._deviation import Deviation
-from edgekit_device._golden import compare
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.quantize.caches import cache_of, write_cache
+from edgekit_device.arrays.deviation import Deviation
+from edgekit_device.runtime.golden import compare
 from tests.pipeline.nets import small_net
 
 PLACES = 144
@@ -90,12 +91,12 @@ def test_the_joined_end_stays_in_fp16_and_keeps_both_of_its_parts(tmp_path, targ
     assert narrow["worst"]["channel"] in (4, 5)
     assert document["accuracy"]["failures"] == []
     with pytest.raises(SystemExit) as caught:
-        _main.main(["build", str(path)])
+        main.main(["build", str(path)])
     assert caught.value.code == 0
     assert "of output 'y', channels" in capsys.readouterr().out
 
 
-def test_only_what_joins_or_decodes_at_the_end_is_kept_in_fp16(tmp_path):
+def test_only_what_joins_or_decodes_at_the_end_is_retained_in_fp16(tmp_path):
     small_net(tmp_path / "plain.onnx")
     assert float_tail(layers(load(tmp_path / "plain.onnx"))) == frozenset()
     head(tmp_path / "net.onnx")

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper, save
 
-from edgekit.cli import _main
-from edgekit.dla import judge
-from edgekit.network import layers, load
-from edgekit.pipeline._tied import binding, told_unequal
-from edgekit.quantize import Scales, cache_of, write_cache
-from edgekit.targets import get
+from edgekit.cli import main
+from edgekit.dla.judge import judge
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.pipeline.steps.scales import scale_binding, warn_unequal
+from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.scales import Scales
+from edgekit.targets.loader import get
 
 ORIN = "jetson-agx-orin-64gb"
 # its DLA is gone: an element-wise layer on the GPU rescales
@@ -57,21 +59,21 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     residual(tmp_path / "net.onnx")
 
-    def told(*arguments):
+    def reported(*arguments):
         with pytest.raises(SystemExit) as caught:
-            _main.main([*arguments])
+            main.main([*arguments])
         captured = capsys.readouterr()
         assert caught.value.code == 0, captured.err
         return captured.out
 
-    return told
+    return reported
 
 
 def scales_of(run, *arguments):
     return json.loads(run("calibrate", "net.onnx", "-q", "--json", *arguments))
 
 
-def test_operands_on_the_dla_share_a_scale_and_what_it_costs_is_told(run):
+def test_operands_on_the_dla_share_a_scale_and_what_it_costs_is_reported(run):
     document = scales_of(run, "-t", ORIN)
     scales = document["scales"]
     assert scales["ra"] == scales["h"]
@@ -129,17 +131,17 @@ def test_scales_of_qdq_nodes_stay_and_unequal_ones_are_named(tmp_path):
     residual(tmp_path / "net.onnx")
     network = layers(load(tmp_path / "net.onnx"))
     judgement = judge(network, get(ORIN))
-    bound = binding(judgement, frozenset())
+    bound = scale_binding(judgement, frozenset())
     names = ["x", "a", "ra", "b", "tb", "h", "s", "p", "g", "y"]
     even = Scales(dict.fromkeys(names, 0.5), "qdq", "toy", "")
-    assert told_unequal(even, network, bound) is even
+    assert warn_unequal(even, network, bound) is even
     uneven = Scales({**even.scales, "h": 0.25, "s": 0.75}, "qdq", "toy", "")
-    told = told_unequal(uneven, network, bound)
-    assert told.scales == uneven.scales
-    (warning,) = told.warnings
+    reported = warn_unequal(uneven, network, bound)
+    assert reported.scales == uneven.scales
+    (warning,) = reported.warnings
     for part in ("2 layers", "add: ", "'ra' 0.5, 'h' 0.25", "pool: ", "'s' 0.75, 'p' 0.5"):
         assert part in warning
-    (warning,) = told_unequal(uneven, network, binding(judgement, {"add"})).warnings
+    (warning,) = warn_unequal(uneven, network, scale_binding(judgement, {"add"})).warnings
     assert "a layer" in warning
     assert "'ra'" not in warning
 
@@ -149,5 +151,5 @@ def test_a_network_that_is_lowered_to_qdq_is_bound_as_a_whole(tmp_path):
     network = layers(load(tmp_path / "net.onnx"))
     refused = judge(network, get(ORIN), tensorrt="11.4.1")
     assert not any(verdict.ok for verdict in refused.verdicts.values())
-    assert binding(refused, frozenset())["dla_layers"] is None
-    assert binding(judge(network, get(NANO)), frozenset())["dla_layers"] == frozenset()
+    assert scale_binding(refused, frozenset())["dla_layers"] is None
+    assert scale_binding(judge(network, get(NANO)), frozenset())["dla_layers"] == frozenset()

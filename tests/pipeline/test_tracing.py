@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from edgekit.bench import validate_trace
-from edgekit.cli._main import app
-from edgekit.config import open_config
+from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.cli.main import app
+from edgekit.config.loader import open_config
 from edgekit.errors import DataError
-from edgekit.pipeline import Pipeline, TraceFiles, trace
-from tests.bench import handmade_plan, monitor_samples
-from tests.bench.nsys_export import Writer
+from edgekit.pipeline.exports import TraceFiles, trace
+from edgekit.pipeline.pipeline import Pipeline
+from tests.benchmark import handmade_plan, monitor_samples
+from tests.benchmark.nsys_export import Writer
 from tests.pipeline.nets import small_net
 
 CONFIG = "version: 1\nname: small\nmodel: {onnx: model.onnx}\ntarget: jetson-agx-orin-64gb\n"
@@ -31,12 +32,12 @@ def here(tmp_path, monkeypatch):
 
 def test_predicted_and_measured_stand_side_by_side_and_name_the_same_nodes(here, capsys):
     assert app(["trace", "c.yaml", "--nsys", "a.sqlite", "-q", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["file"].endswith("timeline.json")
-    document = json.loads((here / told["file"]).read_text())
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["file"].endswith("timeline.json")
+    document = json.loads((here / reported["file"]).read_text())
     assert validate_trace(document) == []
-    assert {p["clock"] for p in told["processes"]} == {"predicted", "board-measured"}
-    assert any("only the prediction" in note for note in told["notes"])
+    assert {p["clock"] for p in reported["processes"]} == {"predicted", "board-measured"}
+    assert any("only the prediction" in note for note in reported["notes"])
     kernel = next(e for e in document["traceEvents"] if e["name"] == "cask")
     assert kernel["args"]["nodes"] == ["conv1", "bn"]
     predicted = next(e for e in document["traceEvents"] if e["name"] == "conv1")
@@ -56,24 +57,24 @@ def test_a_time_that_is_none_names_its_file_and_leaves_the_trace(here):
     assert (here / "o.json").read_text() == "before"
 
 
-def test_ranges_that_no_layer_has_are_told(here):
+def test_ranges_that_no_layer_has_are_reported(here):
     with Writer(here / "b.sqlite") as out:
         out.range("something else", 10, 90)
     with Pipeline(open_config("c.yaml")) as pipeline:
-        told = trace(TraceFiles(nsys=(here / "b.sqlite",)), here / "t.json", pipeline=pipeline)
-    assert any("no range is called like a layer" in note for note in told["notes"])
+        reported = trace(TraceFiles(nsys=(here / "b.sqlite",)), here / "t.json", pipeline=pipeline)
+    assert any("no range is called like a layer" in note for note in reported["notes"])
 
 
-def test_events_whose_times_are_none_are_counted_and_told(here, capsys):
+def test_events_whose_times_are_none_are_counted_and_reported(here, capsys):
     with Writer(here / "b.sqlite") as out:
         out.kernel("fine", (1, 2), 10, 20)
         out.kernel("nowhere", (3, 4), None, 80)
         out.kernel("backwards", (5, 6), 90, 80)
         out.range("still open", 7, None)
     assert app(["trace", "--nsys", "b.sqlite", "-o", "t.json", "-q", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["left_out"] == 2
-    (note,) = (note for note in told["notes"] if "left out" in note)
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["left_out"] == 2
+    (note,) = (note for note in reported["notes"] if "left out" in note)
     assert "1 of CUPTI_ACTIVITY_KIND_KERNEL without a start" in note
     assert "1 of CUPTI_ACTIVITY_KIND_KERNEL that end before they begin" in note
     names = [event["name"] for event in json.loads((here / "t.json").read_text())["traceEvents"]]
@@ -91,8 +92,8 @@ def test_processes_of_several_sources_have_names_of_their_own(here, capsys):
         out.db.execute("DROP TABLE TARGET_INFO_SYSTEM_ENV")
     words = ["trace", "b.json", "--tegrastats", "board.log", "--nsys", "b.sqlite", "-o", "t.json"]
     assert app([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    names = [process["name"] for process in told["processes"]]
+    reported = json.loads(capsys.readouterr().out)
+    names = [process["name"] for process in reported["processes"]]
     assert len(set(names)) == len(names)
     assert "monitors (board.log) of the board" in names
     assert any(name.startswith("Nsight Systems, unknown machine") for name in names)
@@ -101,4 +102,4 @@ def test_processes_of_several_sources_have_names_of_their_own(here, capsys):
     # a source is placed once, whatever processes it has
     assert sum("b.json: " in line and "its 2 processes" in line for line in lines) == 1
     assert sum("not aligned with the other sources" in line for line in lines) == 3
-    assert "board.log: 1 line is none of tegrastats" in told["notes"]
+    assert "board.log: 1 line is none of tegrastats" in reported["notes"]

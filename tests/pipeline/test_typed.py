@@ -5,10 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from edgekit import dla, network, targets
-from edgekit.config import load_config
-from edgekit.pipeline import Cache, Pipeline
-from edgekit.quantize import from_qdq
+from edgekit.config.loader import load_config
+from edgekit.dla.judge import judge
+from edgekit.dla.precision import lowering
+from edgekit.network.load import load
+from edgekit.network.lowering.layers import layers
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.quantize.qdq.to_implicit import from_qdq
+from edgekit.targets.loader import get
 from tests.pipeline.nets import small_config
 
 pytestmark = pytest.mark.boards
@@ -58,16 +63,16 @@ def test_the_plan_costs_what_the_same_int8_build_costs_elsewhere(whole, tmp_path
 
 def test_the_board_builds_from_a_model_with_the_scales_and_precisions_of_the_plan(whole):
     folder, _, result, scales, plain, fp16 = whole
-    model = network.load(folder / "out" / "qdq.onnx")
+    model = load(folder / "out" / "qdq.onnx")
     assert result.document["bundle"]["qdq"] == str(folder / "out" / "qdq.onnx")
     back = from_qdq(model)
     assert scales.quantised
     for name in scales.quantised:
         assert back.scales[name] == np.float32(scales.scales[name])
-    judged = dla.judge(network.layers(model), targets.get(ORIN), tensorrt="11.4.1")
+    judged = judge(layers(model), get(ORIN), tensorrt="11.4.1")
     for row in result.document["plan"]["layers"]:
         assert judged.precision_of(row["name"]) == row["precision"]
-    assert set(dla.lowering(plain, scales.scales, fp16).tensors) == scales.quantised
+    assert set(lowering(plain, scales.scales, fp16).tensors) == scales.quantised
 
 
 def test_nothing_is_done_twice(whole):
@@ -116,7 +121,7 @@ def test_releases_without_a_dla_plan_for_the_gpu_alone(tmp_path, tensorrt):
 
 
 def test_a_check_of_the_model_alone_still_refuses_and_says_what_to_do(tmp_path):
-    from edgekit.pipeline import check_model
+    from edgekit.pipeline.steps.check import check_model
 
     small_config(tmp_path)
     found = check_model(tmp_path / "small.onnx", target=ORIN, tensorrt="11.4.1").document

@@ -10,7 +10,7 @@ from tests.pipeline import nets
 from tests.pipeline.test_board_build import config_of, pipeline
 
 
-def test_wishes_that_do_not_go_together_are_told_first(tmp_path):
+def test_constraints_that_do_not_go_together_are_reported_first(tmp_path):
     deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
     path = config_of(tmp_path, deploy, "10.3", "{mode: standalone, strip: true}")
     with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
@@ -30,7 +30,7 @@ def test_wishes_that_do_not_go_together_are_told_first(tmp_path):
     ],
     ids=["a near name", "no near name", "trtexec"],
 )
-def test_weights_that_cannot_be_refitted_by_name_are_told_first(tmp_path, build, says, hint):
+def test_weights_that_cannot_be_refitted_by_name_are_reported_first(tmp_path, build, says, hint):
     deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
     path = config_of(tmp_path, deploy, "10.3", build)
     with pytest.raises(ConfigError) as caught, pipeline(path, tmp_path) as one:
@@ -66,7 +66,7 @@ def test_a_graph_of_a_plan_with_a_dla_is_refused_whatever_the_backend(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "shape"), [("z", (1, 3, 16, 16)), ("x", (1, 3, 8, 16))])
-def test_frames_that_do_not_fit_are_told_before_anything_is_built(tmp_path, name, shape):
+def test_frames_that_do_not_fit_are_reported_before_anything_is_built(tmp_path, name, shape):
     np.savez(tmp_path / "bad.npz", **{name: np.zeros(shape, np.float32)})
     error = _refused_bench(tmp_path, "inputs: bad.npz")
     assert isinstance(error, DataError)

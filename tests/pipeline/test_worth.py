@@ -5,17 +5,21 @@ import json
 import pytest
 
 import edgekit
-from edgekit.cli import _main
-from edgekit.config import parse_config
+from edgekit.cli import main
+from edgekit.config.loader import parse_config
 from edgekit.errors import GateError, UsageError
-from edgekit.network import layers, save
-from edgekit.pipeline import Cache, Pipeline
-from edgekit.pipeline import _worth as worth
-from edgekit.placement import Ask, forecast, plan_value
-from edgekit.rewrite import record_of
-from tests.rewrite.nets import net, node, weight
-from tests.rewrite.real_nets import unet
-from tests.rewrite.sequence.test_recurrences import text_reader
+from edgekit.network.files import save
+from edgekit.network.lowering.layers import layers
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps import plan as worth
+from edgekit.placement.forecast import forecast
+from edgekit.placement.placing import PlacementQuery
+from edgekit.placement.plan import plan_value
+from edgekit.rewriting.provenance.record import record_of
+from tests.rewriting.nets import net, node, weight
+from tests.rewriting.real_nets import unet
+from tests.rewriting.sequence.test_recurrences import text_reader
 
 ORIN = "jetson-agx-orin-64gb"
 # what deconv-padding makes of a deconvolution, which the GPU runs as a layer of its own
@@ -62,27 +66,27 @@ def test_where_the_plan_is_worse_with_them_it_is_made_without_and_says_so(opened
     assert work.rewrites == []
     assert work.record["rewrites"] == []
     assert plan_value(plan) < plan_value(with_them)
-    told = [note for note in plan.notes if "the rewrites are not used" in note]
-    assert len(told) == 1
-    assert f"predicted at {plan_value(with_them):.4g} µs with them" in told[0]
-    assert f"{plan_value(plan):.4g} µs without" in told[0]
-    assert "rewrite.always" in told[0]
+    reported = [note for note in plan.notes if "the rewrites are not used" in note]
+    assert len(reported) == 1
+    assert f"predicted at {plan_value(with_them):.4g} µs with them" in reported[0]
+    assert f"{plan_value(plan):.4g} µs without" in reported[0]
+    assert "rewrite.always" in reported[0]
     assert plan.to_json()["notes"] == list(plan.notes)
 
 
-def test_the_command_tells_it_in_its_json_and_its_text(folder, monkeypatch, capsys):
+def test_the_command_reports_it_in_its_json_and_its_text(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
 
-    def told(*more):
+    def reported(*more):
         arguments = ["unet.onnx", "-t", ORIN, "--precision", "fp16", "--objective", "latency"]
         with pytest.raises(SystemExit) as caught:
-            _main.main(["plan", *arguments, *more, "-q"])
+            main.main(["plan", *arguments, *more, "-q"])
         assert caught.value.code == 0
         return capsys.readouterr().out
 
-    notes = json.loads(told("--json"))["notes"]
+    notes = json.loads(reported("--json"))["notes"]
     assert sum("the rewrites are not used" in note for note in notes) == 1
-    assert "the rewrites are not used" in told()
+    assert "the rewrites are not used" in reported()
 
 
 def test_always_uses_them_and_rewrite_itself_rewrites(opened, folder):
@@ -115,15 +119,15 @@ def test_other_objectives_have_other_answers(opened):
 
 
 def test_of_throughput_more_is_better(opened):
-    wish = 'objective: throughput, pin: [{layers: "*", device: GPU}]'
-    pipeline = opened(wish)
-    plan, forced = pipeline.plan(), opened(wish, ALWAYS).plan()
+    constraint = 'objective: throughput, pin: [{layers: "*", device: GPU}]'
+    pipeline = opened(constraint)
+    plan, forced = pipeline.plan(), opened(constraint, ALWAYS).plan()
     assert pipeline.work.rewrites == []
     assert plan_value(plan) > plan_value(forced)
     assert any("frames/s without" in note for note in plan.notes)
 
 
-def test_what_is_kept_of_one_wish_is_not_used_for_another(opened):
+def test_what_is_retained_of_one_constraint_is_not_used_for_another(opened):
     """The rewriting is one for all wishes; whether it is used is told apart, read back too."""
 
     def seen(pipeline):
@@ -172,17 +176,17 @@ def test_a_pin_of_what_only_the_rewritten_network_has_keeps_them(opened):
 def test_a_bound_that_only_the_network_as_it_came_keeps(opened):
     between = [plan_value(opened(extra=extra).plan()) for extra in ("", ALWAYS)]
     assert between[0] < between[1]
-    wish = f"objective: throughput, bounds: {{latency_us: {sum(between) / 2}}}"
-    pipeline = opened(wish)
+    constraint = f"objective: throughput, bounds: {{latency_us: {sum(between) / 2}}}"
+    pipeline = opened(constraint)
     plan = pipeline.plan()
     assert pipeline.work.rewrites == []
     assert any("it cannot be planned with them" in note for note in plan.notes)
     with pytest.raises(GateError) as caught:
-        opened(wish, ALWAYS).plan()
+        opened(constraint, ALWAYS).plan()
     assert caught.value.code == "plan.infeasible"
 
 
-def test_a_wish_that_only_the_rewritten_network_keeps(opened):
+def test_a_constraint_that_only_the_rewritten_network_keeps(opened):
     """Without the GPU nothing but the rewritten network is planned, though it is slower there."""
     pipeline = opened("objective: latency, gpu: false")
     assert {layer.device for layer in pipeline.plan().layers} == {"DLA0"}
@@ -194,19 +198,21 @@ def test_a_wish_that_only_the_rewritten_network_keeps(opened):
 def test_it_is_planned_twice_only_where_the_gpu_got_slower(opened, monkeypatch):
     pipeline = opened()
     work = pipeline.work
-    before, after = (work._asked(*work._judged(m)) for m in (work.source, work._load(
+    before, after = (work._query_for(*work._judged(m)) for m in (work.source, work._load(
         work._found["model"])))  # fmt: skip
     alone = [forecast(a.network, a.judgement, a.target).gpu_only_us for a in (before, after)]
     assert alone[0] < alone[1]
-    asked = []
-    plan = Ask.plan
-    monkeypatch.setattr(Ask, "plan", lambda *a, **k: asked.append(a[0]) or plan(*a, **k))
+    requested = []
+    plan = PlacementQuery.plan
+    monkeypatch.setattr(
+        PlacementQuery, "plan", lambda *a, **k: requested.append(a[0]) or plan(*a, **k)
+    )
     assert worth.better_without(before, after)
-    assert len(asked) == 2
+    assert len(requested) == 2
     # the other way round the GPU gets faster, and nothing has to be weighed
     assert worth.better_without(after, before) == ""
     assert worth.better_without(before, before) == ""
-    assert len(asked) == 2
+    assert len(requested) == 2
 
 
 def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
@@ -224,6 +230,6 @@ def test_a_plan_of_another_number_of_layers_than_a_check_says_why(tmp_path, used
     rewrites = {"always": True} if used else {"enable": "none"}
     plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite=rewrites)
     checked = edgekit.check(path, target=ORIN, precision="fp16")["summary"]["layers"]
-    told = f"{len(plan.layers)} layers after the rewrites; check counts the {checked}"
+    reported = f"{len(plan.layers)} layers after the rewrites; check counts the {checked}"
     assert (len(plan.layers) != checked) is used
-    assert any(told in note for note in plan.notes) is used
+    assert any(reported in note for note in plan.notes) is used

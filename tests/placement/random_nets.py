@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from edgekit import dla, targets
-from edgekit.dla import Judgement
-from edgekit.network import Layer, Network, Tensor
+from edgekit.dla.judge import judge
+from edgekit.dla.loadables import candidates
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.targets.loader import get
 
 __all__ = ["branching", "judged"]
 
@@ -58,12 +60,12 @@ def _convolution(i: int, source: str, channels: int, size: int) -> Layer:
 def judged(net: Network, seed: int, precision: str = "int8") -> Judgement:
     """Returns verdicts by which softmax layers and a few others stay on the GPU."""
     rng = random.Random(seed)
-    found = dla.judge(net, targets.get("jetson-agx-orin-64gb"), precision=precision)
+    found = judge(net, get("jetson-agx-orin-64gb"), precision=precision)
     verdicts = {
         name: replace(v, ok=v.ok and not name.startswith("softmax") and rng.random() > 0.1)
         for name, v in found.verdicts.items()
     }
-    groups = dla.candidates(net, {name: v.ok for name, v in verdicts.items()})
-    on_dla = {name for group in groups if group.kept for name in group.layers}
+    groups = candidates(net, {name: v.ok for name, v in verdicts.items()})
+    on_dla = {name for group in groups if group.retained for name in group.layers}
     placed = {name: "DLA" if name in on_dla else "GPU" for name in verdicts}
     return replace(found, verdicts=verdicts, candidates=groups, placed=placed)

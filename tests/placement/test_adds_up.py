@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.placement import Pin, device_times, frame_times, plan_from_json, plan_to_json
+from edgekit.placement.plan import Pin, device_times, frame_times, plan_from_json, plan_to_json
 from tests.placement.test_place import chain, plan_of
 
 

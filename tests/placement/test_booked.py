@@ -2,13 +2,13 @@
 
 import pytest
 
-from edgekit.bench import predicted_schedule
-from edgekit.placement import Pin, booked_layers
+from edgekit.benchmark.schedule import predicted_schedule
+from edgekit.placement.plan import Pin, booked_layers
 from tests.placement.test_adds_up import KINDS
 from tests.placement.test_place import chain, plan_of
 
 
-def test_a_layer_that_runs_alone_has_the_time_that_why_tells() -> None:
+def test_a_layer_that_runs_alone_has_the_time_that_why_reports() -> None:
     net = chain(KINDS)
     plan = plan_of(net, objective="gpu_time", pins=(Pin("activation*", "GPU"),))
     share = plan.plans[0]

@@ -6,14 +6,14 @@ import random
 import pytest
 
 from edgekit.errors import GateError
-from edgekit.placement import Options, Pin
-from edgekit.placement._conflicts import explain_conflict, find_conflict
-from tests.placement.asking import ask, asked
+from edgekit.placement.placing import explain_conflict, find_conflict
+from edgekit.placement.plan import Options, Pin
+from tests.placement.queries import query_for, with_options
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return ask(tmp_path_factory.mktemp("small"))
+    return query_for(tmp_path_factory.mktemp("small"))
 
 
 def holds(one, **options) -> bool:
@@ -24,10 +24,10 @@ def holds(one, **options) -> bool:
     return True
 
 
-def options_of(wishes) -> dict:
+def options_of(constraints) -> dict:
     """Options from (kind, ...) tuples, as a user would write them."""
     made: dict = {"bounds": {}, "pins": ()}
-    for kind, *rest in wishes:
+    for kind, *rest in constraints:
         if kind == "bound":
             made["bounds"][rest[0]] = rest[1]
         elif kind == "pin":
@@ -38,53 +38,55 @@ def options_of(wishes) -> dict:
 
 
 def test_what_can_hold_has_no_conflict(small):
-    assert find_conflict(asked(small, bounds={"latency_us": 1e6}, max_transitions=4)) is None
+    assert find_conflict(with_options(small, bounds={"latency_us": 1e6}, max_transitions=4)) is None
 
 
 def test_a_bound_alone_says_what_can_be_had(small):
     best = small.plan().predicted.latency_us
-    found = find_conflict(asked(small, bounds={"latency_us": best / 2}, max_transitions=9))
-    assert [wish.text for wish in found.wishes] == [f"bound latency_us={best / 2:.10g}"]
+    found = find_conflict(with_options(small, bounds={"latency_us": best / 2}, max_transitions=9))
+    assert [constraint.text for constraint in found.constraints] == [
+        f"bound latency_us={best / 2:.10g}"
+    ]
     assert found.smallest
     assert found.best["latency_us"] == pytest.approx(best, rel=1e-6)
     assert holds(small, bounds={"latency_us": found.best["latency_us"] * 1.0001})
 
 
-def test_two_wishes_that_only_together_conflict(small):
+def test_two_constraints_that_only_together_conflict(small):
     free = small.plan(Options(objective="gpu_time")).predicted.gpu_us
     pinned = small.plan(Options(objective="gpu_time", pins=(Pin("pool", "GPU"),))).predicted.gpu_us
     assert free < pinned
     bound = (free + pinned) / 2
-    one = asked(
+    one = with_options(
         small, bounds={"gpu_us": bound, "energy_uj": 1e9}, max_transitions=20,
         pins=(Pin("conv1", "GPU"), Pin("pool", "GPU")),
     )  # fmt: skip
     with pytest.raises(GateError) as caught:
         one.plan()
     explain_conflict(one, caught.value)
-    texts = [wish["text"] for wish in caught.value.to_json()["conflict"]]
+    texts = [constraint["text"] for constraint in caught.value.to_json()["conflict"]]
     assert texts == ["pin pool=GPU", f"bound gpu_us={bound:.10g}"]
     assert "pin pool=GPU" in caught.value.message
     assert f"gpu_us is {pinned:.6g} at best" in caught.value.message
 
 
 def test_a_pin_against_a_verdict_names_the_rule(small):
-    found = find_conflict(asked(small, pins=(Pin("softmax", "DLA"), Pin("conv1", "GPU"))))
-    (wish,) = found.wishes
-    assert wish.text == "pin softmax=DLA"
-    assert wish.why.startswith("softmax: ")
+    found = find_conflict(with_options(small, pins=(Pin("softmax", "DLA"), Pin("conv1", "GPU"))))
+    (constraint,) = found.constraints
+    assert constraint.text == "pin softmax=DLA"
+    assert constraint.why.startswith("softmax: ")
 
 
 def test_a_later_pin_takes_layers_from_an_earlier_one(small):
     # the first pin would conflict, but the second one takes its layer from it
     pins = (Pin("softmax", "DLA"), Pin("*", "GPU"))
-    found = find_conflict(asked(small, pins=pins, bounds={"gpu_us": 1.0}))
-    assert "pin softmax=DLA" not in [wish.text for wish in found.wishes]
+    found = find_conflict(with_options(small, pins=pins, bounds={"gpu_us": 1.0}))
+    assert "pin softmax=DLA" not in [constraint.text for constraint in found.constraints]
 
 
 def test_no_gpu(small):
-    found = find_conflict(asked(small, gpu=False, bounds={"latency_us": 1e6}))
-    assert [wish.kind for wish in found.wishes] == ["gpu"]
+    found = find_conflict(with_options(small, gpu=False, bounds={"latency_us": 1e6}))
+    assert [constraint.kind for constraint in found.constraints] == ["gpu"]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -105,9 +107,9 @@ def test_no_smaller_set_conflicts(small, seed):
         for some in itertools.combinations(everything, size)
         if not holds(small, **options_of(some))
     ]
-    found = find_conflict(asked(small, **options_of(everything)))
+    found = find_conflict(with_options(small, **options_of(everything)))
     if tuple(everything) not in failing:
         assert found is None
         return
     assert found.smallest
-    assert len(found.wishes) == min(map(len, failing))
+    assert len(found.constraints) == min(map(len, failing))

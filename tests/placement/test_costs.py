@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit import targets
-from edgekit.network import Layer, Network, Tensor
-from edgekit.placement._costs import CostModel, cost_data, model_error
-from edgekit.placement._kernels import fuse
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.costs import CostModel
+from edgekit.placement.kernel_costs import cost_data, model_error
+from edgekit.placement.kernels import fuse
+from edgekit.targets import loader
+from edgekit.targets.loader import get
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -44,14 +46,14 @@ def test_a_quarter_of_the_new_rows_is_sealed_by_network_and_board(
     new = cost_data("anchors")["sealing"]["known_rows"]
     sealed = 0
     for name in names:
-        for board in targets.names():
+        for board in loader.names():
             row = {"network": name, "target": board, "us": 1.0}
             other = {"network": f"{name[:-2]}_c", "target": board, "us": 9.0, "device": "DLA0"}
             found = fitting.is_sealed(new, row)
             assert found == fitting.is_sealed(new + 5, other)  # of one family, and nothing else
             assert not fitting.is_sealed(new - 1, row)
             sealed += found
-    assert 0.2 < sealed / len(names) / len(list(targets.names())) < 0.3
+    assert 0.2 < sealed / len(names) / len(list(loader.names())) < 0.3
     known = cost_data("anchors")["rows"][:new]
     assert known[-1]["us"] == 71190  # nothing was put in before it
     assert len(rows) >= new
@@ -133,11 +135,11 @@ def test_a_dla_inside_a_transformer_slows_the_gpu_part_as_measured(rows: list[An
         for row in rows
         if row.row["network"] == "detr"
     }
-    for precision, alone, beside in (("fp16", 13280, 26200), ("int8", 9430, 30800)):
+    for precision, alone, concurrent in (("fp16", 13280, 26200), ("int8", 9430, 30800)):
         # 5 % too slow in FP16, 13 % too fast in INT8
         assert found[precision, "alone"] == pytest.approx(alone, rel=0.15)
         # 16 % too slow in FP16, 15 % too fast in INT8: one factor for both
-        assert found[precision, "GPU"] == pytest.approx(beside, rel=0.18)
+        assert found[precision, "GPU"] == pytest.approx(concurrent, rel=0.18)
         assert found[precision, "GPU"] > 1.9 * found[precision, "alone"]
 
 
@@ -262,7 +264,7 @@ def test_bands_hold_the_prediction() -> None:
 
 
 def model(target: str = "jetson-agx-orin-64gb", mode: str = "MAXN") -> CostModel:
-    board = targets.get(target)
+    board = get(target)
     return CostModel(board, board.mode(mode), "int8", frozenset(), cost_data("devices"))
 
 
@@ -287,8 +289,8 @@ def test_gemm_rows_are_a_batch_on_the_dla(rows: int, measured: float) -> None:
 def test_every_target_has_costs_in_every_mode() -> None:
     net = gemm(1)
     (kernel,) = fuse(net, ["CONVOLUTION"], [], lambda _: None)
-    for name in targets.names():
-        board = targets.get(name)
+    for name in loader.names():
+        board = get(name)
         for mode in board.power_modes:
             costs = model(name, mode)
             for device in ("GPU", *(f"DLA{core}" for core in range(board.dla.cores))):
@@ -405,7 +407,7 @@ def whole(net: Network, device: str, precision: str = "int8", mode: str = "MAXN"
     """What a network takes whose layers are placed together."""
     rules = cost_data("kinds")["fusion"]
     (kernel,) = fuse(net, rules["heads"], rules["tails"], lambda _: None)
-    board = targets.get("jetson-agx-orin-64gb")
+    board = get("jetson-agx-orin-64gb")
     costs = CostModel(board, board.mode(mode), precision, frozenset(), cost_data("devices"))
     shares = costs.layer_shares(net, kernel, device)
     assert sum(shares) == pytest.approx(1)

@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from edgekit.placement._costs import cost_data
-from edgekit.placement._costs_formats import Layout, padded_bytes
-from edgekit.placement._costs_reformat import fixed_us, moving_us
+from edgekit.placement.costs import fixed_us, moving_us
+from edgekit.placement.kernel_costs import Layout, cost_data, padded_bytes
 
 LAYOUTS: tuple[Layout, ...] = (
     ("int8", "LINEAR"), ("int8", "CHW32"), ("int8", "DLA_LINEAR"), ("int8", "DLA_HWC4"),

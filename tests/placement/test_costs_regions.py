@@ -8,19 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit import dla, targets
-from edgekit.dla import Judgement
-from edgekit.network import Network
-from edgekit.placement import Options, Pin, Plan, forecast, place, read_profile
-from edgekit.placement._costs import CostModel, cost_data
-from edgekit.placement._costs_regions import regions_of
-from edgekit.placement._kernels import join
-from edgekit.placement._place import prepare
-from edgekit.solver import Goal, evaluate
+from edgekit.dla.judge import judge
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.model import Network
+from edgekit.placement.costs import CostModel
+from edgekit.placement.forecast import forecast
+from edgekit.placement.inputs import regions_of
+from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.kernels import join
+from edgekit.placement.placing import place, prepare
+from edgekit.placement.plan import Options, Pin, Plan
+from edgekit.placement.profiles.reader import read_profile
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.problem import Goal
+from edgekit.targets.loader import get
 from tests.buildlog import timing_log as tl
 from tests.dla.dla_nets import Builder, detr_like, resnet50
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +35,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 @pytest.fixture(scope="module")
 def judged(net: Network) -> Judgement:
-    return dla.judge(net, ORIN, precision="fp16")
+    return judge(net, ORIN, precision="fp16")
 
 
 def model() -> CostModel:
@@ -57,14 +62,14 @@ def test_a_layer_that_a_dla_can_run_saves_nothing_for_certain(net: Network) -> N
 
 
 def test_check_and_plan_say_the_same(net: Network, judged: Judgement) -> None:
-    told = forecast(net, judged, ORIN)
-    assert told is not None
+    notes = forecast(net, judged, ORIN)
+    assert notes is not None
     plan = place(net, judged, ORIN, precision="fp16")
     alone, auto = plan.baselines["gpu_only"], plan.baselines["tensorrt_auto"]
     assert alone is not None
     assert auto is not None
-    assert told.gpu_only_us == pytest.approx(alone.latency_us, abs=1e-5)
-    assert told.auto_us == pytest.approx(auto.latency_us, abs=1e-5)
+    assert notes.gpu_only_us == pytest.approx(alone.latency_us, abs=1e-5)
+    assert notes.auto_us == pytest.approx(auto.latency_us, abs=1e-5)
     assert plan.optimal
     assert plan.predicted.latency_us <= alone.latency_us
 
@@ -96,7 +101,9 @@ def test_the_first_layer_on_a_dla_pays_and_the_second_does_not(
     assert two > alone + 0.9 * part.broken_us
 
 
-def test_a_pin_into_the_part_is_kept_and_costs_the_fusion(net: Network, judged: Judgement) -> None:
+def test_a_pin_into_the_part_is_retained_and_costs_the_fusion(
+    net: Network, judged: Judgement
+) -> None:
     gemm = next(x for x in net.layers if x.op == "Gemm" and judged.verdicts[x.name].ok)
     free = place(net, judged, ORIN, precision="fp16")
     pinned = place(
@@ -144,22 +151,22 @@ def test_a_shuffle_that_a_gemm_brings_is_no_product(tmp_path: Path) -> None:
 def test_all_on_the_gpu_is_the_gpu_alone(tmp_path: Path) -> None:
     """What lies between products stays in lines: vectors of 32 would hold 4 heads' channels."""
     network = heads(tmp_path, 512, 4)
-    own = dla.judge(network, ORIN, precision="int8")
+    own = judge(network, ORIN, precision="int8")
     plan = place(network, own, ORIN, precision="int8", options=Options(pins=(Pin("*", "GPU"),)))
     alone = plan.baselines["gpu_only"]
     assert alone is not None
     assert plan.predicted.latency_us == pytest.approx(alone.latency_us)
-    told = forecast(network, own, ORIN)
-    assert told is not None
-    assert told.gpu_only_us == pytest.approx(alone.latency_us)
+    notes = forecast(network, own, ORIN)
+    assert notes is not None
+    assert notes.gpu_only_us == pytest.approx(alone.latency_us)
 
 
-def pieces(path: Path, times: dict[str, float], *, beside: str = "") -> Options:
+def pieces(path: Path, times: dict[str, float], *, next_to: str = "") -> Options:
     """A build log that timed these on the GPU one by one, beside a loadable."""
     form = ["Half(512,32,1)"]
     lines = tl.header()
-    if beside:
-        lines += tl.unit(f"{{ForeignNode[{beside}]}}", "DLA", [(form, form, 90.0)])
+    if next_to:
+        lines += tl.unit(f"{{ForeignNode[{next_to}]}}", "DLA", [(form, form, 90.0)])
     for name, us in times.items():
         lines += tl.unit(name, "Myelin" if "ForeignNode" in name else "Cask", [(form, form, us)])
     file = path / "build.log"
@@ -176,7 +183,7 @@ def test_pieces_of_a_fusion_are_not_added_up(
     slow = {la.name: 400.0 for la in net.layers
             if la.kind in kinds and not stem & set(la.nodes) and la.nodes != ("up_0",)}  # fmt: skip
     plain = place(net, judged, ORIN, precision="fp16", options=Options(dla_cores=()))
-    options = pieces(tmp_path, slow, beside="up_0")
+    options = pieces(tmp_path, slow, next_to="up_0")
     plan = place(net, judged, ORIN, precision="fp16", options=options)
     assert plan.measured
     assert plan.predicted.latency_us == pytest.approx(plain.predicted.latency_us)
@@ -234,7 +241,9 @@ def test_what_fast_pieces_add_up_to_bounds_the_fusion(
 ) -> None:
     fast = {la.name: 0.5 for la in net.layers if la.kind in ("MATRIX_MULTIPLY", "CONVOLUTION")}
     plain = place(net, judged, ORIN, precision="fp16", options=Options(dla_cores=()))
-    plan = place(net, judged, ORIN, precision="fp16", options=pieces(tmp_path, fast, beside="up_0"))
+    plan = place(
+        net, judged, ORIN, precision="fp16", options=pieces(tmp_path, fast, next_to="up_0")
+    )
     assert plan.predicted.latency_us < plain.predicted.latency_us
 
 

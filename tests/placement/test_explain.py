@@ -3,13 +3,14 @@
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.placement import Options, Pin, compare_plans, explain_layer
-from tests.placement.asking import ask, asked
+from edgekit.placement.explanation import explain_layer
+from edgekit.placement.plan import Options, Pin, compare_plans
+from tests.placement.queries import query_for, with_options
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return ask(tmp_path_factory.mktemp("small"))
+    return query_for(tmp_path_factory.mktemp("small"))
 
 
 def why(one, layer):
@@ -46,7 +47,7 @@ def test_moved_alone_it_takes_transitions(small):
 
 
 def test_borders_pay_what_the_plan_pays(small):
-    one = asked(small, pins=(Pin("conv1", "DLA"),))
+    one = with_options(small, pins=(Pin("conv1", "DLA"),))
     plan = one.plan()
     document = explain_layer(one, plan, "conv1")
     (border,) = [row for row in document["borders"] if row["tensor"] == "x"]
@@ -69,7 +70,7 @@ def test_a_pin_binds(small):
     free = small.plan(Options(pins=(Pin("pool", "DLA"),)))
     there = next(x.device for x in free.layers if x.name == "conv2")
     here = "DLA" if there == "GPU" else "GPU"
-    document = why(asked(small, pins=(Pin("conv2", here), Pin("pool", "DLA"))), "conv2")
+    document = why(with_options(small, pins=(Pin("conv2", here), Pin("pool", "DLA"))), "conv2")
     assert document["device"][:3] == here
     (pin,) = [bind for bind in document["binds"] if bind["text"] == f"pin conv2={here}"]
     assert pin["moves"]
@@ -79,7 +80,9 @@ def test_a_pin_binds(small):
 
 def test_a_bound_binds_and_others_do_not(small):
     least = small.plan(Options(objective="gpu_time")).predicted.gpu_us
-    fast = asked(small, objective="energy", bounds={"gpu_us": least * 1.01, "latency_us": 1e9})
+    fast = with_options(
+        small, objective="energy", bounds={"gpu_us": least * 1.01, "latency_us": 1e9}
+    )
     free = small.plan(Options(objective="energy"))
     bound = fast.plan()
     kinds = [bind["text"] for bind in why(fast, "conv2")["binds"]]
@@ -95,7 +98,7 @@ def test_a_bound_binds_and_others_do_not(small):
 def test_without_a_dla_there_is_no_other_way(tmp_path, options, reason):
     board = "jetson-orin-nano-8gb" if reason == "has no DLA" else "jetson-agx-orin-64gb"
     precision = "fp32" if reason == "FP32" else "fp16"
-    document = why(ask(tmp_path, precision=precision, board=board, **options), "conv1")
+    document = why(query_for(tmp_path, precision=precision, board=board, **options), "conv1")
     assert document["device"] == "GPU"
     assert reason in document["otherwise"]["reason"]
     assert document["borders"] == []
@@ -108,12 +111,12 @@ def test_unknown_names_have_a_nearest_one(small):
     assert "conv" in caught.value.hint
 
 
-def test_a_mix_of_plans_tells_the_share_of_frames(small):
-    document = why(asked(small, objective="throughput"), "conv2")
+def test_a_mix_of_plans_reports_the_share_of_frames(small):
+    document = why(with_options(small, objective="throughput"), "conv2")
     assert sum(document["shares"].values()) == pytest.approx(1.0)
 
 
-def test_plans_beside_each_other(small):
+def test_plans_next_to_each_other(small):
     before, after = small.plan(), small.plan(Options(pins=(Pin("*", "GPU"),)))
     document = compare_plans(before, after, ["pin * GPU"])
     assert document["before"]["value"] == before.predicted.latency_us

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from edgekit.dla import judge
-from edgekit.network import layers
-from edgekit.placement import Options, Pin, forecast, place
-from edgekit.targets import get
-from tests.rewrite.nets import net, node, weight
+from edgekit.dla.judge import judge
+from edgekit.network.lowering.layers import layers
+from edgekit.placement.forecast import forecast
+from edgekit.placement.placing import place
+from edgekit.placement.plan import Options, Pin
+from edgekit.targets.loader import get
+from tests.rewriting.nets import net, node, weight
 
 ORIN = get("jetson-agx-orin-64gb")
 

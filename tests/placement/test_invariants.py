@@ -10,15 +10,18 @@ import sys
 
 import pytest
 
-from edgekit import dla, targets
-from edgekit.network import Network
-from edgekit.placement import Options, Pin, Plan, device_types, place, plan_from_json, prepare
-from edgekit.placement._build_problem import build_problem
-from edgekit.placement._optimise import optimise
+from edgekit.dla.judge import judge
+from edgekit.dla.loadables import candidates
+from edgekit.network.model import Network
+from edgekit.placement.placing import place, prepare
+from edgekit.placement.plan import Options, Pin, Plan, plan_from_json
+from edgekit.placement.problem import build_problem
+from edgekit.placement.search import optimise
+from edgekit.targets.loader import get
 from tests.placement.random_nets import branching, judged
 from tests.placement.test_place import chain, check_segments
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 METRIC = {
     "latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
     "gpu_time": "gpu_us", "period": "throughput_qps",
@@ -97,7 +100,7 @@ def test_no_other_fusion_is_better(seed: int) -> None:
 
 def test_a_pin_that_cuts_a_fusion_costs_nothing_where_both_parts_stay_together() -> None:
     net = chain(["CONVOLUTION", "ACTIVATION"] * 3)
-    verdicts = dla.judge(net, ORIN, precision="int8")
+    verdicts = judge(net, ORIN, precision="int8")
     found = []
     for globs in (["*"], ["convolution*", "activation5"]):
         options = Options(pins=tuple(Pin(glob, "DLA") for glob in globs))
@@ -113,7 +116,7 @@ def test_matching_formats_cost_nothing_and_others_a_reformat() -> None:
     pins = tuple(Pin(f"convolution{i}", device) for i, device in enumerate(("GPU", "DLA", "GPU")))
     found = {}
     for precision in ("int8", "fp16"):
-        verdicts = dla.judge(net, ORIN, precision=precision)
+        verdicts = judge(net, ORIN, precision=precision)
         plan = place(net, verdicts, ORIN, precision=precision, options=Options(pins=pins))
         found[precision] = plan
         assert all(one.source != one.goal and one.us > 0 for one in plan.reformats)
@@ -125,7 +128,7 @@ def test_matching_formats_cost_nothing_and_others_a_reformat() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_limits_are_kept(seed: int) -> None:
+def test_limits_are_retained(seed: int) -> None:
     net = branching(200 + seed, 18)
     free = plan_of(net, seed, objective="gpu_time")
     few = plan_of(net, seed, objective="gpu_time", max_transitions=2)
@@ -142,12 +145,12 @@ def test_limits_are_kept(seed: int) -> None:
 def test_the_builder_ends_at_the_plan_or_the_plan_says_so(seed: int) -> None:
     net = branching(300 + seed, 18)
     plan = plan_of(net, seed, objective="gpu_time")
-    types = device_types(net, plan)
+    types = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plan.layers}
     assert plan.builder is not None
     assert plan.builder["device_types"] == types
-    groups = dla.candidates(net, {name: kind == "DLA" for name, kind in types.items()})
+    groups = candidates(net, {name: kind == "DLA" for name, kind in types.items()})
     assert plan.builder["candidates"] == len(groups)
-    made = {frozenset(group.layers) for group in groups if group.kept}
+    made = {frozenset(group.layers) for group in groups if group.retained}
     matches = made == {frozenset(one.layers) for one in plan.loadables}
     assert plan.builder["matches"] == matches
     assert bool(plan.builder["differences"]) != matches
@@ -157,7 +160,7 @@ def test_the_builder_ends_at_the_plan_or_the_plan_says_so(seed: int) -> None:
 def test_the_builder_merges_what_a_pool_keeps_apart() -> None:
     net = chain(["CONVOLUTION"] * 6, channels=512, size=14)
     options = Options(pins=(Pin("*", "DLA"),), pools={"global_dram": 16 << 20})
-    verdicts = dla.judge(net, ORIN, precision="int8")
+    verdicts = judge(net, ORIN, precision="int8")
     plan = place(net, verdicts, ORIN, precision="int8", options=options)
     assert len(plan.loadables) == 2
     assert plan.builder is not None
@@ -170,7 +173,7 @@ def test_the_builder_merges_what_a_pool_keeps_apart() -> None:
 def test_what_check_places_can_be_placed() -> None:
     """Weights that only fit by the documented size of one byte: disputed, not refused."""
     net = chain(["CONVOLUTION"], channels=5600, size=4)
-    verdicts = dla.judge(net, ORIN, precision="int8")
+    verdicts = judge(net, ORIN, precision="int8")
     assert verdicts.placed == {"convolution0": "DLA"}
     options = Options(pins=(Pin("*", "DLA"),))
     plan = place(net, verdicts, ORIN, precision="int8", options=options)
@@ -182,11 +185,11 @@ def test_the_same_plan_in_another_process() -> None:
     code = "from tests.placement.test_invariants import documents\nprint(documents())\n"
     seed = "2" if os.environ.get("PYTHONHASHSEED") != "2" else "1"
     path = os.pathsep.join(p for p in sys.path if p)
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True,
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
     ).stdout  # fmt: skip
-    assert told == documents() + "\n"
+    assert reported == documents() + "\n"
 
 
 def documents() -> str:

@@ -3,18 +3,19 @@
 import pytest
 
 from edgekit.errors import GateError
-from edgekit.placement import Options, explain_gpu_only
-from edgekit.placement._conflicts import explain_conflict
-from tests.placement.asking import Pin, ask, asked
+from edgekit.placement.explanation import explain_gpu_only
+from edgekit.placement.placing import explain_conflict
+from edgekit.placement.plan import Options
+from tests.placement.queries import Pin, query_for, with_options
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return ask(tmp_path_factory.mktemp("small"), objective="gpu_time")
+    return query_for(tmp_path_factory.mktemp("small"), objective="gpu_time")
 
 
 def explained(one, **options):
-    one = asked(one, objective="gpu_time", **options)
+    one = with_options(one, objective="gpu_time", **options)
     return explain_gpu_only(one, one.plan())
 
 
@@ -31,7 +32,7 @@ def explained(one, **options):
         ),
     ],
 )
-def test_the_wish_that_keeps_the_dla_out_is_named(small, options, texts) -> None:
+def test_the_constraint_that_keeps_the_dla_out_is_named(small, options, texts) -> None:
     free = small.plan()
     assert {layer.device for layer in free.layers} == {"GPU", "DLA0"}
     plan = explained(small, **options)
@@ -45,7 +46,7 @@ def test_the_wish_that_keeps_the_dla_out_is_named(small, options, texts) -> None
 
 def test_a_plan_with_the_dla_needs_no_explanation(small) -> None:
     plan = explained(small, max_transitions=50)
-    assert plan == asked(small, objective="gpu_time", max_transitions=50).plan()
+    assert plan == with_options(small, objective="gpu_time", max_transitions=50).plan()
     assert not plan.kept_off
 
 
@@ -58,28 +59,28 @@ def test_a_bound_that_a_baseline_breaks_is_marked(small) -> None:
         assert plan.baselines_keep[name] == (baseline.latency_us <= latency * 1.0001)
 
 
-def test_message_and_conflict_name_the_same_wish(small) -> None:
-    one = asked(small, bounds={"period_us": 0.1, "energy_uj": 0.1})
+def test_message_and_conflict_name_the_same_constraint(small) -> None:
+    one = with_options(small, bounds={"period_us": 0.1, "energy_uj": 0.1})
     with pytest.raises(GateError) as caught:
         one.plan()
     explain_conflict(one, caught.value)
     error = caught.value.to_json()
-    (wish,) = [wish["text"] for wish in error["conflict"]]
-    name = wish.removeprefix("bound ").partition("=")[0]
+    (constraint,) = [constraint["text"] for constraint in error["conflict"]]
+    name = constraint.removeprefix("bound ").partition("=")[0]
     assert caught.value.where == f"bounds.{name}"
-    assert error["error"]["message"].startswith(f"{wish} cannot be kept; {name} is ")
+    assert error["error"]["message"].startswith(f"{constraint} cannot be kept; {name} is ")
     assert ("power mode" in caught.value.hint) == (name != "energy_uj")
 
 
 def test_an_error_of_a_pin_makes_way_for_another_conflict(small) -> None:
     pins = (Pin("conv1", "DLA0"), Pin("softmax", "DLA"))
-    one = asked(small, pins=pins, bounds={"latency_us": 0.1})
+    one = with_options(small, pins=pins, bounds={"latency_us": 0.1})
     with pytest.raises(GateError) as caught:
         one.plan()
     assert caught.value.where == "softmax"
     explain_conflict(one, caught.value)
-    (wish,) = [wish["text"] for wish in caught.value.to_json()["conflict"]]
-    if wish.startswith("bound"):
+    (constraint,) = [constraint["text"] for constraint in caught.value.to_json()["conflict"]]
+    if constraint.startswith("bound"):
         assert caught.value.where == "bounds.latency_us"
         assert "pinned" not in caught.value.message
     else:
@@ -88,7 +89,7 @@ def test_an_error_of_a_pin_makes_way_for_another_conflict(small) -> None:
 
 def test_a_pin_to_a_core_that_the_build_does_not_use_says_so(small) -> None:
     why = "a hybrid engine drives one DLA core"
-    one = asked(small, pins=(Pin("conv1", "DLA1"),), cores_why=why)
+    one = with_options(small, pins=(Pin("conv1", "DLA1"),), cores_why=why)
     with pytest.raises(GateError) as caught:
         one.plan()
     explain_conflict(one, caught.value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgekit.network import Layer, Network, Tensor
-from edgekit.placement._kernels import fuse, join
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.kernels import fuse, join
 
 HEADS, TAILS = ["CONVOLUTION"], ["ACTIVATION", "ELEMENTWISE"]
 

@@ -7,21 +7,24 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit import dla, targets
+from edgekit.dla.judge import judge
 from edgekit.errors import GateError
-from edgekit.network import Network
-from edgekit.placement import Options, Pin, Plan, place, prepare
-from edgekit.placement._build_problem import build_problem
-from edgekit.placement._kernels import LONGEST, fuse
-from edgekit.solver import Goal, evaluate
+from edgekit.network.model import Network
+from edgekit.placement.kernels import LONGEST, fuse
+from edgekit.placement.placing import place, prepare
+from edgekit.placement.plan import Options, Pin, Plan
+from edgekit.placement.problem import build_problem
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.problem import Goal
+from edgekit.targets.loader import get
 from tests.placement.random_nets import branching, judged
 from tests.placement.test_place import chain
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 def plan_of(net: Network, **options: object) -> Plan:
-    verdicts = dla.judge(net, ORIN, precision="int8")
+    verdicts = judge(net, ORIN, precision="int8")
     return place(net, verdicts, ORIN, precision="int8", options=Options(**options))
 
 
@@ -65,7 +68,7 @@ def test_the_best_cut_is_the_best_of_all_cuts(seed: int) -> None:
     verdicts = judged(net, seed)
     precision = ("int8", "fp16")[seed % 2]
     prepared = prepare(net, verdicts, ORIN, precision=precision)
-    told = prepared.baselines["best_cut"]
+    reported = prepared.baselines["best_cut"]
     problem = build_problem(prepared.request, plain=True).problem
     goal = Goal.of(problem, "latency")
     rows = [
@@ -81,10 +84,10 @@ def test_the_best_cut_is_the_best_of_all_cuts(seed: int) -> None:
                 found = evaluate(problem, modes, goal)
                 assert found is not None
                 values.append(found.value)
-    if told is None:
+    if reported is None:
         assert values == []
     else:
-        assert sum(told.load_us) == pytest.approx(min(values), abs=1e-6)
+        assert sum(reported.load_us) == pytest.approx(min(values), abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,19 +9,16 @@ from pathlib import Path
 import onnx.backend.test
 import pytest
 
-from edgekit import dla, network, targets
+from edgekit.dla.judge import judge
 from edgekit.errors import GateError, UsageError
-from edgekit.network import Layer, Network, Tensor
-from edgekit.placement import (
-    Options,
-    Pin,
-    Plan,
-    PlanImpossible,
-    place,
-    plan_from_json,
-    plan_to_json,
-)
-from edgekit.placement._costs import cost_data
+from edgekit.network.load import load
+from edgekit.network.lowering import layers as layers_module
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.inputs import PlanImpossible
+from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.placing import place
+from edgekit.placement.plan import Options, Pin, Plan, plan_from_json, plan_to_json
+from edgekit.targets.loader import get
 
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
 ORIN = "jetson-agx-orin-64gb"
@@ -33,7 +30,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def resnet() -> Network:
-    return network.layers(network.load(LIGHT / "light_resnet50.onnx"))
+    return layers_module.layers(load(LIGHT / "light_resnet50.onnx"))
 
 
 def plan_of(
@@ -43,8 +40,8 @@ def plan_of(
     mode: str | None = None,
     **options: object,
 ) -> Plan:
-    board = targets.get(target)
-    verdicts = dla.judge(net, board, precision=precision)
+    board = get(target)
+    verdicts = judge(net, board, precision=precision)
     return place(
         net, verdicts, board, precision=precision, power_mode=mode, options=Options(**options)
     )
@@ -98,9 +95,9 @@ def check_segments(net: Network, plan: Plan) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_light_networks_are_proved(name: str) -> None:
-    net = network.layers(network.load(LIGHT / f"light_{name}.onnx"))
-    board = targets.get(ORIN)
-    verdicts = dla.judge(net, board, precision="int8")
+    net = layers_module.layers(load(LIGHT / f"light_{name}.onnx"))
+    board = get(ORIN)
+    verdicts = judge(net, board, precision="int8")
     for objective in ("latency", "throughput", "gpu_time"):
         options = Options(objective=objective, dla_cores=(0, 1))
         plan = place(net, verdicts, board, precision="int8", options=options)
@@ -221,8 +218,8 @@ def test_pins_hold(resnet: Network) -> None:
 
 def test_max_loadables_holds() -> None:
     net = chain((["CONVOLUTION"] * 9 + ["SOFTMAX"]) * 3 + ["CONVOLUTION"] * 9)
-    board = targets.get(ORIN)
-    verdicts = dla.judge(net, board, precision="int8")
+    board = get(ORIN)
+    verdicts = judge(net, board, precision="int8")
     softmax = {layer.name for layer in net.layers if layer.kind == "SOFTMAX"}
     blocked = {
         name: replace(verdict, ok=name not in softmax)

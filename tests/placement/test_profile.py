@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from edgekit.errors import DataError
-from edgekit.placement import Profile, read_profile
-from edgekit.placement._profile_formats import layout_of, same_elements
+from edgekit.placement.profiles.log_plan import layout_of, same_elements
+from edgekit.placement.profiles.profile import Profile
+from edgekit.placement.profiles.reader import read_profile
 from tests.buildlog import timing_log as tl
 
 
@@ -66,7 +67,7 @@ def test_the_wait_for_a_dla_is_the_loadables(tmp_path: Path) -> None:
     assert total == pytest.approx(1e3 * sum(rows.values()))
 
 
-def test_layer_information_tells_loadables_from_gpu_subgraphs(tmp_path: Path) -> None:
+def test_layer_information_reports_loadables_from_gpu_subgraphs(tmp_path: Path) -> None:
     rows = {"{ForeignNode[a...b]}": 1.0, "{ForeignNode[c...d]}": 2.0, "{ForeignNode[e...f]}": 3.0}
     layers = [
         {"Name": "{ForeignNode[a...b]}", "LayerType": "DLA"},
@@ -223,7 +224,7 @@ def test_what_is_refused(tmp_path: Path, content: str | bytes, code: str) -> Non
         assert caught.value.message.startswith("averageMs of the layer 'a' is ")
 
 
-def test_the_whole_engines_time_is_told_where_there_is_no_other(tmp_path: Path) -> None:
+def test_the_whole_engines_time_is_reported_where_there_is_no_other(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1\.5 ms"):
         read(tmp_path, f"{tl.RUN}\n{tl.I_}GPU Compute Time: min = 1 ms, mean = 1.5 ms")
 
@@ -248,7 +249,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert caught.value.code == "profile.layer_info"
 
 
-def test_a_number_of_thousands_of_digits_is_told_in_words(tmp_path):
+def test_a_number_of_thousands_of_digits_is_reported_in_words(tmp_path):
     path = tmp_path / "profile.json"
     path.write_text('[{"name": "a", "timeMs": %s}]' % ("7" * 5000))
     with pytest.raises(DataError, match="the profile is no JSON: a number of 5,000 digits"):

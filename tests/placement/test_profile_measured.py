@@ -9,22 +9,18 @@ from typing import Any
 
 import pytest
 
-from edgekit import targets
-from edgekit.dla import judge
+from edgekit.dla.judge import judge
 from edgekit.errors import DataError
-from edgekit.network import Network
-from edgekit.placement import (
-    Measured,
-    Options,
-    Pin,
-    PlacedLayer,
-    measured_model,
-    place,
-    read_profile,
-)
-from edgekit.placement._costs import CostModel, cost_data
-from edgekit.placement._kernels import Kernel, join
-from edgekit.placement._measured_part import measured_part, reformat_measured
+from edgekit.network.model import Network
+from edgekit.placement.costs import CostModel
+from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.kernels import LayerKernel, join
+from edgekit.placement.placing import place
+from edgekit.placement.plan import Options, Pin, PlacedLayer
+from edgekit.placement.profiles.estimation import measured_model
+from edgekit.placement.profiles.measured import Measured, measured_part
+from edgekit.placement.profiles.reader import read_profile
+from edgekit.targets.loader import get
 from tests.buildlog import timing_log as tl
 from tests.buildlog.nets import classifier
 from tests.dla.dla_nets import resnet50
@@ -46,7 +42,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 def cost_model(precision: str = "int8", mode: str | None = None) -> CostModel:
-    board = targets.get(ORIN)
+    board = get(ORIN)
     return CostModel(board, board.mode(mode), precision, frozenset(), cost_data("devices"))
 
 
@@ -54,13 +50,13 @@ def over(path: Path, net: Network, content: Any, model: CostModel | None = None)
     file = path / "profile"
     text = "\n".join(content) if isinstance(content, list) else json.dumps(content)
     file.write_text(text)
-    able = {name: verdict.ok for name, verdict in judge(net, targets.get(ORIN)).verdicts.items()}
+    able = {name: verdict.ok for name, verdict in judge(net, get(ORIN)).verdicts.items()}
     found = measured_model(model or cost_model(), read_profile(file), net, able)
     assert isinstance(found, Measured)
     return found
 
 
-def kernel(net: Network, *names: str) -> Kernel:
+def kernel(net: Network, *names: str) -> LayerKernel:
     place = {layer.name: i for i, layer in enumerate(net.layers)}
     return join(net, sorted(place[name] for name in names))
 
@@ -112,11 +108,10 @@ def test_reformats_by_shape_and_layouts(tmp_path: Path, net: Network) -> None:
     for form, us in ways.items():
         way = (image, ("fp32", "LINEAR"), ("int8", form))
         assert model.reformat_us(*way) == us
-        assert reformat_measured(model, *way)
+        assert model.reformat_measured(*way)
     back = (image, ("int8", "CHW32"), ("fp32", "LINEAR"))
     assert model.reformat_us(*back) == cost_model().reformat_us(*back)
-    assert not reformat_measured(model, *back)
-    assert not reformat_measured(cost_model(), *back)
+    assert not model.reformat_measured(*back)
 
 
 def test_a_gpu_layer_in_the_formats_that_were_timed(tmp_path: Path, net: Network) -> None:
@@ -219,7 +214,7 @@ def test_without_a_profile_nothing_changes(net: Network) -> None:
 def test_a_plan_with_a_profile(tmp_path: Path, net: Network) -> None:
     file = tmp_path / "build.log"
     file.write_text("\n".join(build_log()))
-    board = targets.get(ORIN)
+    board = get(ORIN)
     options = Options(profile=read_profile(file), pins=(Pin("/stem/*", "DLA"),))
     plan = place(net, judge(net, board), board, precision="int8", options=options)
     assert plan.measured is not None
@@ -245,7 +240,7 @@ def test_what_the_engine_took_as_a_whole_bounds_its_parts(
         file = tmp_path / "build.log"
         file.write_text("\n".join([*build_log(), *([ran] if us else [])]))
         options = Options(profile=read_profile(file), pins=pins)
-        plan = place(net, judge(net, targets.get(ORIN)), targets.get(ORIN), precision="int8",
+        plan = place(net, judge(net, get(ORIN)), get(ORIN), precision="int8",
                      options=options)  # fmt: skip
         assert plan.measured is not None
         measured[us] = plan.measured["measured_us"]
@@ -259,7 +254,7 @@ def test_what_the_engine_took_as_a_whole_bounds_its_parts(
 @pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the log itself")
 def test_resnet50_as_the_builder_places_it_takes_what_it_took(tmp_path: Path) -> None:
     (log,) = Path(os.environ["EDGEKIT_LOGS"]).rglob("dla_int8_verbose.log")
-    network, board = resnet50(tmp_path), targets.get(ORIN)
+    network, board = resnet50(tmp_path), get(ORIN)
     options = Options(profile=read_profile(log))
     plan = place(network, judge(network, board), board, precision="int8", options=options)
     auto = plan.baselines["tensorrt_auto"]

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import DataError
-from edgekit.placement import LogPlan, plan_of_log, read_profile
+from edgekit.placement.profiles.log_plan import LogPlan, plan_of_log
+from edgekit.placement.profiles.reader import read_profile
 from tests.buildlog import timing_log as tl
 
 

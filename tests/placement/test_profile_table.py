@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import DataError
-from edgekit.placement import read_profile
-from edgekit.placement._profile_bench import bench_rows
-from edgekit.placement._profile_table import layer_row, merge_tables
+from edgekit.placement.profiles.profile import layer_row, merge_tables
+from edgekit.placement.profiles.reader import bench_rows, read_profile
 
 
 def bench(nodes: list[tuple[str, float]], device: str = "DLA0") -> dict[str, Any]:
@@ -66,7 +65,7 @@ def row(us: float, at: float, samples: int, layers: tuple[str, ...] = ("a",)) ->
     return layer_row("GPU", layers, us, sd_us=0.01 * us, samples=samples, measured_at=at)
 
 
-def test_what_agrees_is_pooled_and_what_does_not_is_told() -> None:
+def test_what_agrees_is_pooled_and_what_does_not_is_reported() -> None:
     pooled = merge_tables([table(row(100, 1, 10)), table(row(103, 2, 30))])
     (only,) = pooled["rows"]
     assert (only["us"], only["samples"]) == (pytest.approx(102.25), 40)

@@ -11,11 +11,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit import dla, network, targets
-from edgekit.placement import Options, Pin, place
-from edgekit.placement._costs import cost_data
-from edgekit.placement._place import prepare
-from edgekit.solver import Goal, evaluate
+from edgekit.dla.judge import judge
+from edgekit.network import load as load_module
+from edgekit.network.lowering import layers as layers_module
+from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.placing import place, prepare
+from edgekit.placement.plan import Options, Pin
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.problem import Goal
+from edgekit.targets.loader import get
 
 BOARD = "jetson-agx-orin-64gb"
 
@@ -97,8 +101,8 @@ def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) ->
     pins = [{"layers": f"conv{n}", "device": "DLA"} for n in (3, 4, 5)]
     pins += [{"layers": f"conv{n}", "device": "GPU"} for n in (0, 1, 2, 6, 7, 8, 9)]
     shared = plan(model, "energy", dla_cores=[0], pin=pins)
-    net, board = network.layers(network.load(model)), targets.get(BOARD)
-    judged = dla.judge(net, board, precision="int8")
+    net, board = layers_module.layers(load_module.load(model)), get(BOARD)
+    judged = judge(net, board, precision="int8")
     watts = prepare(net, judged, board, precision="int8").request.model.watts
     gpu_us = shared.predicted.gpu_us
     in_a_row = gpu_us * watts("GPU") + (shared.predicted.latency_us - gpu_us) * watts("DLA0")
@@ -160,8 +164,8 @@ def test_no_plan_has_less_energy_than_the_plan_for_energy(
     # and as a bound it allows exactly what costs no more
     limit = {"energy_uj": least.predicted.energy_uj * (1 + 1e-6)}
     for objective in ("latency", "throughput"):
-        kept = plan(model, objective, target, dla_cores=cores, bounds=limit)
-        assert all(one.predicted.energy_uj <= limit["energy_uj"] for one in kept.plans)
+        retained = plan(model, objective, target, dla_cores=cores, bounds=limit)
+        assert all(one.predicted.energy_uj <= limit["energy_uj"] for one in retained.plans)
 
 
 def test_a_front_has_the_energy_that_plans_have(tmp_path: Path) -> None:
@@ -188,10 +192,10 @@ def test_the_least_energy_of_all_placements_with_what_sharing_costs(
 ) -> None:
     """Each frame's work on the two devices overlaps as long as there is work for both."""
     net, board = (
-        network.layers(network.load(chain(tmp_path / "chain.onnx", 4))),
-        targets.get(target),
+        layers_module.layers(load_module.load(chain(tmp_path / "chain.onnx", 4))),
+        get(target),
     )
-    judged = dla.judge(net, board, precision="int8")
+    judged = judge(net, board, precision="int8")
     pins = (Pin("conv0", "DLA"), Pin("conv3", "GPU"))  # else one device does all of it
     made = place(net, judged, board, precision="int8",
                  options=Options(objective="energy", dla_cores=(0,), pins=pins))  # fmt: skip
@@ -266,19 +270,19 @@ def test_what_nothing_supports_is_extrapolated_wherever_it_is_called_optimal(
     assert supported.bands["latency_us"][1] < supported.predicted.latency_us * high
 
 
-def test_the_terminal_says_extrapolated_beside_optimal(
+def test_the_terminal_says_extrapolated_next_to_optimal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from edgekit.cli import _main
+    from edgekit.cli import main
 
     model = chain(tmp_path / "chain.onnx", 3)
     with pytest.raises(SystemExit):
-        _main.main(["plan", model, "-t", "jetson-agx-thor", "--precision", "int8", "-q"])
+        main.main(["plan", model, "-t", "jetson-agx-thor", "--precision", "int8", "-q"])
     printed = " ".join(capsys.readouterr().out.split())
     assert "optimal under the model, extrapolated" in printed
     assert "assumed band" in printed
     with pytest.raises(SystemExit):
-        _main.main(["plan", model, "-t", BOARD, "--precision", "int8", "-q"])
+        main.main(["plan", model, "-t", BOARD, "--precision", "int8", "-q"])
     assert "80 % band" in " ".join(capsys.readouterr().out.split())
 
 
@@ -287,12 +291,16 @@ def test_an_fp16_head_of_an_int8_network_pays_for_its_conversion(tmp_path: Path)
     whole = plan(model, "latency", dla_cores=[])
     both = edgekit.plan(model, target=BOARD, precision="fp16", placement={"dla_cores": []})
     assert both.predicted.latency_us > whole.predicted.latency_us
-    from edgekit import dla, network, targets
-    from edgekit.placement import Options, place
+    from edgekit.dla.judge import judge
+    from edgekit.network import load as load_module
+    from edgekit.network.lowering import layers as layers_module
+    from edgekit.placement.placing import place
+    from edgekit.placement.plan import Options
+    from edgekit.targets.loader import get
 
-    loaded = network.load(model)
-    net, board = network.layers(loaded), targets.get(BOARD)
-    judged = dla.judge(net, board, precision="int8", tensorrt="10.3")
+    loaded = load_module.load(model)
+    net, board = layers_module.layers(loaded), get(BOARD)
+    judged = judge(net, board, precision="int8", tensorrt="10.3")
     head = frozenset(layer.name for layer in net.layers[-2:])
     mixed = place(net, judged, board, precision="int8",
                   options=Options(dla_cores=(), fp16_layers=head))  # fmt: skip

@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network import Model, canonical
+from edgekit.network.load import canonical
+from edgekit.network.model import Model
 
 ZERO = np.int8(0)
 

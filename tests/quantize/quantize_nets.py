@@ -1,4 +1,4 @@
-"""A small network with its layers, for the tests of this floor."""
+"""A small network with its layers, for the tests of this package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network import Model, Network, canonical, layers
+from edgekit.network.load import canonical
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, Network
 
 
 def make(

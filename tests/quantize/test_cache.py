@@ -11,10 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import DataError
-from edgekit.network import Network, Tensor
-from edgekit.quantize import CalibrationCache, cache_of, load_cache, read_cache, write_cache
-from edgekit.quantize._cache import ALGORITHM, tensorrt_number
-from edgekit.quantize._scales import make_scales
+from edgekit.network.model import Network, Tensor
+from edgekit.quantize.cached_scales import scales_of
+from edgekit.quantize.caches import (
+    ALGORITHM,
+    CalibrationCache,
+    cache_of,
+    load_cache,
+    tensorrt_number,
+    write_cache,
+)
+from edgekit.quantize.scales import Scales, make_scales
 from tests.quantize.quantize_nets import branches
 
 _, NETWORK = branches()
@@ -24,6 +31,10 @@ def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "calib.cache"
     path.write_text(text)
     return path
+
+
+def read_cache(path: Path, network: Network) -> Scales:
+    return scales_of(load_cache(path), network, name=str(path)).scales
 
 
 def test_reads_published_lines(tmp_path: Path) -> None:

@@ -14,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.errors import DataError, UsageError
-from edgekit.quantize import CalibrationCache, diff, edit, load_cache, merge, write_cache
-from edgekit.quantize._cache import parse_cache
+from edgekit.quantize.caches import (
+    CalibrationCache,
+    diff,
+    edit,
+    load_cache,
+    merge,
+    parse_cache,
+    write_cache,
+)
 
 # the first lines of data/model/qat2ptq.cache, github.com/NVIDIA-AI-IOT/cuDLA-samples, dffbd62
 CUDLA = """\
@@ -79,14 +86,14 @@ def test_other_writings_mean_the_same(tmp_path: Path, text: str) -> None:
     assert list(load_cache(path).scales.values()) == list(parse_cache(CUDLA).scales.values())
 
 
-def test_the_last_of_two_lines_counts_and_is_told() -> None:
+def test_the_last_of_two_lines_counts_and_is_reported() -> None:
     cache = parse_cache("TRT-8600-EntropyCalibration2\na: 3f800000\nb: 3f800000\na: 40000000\n")
     assert dict(cache.scales) == {"a": 2.0, "b": 1.0}
     assert "line 4" in cache.notes[0]
 
 
 @pytest.mark.parametrize("name", ["EntropyCalibration", "MinMaxCalibration", "LegacyCalibration"])
-def test_caches_of_other_calibrators_are_read_and_told(name: str) -> None:
+def test_caches_of_other_calibrators_are_read_and_reported(name: str) -> None:
     cache = parse_cache(f"TRT-8600-{name}\na: 3f800000\n")
     assert cache.algorithm == name
     assert not cache.notes
@@ -94,7 +101,7 @@ def test_caches_of_other_calibrators_are_read_and_told(name: str) -> None:
     assert cache.for_tensorrt("8.6.2").header == "TRT-8602-EntropyCalibration2"
 
 
-def test_a_header_of_another_major_release_is_told() -> None:
+def test_a_header_of_another_major_release_is_reported() -> None:
     cache = parse_cache(CUDLA)
     assert not cache.complaint("8.5.2")
     assert "TRT-100300-EntropyCalibration2" in cache.complaint("10.3")
@@ -189,7 +196,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
     path.write_text(CUDLA)
     code = """
         import os, pathlib, signal, sys
-        from edgekit.quantize import load_cache, write_cache
+        from edgekit.quantize.caches import load_cache, write_cache
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
         cache = load_cache(sys.argv[1])
         def stopped(self, content):

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from edgekit import network as networks
-from edgekit import targets
-from edgekit.network import Model, Network, synthetic_inputs
-from edgekit.quantize import CalibrationCache, scales_of
-from edgekit.quantize._equal import equal_tensors
-from edgekit.rewrite import rewrite
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, Network
+from edgekit.network.session import session
+from edgekit.network.synthetic import synthetic_inputs
+from edgekit.network.zoo import builtin
+from edgekit.quantize.cached_scales import equal_tensors, scales_of
+from edgekit.quantize.caches import CalibrationCache
+from edgekit.rewriting.rewrite import rewrite
+from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import make, node
-from tests.rewrite import real_nets
+from tests.rewriting import real_nets
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 def cache(scales: Mapping[str, float]) -> CalibrationCache:
@@ -39,16 +42,16 @@ def _largest(model: Model, network: Network) -> dict[str, float]:
     (feed,) = synthetic_inputs(model, 1, 7)
     written = {out for item in model.proto.graph.node for out in item.output}
     wanted = [n for n in network.tensors if n in written]
-    values = networks.session(model, outputs=wanted).run(wanted, feed)
+    values = session(model, outputs=wanted).run(wanted, feed)
     found = {**feed, **dict(zip(wanted, values, strict=True))}
     return {n: float(np.abs(value).max()) / 127 for n, value in found.items()}
 
 
 @pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet"])
 def test_no_scale_is_missing_for_want_of_a_name(name: str) -> None:
-    original = networks.builtin(name, 0)
+    original = builtin(name, 0)
     rewritten, listed = _rewritten(original)
-    after = networks.layers(rewritten)
+    after = layers(rewritten)
     known = cache(dict.fromkeys(listed, 0.5))
     assert not scales_of(known, after, model=rewritten, original=original).lacks
     # the rewritten network alone does not tell what its new tensors hold
@@ -60,7 +63,7 @@ def test_no_scale_is_missing_for_want_of_a_name(name: str) -> None:
 def test_a_cache_of_the_original_serves_the_rewritten_network(name: str) -> None:
     original = getattr(real_nets, name)()
     rewritten, listed = _rewritten(original)
-    before, after = networks.layers(original), networks.layers(rewritten)
+    before, after = layers(original), layers(rewritten)
     known = cache(_largest(original, before))
     reading = scales_of(known, after, model=rewritten, original=original)
     assert not reading.lacks

@@ -10,20 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit import network as networks
-from edgekit import targets
-from edgekit.build import _numerics
-from edgekit.build._graph import Graph, cut
-from edgekit.dla import int8_operators, judge
+from edgekit.dla.judge import judge
+from edgekit.dla.precision import int8_operators
 from edgekit.errors import DataError
-from edgekit.network import Layer, Model, Network, synthetic_inputs
-from edgekit.quantize import CalibrationCache, calibrate, scales_of
-from edgekit.quantize._needs import needs
-from tests.build.toy_nets import place_all
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Layer, Model, Network
+from edgekit.network.synthetic import synthetic_inputs
+from edgekit.quantize.cached_scales import scales_of
+from edgekit.quantize.caches import CalibrationCache
+from edgekit.quantize.calibration.calibrate import calibrate
+from edgekit.quantize.needs import needs
+from edgekit.reference import numerics as numerics_module
+from edgekit.reference.units import PlanGraph, cut
+from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import branches, make, node
-from tests.rewrite import real_nets
+from tests.reference.toy_nets import place_all
+from tests.rewriting import real_nets
 
-ORIN = targets.get("jetson-agx-orin-64gb")
+ORIN = get("jetson-agx-orin-64gb")
 
 
 def cache(scales: Mapping[str, float]) -> CalibrationCache:
@@ -149,7 +153,7 @@ NETS = [branches, real_nets.unet, real_nets.mobilenet_v3]
 def calibrated(request: pytest.FixtureRequest) -> tuple[Model, Network, dict[str, float]]:
     made = NETS[request.param]()
     model = made[0] if isinstance(made, tuple) else made
-    network = networks.layers(model)
+    network = layers(model)
     scales = calibrate(model, network, synthetic_inputs(model, 1, 0), method="minmax")
     written = {out for item in model.proto.graph.node for out in item.output}
     written.update(value.name for value in model.proto.graph.input)
@@ -164,8 +168,8 @@ def test_verdict_and_build_agree_on_what_runs_in_int8(
     model, network, scales = calibrated
     dropped = data.draw(st.sets(st.sampled_from(sorted(scales)), max_size=len(scales) // 2))
     able = {n for n, v in judge(network, ORIN).verdicts.items() if v.ok}
-    kept = {n: s for n, s in scales.items() if n not in dropped}
-    reading = scales_of(cache(kept), network, on_dla=able)
+    remaining = {n: s for n, s in scales.items() if n not in dropped}
+    reading = scales_of(cache(remaining), network, on_dla=able)
     judgement = judge(network, ORIN, scales=reading.judged)
     fallen = {layer for lack in reading.lacks for layer in lack.layers}
     whole = judge(network, ORIN, scales=scales_of(cache(scales), network, on_dla=able).judged)
@@ -181,11 +185,11 @@ def test_verdict_and_build_agree_on_what_runs_in_int8(
 
 def _decided(
     model: Model, network: Network, precisions: Mapping[str, str], able: set[str], reading: object
-) -> _numerics.Numerics:
+) -> numerics_module.Numerics:
     sides = [layer.name in able for layer in network.layers]
     runs = [number for number, (_, run) in enumerate(groupby(sides)) for _ in run]
     devices = ["DLA0" if side else "GPU" for side, _ in groupby(sides)]
     precision: Callable[[Layer], str] = lambda layer: precisions[layer.name]  # noqa: E731
     placed = place_all(network, precision, runs.__getitem__, devices.__getitem__)
-    graph = Graph.of(model)
-    return _numerics.decide(graph, cut(graph, network, placed), reading.scales)  # type: ignore[attr-defined]
+    graph = PlanGraph.of(model)
+    return numerics_module.decide(graph, cut(graph, network, placed), reading.scales)  # type: ignore[attr-defined]

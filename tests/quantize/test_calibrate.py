@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edgekit.errors import DataError, UsageError
-from edgekit.network import session
-from edgekit.quantize import calibrate
+from edgekit.network.session import session
+from edgekit.quantize.calibration.calibrate import calibrate
 from tests.quantize.quantize_nets import branches, make, node
 
 F = np.float32
@@ -51,17 +51,17 @@ def test_the_digest_follows_the_values_and_data_is_read_once() -> None:
             seen.append(index)
             yield feed
 
-    told: list[tuple[int, int]] = []
-    first = calibrate(MODEL, NETWORK, stream(), progress=lambda a, b: told.append((a, b)))
+    progress: list[tuple[int, int]] = []
+    first = calibrate(MODEL, NETWORK, stream(), progress=lambda a, b: progress.append((a, b)))
     again = calibrate(MODEL, NETWORK, images(3))
     other = calibrate(MODEL, NETWORK, images(3, seed=1))
     assert seen == [0, 1, 2]
-    assert told[:3] == [(1, 0), (2, 0), (3, 0)]
+    assert progress[:3] == [(1, 0), (2, 0), (3, 0)]
     assert first.digest == again.digest != other.digest
     assert dict(first.scales) == dict(again.scales)
 
 
-def test_no_data_unknown_method_and_bad_inputs_are_told() -> None:
+def test_no_data_unknown_method_and_bad_inputs_are_refused() -> None:
     with pytest.raises(DataError, match="no calibration data") as caught:
         calibrate(MODEL, NETWORK, [])
     assert caught.value.code == "calibration.empty"
@@ -114,5 +114,5 @@ def test_a_tensor_of_zeros_gets_a_usable_scale() -> None:
 def test_outputs_are_taken_in_chunks_when_memory_demands(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = calibrate(MODEL, NETWORK, images(2))
     for limit in (1, 1500, 3000):
-        monkeypatch.setattr("edgekit.quantize._measure._CHUNK_BYTES", limit)
+        monkeypatch.setattr("edgekit.quantize.calibration.measure._CHUNK_BYTES", limit)
         assert calibrate(MODEL, NETWORK, images(2)).scales == whole.scales

@@ -1,7 +1,8 @@
 import numpy as np
 
-from edgekit.quantize import Ranges, scales_from, tied
-from edgekit.quantize._scales import make_scales
+from edgekit.quantize.calibration.calibrate import scales_from
+from edgekit.quantize.constraints import tied
+from edgekit.quantize.scales import Ranges, make_scales
 from tests.quantize.quantize_nets import branches
 
 MODEL, NETWORK = branches()

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from edgekit.errors import DataError
-from edgekit.network import Model
-from edgekit.quantize import load_data
+from edgekit.network.model import Model
+from edgekit.quantize.data.load import load_data
 from tests.quantize.quantize_nets import branches, make, node
 
 F = np.float32
@@ -124,7 +124,7 @@ def test_rows_at_the_beginning_are_left_out(tmp_path: Path, batch: int) -> None:
     assert not len(load_data({"data": tmp_path / "x.npy"}, images_of(batch), skip=11))
 
 
-def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+def test_only_what_is_requested_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", normal(4, 3, 8, 8))
     (tmp_path / "b.npy").write_bytes(b"broken")
     assert len(list(load_data({"data": tmp_path, "count": 4}, MODEL))) == 4
@@ -225,7 +225,7 @@ def test_types_are_converted_where_values_survive(tmp_path: Path) -> None:
     refused("data.dtype", "float32", path, images_of(1, elem=6))
 
 
-def test_what_is_doubtful_is_told(tmp_path: Path) -> None:
+def test_what_is_doubtful_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     array = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8)).astype(np.uint8)
     array[2] = array[4] = 7
@@ -235,12 +235,12 @@ def test_what_is_doubtful_is_told(tmp_path: Path) -> None:
     assert not any("constant" in text for text in samples.warnings)
     for _ in range(2):
         list(samples)
-    told = " | ".join(samples.warnings)
-    assert "6 samples, not the 50" in told
-    assert "whole numbers" in told
-    assert f"constant samples (every value is the same): {path}[2], {path}[4]" in told
-    assert "mean: for images only" in told
-    assert "skip_broken" not in told
+    warnings = " | ".join(samples.warnings)
+    assert "6 samples, not the 50" in warnings
+    assert "whole numbers" in warnings
+    assert f"constant samples (every value is the same): {path}[2], {path}[4]" in warnings
+    assert "mean: for images only" in warnings
+    assert "skip_broken" not in warnings
     np.save(path, normal(4, 3, 8, 8))
     quiet = load_data({"data": path, "count": 4}, MODEL)
     list(quiet)
@@ -284,7 +284,7 @@ def test_options_and_paths_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_reading_ahead_is_bounded_and_in_order(workers: int) -> None:
-    from edgekit.quantize._data_rows import ahead
+    from edgekit.quantize.data.rows import ahead
 
     begun: list[int] = []
 

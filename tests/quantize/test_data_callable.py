@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from edgekit.errors import DataError
-from edgekit.network import Model
-from edgekit.quantize import Samples, load_data, module_file
+from edgekit.network.model import Model
+from edgekit.quantize.data.functions import module_file
+from edgekit.quantize.data.load import load_data
+from edgekit.quantize.data.rows import SampleStream
 from tests.quantize.quantize_nets import make, node
 
 F = np.float32
@@ -56,7 +58,7 @@ def unimported():
             del sys.modules[name]
 
 
-def feed(tmp_path: Path, text: str, function: str = "f", net: Model | None = None) -> Samples:
+def feed(tmp_path: Path, text: str, function: str = "f", net: Model | None = None) -> SampleStream:
     (tmp_path / "h2feed.py").write_text(text)
     return load_data(f"python:h2feed:{function}", net or model(2), folders=[tmp_path])
 
@@ -82,7 +84,7 @@ def test_each_pass_calls_the_function_anew(tmp_path: Path, capsys) -> None:
     assert err == "hello\n"
 
 
-def test_no_more_is_made_than_is_asked_for(tmp_path: Path) -> None:
+def test_no_more_is_made_than_is_requested(tmp_path: Path) -> None:
     (tmp_path / "h2feed.py").write_text(FEED)
     spec = {"data": "python:h2feed:rows", "count": 5}
     samples = load_data(spec, model(2), folders=[tmp_path])
@@ -125,7 +127,7 @@ def test_several_inputs(tmp_path: Path) -> None:
         ("def f():\n    yield [1.0, [2.0]]\n", None, "inhomogeneous"),
     ],
 )
-def test_faults_of_the_function_are_told_with_their_line(
+def test_faults_of_the_function_are_reported_with_their_line(
     tmp_path: Path, text: str, line: int | None, words: str
 ) -> None:
     error = refused(tmp_path, text, words.removesuffix("$") + r"(?!\nand)")
@@ -207,14 +209,14 @@ def test_spread_needs_a_known_number(tmp_path: Path) -> None:
         load_data(spec, model(1), folders=[tmp_path])
 
 
-def test_a_helper_beside_the_module_is_found(tmp_path: Path) -> None:
+def test_a_helper_next_to_the_module_is_found(tmp_path: Path) -> None:
     (tmp_path / "h2feed_helper.py").write_text("VALUE = 3.0\n")
     late = "def f():\n    from h2feed_helper import VALUE\n    yield [VALUE, 0.0]\n"
     (sample,) = feed(tmp_path, late, net=model(1))
     assert sample["x"][0, 0] == 3
 
 
-def test_importing_the_floor_imports_no_library() -> None:
+def test_importing_the_lowest_layer_imports_no_library() -> None:
     code = "import sys, edgekit.quantize; print({'numpy', 'PIL', 'onnx'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

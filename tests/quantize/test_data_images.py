@@ -11,8 +11,8 @@ import pytest
 from PIL import Image, ImageOps
 
 from edgekit.errors import DataError
-from edgekit.network import Model
-from edgekit.quantize import load_data
+from edgekit.network.model import Model
+from edgekit.quantize.data.load import load_data
 from tests.quantize.quantize_nets import make, node
 
 F = np.float32

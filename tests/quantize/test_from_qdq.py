@@ -8,8 +8,9 @@ import pytest
 from onnx import numpy_helper
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network import Model, canonical
-from edgekit.quantize import from_qdq, has_qdq
+from edgekit.network.load import canonical
+from edgekit.network.model import Model
+from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 from tests.quantize.qdq_nets import Sheet, codes_of, normal, qat, residual, run, steps_of
 from tests.quantize.quantize_nets import branches
 
@@ -54,17 +55,17 @@ def test_other_scales_than_the_largest_weight_give_the_codes_themselves(factor: 
     sheet.qdq(qat(sheet, x, "y", weight, scales), 0.5)
     found = from_qdq(sheet.model("y_dq"))
     codes = np.clip(np.rint(weight / scales.reshape(-1, 1, 1, 1)), -128, 127)
-    kept = found.model.weights["y.weight"]
-    assert np.array_equal(kept, codes * scales.reshape(-1, 1, 1, 1))
+    weights = found.model.weights["y.weight"]
+    assert np.array_equal(weights, codes * scales.reshape(-1, 1, 1, 1))
     # clipped weights reach 127 (or -128), so amax / 127 is the scale again unless -128 is met
-    again = codes_of(kept, steps_of(kept))
+    again = codes_of(weights, steps_of(weights))
     same = not (codes == -128).any()
     assert (found.other_codes == ()) is same
     if same:
         assert np.array_equal(again, codes)
 
 
-def test_one_scale_for_all_channels_is_told_to_give_other_codes() -> None:
+def test_one_scale_for_all_channels_is_reported_to_give_other_codes() -> None:
     weight = normal(4, 8, 4, 3, 3)
     sheet = Sheet()
     x = sheet.qdq(sheet.input("x", 1, 4, 8, 8), 0.03)
@@ -92,8 +93,8 @@ def test_folded_weights_and_biases_are_dequantised(opset: int) -> None:
     found = from_qdq(sheet.model("y_dq"))
     shape = (-1, 1, 1, 1) if per_channel else ()
     assert set(found.model.weights) == {"conv.weight", "conv.bias"}
-    kept = found.model.weights["conv.weight"]
-    assert np.array_equal(kept, codes * np.reshape(scales, shape))
+    weights = found.model.weights["conv.weight"]
+    assert np.array_equal(weights, codes * np.reshape(scales, shape))
     wanted = bias.astype(np.float32) * bias_scales.astype(np.float32)
     assert np.array_equal(found.model.weights["conv.bias"], wanted)
     assert found.scales == {"x": exact(0.03), "y_dq": exact(0.5)}
@@ -182,7 +183,7 @@ def test_pairs_with_different_scales_are_refused_or_the_larger_is_taken() -> Non
         from_qdq(model, unequal="mean")
 
 
-def test_different_scales_behind_a_move_are_of_two_tensors() -> None:
+def test_different_scales_after_a_move_are_of_two_tensors() -> None:
     sheet = Sheet()
     sheet.input("x", 1, 4, 4, 4)
     one = sheet.qdq("x", 0.1)

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.quantize._histogram import BINS, Histogram
+from edgekit.quantize.calibration.histogram import BINS, ValueHistogram
 
 F = np.float32
 
 
-def filled(values: np.ndarray, parts: int = 1) -> Histogram:
-    histogram = Histogram()
+def filled(values: np.ndarray, parts: int = 1) -> ValueHistogram:
+    histogram = ValueHistogram()
     for part in np.array_split(values, parts):
         assert histogram.add(part)
     return histogram
@@ -38,7 +38,7 @@ def test_counts_depend_on_nothing_but_the_values(seed: int, parts: int, exponent
 
 
 def test_zeros_before_the_first_value_are_counted() -> None:
-    histogram = Histogram()
+    histogram = ValueHistogram()
     histogram.add(np.zeros(10, F))
     histogram.add(np.array([1.0, -2.0], F))
     assert histogram.counts is not None

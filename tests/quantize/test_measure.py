@@ -8,8 +8,10 @@ import pytest
 from onnxruntime.quantization import calibrate as theirs
 
 from edgekit.errors import DataError, ModelError
-from edgekit.network import Model, save
-from edgekit.quantize import METHODS, measure
+from edgekit.network.files import save
+from edgekit.network.model import Model
+from edgekit.quantize.calibration.measure import measure
+from edgekit.quantize.calibration.methods import METHODS
 from tests.quantize.quantize_nets import branches, make, node
 from tests.quantize.test_calibrate import images
 
@@ -127,7 +129,7 @@ def test_rows_are_those_of_the_datas_own_batch() -> None:
 def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = measure(MODEL, images(3)).amax
     for limit in (1, 1100, 2500):
-        monkeypatch.setattr("edgekit.quantize._measure._CHUNK_BYTES", limit)
+        monkeypatch.setattr("edgekit.quantize.calibration.measure._CHUNK_BYTES", limit)
         assert measure(MODEL, images(3)).amax == whole
 
 
@@ -166,7 +168,7 @@ def test_an_infinite_bound_of_a_clip_is_no_weight() -> None:
     assert measure(model, [{"x": np.arange(4, dtype=F)[None]}]).amax["minmax"]["y"] == 3
 
 
-def test_tensors_that_never_change_and_few_inputs_are_told() -> None:
+def test_tensors_that_never_change_and_few_inputs_are_reported() -> None:
     nodes = [node("Relu", "x", "zero"), node("Sigmoid", "zero", "half"), node("Neg", "x", "y")]
     model, _ = make(nodes, {}, {"x": [1, 1024]}, ["half", "y"])
     row = -np.arange(1, 1025, dtype=F)[None]

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.quantize import measure
-from edgekit.quantize._calibrate import scales_from
-from edgekit.quantize._histogram import Histogram
-from edgekit.quantize._measure import float_tensors
-from edgekit.quantize._measure_derived import derived
+from edgekit.quantize.calibration.calibrate import scales_from
+from edgekit.quantize.calibration.histogram import ValueHistogram, derived
+from edgekit.quantize.calibration.measure import float_tensors, measure
 from tests.quantize.quantize_nets import make, node
 
 F = np.float32
@@ -33,7 +31,7 @@ def net(batch: int):  # type: ignore[no-untyped-def]
     return make(NODES, weights, shapes, ["y", "stacked", "moved"])
 
 
-def same(one: Histogram, other: Histogram) -> bool:
+def same(one: ValueHistogram, other: ValueHistogram) -> bool:
     ends = [(h.low, h.high, h.top, h.total) for h in (one, other)]
     if one.counts is None or other.counts is None:
         return ends[0] == ends[1] and one.counts is other.counts
@@ -54,8 +52,8 @@ def test_relu_and_concat_of_counts_are_those_of_the_values(
     values *= rng.integers(0, 2, (4, 1)).astype(F)  # whole parts of zeros
     values[:, rng.integers(0, 200, 30)] = 0
     others = (rng.standard_normal(100) * rng.integers(0, 9)).astype(F)
-    apart, plain, relu, both = (Histogram(sided=i == 0) for i in range(4))
-    other = Histogram()
+    apart, plain, relu, both = (ValueHistogram(sided=i == 0) for i in range(4))
+    other = ValueHistogram()
     other.add(others)
     for part in values:
         apart.add(part)
@@ -100,7 +98,7 @@ def test_ranges_are_those_of_counting_everything(
     rng = np.random.default_rng(5)
     feeds = kind({"x": rng.standard_normal((2, 3, 16, 16)).astype(F)} for _ in range(9))
     found = measure(model, feeds, network=network)
-    monkeypatch.setattr("edgekit.quantize._measure.derived", lambda *_: {})
+    monkeypatch.setattr("edgekit.quantize.calibration.measure.derived", lambda *_: {})
     counted = measure(model, feeds, network=network)
     assert found.amax == counted.amax
     assert found.warnings == counted.warnings

@@ -6,10 +6,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnxruntime.quantization.calibrate import HistogramCollector
 
-from edgekit.quantize import METHODS
-from edgekit.quantize._measure_recount import exact_counts
-from edgekit.quantize._methods import FEWEST, amax_of, entropy_if_sure
-from edgekit.quantize._methods_entropy import edge_of, nearest
+from edgekit.quantize.calibration.measure import exact_counts
+from edgekit.quantize.calibration.methods import (
+    FEWEST,
+    METHODS,
+    amax_of,
+    edge_of,
+    entropy_if_sure,
+    nearest,
+)
 from tests.quantize.test_histogram import filled
 
 F = np.float32

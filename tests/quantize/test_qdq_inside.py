@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.quantize import from_qdq
+from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.quantize.qdq_nets import Sheet, normal, qat, steps_of
 
 

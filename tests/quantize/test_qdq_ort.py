@@ -16,28 +16,35 @@ import onnx
 import onnx.version_converter
 import pytest
 
-from edgekit import network
-from edgekit.build import Artefacts, Runner, build_reference, full_engine
-from edgekit.network import Model
-from edgekit.quantize import Scales, Translated, from_qdq
-from tests.build.toy_nets import place_all, plan_of
+from edgekit.network.files import save
+from edgekit.network.load import load
+from edgekit.network.lowering import layers as layers_module
+from edgekit.network.model import Model
+from edgekit.network.synthetic import synthetic_inputs
+from edgekit.network.zoo import builtin
+from edgekit.quantize.qdq.to_implicit import Translated, from_qdq
+from edgekit.quantize.scales import Scales
+from edgekit.reference.artefacts import Artefacts
+from edgekit.reference.build import build_reference, full_engine
+from edgekit.reference.run import Runner
 from tests.quantize.qdq_nets import quantised_by_ort, run, scales_in, snr_db
 from tests.quantize.quantize_nets import branches
+from tests.reference.toy_nets import place_all, plan_of
 
 Arrays = dict[str, np.ndarray]
 
 
 def quantised(folder: Path, model: Model) -> tuple[Path, list[Arrays]]:
     """Raised to opset 13, which has scales per channel, and quantised on synthetic inputs."""
-    network.save(model, folder / "saved.onnx")
+    save(model, folder / "saved.onnx")
     proto = onnx.version_converter.convert_version(onnx.load(folder / "saved.onnx"), 13)
-    feeds = [dict(feed) for feed in network.synthetic_inputs(model, 4, 0)]
+    feeds = [dict(feed) for feed in synthetic_inputs(model, 4, 0)]
     return quantised_by_ort(folder, proto, feeds), feeds
 
 
 def built_as_written(found: Translated) -> Artefacts:
     """A build that rounds where the Q/DQ nodes stood: a kernel is a segment of its own."""
-    net = network.layers(found.model)
+    net = layers_module.layers(found.model)
     number, segments = -1, []
     for index, layer in enumerate(net.layers):
         sum_before = index > 0 and net.layers[index - 1].op == "Sum"
@@ -54,7 +61,7 @@ def layerwise(path: Path, found: Translated, feed: Arrays) -> dict[str, tuple[fl
 
     A kernel is a layer, or a sum and the activation behind it, which Q/DQ nodes do not part.
     """
-    net = network.layers(found.model)
+    net = layers_module.layers(found.model)
     built = built_as_written(found)
     graph = onnx.load(path).graph
     given = {n.input[0]: n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
@@ -64,15 +71,15 @@ def layerwise(path: Path, found: Translated, feed: Arrays) -> dict[str, tuple[fl
     order = sorted(wanted)
     values = dict(feed)
     values |= dict(zip(order, run(path, feed, *(names[name] for name in order)), strict=True))
-    told = {}
+    snr = {}
     for segment in built.lanes[0][1]:
         if not set(segment.inputs) | set(segment.outputs) <= set(values):
             continue
         engine = onnx.load_from_string(full_engine(built, segment.engine))
         results = run(engine, {name: values[name] for name in segment.inputs})
         for name, result in zip(segment.outputs, results, strict=True):
-            told[name] = snr_db(values[name], result), net.layer(segment.layers[-1]).op
-    return told
+            snr[name] = snr_db(values[name], result), net.layer(segment.layers[-1]).op
+    return snr
 
 
 def restored(path: Path, found: Translated) -> onnx.ModelProto:
@@ -81,11 +88,11 @@ def restored(path: Path, found: Translated) -> onnx.ModelProto:
     graph = proto.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     ends = {value.name for value in graph.output}
-    behind = {n.input[0]: n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
+    dequantized = {n.input[0]: n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
     nodes = []
     for node in graph.node:
         if node.op_type == "QuantizeLinear":
-            end = behind[node.output[0]]
+            end = dequantized[node.output[0]]
             scale = found.scales[end if end in ends else node.input[0]]
             value = np.asarray(scale, np.float32)
             constants[node.input[1]].CopyFrom(onnx.numpy_helper.from_array(value, node.input[1]))
@@ -101,7 +108,7 @@ def restored(path: Path, found: Translated) -> onnx.ModelProto:
 
 
 def check(path: Path, model: Model, feeds: list[Arrays], least_db: float) -> None:
-    found = from_qdq(network.load(path))
+    found = from_qdq(load(path))
     own = scales_in(path)
     ends = {value.name for value in model.proto.graph.output}
     assert found.quantizers == len(own)
@@ -111,9 +118,9 @@ def check(path: Path, model: Model, feeds: list[Arrays], least_db: float) -> Non
     assert set(found.model.weights) == set(model.weights)
     assert found.other_codes == ()
     assert np.array_equal(run(restored(path, found), feeds[0])[0], run(path, feeds[0])[0])
-    told = layerwise(path, found, feeds[0])
+    snr = layerwise(path, found, feeds[0])
     # a softmax has no INT8: the emulation hands on what the Q/DQ model rounds to 1/127 once more
-    layers = {name: db for name, (db, op) in told.items() if op != "Softmax"}
+    layers = {name: db for name, (db, op) in snr.items() if op != "Softmax"}
     assert len(layers) > len(own) / 2
     assert min(layers.values()) > least_db
     assert sum(db == float("inf") for db in layers.values()) > len(layers) / 2
@@ -135,8 +142,8 @@ def test_scales_weights_and_layers_of_a_small_network(
 
 def test_a_small_network_from_end_to_end(small: tuple[Path, Model, list[Arrays]]) -> None:
     path, _, feeds = small
-    found = from_qdq(network.load(path))
-    net = network.layers(found.model)
+    found = from_qdq(load(path))
+    net = layers_module.layers(found.model)
     plan = plan_of(place_all(net, "int8", device=lambda _number: "DLA0"))
     built = build_reference(found.model, net, plan, Scales(found.scales, "qdq", "", ""))
     engine = onnx.load_from_string(full_engine(built, built.lanes[0][1][0].engine))
@@ -151,12 +158,14 @@ def test_light_resnet50_by_layers_and_from_end_to_end(
 
     What is left at the logits is the FP16 of the last pool, which the Q/DQ model has in FP32.
     """
-    model = network.builtin("light_resnet50", 0)
+    model = builtin("light_resnet50", 0)
     path, feeds = quantised(tmp_path, model)
     check(path, model, feeds, least_db=50)
-    found = from_qdq(network.load(path))
+    found = from_qdq(load(path))
     # a weight that is no INT8 codes is read as it stands: here, the codes times their scales
-    monkeypatch.setattr("edgekit.build._emit.quantised_weight", lambda _graph, _node: None)
+    monkeypatch.setattr(
+        "edgekit.reference.segment_model.quantised_weight", lambda _graph, _node: None
+    )
     results = Runner(built_as_written(found), optimise=False).run(feeds[0], observe=True)
     graph = onnx.load(path).graph
     read = {n.input[0]: n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}

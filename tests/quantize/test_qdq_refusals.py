@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.quantize import from_qdq
+from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.quantize.qdq_nets import Sheet, normal
 
 TYPES = onnx.TensorProto
@@ -31,15 +31,15 @@ def one(**more: object) -> Sheet:
 
 
 @pytest.mark.parametrize(
-    ("zero", "told"),
+    ("zero", "message"),
     [(np.int8(3), "int8, zero point 3"), (np.uint8(0), "uint8, zero point 0"),
      (np.uint8(127), "uint8, zero point 127"), (None, "uint8, zero point 0")],
 )  # fmt: skip
-def test_asymmetric_activations(zero: np.generic | None, told: str) -> None:
+def test_asymmetric_activations(zero: np.generic | None, message: str) -> None:
     error = refused(one(zero=zero), "y")
     assert error.code == "qdq.zero_point"
     assert "x_q" in error.message
-    assert told in error.message
+    assert message in error.message
     assert "ActivationSymmetric" in error.hint
 
 
@@ -198,7 +198,7 @@ def test_an_output_of_codes() -> None:
     sheet.q(sheet.input("x", 1, 4), 0.1)
     proto = sheet.proto("x_q")
     proto.graph.output[0].type.tensor_type.elem_type = TYPES.INT8
-    from edgekit.network import canonical
+    from edgekit.network.load import canonical
 
     with pytest.raises(ModelError) as caught:
         from_qdq(canonical(proto, None))

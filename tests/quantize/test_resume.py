@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.quantize import measure
-from edgekit.quantize._measure_state import Keeper
+from edgekit.quantize.calibration.inputs import MeasurementState
+from edgekit.quantize.calibration.measure import measure
 from tests.quantize.quantize_nets import branches
 from tests.quantize.test_calibrate import images
 
@@ -19,9 +19,10 @@ COUNT = 8
 CHILD = """
 import sys
 from pathlib import Path
-from edgekit.quantize import _measure_state, measure
+from edgekit.quantize.calibration import inputs
+from edgekit.quantize.calibration.measure import measure
 from tests.quantize.test_resume import COUNT, MODEL, images
-_measure_state._EVERY = _measure_state._SPARE = -1.0
+inputs._EVERY = inputs._SPARE = -1.0
 def data():
     for index, feed in enumerate(images(COUNT)):
         if index == 5:
@@ -52,9 +53,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_it_goes_on_and_gives_the_same(killed: bytes, tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.write_bytes(killed)
-    told: list[tuple[int, int]] = []
-    found = measure(MODEL, images(COUNT), resume=state, progress=lambda *done: told.append(done))
-    assert told[:4] == [(5, COUNT), (6, COUNT), (7, COUNT), (8, COUNT)]
+    progress: list[tuple[int, int]] = []
+    found = measure(
+        MODEL, images(COUNT), resume=state, progress=lambda *done: progress.append(done)
+    )
+    assert progress[:4] == [(5, COUNT), (6, COUNT), (7, COUNT), (8, COUNT)]
     assert found.amax == measure(MODEL, images(COUNT)).amax
     assert found.samples == COUNT
     assert not any("interrupted" in text for text in found.warnings)
@@ -94,12 +97,12 @@ def test_a_damaged_state_is_not_used(killed: bytes, tmp_path: Path, damage: byte
 
 
 def test_a_state_is_what_was_counted(tmp_path: Path) -> None:
-    from edgekit.quantize._histogram import Histogram
+    from edgekit.quantize.calibration.histogram import ValueHistogram
 
-    histograms = {"a": Histogram(), "b": Histogram(), "c": Histogram()}
+    histograms = {"a": ValueHistogram(), "b": ValueHistogram(), "c": ValueHistogram()}
     histograms["b"].add(np.zeros(7, np.float32))
     histograms["c"].add(np.array([-3.0, 2.5], np.float32))
-    keeper = Keeper(tmp_path / "new" / "state", MODEL, list(histograms))
+    keeper = MeasurementState(tmp_path / "new" / "state", MODEL, list(histograms))
     assert keeper.load() == ""
     keeper.save(histograms, 3, "abc")
     loaded = keeper.load()

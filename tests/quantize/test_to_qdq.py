@@ -9,10 +9,19 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgekit import dla, network, placement, targets
-from edgekit.build import Runner, build_reference
+from edgekit.dla.judge import judge
+from edgekit.dla.precision import by_quantization, lowering
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.quantize import calibrate, from_qdq, to_qdq
+from edgekit.network.files import save
+from edgekit.network.load import canonical
+from edgekit.network.lowering import layers as layers_module
+from edgekit.placement.placing import place
+from edgekit.quantize.calibration.calibrate import calibrate
+from edgekit.quantize.qdq.to_explicit import to_qdq
+from edgekit.quantize.qdq.to_implicit import from_qdq
+from edgekit.reference.build import build_reference
+from edgekit.reference.run import Runner
+from edgekit.targets.loader import get
 from tests.quantize.qdq_nets import normal, run, snr_db, steps_of
 from tests.quantize.quantize_nets import branches, make, node
 
@@ -69,7 +78,7 @@ def pairs(model):
 
 def test_a_valid_file_of_the_same_inputs_and_outputs(lowered, tmp_path):
     model, _, _, made = lowered
-    network.save(made, tmp_path / "qdq.onnx")
+    save(made, tmp_path / "qdq.onnx")
     onnx.checker.check_model(tmp_path / "qdq.onnx", full_check=True)
     for old, new in zip(model.proto.graph.input, made.proto.graph.input, strict=True):
         assert old == new
@@ -80,7 +89,7 @@ def test_a_valid_file_of_the_same_inputs_and_outputs(lowered, tmp_path):
 def test_symmetric_with_the_scales_given_bit_for_bit(lowered):
     model, layers, scales, made = lowered
     found = pairs(made)
-    tensors = dla.lowering(layers, scales.scales).tensors
+    tensors = lowering(layers, scales.scales).tensors
     for scale, zero, axis in found.values():
         assert zero.dtype == np.int8
         assert not zero.any()
@@ -100,8 +109,8 @@ def test_symmetric_with_the_scales_given_bit_for_bit(lowered):
 
 def test_types_give_each_layer_the_precision_of_the_lowering(lowered):
     model, layers, scales, _ = lowered
-    wanted = dla.lowering(layers, scales.scales).precisions
-    found = dla.by_quantization(network.layers(to_qdq(model, layers, scales.scales)))
+    wanted = lowering(layers, scales.scales).precisions
+    found = by_quantization(layers_module.layers(to_qdq(model, layers, scales.scales)))
     assert {name for name, own in wanted.items() if own == "fp16"} == {"g"}
     assert {name: found[name] for name in wanted} == wanted
 
@@ -112,7 +121,7 @@ def test_there_and_back(lowered):
     assert set(back.model.weights) == set(model.weights)
     for name, value in model.weights.items():
         np.testing.assert_array_equal(back.model.weights[name], value)
-    for name in dla.lowering(layers, scales.scales).tensors:
+    for name in lowering(layers, scales.scales).tensors:
         assert back.scales[name] == np.float32(scales.scales[name])
     feed = feeds()[0]
     np.testing.assert_array_equal(run(_whole(back.model), feed)[0], run(_whole(model), feed)[0])
@@ -130,22 +139,22 @@ def test_layers_outside_of_int8_get_fp16_types(lowered, tmp_path):
     assert kinds["y"] == onnx.TensorProto.FLOAT
     assert sum(n.op_type == "Cast" for n in made.proto.graph.node) == 2
     assert not any(n.op_type == "Cast" for n in wide.proto.graph.node)
-    network.save(made, tmp_path / "half.onnx")
+    save(made, tmp_path / "half.onnx")
     onnx.checker.check_model(tmp_path / "half.onnx", full_check=True)
     feed = feeds()[0]
     close, exact = run(tmp_path / "half.onnx", feed)[0], run(_whole(wide), feed)[0]
     assert snr_db(exact, close) > 30
-    found = dla.by_quantization(network.layers(made))
+    found = by_quantization(layers_module.layers(made))
     assert found["g"] == "fp16"
     assert found["s"] == "int8"
 
 
 def test_the_emulated_build_is_what_the_file_computes(lowered):
     model, layers, scales, made = lowered
-    plan_scales = replace(scales, quantised=frozenset(dla.lowering(layers, scales.scales).tensors))
-    board = targets.get("jetson-agx-orin-64gb")
-    judgement = dla.judge(layers, board, tensorrt="11.4.1", lowers=True, scales=scales.scales)
-    plan = placement.place(layers, judgement, board, precision="int8")
+    plan_scales = replace(scales, quantised=frozenset(lowering(layers, scales.scales).tensors))
+    board = get("jetson-agx-orin-64gb")
+    judgement = judge(layers, board, tensorrt="11.4.1", lowers=True, scales=scales.scales)
+    plan = place(layers, judgement, board, precision="int8")
     runner = Runner(build_reference(model, layers, plan, plan_scales), stripped=False)
     for feed in feeds():
         assert snr_db(run(_whole(made), feed)[0], runner.run(feed)["y"]) > 40
@@ -177,10 +186,10 @@ def test_an_old_opset_is_raised_and_names_stay():
     weights = {"w": normal(1, 4, 3, 1, 1)}
     nodes = [node("Conv", "x w", "c"), node("Softmax", "c", "y", axis=1)]
     graph = make(nodes, weights, {"x": [1, 3, 4, 4]}, ["y"])[0].proto
-    proto = _whole(replace(network.canonical(graph, None, weights=weights), source="old"))
+    proto = _whole(replace(canonical(graph, None, weights=weights), source="old"))
     proto.opset_import[0].version = 9
-    model = network.canonical(proto, None, source="old")
-    layers = network.layers(model)
+    model = canonical(proto, None, source="old")
+    layers = layers_module.layers(model)
     made = to_qdq(model, layers, dict.fromkeys(layers.tensors, SCALE), float16=False)
     assert next(e.version for e in made.proto.opset_import if not e.domain) == 13
     assert {n.name for n in model.proto.graph.node} <= {n.name for n in made.proto.graph.node}
@@ -196,7 +205,7 @@ def test_without_scales_it_stays_plain():
 def test_refusals_name_what_is_wrong(lowered):
     model, layers, scales, made = lowered
     with pytest.raises(ModelError) as caught:
-        to_qdq(made, network.layers(made), scales.scales)
+        to_qdq(made, layers_module.layers(made), scales.scales)
     assert caught.value.code == "qdq.present"
     for bad in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(DataError) as refused:
@@ -233,22 +242,22 @@ def test_parts_of_a_split_are_outputs(ends):
         assert np.allclose(found / SCALE, np.rint(found / SCALE), atol=1e-3)
 
 
-@pytest.mark.parametrize("kept", [(), ("c", "b")])
-def test_there_and_back_by_way_of_fp16_types(lowered, kept):
+@pytest.mark.parametrize("fp16_layers", [(), ("c", "b")])
+def test_there_and_back_by_way_of_fp16_types(lowered, fp16_layers):
     model, layers, scales, _ = lowered
-    back = from_qdq(to_qdq(model, layers, scales.scales, fp16_layers=kept))
+    back = from_qdq(to_qdq(model, layers, scales.scales, fp16_layers=fp16_layers))
     found, wanted = back.model.proto.graph, model.proto.graph
     for mine, given in zip(found.node, wanted.node, strict=True):
         assert (mine.op_type, mine.name) == (given.op_type, given.name)
         assert (mine.input, mine.output) == (given.input, given.output)
-    assert set(back.fp16_nodes) >= {"g", *kept}
+    assert set(back.fp16_nodes) >= {"g", *fp16_layers}
     assert not {"a", "y"}.intersection(back.fp16_nodes)
     assert any("as the file's types have it" in note for note in back.notes)
-    halved = {"w3", "w2"} if kept else set()
+    halved = {"w3", "w2"} if fp16_layers else set()
     for name, value in model.weights.items():
         given = value.astype(np.float16).astype(np.float32) if name in halved else value
         np.testing.assert_array_equal(back.model.weights[name], given)
-    again = dla.lowering(layers, scales.scales, kept).tensors
+    again = lowering(layers, scales.scales, fp16_layers).tensors
     assert {name: np.float32(scales.scales[name]) for name in again}.items() <= back.scales.items()
 
 
@@ -260,6 +269,6 @@ def test_an_fp16_input_keeps_its_cast_and_says_so():
     for item in made.graph.node:
         item.input[:] = ["wide" if name == "x" else name for name in item.input]
     made.graph.node.insert(0, cast)
-    back = from_qdq(network.canonical(made, None, source="halves"))
+    back = from_qdq(canonical(made, None, source="halves"))
     assert [n.op_type for n in back.model.proto.graph.node].count("Cast") == 3
     assert any("'x' is FP16" in note for note in back.notes)

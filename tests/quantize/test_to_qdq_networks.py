@@ -13,11 +13,17 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit import dla, network
-from edgekit.build import build_reference, full_engine
-from edgekit.quantize import calibrate, from_qdq, to_qdq
-from tests.build.toy_nets import place_all, plan_of
+from edgekit.dla import precision
+from edgekit.network.files import save
+from edgekit.network.lowering import layers as layers_module
+from edgekit.network.synthetic import synthetic_inputs
+from edgekit.network.zoo import builtin
+from edgekit.quantize.calibration.calibrate import calibrate
+from edgekit.quantize.qdq.to_explicit import to_qdq
+from edgekit.quantize.qdq.to_implicit import from_qdq
+from edgekit.reference.build import build_reference, full_engine
 from tests.quantize.qdq_nets import run, snr_db
+from tests.reference.toy_nets import place_all, plan_of
 
 SOFTMAX_DB = 40.0  # FP16 in the build, FP32 in the file
 
@@ -25,18 +31,18 @@ SOFTMAX_DB = 40.0  # FP16 in the build, FP32 in the file
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["light_squeezenet", "light_resnet50"])
 def test_kernels_give_the_codes_of_the_file(name, tmp_path):
-    model = network.builtin(name, 0)
-    layers = network.layers(model)
-    feeds = [dict(feed) for feed in network.synthetic_inputs(model, 2, 0)]
+    model = builtin(name, 0)
+    layers = layers_module.layers(model)
+    feeds = [dict(feed) for feed in synthetic_inputs(model, 2, 0)]
     scales = calibrate(model, layers, feeds)
     made = to_qdq(model, layers, scales.scales, float16=False)
-    lowering = dla.lowering(layers, scales.scales)
+    lowering = precision.lowering(layers, scales.scales)
     back = from_qdq(made)
     for tensor in lowering.tensors:
         assert back.scales[tensor] == np.float32(scales.scales[tensor])
     for weight, value in model.weights.items():
         np.testing.assert_array_equal(back.model.weights[weight], value)
-    network.save(made, tmp_path / "qdq.onnx")
+    save(made, tmp_path / "qdq.onnx")
 
     # a layer begins a kernel unless it reads what never leaves one
     number, segments = -1, []

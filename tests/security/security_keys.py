@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.bundle import allowed_signers_line, sign
+from edgekit.bundles.sign import allowed_signers_line, sign
 from tests.boards.bundles import HandMade, hand_made
 
 __all__ = ["Signer", "keygen", "make_signer", "small_bundle"]

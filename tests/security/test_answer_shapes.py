@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from edgekit.bench import bench_document
-from edgekit.cli import _jobs, _serve, _status
-from edgekit.cli._talk import say
-from edgekit.deploy import Board, BoardClient, Completed
-from edgekit.deploy._answers import document
-from edgekit.deploy._follow import follow
-from edgekit.deploy._send import send
-from edgekit.deploy._shapes import ANSWERS, RESULTS, misshapen
+from edgekit.benchmark.document import bench_document
+from edgekit.cli import boards, jobs, steps
+from edgekit.cli.output import say
+from edgekit.deployment.answers import ANSWERS, RESULTS, document, misshapen
+from edgekit.deployment.board import Board
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.install import follow, send
+from edgekit.deployment.transport import Completed
 from edgekit.errors import BoardError
-from edgekit.pipeline._doctor import examine
-from edgekit.report import bench_text
-from edgekit.targets import get
-from tests.bench import handmade_plan
+from edgekit.pipeline.boards.doctor import examine
+from edgekit.reports.terminal.measurement import bench_text
+from edgekit.targets.loader import get
+from tests.benchmark import handmade_plan
 from tests.security.security_keys import small_bundle
 
 ID = "0123456789abcdef"
@@ -95,7 +95,7 @@ def of_board(found: Mapping[str, Any]) -> Answer:
 
 def job_rows(found: Mapping[str, Any]) -> None:
     for row in found["jobs"]:
-        say(_jobs._row(row))
+        say(jobs._row(row))
 
 
 def measured(found: Answer) -> None:
@@ -106,8 +106,8 @@ def measured(found: Answer) -> None:
 
 SHOWN: dict[str, Callable[[Answer], object]] = {
     "bench": measured,
-    "status": lambda found: _status._show(of_board(found), ["board"], True),
-    "serve-status": lambda found: _serve._row(of_board(found)["boards"][0]),
+    "status": lambda found: boards._show_status(of_board(found), ["board"], True),
+    "serve-status": lambda found: steps._server_row(of_board(found)["boards"][0]),
     "job-list": job_rows,
     "probe": lambda found: examine({**found, "jetpack": None}),
 }

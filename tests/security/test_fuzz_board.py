@@ -12,22 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit_device import DeviceError
-from edgekit_device._build_request import read_request as read_build
-from edgekit_device._bundle import open_bundle
-from edgekit_device._checks import parse_json
-from edgekit_device._delta import unpack
-from edgekit_device._deploy_request import read_request as read_deploy
-from edgekit_device._deployment import JOURNAL, history, read_journal, references
-from edgekit_device._links import LINKS, finish_links, intended
-from edgekit_device._manifest import parse
-from edgekit_device._npz import read_npz
-from edgekit_device._plan import parse_version, read_header
-from edgekit_device._policy import read_policy
-from edgekit_device._root import Root
-from edgekit_device._serve_wire import read_head
-from edgekit_device._sshsig import key_of_line, key_of_signature, keys_of_file
-from tests.edgekit_device.device_board import asked
+from edgekit_device.arrays.npz import read_npz
+from edgekit_device.build.request import read_request as read_build
+from edgekit_device.deployment.request import read_policy
+from edgekit_device.deployment.request import read_request as read_deploy
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.checks import parse_json
+from edgekit_device.protocol.delta import unpack
+from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.release.journal import JOURNAL, history, read_journal, references
+from edgekit_device.serve.messages import read_head
+from edgekit_device.store.root import LINKS, Root, finish_links, intended
+from edgekit_device.tensorrt.plan import parse_version, read_header
+from edgekit_device.trust.bundle import open_bundle
+from edgekit_device.trust.signature import key_of_line, key_of_signature, keys_of_file
+from tests.edgekit_device.device_board import run_command
 from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
 
 pytestmark = pytest.mark.slow
@@ -124,7 +123,7 @@ def test_bundle_files(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> 
 @times(200)
 @given(data=mutated("frames"))
 def test_blobs_that_come_in(root: Root, data: bytes) -> None:
-    survive(lambda: asked(root, ["receive"], io.BytesIO(data)))
+    survive(lambda: run_command(root, ["receive"], io.BytesIO(data)))
     # what is in the store is what its name says
     for path in root.store.blobs():
         assert root.store.missing([path.name], verify=True) == []
@@ -134,14 +133,14 @@ def test_blobs_that_come_in(root: Root, data: bytes) -> None:
 @times(150)
 @given(data=mutated("offer"))
 def test_offers(root: Root, data: bytes) -> None:
-    survive(lambda: asked(root, ["offer", "--trust-unsigned"], io.BytesIO(data)))
+    survive(lambda: run_command(root, ["offer", "--trust-unsigned"], io.BytesIO(data)))
     assert not list((root.folder / "tmp").glob("*"))
 
 
 @times(60)
 @given(data=mutated("trust"))
 def test_changes_of_trust(root: Root, data: bytes) -> None:
-    survive(lambda: asked(root, ["trust"], io.BytesIO(data)))
+    survive(lambda: run_command(root, ["trust"], io.BytesIO(data)))
 
 
 @times(300)

@@ -11,14 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.deploy import BoardClient, Completed
-from edgekit.deploy._answers import document, failure
-from edgekit.deploy._hostkeys import Trust
-from edgekit.deploy._jobs import read_log
-from edgekit.deploy._knownhosts import read_entries
-from edgekit.deploy._offering import offer
-from edgekit.deploy._streams import read_frames
-from edgekit.deploy._types import Board
+from edgekit.deployment.answers import document, failure
+from edgekit.deployment.board import Board
+from edgekit.deployment.client import BoardClient, offer, read_log
+from edgekit.deployment.host_keys import Trust, read_entries
+from edgekit.deployment.transport import Completed, read_frames
 from edgekit.errors import EdgekitError
 from tests.security.security_fuzz import CORPUS, limits, mutated, times
 

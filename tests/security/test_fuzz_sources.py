@@ -17,15 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit_device import DeviceError, _source_rules
-from edgekit_device._client_serve import connect
-from edgekit_device._serve_memory import Memory
-from edgekit_device._serve_wire import MAX_HEAD, Closed, Reader, read_head
-from edgekit_device._serve_worker import _Answers
-from edgekit_device._source_auth import Credentials
-from edgekit_device._source_stream import stream
-from edgekit_device._source_web import Mirror
-from edgekit_device._types import TensorEntry
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.release import mirrors
+from edgekit_device.release.download import stream
+from edgekit_device.release.mirrors import Credentials
+from edgekit_device.release.sources import Mirror
+from edgekit_device.serve.client import connect
+from edgekit_device.serve.memory import SharedMemory
+from edgekit_device.serve.messages import MAX_HEAD, Closed, Reader, read_head
+from edgekit_device.serve.worker import _Answers
 from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
 from tests.security.test_fuzz_board import survive
 
@@ -65,7 +66,7 @@ def answering(said: list[bytes]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(http.client.HTTPConnection, "connect", reach)
-        patch.setattr(_source_rules, "FIRST_WAIT_S", 0.0)
+        patch.setattr(mirrors, "FIRST_WAIT_S", 0.0)
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             patch.delenv(name, raising=False)
         yield
@@ -143,7 +144,7 @@ class Echo:
 @times(250)
 @given(data=mutated("request"))
 def test_requests_to_a_worker(data: bytes) -> None:
-    memory = Memory(256)
+    memory = SharedMemory(256)
     answers = _Answers(Echo(), "000001-aaaaaaaaaaaa")  # type: ignore[arg-type]
     descriptor = os.dup(memory.descriptor)
     try:
@@ -185,7 +186,7 @@ def test_what_a_server_says_to_its_client(
             client.status()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgekit_device._client_serve.connect_to", reach)
+        patch.setattr("edgekit_device.serve.client.connect_to", reach)
         survive(ask)
     for other in others:
         other.close()

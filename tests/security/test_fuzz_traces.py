@@ -8,15 +8,22 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from edgekit.bench import read_times, validate_trace
-from edgekit.bench._dla_statistics import read_statistics, statistics_process
-from edgekit.bench._nsys_export import exported
-from edgekit.bench._nsys_trace import NsysSource
-from edgekit.bench._trace_kept import read_bench, read_trace
-from edgekit.bench._trace_profile import profile_process
-from edgekit.bench._trace_sources import Prepared, Source, write_trace
-from edgekit.bench._trace_times import times_process
-from edgekit.placement import read_profile
+from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.benchmark.trace.layers import profile_process
+from edgekit.benchmark.trace.nsys import NsysSource
+from edgekit.benchmark.trace.nsys_export import exported
+from edgekit.benchmark.trace.sources import (
+    PreparedSource,
+    TraceSource,
+    read_bench,
+    read_statistics,
+    read_trace,
+    statistics_process,
+    times_process,
+    write_trace,
+)
+from edgekit.benchmark.trtexec import read_times
+from edgekit.placement.profiles.reader import read_profile
 from tests.security.security_fuzz import CORPUS, mutated, times
 from tests.security.test_fuzz_host import survive
 
@@ -28,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
-def written(folder: Path, source: Source) -> None:
+def written(folder: Path, source: TraceSource) -> None:
     """Whatever was read must make a sound trace."""
     out = folder / "out.json"
     write_trace(out, [source], {"name": "fuzz"})
@@ -59,7 +66,7 @@ def test_statistics_of_tasks(data: bytes, folder: Path) -> None:
 
     def read() -> None:
         process = statistics_process(read_statistics(path), pid=1)
-        written(folder, Prepared("s", [process]))
+        written(folder, PreparedSource("s", [process]))
 
     survive(read)
 
@@ -69,7 +76,7 @@ def test_statistics_of_tasks(data: bytes, folder: Path) -> None:
 def test_iterations(data: bytes, folder: Path) -> None:
     path = folder / "times.json"
     path.write_bytes(data)
-    survive(lambda: written(folder, Prepared("t", [times_process(read_times(path), pid=1)])))
+    survive(lambda: written(folder, PreparedSource("t", [times_process(read_times(path), pid=1)])))
 
 
 @times(40)
@@ -83,7 +90,7 @@ def test_profiles_with_layer_information(data: bytes, info: bytes, folder: Path)
 
         def read(profile: Path = profile, layer_info: Path | None = layer_info) -> None:
             found = read_profile(profile, layer_info=layer_info)
-            written(folder, Prepared("p", [profile_process(found, pid=1, dla_cores=2)]))
+            written(folder, PreparedSource("p", [profile_process(found, pid=1, dla_cores=2)]))
 
         survive(read)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.deploy import Board, BoardClient, LocalTransport
-from edgekit.deploy._connect import connect
+from edgekit.deployment.board import Board
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.ssh import connect
+from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import BoardError
 from tests.boards.fixtures import StartBoard, remote
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import main
+from edgekit.cli.main import main
 from tests.security.test_terminal import network
 
 TARGET = ["--target", "jetson-agx-orin-64gb"]
@@ -84,7 +84,7 @@ def test_one_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("edgekit._files._WRITER_S", 0.05)
+    monkeypatch.setattr("edgekit.files._WRITER_S", 0.05)
     network(tmp_path / "m.onnx")
     (tmp_path / "c.yaml").write_text(f"{HEAD}model: {{onnx: m.onnx}}\n")
     (tmp_path / "m.json").write_text("{}")

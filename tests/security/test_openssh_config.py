@@ -10,12 +10,12 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from edgekit.deploy import Board
-from edgekit.deploy import _sshlookup as lookup
-from edgekit.deploy._connect import connect
-from edgekit.deploy._embedded import Sshd
-from edgekit.deploy._hostkeys import Trust, fingerprint
-from edgekit.deploy._sshconfig import resolve
+from edgekit.deployment import ssh_config as lookup
+from edgekit.deployment.board import Board
+from edgekit.deployment.embedded_sshd import Sshd
+from edgekit.deployment.host_keys import Trust, fingerprint
+from edgekit.deployment.ssh import connect
+from edgekit.deployment.ssh_config import resolve
 from edgekit.errors import BoardError, ConfigError
 from tests.boards.fixtures import StartBoard, remote
 from tests.security.security_keys import keygen, make_signer

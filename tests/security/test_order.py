@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import edgekit_device
-from edgekit.bundle import write
-from edgekit.bundle._mirror import push_mirror
-from edgekit_device import DeviceError, _checks, _manifest, _verify
-from edgekit_device._root import Root
-from tests.edgekit_device.device_board import asked
+from edgekit.bundles.files import write
+from edgekit.bundles.push import push_mirror
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import checks, manifest_reader
+from edgekit_device.store.root import Root
+from edgekit_device.trust import bundle as bundle_module
+from tests.edgekit_device.device_board import run_command
 from tests.edgekit_device.source_servers import Handler, serving
 from tests.security.security_keys import Signer, make_signer, small_bundle
 
@@ -47,7 +49,7 @@ def root(tmp_path: Path, known: Signer) -> Root:
 @pytest.fixture
 def traps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Whoever parses the manifest, hashes a blob or opens an engine ends the test."""
-    real = _checks.parse_json
+    real = checks.parse_json
 
     def watched(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
         if data == BUNDLE.manifest_bytes or where == "manifest.json":
@@ -57,11 +59,11 @@ def traps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def trap(*args: Any, **options: Any) -> Any:
         raise Parsed
 
-    monkeypatch.setattr(_checks, "parse_json", watched)
-    monkeypatch.setattr(_manifest, "parse", trap)
-    monkeypatch.setattr(_verify, "parse", trap)
-    monkeypatch.setattr("edgekit_device._model.open_model", trap)
-    monkeypatch.setattr("edgekit_device._verify.check_blobs", trap)
+    monkeypatch.setattr(checks, "parse_json", watched)
+    monkeypatch.setattr(manifest_reader, "parse", trap)
+    monkeypatch.setattr(bundle_module, "parse", trap)
+    monkeypatch.setattr("edgekit_device.runtime.model.open_model", trap)
+    monkeypatch.setattr("edgekit_device.trust.bundle.check_blobs", trap)
     return []
 
 
@@ -73,7 +75,7 @@ def envelope(signature: bytes | None) -> io.BytesIO:
 
 def by_command(command: str) -> Callable[[Root, Path, bytes | None], None]:
     def way(root: Root, folder: Path, signature: bytes | None) -> None:
-        asked(root, [command], envelope(signature))
+        run_command(root, [command], envelope(signature))
 
     return way
 
@@ -105,7 +107,7 @@ def from_app(root: Root, folder: Path, signature: bytes | None) -> None:
 
 def from_source(root: Root, source: str) -> None:
     """``install --from``, whose job would go on once the manifest is parsed."""
-    asked(root, ["install", "--app", BUNDLE.name, "--from", source])
+    run_command(root, ["install", "--app", BUNDLE.name, "--from", source])
 
 
 def from_source_file(root: Root, folder: Path, signature: bytes | None) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device import DeviceError
-from edgekit_device._bundle import open_bundle
-from edgekit_device._collect import collect, remove
-from edgekit_device._jobs import open_job
-from edgekit_device._offer import read_incoming
-from edgekit_device._release import switch
-from edgekit_device._root import Root
-from tests.edgekit_device.device_board import asked
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import open_job
+from edgekit_device.release.collect import collect, remove
+from edgekit_device.release.offer import read_incoming
+from edgekit_device.release.releases import switch
+from edgekit_device.store.root import Root
+from edgekit_device.trust.bundle import open_bundle
+from tests.edgekit_device.device_board import run_command
 from tests.security.security_keys import small_bundle
 
 BUNDLE = small_bundle()
@@ -52,7 +52,7 @@ def test_names_that_are_no_names(root: Root, name: str) -> None:
     manifest["name"] = name
     question = io.BytesIO(json.dumps({"manifest": json.dumps(manifest)}).encode())
     with pytest.raises(DeviceError) as caught:
-        asked(root, ["offer", "--trust-unsigned"], question)
+        run_command(root, ["offer", "--trust-unsigned"], question)
     assert caught.value.code == "manifest.invalid"
 
 
@@ -86,12 +86,12 @@ def test_blobs_that_are_links(root: Root, tmp_path: Path) -> None:
     (root.folder / "partial" / digest).symlink_to(tmp_path / "elsewhere/precious")
     frame = json.dumps({"digest": digest, "bytes": len(data)}).encode() + b"\n" + data + b"\n"
     with pytest.raises(DeviceError):
-        asked(root, ["receive"], io.BytesIO(frame))
+        run_command(root, ["receive"], io.BytesIO(frame))
     assert not root.store.has(digest)
     (root.folder / "partial" / digest).unlink()
     # a second name of the same file: what comes in is put beside, or hashed, never just believed
     (root.folder / "partial" / digest).write_bytes(b"wrong" * 1000)
-    asked(root, ["receive"], io.BytesIO(frame))
+    run_command(root, ["receive"], io.BytesIO(frame))
     assert root.store.missing([digest], verify=True) == []
 
 
@@ -117,7 +117,7 @@ def test_sizes_that_lie_cost_nothing(tmp_path: Path, root: Root) -> None:
     for size in (1 << 20, (1 << 20) + 1, 1 << 41, 1 << 62, -1):
         frame = json.dumps({"digest": "a" * 64, "bytes": size}).encode() + b"\n"
         with pytest.raises(DeviceError):
-            asked(root, ["receive"], io.BytesIO(frame))
+            run_command(root, ["receive"], io.BytesIO(frame))
     assert (
         not list((root.folder / "blobs").rglob("*")) if (root.folder / "blobs").exists() else True
     )
@@ -126,5 +126,5 @@ def test_sizes_that_lie_cost_nothing(tmp_path: Path, root: Root) -> None:
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000, "9" * 5_000_000, "1e999"])
 def test_documents_that_are_deep_or_endless(root: Root, text: str) -> None:
     with pytest.raises(DeviceError) as caught:
-        asked(root, ["offer", "--trust-unsigned"], io.BytesIO(text.encode()))
+        run_command(root, ["offer", "--trust-unsigned"], io.BytesIO(text.encode()))
     assert caught.value.code == "protocol.invalid"

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import build_zipapp
-from edgekit.deploy import BoardClient, install
-from edgekit.deploy._connect import connect
-from edgekit.deploy._onboard import ENSURE
+from edgekit.bundles.files import build_zipapp
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.install import install
+from edgekit.deployment.loader import ENSURE
+from edgekit.deployment.ssh import connect
 from edgekit.errors import BoardError
-from edgekit_device._errors import DeviceError
-from edgekit_device._private import check_root
+from edgekit_device.errors import DeviceError
+from edgekit_device.store.root import check_root
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
 from tests.security.security_keys import make_signer

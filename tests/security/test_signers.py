@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import edgekit_device
-from edgekit.bundle import build_zipapp
-from edgekit_device import DeviceError
-from edgekit_device._release import switch
-from edgekit_device._root import Root
-from edgekit_device._signature import check_signature
-from tests.edgekit_device.device_board import BoardFolder, Refused, asked
+from edgekit.bundles.files import build_zipapp
+from edgekit_device.errors import DeviceError
+from edgekit_device.release.releases import switch
+from edgekit_device.store.root import Root
+from edgekit_device.trust.signature import check_signature
+from tests.edgekit_device.device_board import BoardFolder, Refused, run_command
 from tests.edgekit_device.health_board import put
 from tests.security.security_keys import Signer, keygen, make_signer, small_bundle
 
@@ -174,9 +174,9 @@ def test_rotation_and_revocation_on_a_board(
     told = [(one["release"], one["role"], one["code"]) for one in answer["refused"]]
     assert told == [(first, "previous", "bundle.revoked-signer")]
     with pytest.raises(Refused) as caught:  # what would not load is not made to serve
-        board.ask("rollback", "--app", small_bundle().name)
+        board.command("rollback", "--app", small_bundle().name)
     assert caught.value.code == "bundle.revoked-signer"
-    found = board.ask("status")["apps"][small_bundle().name]
+    found = board.command("status")["apps"][small_bundle().name]
     assert [one["release"] for one in found["refused"]] == [first]
     app = board.root / "apps" / small_bundle().name
     assert edgekit_device.load(app).signer == "new"
@@ -239,7 +239,7 @@ def test_changes_that_are_refused_change_nothing(
 
 
 def ask(root: Root, changes: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = asked(root, ["trust"], io.BytesIO(json.dumps(changes).encode()))
+    answer: dict[str, Any] = run_command(root, ["trust"], io.BytesIO(json.dumps(changes).encode()))
     return answer
 
 

@@ -19,9 +19,9 @@ _CALLS = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_loa
           "tarfile.open", "shutil.unpack_archive"}  # fmt: skip
 _ATTRIBUTES = {"AutoAddPolicy", "WarningPolicy", "extractall", "set_missing_host_key_policy"}
 #: With libyaml's safe loader, where it is there.
-_KNOWN = {("edgekit/_knowledge.py", "yaml.load")}
+_KNOWN = {("edgekit/knowledge.py", "yaml.load")}
 #: OpenSSH's ProxyCommand is a shell's line by its definition (ssh_config(5)); tokens are checked.
-_SHELLS = {"edgekit/deploy/_link.py", "edgekit/deploy/_embedded.py"}
+_SHELLS = {"edgekit/deployment/ssh.py", "edgekit/deployment/embedded_sshd.py"}
 
 
 #: Without one of these in its text a module breaks no rule, and need not be parsed.
@@ -97,4 +97,4 @@ def test_only_one_module_makes_connections() -> None:
         if any(word in path.read_text(encoding="utf-8")
                for word in ("paramiko.Transport(", "SSHClient(", "start_client("))
     ]  # fmt: skip
-    assert made == ["edgekit/deploy/_connect.py"]
+    assert made == ["edgekit/deployment/ssh.py"]

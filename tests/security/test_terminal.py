@@ -17,12 +17,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgekit._plain import write_page
-from edgekit.cli import main
+from edgekit.cli.main import main
 from edgekit.errors import BoardError
-from edgekit.report import write_report
+from edgekit.reports.html.page import write_report
+from edgekit.text import write_page
 from tests.cli.board_fakes import FakeBoard, job_row, lend
-from tests.report import large_run
+from tests.reports import large_run
 
 # a title, a cleared screen, C1, a name that reads backwards, DEL, an overwritten line, markup
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj.exe\x7f\rok\x08\u2066\u2028[link=http://e]z[/link]"

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundle import build_zipapp
-from edgekit.deploy import Board, BoardClient, Container
-from edgekit.deploy._connect import connect
-from edgekit.deploy._container import Place, container_argv
+from edgekit.bundles.files import build_zipapp
+from edgekit.deployment.board import Board, Container
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.loader import LoaderLocation, container_argv
+from edgekit.deployment.ssh import connect
 from edgekit.errors import BoardError, ConfigError, EdgekitError
-from edgekit.pipeline._hosts import board_of_host
+from edgekit.pipeline.boards.addresses import board_of_host
 from tests.boards.fixtures import StartBoard, remote
 
 pytestmark = pytest.mark.boards
@@ -108,7 +109,9 @@ def test_hosts_and_users_that_are_options(host: str) -> None:
 
 def test_a_containers_words_stay_words() -> None:
     container = Container("image; touch canary", "nvidia $(x)", ("--device", "/dev/a b"))
-    argv = container_argv(container, Place("/r o", "/r o/loader"), ["python3", "/r o/loader", "-x"])
+    argv = container_argv(
+        container, LoaderLocation("/r o", "/r o/loader"), ["python3", "/r o/loader", "-x"]
+    )
     assert "image; touch canary" in argv
     assert argv[argv.index("--runtime") + 1] == "nvidia $(x)"
     assert argv[argv.index("--device") + 1] == "/dev/a b"

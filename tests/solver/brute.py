@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgekit.solver import OUTSIDE, Cost, Goal, Problem, minimise
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import OUTSIDE, Cost, Goal, PlacementProblem
 from tests.solver.cases import Case, faults
 
 Counts = tuple[int, ...]
@@ -41,7 +42,7 @@ def disagreement(case: Case) -> str:
     return "; ".join(wrong)
 
 
-def brute(problem: Problem, goal: Goal) -> float:
+def brute(problem: PlacementProblem, goal: Goal) -> float:
     """Returns the least value, infinite when nothing is allowed."""
     spots = [[m for m, cost in enumerate(row) if cost is not None] for row in problem.costs]
     choices = np.array(list(itertools.product(*spots)), dtype=np.int16)
@@ -72,7 +73,7 @@ def _vector(cost: Cost | None) -> np.ndarray:
     return np.array([*cost.load_us, cost.energy_uj])
 
 
-def _loads(problem: Problem, choices: np.ndarray):  # type: ignore[no-untyped-def]
+def _loads(problem: PlacementProblem, choices: np.ndarray):  # type: ignore[no-untyped-def]
     """Returns what the nodes take, and by border (where paid, its ways) of its transfers."""
     loads = np.zeros((len(choices), len(problem.devices) + 2))
     for v, row in enumerate(problem.costs):
@@ -104,7 +105,7 @@ def _value(goal: Goal, loads: np.ndarray) -> np.ndarray:
     return loads[:, :-1] @ np.array(goal.weights) + goal.energy * loads[:, -1]
 
 
-def _keeps(problem: Problem, goal: Goal, loads: np.ndarray) -> np.ndarray:
+def _keeps(problem: PlacementProblem, goal: Goal, loads: np.ndarray) -> np.ndarray:
     gpu = [d for d, name in enumerate(problem.devices) if name == "GPU"]
     have = {
         "latency_us": loads[:, :-1].sum(axis=1),
@@ -112,10 +113,10 @@ def _keeps(problem: Problem, goal: Goal, loads: np.ndarray) -> np.ndarray:
         "gpu_us": loads[:, gpu].sum(axis=1),
         "period_us": loads[:, :-2].max(axis=1),
     }
-    kept = np.ones(len(loads), dtype=bool)
+    retained = np.ones(len(loads), dtype=bool)
     for name, limit in goal.bounds.items():
-        kept &= have[name] <= limit * (1 + 1e-9)
-    return kept
+        retained &= have[name] <= limit * (1 + 1e-9)
+    return retained
 
 
 def _least(problem, goal, devices, loads, ways, best):  # type: ignore[no-untyped-def]
@@ -131,13 +132,13 @@ def _least(problem, goal, devices, loads, ways, best):  # type: ignore[no-untype
             n * _vector(problem.launch[core]) for core, n in zip(problem.cores, counts, strict=True)
         )
         whole = loads + launched + every
-        kept = _keeps(problem, goal, whole)
-        if kept.any():
-            best = min(best, _value(goal, whole[kept]).min())
+        retained = _keeps(problem, goal, whole)
+        if retained.any():
+            best = min(best, _value(goal, whole[retained]).min())
     return best
 
 
-def _counts(problem: Problem, devices: list[int]) -> Iterator[Counts]:
+def _counts(problem: PlacementProblem, devices: list[int]) -> Iterator[Counts]:
     """Yields loadables by core of all networks together, of every legal running order."""
     zero = (0,) * len(problem.cores)
     found = {zero}
@@ -154,7 +155,7 @@ def _counts(problem: Problem, devices: list[int]) -> Iterator[Counts]:
 class _Orders:
     """Walks through the running orders of one network, one step (or GPU node) after the other."""
 
-    def __init__(self, problem: Problem, network: int, devices: list[int]) -> None:
+    def __init__(self, problem: PlacementProblem, network: int, devices: list[int]) -> None:
         self.problem, self.devices = problem, devices
         self.nodes = frozenset(problem.networks[network])
         self.limit = problem.max_transitions[network]

@@ -6,15 +6,15 @@ import itertools
 import random
 from dataclasses import dataclass, replace
 
-from edgekit.solver import (
+from edgekit.solver.problem import (
     OUTSIDE,
     Border,
     Cost,
     Goal,
+    MemoryPool,
     Mode,
+    PlacementProblem,
     Placing,
-    Pool,
-    Problem,
     Transfer,
     metrics,
 )
@@ -31,7 +31,7 @@ ASSIGNMENTS = 120_000  # of the largest problem
 class Case:
     """A random problem, its goal, and the kinds of constraints in it."""
 
-    problem: Problem
+    problem: PlacementProblem
     goal: Goal
     objective: str
     kinds: tuple[str, ...]
@@ -56,7 +56,7 @@ def random_case(seed: int, nodes: int = 12) -> Case:
     return Case(problem, goal, objective, tuple(kind for kind in KINDS if kind in kinds))
 
 
-def _problem(rng: random.Random, kinds: set[str], most: int) -> Problem:
+def _problem(rng: random.Random, kinds: set[str], most: int) -> PlacementProblem:
     cores = 2 if kinds & {"two cores", "twins"} else 1
     gpu = "no gpu" not in kinds
     devices = (*(["GPU"] if gpu else []), *(f"DLA{i}" for i in range(cores)))
@@ -97,13 +97,13 @@ def _problem(rng: random.Random, kinds: set[str], most: int) -> Problem:
     pools = ()
     if "pools" in kinds:
         limit = draw(6, 20)
-        pools = (Pool("weights", limit, tuple(draw(0, 8) for _ in range(size))),)
+        pools = (MemoryPool("weights", limit, tuple(draw(0, 8) for _ in range(size))),)
     allowed = None
     if "fits" in kinds:
         apart = [frozenset(rng.sample(range(size), min(size, 2))) for _ in range(size // 2)]
         allowed = _Apart(tuple(apart))
     launch = draw(1, 6) if "launch" in kinds or rng.random() < 0.5 else 0.0
-    return Problem(
+    return PlacementProblem(
         devices,
         tuple(modes),
         tuple(costs),
@@ -192,7 +192,7 @@ def _way(rng, kinds, devices, draw):  # type: ignore[no-untyped-def]
     return Cost(tuple(loads), draw(0, 4))
 
 
-def _bounded(rng: random.Random, problem: Problem, goal: Goal) -> Goal:
+def _bounded(rng: random.Random, problem: PlacementProblem, goal: Goal) -> Goal:
     """Bounds that a random assignment nearly keeps, sometimes ones that nothing can keep."""
     loads, energy = [0.0] * (len(problem.devices) + 1), 0.0
     for row in problem.costs:
@@ -210,7 +210,7 @@ def _bounded(rng: random.Random, problem: Problem, goal: Goal) -> Goal:
     return replace(goal, bounds={name: bounds[name] for name in names})
 
 
-def faults(problem: Problem, goal: Goal, placing: Placing) -> list[str]:
+def faults(problem: PlacementProblem, goal: Goal, placing: Placing) -> list[str]:
     """Returns what is wrong with a placement: its steps, its loads, its value."""
     device = [problem.modes[m].device for m in placing.modes]
     found = []
@@ -248,7 +248,7 @@ def faults(problem: Problem, goal: Goal, placing: Placing) -> list[str]:
     return found + _wrong_sums(problem, goal, placing)
 
 
-def _wrong_sums(problem: Problem, goal: Goal, placing: Placing) -> list[str]:
+def _wrong_sums(problem: PlacementProblem, goal: Goal, placing: Placing) -> list[str]:
     costs = [row[m] for row, m in zip(problem.costs, placing.modes, strict=True)]
     costs += [problem.launch[s.device] for s in placing.steps if s.device in problem.cores]
     ways = {(b, t): w for b, t, w in placing.ways}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import random
 
-from edgekit.solver import OUTSIDE, Border, Cost, Mode, Pool, Problem, Transfer
+from edgekit.solver.problem import (
+    OUTSIDE,
+    Border,
+    Cost,
+    MemoryPool,
+    Mode,
+    PlacementProblem,
+    Transfer,
+)
 
 
 def layered(
@@ -15,7 +23,7 @@ def layered(
     pool: bool = False,
     formats: bool = False,
     twins: bool = True,
-) -> Problem:
+) -> PlacementProblem:
     """Draws a graph in layers of one to four nodes, one node in ten on the GPU only.
 
     A node takes 90 us on the GPU in the median, on a core mostly half to twice as much and a fifth
@@ -66,14 +74,14 @@ def layered(
         )
         ends = tuple(users[producer])
         borders.append(Border(producer, ends, transfers, output=producer >= 0 and not ends))
-    return Problem(
+    return PlacementProblem(
         names,
         tuple(modes),
         tuple(costs),
         tuple(borders),
         (None, *(cost(1 + core, 15.0, 2.0) for core in range(cores))),
         max_loadables=16,
-        pools=(Pool("weights", sum(needs) / 6, tuple(needs)),) if pool else (),
+        pools=(MemoryPool("weights", sum(needs) / 6, tuple(needs)),) if pool else (),
     )
 
 

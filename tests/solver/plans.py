@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.solver import Goal, Problem
+from edgekit.solver.problem import Goal, PlacementProblem
 from tests.solver.brute import Counts, _counts, _keeps, _loads, _vector
 
 
@@ -20,7 +20,7 @@ class Plan:
     loads: tuple[float, ...]
 
 
-def every_plan(problem: Problem, goal: Goal) -> list[Plan]:
+def every_plan(problem: PlacementProblem, goal: Goal) -> list[Plan]:
     """Returns all plans that keep the goal's bounds, one for each choice of transfer ways."""
     spots = [[m for m, cost in enumerate(row) if cost is not None] for row in problem.costs]
     choices = np.array(list(itertools.product(*spots)), dtype=np.int16)

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from itertools import pairwise, product
 
-from edgekit.solver import Chain, Route, Task, Workload, tasks_of
+from edgekit.schedule.timetable import DeviceTask, NetworkChain, Route, Workload, tasks_of
 
 
 def chain(rng, name, parts, devices, rate=None, deadline_us=None):
@@ -31,7 +31,7 @@ def chain(rng, name, parts, devices, rate=None, deadline_us=None):
     period = None if rate is None else 1_000_000 / Fraction(str(rate))
     if deadline_us is None and period is not None:
         deadline_us = float(period)
-    return Chain(name, tuple(times), tuple(hands), energy, period, deadline_us)
+    return NetworkChain(name, tuple(times), tuple(hands), energy, period, deadline_us)
 
 
 def workload(chains, devices=2, **limits):
@@ -73,7 +73,7 @@ def route(rng, devices, core=1):
     """Returns a random plan of a whole network: GPU, one core, GPU."""
     tasks = []
     for number, device in enumerate((0, core, 0)[rng.randrange(2) :]):
-        tasks.append(Task(device, number, number, rng.uniform(30, 200), 0.0))
+        tasks.append(DeviceTask(device, number, number, rng.uniform(30, 200), 0.0))
     count = tuple(int(d == core) for d in range(devices))
     return Route(tuple(tasks), rng.uniform(1000, 9000), count)
 

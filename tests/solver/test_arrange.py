@@ -6,12 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver import OUTSIDE, Border, Cost, Goal, Mode, Pool, Problem, Transfer, evaluate
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.problem import (
+    OUTSIDE,
+    Border,
+    Cost,
+    Goal,
+    MemoryPool,
+    Mode,
+    PlacementProblem,
+    Transfer,
+)
 
 GPU, DLA = 0, 1
 
 
-def chain(edges: list[tuple[int, int]], nodes: int, launch: float = 1.0) -> Problem:
+def chain(edges: list[tuple[int, int]], nodes: int, launch: float = 1.0) -> PlacementProblem:
     """Nodes of 10 us on either device; a transfer to the GPU takes 3 us, or 2 us of delay."""
     ways = (Cost((3.0, 0.0, 0.0), 1.0), Cost((0.0, 0.0, 2.0), 5.0))
     away = Transfer(frozenset({(GPU, DLA), (DLA, GPU)}), ways)
@@ -19,7 +29,7 @@ def chain(edges: list[tuple[int, int]], nodes: int, launch: float = 1.0) -> Prob
     for v in range(nodes):
         users = tuple(b for a, b in edges if a == v)
         borders.append(Border(v, users, (away,), output=not users))
-    return Problem(
+    return PlacementProblem(
         ("GPU", "DLA0"),
         (Mode(GPU), Mode(DLA)),
         ((Cost((10.0, 0.0, 0.0), 4.0), Cost((0.0, 10.0, 0.0), 1.0)),) * nodes,
@@ -57,7 +67,7 @@ def test_the_goal_and_its_bounds_choose_the_way() -> None:
 
 
 def test_a_pool_splits_what_could_run_together() -> None:
-    weights = Pool("weights", 5.0, (3.0, 3.0, 2.0, 2.0))
+    weights = MemoryPool("weights", 5.0, (3.0, 3.0, 2.0, 2.0))
     problem = replace(DIAMOND, pools=(weights,))
     found = evaluate(problem, (DLA,) * 4, Goal.of(problem, "latency"))
     assert found is not None

@@ -9,27 +9,28 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver import (
+from edgekit.solver.chains import chain_optimum, chain_search, settle_chain
+from edgekit.solver.evaluation import settle
+from edgekit.solver.optimiser import minimise  # fmt: skip
+from edgekit.solver.problem import (
     OUTSIDE,
     Border,
     Cost,
     Goal,
+    MemoryPool,
     Mode,
-    Pool,
-    Problem,
+    PlacementProblem,
     Transfer,
     metrics,
-    minimise,
-)  # fmt: skip
-from edgekit.solver._chain import chain_optimum, settle_chain
-from edgekit.solver._chain_bounds import chain_search
-from edgekit.solver._evaluate import settle
+)
 from tests.solver.brute import brute
 
 LIMITS = ("none", "slots", "pool", "fits", "min_size", "transitions", "contiguous", "all")
 
 
-def random_chain(rng: random.Random, count: int, cores: int, formats: int, limit: str) -> Problem:
+def random_chain(
+    rng: random.Random, count: int, cores: int, formats: int, limit: str
+) -> PlacementProblem:
     """Returns a chain of nodes on a GPU and cores, where a core has its modes by format."""
     devices = ("GPU", *(f"DLA{core}" for core in range(cores)))
     modes = (Mode(0), *(Mode(1 + c, str(f), str(f)) for c in range(cores) for f in range(formats)))
@@ -63,14 +64,14 @@ def random_chain(rng: random.Random, count: int, cores: int, formats: int, limit
     every = limit == "all"
     needs = tuple(float(rng.randint(1, 9)) for _ in range(count))
     wide = rng.randint(2, 4)
-    return Problem(
+    return PlacementProblem(
         devices,
         modes,
         costs,
         tuple(borders),
         (None, *(cost(1 + c, rng.choice([0.0, 1.5])) for c in range(cores))),
         max_loadables=rng.randint(0, 2) if limit == "slots" or every else None,
-        pools=(Pool("weights", 14.0, needs),) if limit == "pool" or every else (),
+        pools=(MemoryPool("weights", 14.0, needs),) if limit == "pool" or every else (),
         fits=(lambda s: max(s) - min(s) < wide) if limit == "fits" or every else None,
         min_size=rng.randint(1, 3) if limit == "min_size" or every else 0,
         sizes=tuple(rng.randint(1, 2) for _ in range(count)) if limit == "min_size" else (),
@@ -79,7 +80,7 @@ def random_chain(rng: random.Random, count: int, cores: int, formats: int, limit
     )
 
 
-def brute_force(problem: Problem, goal: Goal) -> float | None:
+def brute_force(problem: PlacementProblem, goal: Goal) -> float | None:
     """Tries every mode of every node and every place where a loadable may begin."""
     best = None
     able = [[m for m, c in enumerate(row) if c] for row in problem.costs]
@@ -155,7 +156,7 @@ def test_says_when_it_cannot_carry_a_problem() -> None:
 def test_equal_values_prefer_fewer_transitions() -> None:
     one, zero = Cost((1.0, 0.0, 0.0)), Cost((0.0, 1.0, 0.0))
     borders = tuple(Border(v, (v + 1,)) for v in range(4))
-    chain = Problem(
+    chain = PlacementProblem(
         ("GPU", "DLA0"), (Mode(0), Mode(1)), ((one, zero),) * 5, borders, (None, Cost((0.0,) * 3))
     )
     found = chain_optimum(chain, Goal.of(chain, "latency"))
@@ -167,7 +168,7 @@ def test_equal_values_prefer_fewer_transitions() -> None:
 def test_two_thousand_nodes_with_sixteen_loadables_on_two_cores() -> None:
     rng = random.Random(5)
     chain = random_chain(rng, 2000, 2, 1, "none")
-    weights = Pool("weights", 2000.0, tuple(float(rng.randint(1, 9)) for _ in chain.costs))
+    weights = MemoryPool("weights", 2000.0, tuple(float(rng.randint(1, 9)) for _ in chain.costs))
     chain = replace(chain, max_loadables=16, pools=(weights,))
     for row in chain.costs:  # every node has a device
         assert row

@@ -7,19 +7,25 @@ from itertools import combinations
 
 import pytest
 
-from edgekit.solver._circles import circles, ordered
-from edgekit.solver._columns import Columns
-from edgekit.solver._effort import Effort
-from edgekit.solver._highs import INFINITY
-from edgekit.solver._minimise import minimise
-from edgekit.solver._price import Pricing
-from edgekit.solver._problem import Border, Cost, Goal, Mode, Pool, Problem, Step
-from edgekit.solver._small import Reach
+from edgekit.solver.columns import Columns, Pricing, ordered, ordering_cuts
+from edgekit.solver.highs import INFINITY
+from edgekit.solver.loadables import Reach
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import (
+    Border,
+    Cost,
+    Effort,
+    ExecutionStep,
+    Goal,
+    MemoryPool,
+    Mode,
+    PlacementProblem,
+)
 
 GPU, DLA = 0, 1
 
 
-def _random(seed: int, count: int, limit: float, slots: int) -> Problem:
+def _random(seed: int, count: int, limit: float, slots: int) -> PlacementProblem:
     rng = random.Random(seed)
     costs = [
         (Cost((rng.uniform(20, 400), 0, 0)), Cost((0, rng.uniform(10, 300), 0)))
@@ -32,14 +38,14 @@ def _random(seed: int, count: int, limit: float, slots: int) -> Problem:
         if (users := tuple(v for v in range(count) if u in before[v]))
     )
     needs = tuple(float(rng.randint(1, 30)) for _ in range(count))
-    return Problem(
+    return PlacementProblem(
         devices=("GPU", "DLA0"),
         modes=(Mode(GPU), Mode(DLA)),
         costs=tuple(costs),
         borders=borders,
         launch=(None, Cost((0, 20, 0))),
         max_loadables=slots,
-        pools=(Pool("weights", limit, needs),),
+        pools=(MemoryPool("weights", limit, needs),),
     )
 
 
@@ -73,21 +79,21 @@ def test_every_set_that_gains_enough_is_found_and_convex(seed: int) -> None:
 
 def test_loadables_in_a_circle_are_cut_and_divided() -> None:
     nothing = Cost((0, 0, 0))
-    problem = Problem(
+    problem = PlacementProblem(
         devices=("GPU", "DLA0"),
         modes=(Mode(GPU), Mode(DLA)),
         costs=((nothing, nothing),) * 4,
         borders=(Border(0, (1,)), Border(2, (3,))),
         launch=(None, nothing),
     )
-    crossing = [Step(0, DLA, (0, 3)), Step(0, DLA, (1, 2))]
+    crossing = [ExecutionStep(0, DLA, (0, 3)), ExecutionStep(0, DLA, (1, 2))]
     assert ordered(problem, (1, 1, 1, 1), crossing) is None
-    cuts = circles(Reach(problem), [step.nodes for step in crossing])
+    cuts = ordering_cuts(Reach(problem), [step.nodes for step in crossing])
     assert {frozenset(cut) for cut in cuts} == {frozenset({frozenset({0, 3}), frozenset({1, 2})})}
     divided = ordered(problem, (1, 1, 1, 1), crossing, split=True) or []
     assert sorted(v for step in divided for v in step.nodes) == [0, 1, 2, 3]
     assert len(divided) == 3
-    straight = [Step(0, DLA, (0, 2)), Step(0, DLA, (1, 3))]
+    straight = [ExecutionStep(0, DLA, (0, 2)), ExecutionStep(0, DLA, (1, 3))]
     assert [s.nodes for s in ordered(problem, (1, 1, 1, 1), straight[::-1]) or ()] == [
         (0, 2),
         (1, 3),

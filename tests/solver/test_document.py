@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgekit.errors import DataError, GateError
-from edgekit.solver import read_document, solve_document
+from edgekit.solver.document import read_document, solve_document
 from tests.solver.document_brute import best, check
 from tests.solver.document_random import random_document
 

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from edgekit.errors import GateError
-from edgekit.solver import Goal, minimise, mix_plans
-from edgekit.solver._effort import Effort
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Effort, Goal
+from edgekit.solver.throughput import mix_plans
 from tests.solver.test_columns import _random
 
 
@@ -47,12 +48,14 @@ def test_a_search_cut_off_ends_at_the_same_place(objective: str) -> None:
 
 def test_progress_knows_value_and_bound() -> None:
     problem = _random(3, 14, 45.0, 3)
-    told: list[tuple[float, float]] = []
-    found = minimise(problem, Goal.of(problem, "period"), progress=lambda *both: told.append(both))
+    reported: list[tuple[float, float]] = []
+    found = minimise(
+        problem, Goal.of(problem, "period"), progress=lambda *both: reported.append(both)
+    )
     assert found.placing is not None
-    assert told
-    assert all(bound <= value for value, bound in told)
-    assert all(value >= found.placing.value * (1 - 1e-9) for value, _ in told)
+    assert reported
+    assert all(bound <= value for value, bound in reported)
+    assert all(value >= found.placing.value * (1 - 1e-9) for value, _ in reported)
 
 
 def test_a_mix_that_was_not_searched_is_not_called_impossible() -> None:

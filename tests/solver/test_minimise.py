@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver import Cost, Goal, Mode, Problem, evaluate, minimise
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Cost, Goal, Mode, PlacementProblem
 from tests.solver.brute import disagreement
 from tests.solver.cases import KINDS, OBJECTIVES, faults, random_case
 from tests.solver.layered import layered
@@ -102,7 +104,7 @@ def test_an_interrupt_ends_the_search() -> None:
 
 def test_one_device_needs_no_loadables() -> None:
     cost = Cost((2.0, 0.0), 3.0)
-    problem = Problem(("GPU",), (Mode(0),), ((cost,), (cost,)), (), (None,))
+    problem = PlacementProblem(("GPU",), (Mode(0),), ((cost,), (cost,)), (), (None,))
     found = minimise(problem, Goal.of(problem, "energy"))
     assert found.placing is not None
     assert (found.placing.value, found.bound) == (6.0, 6.0)
@@ -115,7 +117,7 @@ def test_one_device_needs_no_loadables() -> None:
 def test_what_each_objective_counts(objective: str, value: float) -> None:
     """The delay, the last of the loads, is nobody's work: it is part of the latency alone."""
     nothing = Cost((0.0, 0.0, 0.0))
-    problem = Problem(
+    problem = PlacementProblem(
         ("GPU", "DLA0"), (Mode(0), Mode(1)), ((nothing, nothing),), (), (None, nothing)
     )
     assert Goal.of(problem, objective).value((3.0, 5.0, 7.0), 11.0) == value

@@ -9,15 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver import Border, Cost, Goal, Mode, Problem, Transfer, minimise, mix_plans
-from edgekit.solver._highs import Expression, Program
-from edgekit.solver._mix import Mix
+from edgekit.solver.highs import Expression, Program
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Border, Cost, Goal, Mode, PlacementProblem, Transfer
+from edgekit.solver.throughput import Mix, mix_plans
 from tests.solver.plans import Plan, every_plan
 
 
 def branching(
     rng: random.Random, count: int, cores: int, *, twins: bool, slots: int | None = None
-) -> Problem:
+) -> PlacementProblem:
     """Returns a branching graph on a GPU and cores; its transfers run on the GPU."""
     devices = ("GPU", *(f"DLA{core}" for core in range(cores)))
 
@@ -45,7 +46,7 @@ def branching(
         there = Transfer(frozenset((0, m) for m in on_core), ways[:1])
         back = Transfer(frozenset((m, 0) for m in on_core), ways[1:])
         borders.append(Border(v, users, (there, back), output=not users))
-    return Problem(
+    return PlacementProblem(
         devices,
         tuple(Mode(d) for d in range(len(devices))),
         tuple(rows),
@@ -55,7 +56,7 @@ def branching(
     )
 
 
-def most(problem: Problem, plans: list[Plan]) -> float:
+def most(problem: PlacementProblem, plans: list[Plan]) -> float:
     """Returns the most frames a second over plans that have all slots of their core each."""
     program = Program()
     rates = [program.variable(cost=-1.0) for _ in plans]
@@ -65,7 +66,7 @@ def most(problem: Problem, plans: list[Plan]) -> float:
     return -1e6 * program.solve().value
 
 
-def verify(problem: Problem, found: Mix) -> None:
+def verify(problem: PlacementProblem, found: Mix) -> None:
     """Asserts that shares, loads and slots of a mix are right."""
     assert sum(part.share for part in found.parts) == pytest.approx(1)
     for device in range(len(problem.devices)):
@@ -167,7 +168,7 @@ def _speeds(rng: random.Random, devices: int, *, twins: bool) -> tuple[tuple[flo
     return tuple(found)
 
 
-def _shared(problem: Problem, plans: list[Plan]) -> float:
+def _shared(problem: PlacementProblem, plans: list[Plan]) -> float:
     """Returns the most frames a second when the devices that work at once slow each other down."""
     program = Program()
     rates = [program.variable(cost=-1.0) for _ in plans]

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.solver import Goal, Problem, pareto
+from edgekit.solver.optimiser import pareto
+from edgekit.solver.problem import Goal, PlacementProblem
 from tests.solver.plans import every_plan
 from tests.solver.test_mix import branching
 
 PLACES = {"latency_us": 0, "energy_uj": 1, "gpu_us": 2, "period_us": 3}
 
 
-def front_of(problem: Problem, names: tuple[str, str], bounds: dict[str, float]) -> list[Any]:
+def front_of(
+    problem: PlacementProblem, names: tuple[str, str], bounds: dict[str, float]
+) -> list[Any]:
     """Returns what no plan beats in both metrics."""
     goal = Goal(Goal.of(problem, "latency").weights, bounds=bounds)
     found = set()
@@ -25,14 +28,14 @@ def front_of(problem: Problem, names: tuple[str, str], bounds: dict[str, float])
         have = (sum(loads), energy, loads[0], max(loads[:-1]))
         one, other = (float(have[PLACES[name]]) for name in names)
         found.add((round(one, 8), round(other, 8)))
-    kept: list[tuple[float, float]] = []
+    retained: list[tuple[float, float]] = []
     for point in sorted(found):
-        if not kept or point[1] < kept[-1][1] - 1e-4 * abs(kept[-1][1]):
-            kept.append(point)
-    return kept
+        if not retained or point[1] < retained[-1][1] - 1e-4 * abs(retained[-1][1]):
+            retained.append(point)
+    return retained
 
 
-def problem_of(seed: int) -> Problem:
+def problem_of(seed: int) -> PlacementProblem:
     rng = random.Random(seed)
     problem = branching(rng, 5, 1 + seed % 2, twins=seed % 4 < 2, slots=2)
     costs = tuple(  # energy of its own, so that it is at odds with the time

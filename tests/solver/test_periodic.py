@@ -7,16 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from edgekit.solver import (
-    alone_us,
-    best_places,
-    run_through,
-    steady_state,
-    tasks_of,
-    timetable,
-    under_contention,
-)
-from edgekit.solver._contention_upper import stretched
+from edgekit.schedule.contention import run_through, stretched, under_contention
+from edgekit.schedule.timetable import alone_us, best_places, steady_state, tasks_of, timetable
 from tests.solver.several_chains import assignments, chain, check_timetable, orders, workload
 
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from edgekit.solver import alone_us, best_places, run_through, timetable
-from edgekit.solver._contention_upper import stretched
+from edgekit.schedule.contention import run_through, stretched
+from edgekit.schedule.timetable import alone_us, best_places, timetable
 from tests.solver.several_chains import (
     assignments,
     chain,

@@ -7,16 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver import (
-    Border,
-    Cost,
-    Mode,
-    Pool,
-    Problem,
-    Transfer,
-    schedule_once,
-    solve_document,
-)
+from edgekit.solver.cpsat.makespan import schedule_once
+from edgekit.solver.document import solve_document
+from edgekit.solver.problem import Border, Cost, MemoryPool, Mode, PlacementProblem, Transfer
 
 DEVICES = ("GPU", "DLA0", "DLA1")
 
@@ -45,7 +38,7 @@ def networks(seed: int, sizes: tuple[int, ...], *, delay: bool = False, launch: 
             borders.append(Border(v, users, sent, output=not users))
     count = len(sizes)
     start = load(1, launch), load(2, launch)
-    return Problem(
+    return PlacementProblem(
         DEVICES,
         tuple(Mode(d) for d in range(3)),
         tuple(costs),
@@ -57,7 +50,7 @@ def networks(seed: int, sizes: tuple[int, ...], *, delay: bool = False, launch: 
     )
 
 
-def wrong(problem: Problem, found) -> list[str]:  # noqa: PLR0912 (one fault after the other)
+def wrong(problem: PlacementProblem, found) -> list[str]:  # noqa: PLR0912 (one fault after the other)
     """Returns what a schedule breaks; reads nothing but the problem and its answer."""
     placing, slack = found.placing, 1e-6
     at = {item.node: item for item in found.items}
@@ -122,7 +115,7 @@ def wrong(problem: Problem, found) -> list[str]:  # noqa: PLR0912 (one fault aft
     return faults
 
 
-def brute(problem: Problem, *, most: float = math.inf) -> float:
+def brute(problem: PlacementProblem, *, most: float = math.inf) -> float:
     """Returns the least makespan over all assignments, loadables and orders."""
     best = math.inf
     nodes = range(len(problem.costs))
@@ -134,7 +127,7 @@ def brute(problem: Problem, *, most: float = math.inf) -> float:
     return best
 
 
-def loadables(problem: Problem, modes):
+def loadables(problem: PlacementProblem, modes):
     """Yields every division of the nodes into units: nodes on the GPU, loadables on the cores."""
     if not any(any(launch.load_us) for launch in problem.launch if launch) and not problem.pools:
         yield [[v] for v in range(len(modes))]  # more loadables are for nothing
@@ -145,7 +138,7 @@ def loadables(problem: Problem, modes):
             yield units
 
 
-def partitions(problem: Problem, modes, count: int):
+def partitions(problem: PlacementProblem, modes, count: int):
     if not count:
         yield []
         return
@@ -160,7 +153,7 @@ def partitions(problem: Problem, modes, count: int):
                     yield [*units[:i], grown, *units[i + 1 :]]
 
 
-def jobs_of(problem: Problem, modes, units):
+def jobs_of(problem: PlacementProblem, modes, units):
     """Returns (device, time on it, delay) of units and transfers, and what comes before each."""
     of = {v: i for i, unit in enumerate(units) for v in unit}
     jobs = []
@@ -235,7 +228,7 @@ def test_small_schedules_agree_with_every_assignment_and_order(seed):
     assert found.bound == pytest.approx(least, rel=1e-5)
 
 
-def limited(seed: int) -> Problem:
+def limited(seed: int) -> PlacementProblem:
     """Launches, few slots or a pool; paths and networks with shortcuts."""
     rng = random.Random(seed)
     problem = networks(seed, (3, 2) if seed % 2 else (4,), launch=rng.choice([1.0, 4.0]))
@@ -244,7 +237,7 @@ def limited(seed: int) -> Problem:
         borders = zip(problem.borders, users, strict=True)
         problem = replace(problem, borders=tuple(replace(b, consumers=u) for b, u in borders))
     count = len(problem.costs)
-    pool = Pool("weights", 5.0, tuple(float(rng.randint(1, 4)) for _ in range(count)))
+    pool = MemoryPool("weights", 5.0, tuple(float(rng.randint(1, 4)) for _ in range(count)))
     return replace(
         problem,
         max_loadables=rng.choice([None, 1, 2]),
@@ -269,7 +262,7 @@ def test_limits_hold_and_never_help(kind):
         change = {
             "launch": {},
             "slots": {"max_loadables": 1},
-            "pools": {"pools": (Pool("weights", 4.0, (2.0,) * 7),)},
+            "pools": {"pools": (MemoryPool("weights", 4.0, (2.0,) * 7),)},
             "transitions": {"max_transitions": (1, 1)},
             "contiguous": {"contiguous": (True, True)},
             "fits": {"fits": lambda nodes: len(nodes) < 3},

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from edgekit.solver import smallest_conflict
+from edgekit.solver.optimiser import smallest_conflict
 
 
 @pytest.mark.parametrize("seed", range(40))

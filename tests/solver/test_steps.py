@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver import Goal, solve_steps
+from edgekit.solver.cpsat.running_order import solve_steps
+from edgekit.solver.problem import Goal
 from tests.solver.brute import brute
 from tests.solver.cases import KINDS, OBJECTIVES, faults, random_case
 

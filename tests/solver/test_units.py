@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from edgekit.solver import Goal, evaluate, minimise, schedule_once, solve_document, solve_steps
-from edgekit.solver._problem import Cost, Mode, Problem
-from edgekit.solver._steps_request import Scale
-from edgekit.solver._units import Units
+from edgekit.solver.cpsat.makespan import schedule_once
+from edgekit.solver.cpsat.running_order import IntegerScale, solve_steps
+from edgekit.solver.document import solve_document
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Cost, Goal, Mode, PlacementProblem, Units
 
 SLOW = {"GPU": 883984372.0779822, "DLA": 848745474.8090291}
 FAST = {"GPU": 792762117.8946736, "DLA": 591048963.0431808}
@@ -41,11 +43,11 @@ def test_huge_and_tiny_times_are_proved_right(objective: str, by: float) -> None
     assert answer["bound"] <= BEST * by * (1 + 1e-12)
 
 
-def _problem(by: float) -> Problem:
+def _problem(by: float) -> PlacementProblem:
     rows = [tuple(Cost((us * by, 0.0, 0.0), 3e12) for us in (5.0,)) for _ in range(3)]
     costs = [(row[0], Cost((0.0, 4.0 * by * (i + 1), 0.0), 1e12)) for i, row in enumerate(rows)]
     nothing = Cost((0.0, 0.0, 0.0))
-    return Problem(("GPU", "DLA0"), (Mode(0), Mode(1)), tuple(costs), (), (None, nothing))
+    return PlacementProblem(("GPU", "DLA0"), (Mode(0), Mode(1)), tuple(costs), (), (None, nothing))
 
 
 @pytest.mark.parametrize("exponent", [-60, 40])
@@ -69,11 +71,11 @@ def test_units_change_nothing_but_the_size(exponent: int) -> None:
 
 
 def test_numbers_with_decimals_are_not_taken_for_whole_ones() -> None:
-    odd = Scale([883984372.0779822, 591048963.0431808], 2, 1e9)
+    odd = IntegerScale([883984372.0779822, 591048963.0431808], 2, 1e9)
     assert odd.slack > 0
     assert abs(odd.bound(odd(883984372.0779822)) - 883984372.0779822) < 1e-6 * 1e9
-    assert Scale([12.25, 3.5], 2, 15.0).slack == 0
-    assert Scale([3 * 2.0**-20, 5 * 2.0**-20], 2, 1e-5).slack == 0
+    assert IntegerScale([12.25, 3.5], 2, 15.0).slack == 0
+    assert IntegerScale([3 * 2.0**-20, 5 * 2.0**-20], 2, 1e-5).slack == 0
 
 
 def test_nodes_of_no_time_keep_their_order() -> None:

@@ -2,12 +2,11 @@
 
 import pytest
 
-from edgekit import targets
-from edgekit._data import data_folder
-from edgekit.dla import drives_dla
+from edgekit.dla.judge import drives_dla
 from edgekit.errors import UsageError
-from edgekit.targets import jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
-from edgekit.targets._load import read_yaml
+from edgekit.knowledge import data_folder
+from edgekit.targets.jetpack import jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
+from edgekit.targets.loader import get, names, read_yaml
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -24,7 +23,7 @@ ORIN = "jetson-agx-orin-64gb"
      ("jetson-agx-thor", "7.0", "10.13.2", False), ("jetson-agx-thor", "7.1", "10.13.3", False)],
 )  # fmt: skip
 def test_tensorrt_of_a_jetpack(board: str, jetpack: str, tensorrt: str, dla: bool) -> None:
-    target = targets.get(board)
+    target = get(board)
     assert tensorrt_of_jetpack(target, jetpack) == tensorrt == tensorrt_of_jetpack(board, jetpack)
     assert drives_dla(target, tensorrt) is dla
 
@@ -56,13 +55,13 @@ def test_every_row_has_known_sources_and_no_version_stands_twice() -> None:
         assert row["source"]
         assert set(row["source"]) <= known
         # a misspelt board would silently lose a release
-        assert set(row.get("boards", ())) <= set(targets.names())
-    for name in targets.names():
-        versions = [v for release in jetpacks(targets.get(name)) for v in release.versions]
+        assert set(row.get("boards", ())) <= set(names())
+    for name in names():
+        versions = [v for release in jetpacks(get(name)) for v in release.versions]
         assert len(versions) == len(set(versions))
-        usual = targets.get(name).tensorrt
+        usual = get(name).tensorrt
         if versions:
-            assert any(r.tensorrt.startswith(usual) for r in jetpacks(targets.get(name)))
+            assert any(r.tensorrt.startswith(usual) for r in jetpacks(get(name)))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import targets
 from edgekit.errors import DataError, UsageError
+from edgekit.targets.loader import get, names, similar_names
 
 JETSONS = {
     "jetson-agx-xavier", "jetson-xavier-nx", "jetson-agx-orin-64gb", "jetson-agx-orin-32gb",
@@ -27,12 +27,12 @@ CORES = {
 
 
 def test_all_boards_are_there_and_helper_files_are_none() -> None:
-    assert set(targets.names()) == JETSONS | {"drive-orin"}
+    assert set(names()) == JETSONS | {"drive-orin"}
 
 
 @pytest.mark.parametrize("name", sorted(CORES))
 def test_board_is_consistent(name: str) -> None:
-    target = targets.get(name)
+    target = get(name)
     assert (target.dla.cores, target.dla.generation) == CORES[name]
     assert target.name == name
     assert sum(mode.default for mode in target.power_modes.values()) == 1
@@ -50,62 +50,62 @@ def test_board_is_consistent(name: str) -> None:
      ("jetson-agx-xavier", "8.5.2"), ("jetson-xavier-nx", "8.5.2"), ("jetson-agx-thor", "10.13.3")],
 )  # fmt: skip
 def test_usual_tensorrt(name: str, version: str) -> None:
-    assert targets.get(name).tensorrt == version
+    assert get(name).tensorrt == version
 
 
 def test_rates_add_up_to_what_nvidia_advertises() -> None:
     """AGX Orin 64GB: 171 sparse TOPS on the GPU and 105 on two DLA cores (TOPS table)."""
-    orin = targets.get("jetson-agx-orin-64gb")
+    orin = get("jetson-agx-orin-64gb")
     gpu = orin.gpu.sms * orin.gpu.max_mhz * 1e6 * orin.gpu.int8_ops_per_clock_per_sm * 2 / 1e12
     dla = orin.dla.cores * orin.dla.max_mhz * 1e6 * orin.dla.int8_macs_per_clock * 4 / 1e12
     assert gpu == pytest.approx(171, rel=0.01)
     assert dla == pytest.approx(105, rel=0.01)
-    xavier = targets.get("jetson-agx-xavier")
+    xavier = get("jetson-agx-xavier")
     both = xavier.dla.cores * xavier.dla.max_mhz * 1e6 * xavier.dla.int8_macs_per_clock * 2 / 1e12
     assert both == pytest.approx(11.4, rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("board", "asked", "found"),
+    ("board", "requested", "found"),
     [("jetson-agx-orin-64gb", "MODE_30W", "30W"), ("jetson-agx-orin-64gb", "maxn", "MAXN"),
      ("jetson-agx-orin-64gb", None, "MAXN"), ("jetson-xavier-nx", "mode_20w_6core", "20W_6CORE"),
      ("jetson-xavier-nx", None, "10W_DESKTOP"), ("jetson-orin-nx-16gb", "MAXN SUPER", "MAXN_SUPER"),
      ("jetson-orin-nano-8gb", None, "15W"), ("jetson-orin-nano-8gb", "25w", "25W")],
 )  # fmt: skip
-def test_mode_names(board: str, asked: str | None, found: str) -> None:
-    assert targets.get(board).mode(asked).name == found
+def test_mode_names(board: str, requested: str | None, found: str) -> None:
+    assert get(board).mode(requested).name == found
 
 
 def test_default_mode_of_agx_xavier_warns_about_the_dla_clock() -> None:
-    mode = targets.get("jetson-agx-xavier").mode("15W_DESKTOP")
+    mode = get("jetson-agx-xavier").mode("15W_DESKTOP")
     assert mode.default
     assert mode.dla_mhz == (115.2, 115.2)
     assert "115 MHz" in mode.warning
 
 
 def test_capped_modes_resolve_to_numbers() -> None:
-    mode = targets.get("jetson-agx-orin-64gb").mode("15W")
+    mode = get("jetson-agx-orin-64gb").mode("15W")
     assert (mode.gpu_mhz, mode.gpu_sms, mode.dla_mhz) == (408.0, 6, (614.4, 614.4))
     assert mode.memory_share == pytest.approx(2 / 3, abs=0.01)
-    assert targets.get("jetson-orin-nx-16gb").mode("10W").dla_mhz == (153.6, 115.0)
-    assert "not known" in targets.get("jetson-agx-thor").mode("120W").warning
+    assert get("jetson-orin-nx-16gb").mode("10W").dla_mhz == (153.6, 115.0)
+    assert "not known" in get("jetson-agx-thor").mode("120W").warning
 
 
 def test_unknown_target_and_mode_name_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
-        targets.get("jetson-agx-orin-64g")
+        get("jetson-agx-orin-64g")
     assert caught.value.code == "target.unknown"
     assert "did you mean jetson-agx-orin-64gb?" in caught.value.hint
     with pytest.raises(UsageError) as caught:
-        targets.get("jetson-agx-orin-64gb").mode("31W")
+        get("jetson-agx-orin-64gb").mode("31W")
     assert "did you mean 30W?" in caught.value.hint
     for bad in ("../secrets", "_sources", "", "nowhere.yaml"):
         with pytest.raises(UsageError):
-            targets.get(bad)
+            get(bad)
 
 
 def _copy(tmp_path: Path, old: str, new: str) -> Path:
-    from edgekit._data import data_folder
+    from edgekit.knowledge import data_folder
 
     text = (data_folder("targets") / "jetson-orin-nx-8gb.yaml").read_text()
     assert old in text
@@ -116,7 +116,7 @@ def _copy(tmp_path: Path, old: str, new: str) -> Path:
 
 def test_a_new_board_needs_only_a_file(tmp_path: Path) -> None:
     path = _copy(tmp_path, "max_mhz: 765", "max_mhz: 800")
-    target = targets.get(str(path))
+    target = get(str(path))
     assert target.name == "mine"
     assert target.mode("MAXN").gpu_mhz == 800
 
@@ -132,7 +132,7 @@ def test_a_new_board_needs_only_a_file(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_wrong_fact_is_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
     with pytest.raises(DataError) as caught:
-        targets.get(str(_copy(tmp_path, old, new)))
+        get(str(_copy(tmp_path, old, new)))
     assert expected in caught.value.message
     assert caught.value.where.endswith("mine.yaml")
 
@@ -141,13 +141,13 @@ def test_broken_yaml_has_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("a: [1,\nb: }")
     with pytest.raises(DataError) as caught:
-        targets.get(str(path))
+        get(str(path))
     assert caught.value.where.startswith(f"{path}:2:")
 
 
 def test_a_part_of_a_name_brings_all_boards_that_have_it_jetsons_first() -> None:
-    near = targets.alike("Orin")
+    near = similar_names("Orin")
     assert near[-1] == "drive-orin"
     assert near[0].startswith("jetson-")
-    assert set(near) == {name for name in targets.names() if "orin" in name}
-    assert targets.alike("jetson-agx-xavir") == ["jetson-agx-xavier"]
+    assert set(near) == {name for name in names() if "orin" in name}
+    assert similar_names("jetson-agx-xavir") == ["jetson-agx-xavier"]

@@ -26,8 +26,9 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def code(rules: Any, folder: Path, text: str) -> Any:
     """The uses of one file of the board's code."""
-    (folder / "edgekit_device").mkdir(exist_ok=True)
-    (folder / "edgekit_device" / "_trt_test.py").write_text(text)
+    package = folder / "edgekit_device" / "tensorrt"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "engine.py").write_text(text)
     from _bindings_used import collect
 
     return collect(folder)

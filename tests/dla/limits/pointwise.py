@@ -178,13 +178,13 @@ def _compared(constant: Sequence[object]) -> Branch:
     return draw
 
 
-def _cast(behind: str) -> Branch:
+def _cast(following: str) -> Branch:
     """A cast, judged, of what ``behind`` makes."""
 
     def draw(sheet: Sheet, name: str) -> None:
         made = sheet.input(*PLAIN)
-        compares = behind in {"Equal", "Less", "LessOrEqual"}
-        made = sheet.add(behind, f"{name}-before", *[made] * (2 if compares else 1))
+        compares = following in {"Equal", "Less", "LessOrEqual"}
+        made = sheet.add(following, f"{name}-before", *[made] * (2 if compares else 1))
         to = TensorProto.FLOAT if compares else TensorProto.FLOAT16
         sheet.add("Cast", name, made, to=to)
 

@@ -127,7 +127,7 @@ def _transpose(*perm: int) -> Branch:
     return op("Transpose", (2, 4, 2, 2), perm=perm)
 
 
-def _beside(kind: str) -> Branch:
+def _next_to(kind: str) -> Branch:
     """A reshape, judged, whose result goes to a node of ``kind``."""
 
     def draw(sheet: Sheet, name: str) -> None:
@@ -166,7 +166,7 @@ SHUFFLE = [
         for kind, found in (("DepthToSpace", "DEPTH_TO_SPACE"), ("SpaceToDepth", "SPACE_TO_DEPTH"))
     ),
     *(
-        Case("shuffle.neighbours", _beside("Relu"), _beside(kind), found, "SLICE, CONCATENATION",
+        Case("shuffle.neighbours", _next_to("Relu"), _next_to(kind), found, "SLICE, CONCATENATION",
              disputed=ALWAYS)
         for kind, found in (("Concat", "CONCATENATION"), ("Slice", "SLICE"))
     ),

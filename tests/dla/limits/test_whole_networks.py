@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import edgekit
-from edgekit.dla import load_rules
+from edgekit.dla.rules import load_rules
 from tests.dla.limits.sheet import Sheet, conv
 from tests.dla.limits.test_both_sides import FAMILIES
 from tests.dla.one_layer import ORIN, XAVIER, rules_of, verdict

@@ -1,0 +1,413 @@
+"""The Trace Event Format: one process with its clock, tracks, slices, counters, marks and flows;
+its events as lines of a file, made fast enough for millions; and the check of a whole trace.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from edgekit.benchmark.measurement import CLOCKS, LATEST_US
+from edgekit.errors import DataError
+
+# One process of a trace: its clock, its tracks, its slices, counters, marks and flows.
+#
+# Phases of the "Trace Event Format" (Chromium, catapult project): complete events "X", metadata
+# "M", counters "C", instants "i", and flows "s", "t", "f", which bind to the slice around them.
+
+
+Event = dict[str, Any]
+Keyed = tuple[int, int, int, int, Event]
+HOST = "host"
+
+
+def nanoseconds(microseconds: float) -> int:
+    """Returns whole nanoseconds; slices are kept in these, so that they nest exactly.
+
+    Raises:
+        DataError: "trace.time": it is no time of a measurement.
+    """
+    if not -LATEST_US <= microseconds <= LATEST_US:  # nan is neither
+        raise _no_time(f"{microseconds!r:.40} us")
+    return round(microseconds * 1000)
+
+
+def _no_time(what: str) -> DataError:
+    return DataError(
+        f"{what} is no time of a measurement", code="trace.time",
+        hint="measure again; report it if it stays",
+    )  # fmt: skip
+
+
+def meta(kind: str, pid: int, tid: int, clock: str, **args: Any) -> Event:
+    """Returns a metadata event: the name or the place of a process or a track."""
+    return {
+        "name": kind, "cat": "__metadata", "ph": "M", "ts": 0, "pid": pid, "tid": tid,
+        "args": {**args, "clock": clock},
+    }  # fmt: skip
+
+
+class TraceProcess:
+    """One process of the trace; it has a track for the host, the GPU and every DLA core.
+
+    Args:
+        pid: Process number; also its place in the viewer.
+        name: Process name.
+        clock: Goes into every event's ``args``, but those of counters: they hold numbers only.
+        dla_cores: DLA cores of the target; None for a process that has no tracks of its own.
+    """
+
+    def __init__(self, pid: int, name: str, clock: str, dla_cores: int | None) -> None:
+        self.pid, self.name, self.clock = pid, name, clock
+        devices = [f"DLA{core}" for core in range(dla_cores or 0)]
+        self._tracks = [] if dla_cores is None else [HOST, "GPU", *devices]
+        self._ends: dict[str, int] = {}
+        self._events: list[Keyed] = []
+        self._flows = 0
+        self.label = ""
+
+    def free_track(self, device: str, start: int) -> str:
+        """Returns the device's track, or a further one of it where a slice is still running."""
+        track, number = device, 1
+        while self._ends.get(track, 0) > start:
+            number += 1
+            track = f"{device} ({number})"
+        return track
+
+    def add(self, track: str, name: str, start: int, end: int, category: str, **args: Any) -> None:
+        """Adds a slice from ``start`` to ``end`` nanoseconds.
+
+        Raises:
+            DataError: "trace.time": it begins before the trace, or ends before it begins.
+        """
+        if not 0 <= start <= end:
+            raise _no_time(f"{name}: {start} to {end} ns")
+        self._ends[track] = max(end, self._ends.get(track, 0))
+        # equal starts: the longer one is the parent; equal times: as they were added
+        self._put(start, start - end, {
+            "name": name, "cat": category, "ph": "X", "ts": start / 1000,
+            "dur": (end - start) / 1000, "pid": self.pid, "tid": self._tid(track),
+            "args": {"clock": self.clock, **args},
+        })  # fmt: skip
+
+    def count(self, name: str, at: int, values: Mapping[str, float]) -> None:
+        """Adds a sample of a counter; each value is a series of its own in the graph."""
+        self._put(at, 1, {
+            "name": name, "cat": "counter", "ph": "C", "ts": at / 1000, "pid": self.pid, "tid": 0,
+            "args": dict(values),
+        })  # fmt: skip
+
+    def mark(self, track: str, name: str, at: int, category: str, **args: Any) -> None:
+        """Adds an instant on a track."""
+        self._put(at, 1, {
+            "name": name, "cat": category, "ph": "i", "s": "t", "ts": at / 1000,
+            "pid": self.pid, "tid": self._tid(track), "args": {"clock": self.clock, **args},
+        })  # fmt: skip
+
+    def flow(self, name: str, steps: Sequence[tuple[str, int]]) -> None:
+        """Links slices by arrows, in the order of their times: (track, a time within the slice)."""
+        steps = sorted(steps, key=lambda step: step[1])
+        if len(steps) < 2:
+            return
+        self._flows += 1
+        for number, (track, at) in enumerate(steps):
+            phase = "s" if number == 0 else "f" if number == len(steps) - 1 else "t"
+            self._put(at, 1, {
+                "name": name, "cat": "flow", "ph": phase, "id": self._flows + (self.pid << 32),
+                "ts": at / 1000, "pid": self.pid, "tid": self._tid(track),
+                "args": {"clock": self.clock}, **({} if phase == "s" else {"bp": "e"}),
+            })  # fmt: skip
+
+    def finish(self) -> tuple[list[Event], list[Keyed]]:
+        """Returns metadata events, and the others with their sort keys.
+
+        A device that does nothing has no track.
+        """
+        found = [
+            meta("process_name", self.pid, 0, self.clock, name=self.name),
+            meta("process_sort_index", self.pid, 0, self.clock, sort_index=self.pid),
+        ]
+        if self.label:
+            found.append(meta("process_labels", self.pid, 0, self.clock, labels=self.label))
+        used = {event.get("tid") for *_, event in self._events}
+        for track in self._tracks:
+            tid = self._tid(track)
+            if tid not in used:
+                continue
+            found.append(meta("thread_name", self.pid, tid, self.clock, name=track))
+            found.append(meta("thread_sort_index", self.pid, tid, self.clock, sort_index=tid))
+        return found, sorted(self._events, key=lambda item: item[:4])
+
+    def _put(self, start: int, order: int, event: Event) -> None:
+        self._events.append((start, order, self.pid, len(self._events), event))
+
+    def _tid(self, track: str) -> int:
+        if track not in self._tracks:
+            self._tracks.append(track)
+        return self._tracks.index(track) + 1
+
+
+# Events of a trace as the lines of its file: text that is written as it is, with its time.
+#
+# A large export has millions of events, and making a dictionary of each, encoding it and looking
+# into it again takes longer than reading it: ``EventLines`` puts together what differs between two
+# events of a kind and encodes names and arguments once.
+
+
+_KNOWN = 1 << 14
+dumps: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=True, allow_nan=False, check_circular=False
+).encode
+
+#: An event: when it begins and ends in microseconds, its category, and its JSON.
+EventLine = tuple[float, float, str, str]
+
+
+def line_of(event: Event) -> EventLine:
+    """Returns the line of an event that was made already."""
+    at = float(event["ts"])
+    return at, at + event.get("dur", 0.0), str(event.get("cat")), dumps(event)
+
+
+class EventLines:
+    """Makes the lines of one process; its clock goes into every ``args`` but those of counters."""
+
+    def __init__(self, pid: int, clock: str) -> None:
+        self._pid = f', "pid": {pid}, "tid": '
+        self._clock = clock
+        self.quoted = lru_cache(maxsize=_KNOWN)(dumps)
+        self._known: dict[Any, str] = {}
+
+    def args(self, key: object, values: Callable[[], Mapping[str, Any]]) -> str:
+        """Returns the text of arguments, made once for all events with that key."""
+        text = self._known.get(key)
+        if text is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            text = dumps({"clock": self._clock, **values()})
+            self._known[key] = text
+        return text
+
+    def slice(
+        self, name: str, category: str, at: float, nanoseconds: int, tid: int, args: str
+    ) -> EventLine:
+        """Returns a complete event, so many nanoseconds long."""
+        spent = nanoseconds / 1000
+        return (
+            at, at + spent, category,
+            f'{{"name": {self.quoted(name)}, "cat": "{category}", "ph": "X", "ts": {at!r}, '
+            f'"dur": {spent!r}{self._pid}{tid}, "args": {args}}}',
+        )  # fmt: skip
+
+    def mark(self, name: str, category: str, at: float, tid: int, args: str) -> EventLine:
+        """Returns an instant on a track."""
+        return (
+            at, at, category,
+            f'{{"name": {self.quoted(name)}, "cat": "{category}", "ph": "i", "s": "t", '
+            f'"ts": {at!r}{self._pid}{tid}, "args": {args}}}',
+        )  # fmt: skip
+
+    def count(self, name: str, at: float, value: float) -> EventLine:
+        """Returns a sample of a counter; the value is finite."""
+        return (
+            at, at, "counter",
+            f'{{"name": {self.quoted(name)}, "cat": "counter", "ph": "C", "ts": {at!r}'
+            f'{self._pid}0, "args": {{"value": {value!r}}}}}',
+        )  # fmt: skip
+
+    def arrow(
+        self, name: str, number: int, start: tuple[float, int], end: tuple[float, int]
+    ) -> tuple[EventLine, EventLine]:
+        """Returns both ends of a flow; each is a time and a track within a slice."""
+        head = f'{{"name": "{name}", "cat": "{name}", "id": {number}, "ph": '
+        args = f', "args": {{"clock": "{self._clock}"}}}}'
+        (at, tid), (then, there) = start, end
+        return (
+            (at, at, name, f'{head}"s", "ts": {at!r}{self._pid}{tid}{args}'),
+            (then, then, name, f'{head}"f", "bp": "e", "ts": {then!r}{self._pid}{there}{args}'),
+        )
+
+
+Events = list[Mapping[str, Any]]
+
+# half a nanosecond in microseconds: the format has no finer time
+TOLERANCE_US = 0.0005
+
+
+def order_faults(events: Events) -> list[str]:
+    """Returns faults of the sequence: times go up, and slices of a track nest."""
+    # an arrow is written when its end is known
+    timed = [event for event in events if event["ph"] not in ("M", "s", "t", "f")]
+    faults = [
+        f"event {after['name']!r} at {after['ts']} stands after one at {before['ts']}"
+        for before, after in pairwise(timed)
+        if after["ts"] < before["ts"]
+    ]
+    open_slices: dict[tuple[int, int], Events] = {}
+    slices = [event for event in timed if event["ph"] == "X"]
+    for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
+        stack = open_slices.setdefault((event["pid"], event["tid"]), [])
+        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= event["ts"] + TOLERANCE_US:
+            stack.pop()
+        end = event["ts"] + event["dur"]
+        if stack and end > stack[-1]["ts"] + stack[-1]["dur"] + TOLERANCE_US:
+            faults.append(f"slice {event['name']!r} ends after {stack[-1]['name']!r} around it")
+        stack.append(event)
+    return faults
+
+
+def flow_faults(events: Events) -> list[str]:
+    """Returns faults of flows: each starts and ends once, in order, within slices."""
+    flows: dict[tuple[str, int | str], Events] = {}
+    for event in events:
+        if event["ph"] in ("s", "t", "f"):
+            flows.setdefault((str(event.get("cat")), event["id"]), []).append(event)
+    if not flows:
+        return []
+    spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            times = spans.setdefault((event["pid"], event["tid"]), [])
+            end = event["ts"] + event["dur"]
+            # the latest end so far: any slice that began before and is still open will do
+            times.append((event["ts"], max(end, times[-1][1] if times else end)))
+    faults = []
+    for (_, name), steps in flows.items():
+        phases = "".join(step["ph"] for step in steps)
+        if phases[0] != "s" or phases[-1] != "f" or phases[1:-1].strip("t"):
+            faults.append(f"flow {name!r} is {phases!r}, not one start, steps and one end")
+        for step in steps:
+            times = spans.get((step["pid"], step["tid"]), [])
+            at = bisect_right(times, (step["ts"] + TOLERANCE_US, float("inf"))) - 1
+            if at < 0 or times[at][1] + TOLERANCE_US < step["ts"]:
+                faults.append(f"flow {name!r} at {step['ts']} is in no slice")
+    return faults
+
+
+def name_faults(events: Events) -> list[str]:
+    """Returns faults of names and clocks: each track is named, a process has one clock."""
+    faults = []
+    named = [event for event in events if event["ph"] == "M"]
+    threads = {(e["pid"], e["tid"]) for e in named if e["name"] == "thread_name"}
+    processes = {e["pid"] for e in named if e["name"] == "process_name"}
+    clocks: dict[int, set[str]] = {}
+    for event in events:
+        found = clocks.setdefault(event["pid"], set())
+        if event["ph"] != "C":
+            found.add(event["args"]["clock"])
+    used = {(e["pid"], e["tid"]) for e in events if e["ph"] not in ("M", "C")}
+    faults += [f"track {pid}/{tid} has no thread_name" for pid, tid in sorted(used - threads)]
+    faults += [f"process {pid} has no process_name" for pid in sorted(set(clocks) - processes)]
+    faults += [
+        f"process {pid} mixes clocks: {', '.join(sorted(found))}"
+        for pid, found in sorted(clocks.items())
+        if len(found) > 1
+    ]
+    return faults
+
+
+# the phases edgekit writes, out of those the format knows
+PHASES = ("X", "M", "C", "i", "s", "t", "f")
+METADATA = {
+    "process_name": "name", "thread_name": "name", "process_labels": "labels",
+    "process_sort_index": "sort_index", "thread_sort_index": "sort_index",
+}  # fmt: skip
+_SCOPES = ("g", "p", "t")
+
+# viewers hold nanoseconds in 64 bits, the end of a slice, too
+_LATEST_US = 2**62 / 1000
+
+
+def _is_time(value: object) -> bool:
+    return _is_number(value) and 0 <= float(value) <= _LATEST_US  # type: ignore[arg-type]
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no double holds
+        return False
+
+
+def event_faults(at: str, event: object) -> list[str]:
+    """Returns the faults of one event's own fields; ``at`` begins each."""
+    if not isinstance(event, Mapping):
+        return [f"{at} is no object"]
+    faults = []
+    phase = event.get("ph")
+    if not isinstance(phase, str) or phase not in PHASES:
+        faults.append(f"{at}.ph is {phase!r}, not one of {', '.join(PHASES)}")
+    if not isinstance(event.get("name"), str) or not event.get("name"):
+        faults.append(f"{at}.name is no text")
+    faults += [
+        f"{at}.{key} is no whole number"
+        for key in ("pid", "tid")
+        if type(event.get(key)) is not int
+    ]
+    if not _is_time(event.get("ts")):
+        faults.append(f"{at}.ts is no time")
+    if phase == "X" and not _is_time(event.get("dur")):
+        faults.append(f"{at}.dur is no duration")
+    if phase == "i" and event.get("s") not in _SCOPES:
+        faults.append(f"{at}.s is {event.get('s')!r}, not one of {', '.join(_SCOPES)}")
+    if phase in ("s", "t", "f") and type(event.get("id")) is not int:
+        faults.append(f"{at}.id is no whole number")
+    args = event.get("args")
+    if not isinstance(args, Mapping):
+        return [*faults, f"{at}.args is no object"]
+    return faults + (_series(at, args) if phase == "C" else _args(at, event, args))
+
+
+def _series(at: str, args: Mapping[str, Any]) -> list[str]:
+    """A counter's ``args`` are its series: numbers, and no clock among them."""
+    if not args:
+        return [f"{at}.args has no series"]
+    return [f"{at}.args.{key} is no number" for key, value in args.items() if not _is_number(value)]
+
+
+def _args(at: str, event: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
+    faults = []
+    clock = args.get("clock")
+    if not isinstance(clock, str) or clock not in CLOCKS:
+        faults.append(f"{at}.args.clock is {clock!r}, not one of {', '.join(CLOCKS)}")
+    if event.get("ph") == "M":
+        needed = METADATA.get(str(event.get("name")))
+        if needed is None:
+            faults.append(f"{at}: no metadata event is called {event.get('name')!r}")
+        elif needed not in args:
+            faults.append(f"{at}.args lacks {needed}")
+        elif type(args[needed]) is not (int if needed == "sort_index" else str):
+            faults.append(f"{at}.args.{needed} is {str(args[needed])[:60]!r}")
+    return faults
+
+
+def validate_trace(document: object) -> list[str]:
+    """Returns what is wrong with a trace, one line a fault; empty when it is sound.
+
+    Checked: the object form's members, each event's fields and types (Trace Event Format,
+    sections "JSON Object Format", "Complete Events", "Metadata Events", "Counter Events",
+    "Instant Events", "Flow Events"), times that are finite and go up, slices that nest, flows
+    that begin and end once within slices, named tracks, and one ``clock`` for each process.
+    """
+    if not isinstance(document, Mapping):
+        return ["the trace is no object"]
+    events = document.get("traceEvents")
+    faults = []
+    if document.get("displayTimeUnit") not in ("ms", "ns"):
+        faults.append("displayTimeUnit is neither ms nor ns")
+    if not isinstance(document.get("otherData"), Mapping):
+        faults.append("otherData is no object")
+    if not isinstance(events, list) or not events:
+        return [*faults, "traceEvents is no list of events"]
+    own = [f for i, event in enumerate(events) for f in event_faults(f"traceEvents[{i}]", event)]
+    # the rest reads fields that must be sound first
+    if own:
+        return faults + own
+    return faults + order_faults(events) + flow_faults(events) + name_faults(events)

@@ -1,0 +1,340 @@
+"""Layers in a trace: the layer of a plan that a name in a measurement means, where the profiled
+layers of a segment's run stand in it, and layer times of a profiler as one frame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from edgekit.benchmark.measurement import BOARD_MEASURED, NodeTime, Run
+from edgekit.benchmark.trace.chrome import HOST, TraceProcess, nanoseconds
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Network
+    from edgekit.placement.plan import PlacedLayer, Plan, Share
+    from edgekit.placement.profiles.profile import Profile
+
+
+_FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
+_PARTS = re.compile(r" \+ | \|\| |, |\.\.\.")
+_WRAP = re.compile(r"^(?:PWN|copied_)?\(*|\)+$")
+
+
+def layer_args(layer: PlacedLayer) -> dict[str, Any]:
+    """Returns a placed layer as arguments of an event."""
+    return {
+        "layer": layer.name, "nodes": list(layer.nodes), "device": layer.device,
+        "precision": layer.precision, "segment": layer.segment,
+    }  # fmt: skip
+
+
+def layers_args(members: Sequence[PlacedLayer]) -> dict[str, Any]:
+    """Returns the layers of a fusion as arguments of an event; its place is that of the first."""
+    args = layer_args(members[0])
+    if len(members) > 1:
+        args["layer"] = " + ".join(layer.name for layer in members[:50])
+        args["nodes"] = [node for layer in members for node in layer.nodes]
+        args["layers"] = [layer.name for layer in members]
+    return args
+
+
+def linked_layers(plan: Plan | Share | None) -> Callable[[str], dict[str, Any] | None]:
+    """Returns what finds a name's layer: by its own name, its nodes', or those it is fused of.
+
+    A loadable (``{ForeignNode[first...last]}``) is all layers from its first to its last that are
+    placed on that core; a fusion has the nodes of all its parts, and the place of its first.
+    """
+    layers = plan.layers if plan else ()
+    place = {layer.name: number for number, layer in enumerate(layers)}
+    for number, layer in enumerate(layers):
+        for node in layer.nodes:
+            place.setdefault(node, number)
+    known: dict[str, dict[str, Any] | None] = {}
+
+    def find(name: str) -> dict[str, Any] | None:
+        if name not in known:
+            if len(known) >= 1 << 14:
+                known.clear()
+            known[name] = _found(name)
+        return known[name]
+
+    def _found(name: str) -> dict[str, Any] | None:
+        if name in place:
+            return layer_args(layers[place[name]])
+        match = _FOREIGN.match(name)
+        parts = [_WRAP.sub("", part.strip()) for part in _PARTS.split(match[1] if match else name)]
+        numbers = [place[part] for part in parts if part in place]
+        if not numbers:
+            return None
+        if match:
+            first = layers[min(numbers)]
+            members = [
+                layer for layer in layers[min(numbers) : max(numbers) + 1]
+                if layer.segment == first.segment
+            ]  # fmt: skip
+        else:
+            members = [layers[number] for number in sorted(set(numbers))]
+        return {
+            **layers_args(members),
+            "predicted_us": sum(layer.predicted_us for layer in members),
+        }
+
+    return find
+
+
+# Where the profiled layers of a segment's run stand in it, and on which device.
+#
+# Layers were timed in runs of their own under the profiler, which slows them: they are laid from
+# the run's start in their running order, shortened together where they would overrun it.
+#
+# A hybrid engine is one segment of two devices. Its loadables are the DLA's, with the wait that the
+# profiler shows after them (``edgekit.placement`` books it there); its other layers, and what it
+# reformats for the DLA and copies to it, are the GPU's. They share the whole run out, for one of
+# them is always at work.
+#
+# What edgekit adds at a segment's border (the input is quantised there, or cast) is called after
+# the tensor, which another segment's layer wrote. It runs in this segment, on its device: it is a
+# border conversion of this segment and no time of that layer.
+
+
+_VERBS = {"QuantizeLinear": "quantise", "DequantizeLinear": "dequantise", "Cast": "cast"}
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A layer's slice in a run, in whole nanoseconds."""
+
+    name: str
+    device: str
+    start: int
+    end: int
+    args: dict[str, Any]
+
+
+class Owners:
+    """Finds the layer of a plan that a node of an engine is of.
+
+    Nodes that edgekit added for rounding and scaling are called TENSOR#... after the tensor that
+    they serve, so they belong to the layer that writes it. TensorRT's are fusions and loadables.
+
+    Args:
+        plan: None knows no layer.
+        network: Its layers' tensors.
+        lane: Number of the plan's variant.
+    """
+
+    def __init__(self, plan: Plan | None, network: Network | None, lane: int) -> None:
+        share = plan.plans[lane] if plan and lane < len(plan.plans) else plan
+        layers = share.layers if share else ()
+        by_name = {layer.name: layer for layer in layers}
+        self._by_node = by_name | {node: layer for layer in layers for node in layer.nodes}
+        self._by_tensor = {
+            tensor: by_name[layer.name]
+            for layer in (network.layers if network else ())
+            for tensor in layer.outputs
+            if layer.name in by_name
+        }
+        self._linked = linked_layers(share)
+
+    def find(self, node: str) -> PlacedLayer | None:
+        """Returns the one layer that a node is of."""
+        if node in self._by_node:
+            return self._by_node[node]
+        tensor, mark, _ = node.partition("#")
+        return self._by_tensor.get(tensor) if mark else None
+
+    def borders(self, node: str, segment: int, within: Collection[str]) -> PlacedLayer | None:
+        """Returns the layer of another segment whose tensor a node converts; None for no such.
+
+        Args:
+            node: The engine's.
+            segment: Number of the one that it runs in.
+            within: Its layers; the plan's if the loader does not report them.
+        """
+        layer = self.find(node) if node not in self._by_node else None
+        if layer is None or (layer.name in within if within else layer.segment == segment):
+            return None
+        return layer
+
+    def fused(self, name: str) -> dict[str, Any]:
+        """Returns what the plan says of a fusion or a loadable, as arguments of an event."""
+        return dict(self._linked(name) or {})
+
+
+def laid_layers(
+    run: Run,
+    nodes: Sequence[NodeTime],
+    owners: Owners,
+    *,
+    board: bool,
+    within: Collection[str] = (),
+) -> list[Laid]:
+    """Lays a run's layers, neighbouring nodes of one layer together.
+
+    Args:
+        run: When the device was at work.
+        nodes: As profiled, in running order; ``measured_us`` of the result is their sum.
+        owners: Find their layers.
+        board: Whether TensorRT ran them: nodes of a DLA's segment are a hybrid engine's then, for
+            for a loadable has no profiler.
+        within: The segment's layers, as far as they are known.
+    """
+    total = sum(node.us for node in nodes)
+    scale = run.duration_us / total if total > 0 else 1.0
+    if board and run.device != "GPU":
+        groups = list(_hybrid(run, nodes, owners))
+    else:
+        scale = min(1.0, scale)
+        groups = list(_grouped(run, nodes, owners, within))
+    found = []
+    end, elapsed = nanoseconds(run.start_us + run.duration_us), run.start_us
+    for name, us, args in groups:
+        begin, elapsed = min(nanoseconds(elapsed), end), elapsed + scale * us
+        stop = min(nanoseconds(elapsed), end)
+        found.append(Laid(name, args["device"], begin, stop, {**args, "measured_us": us}))
+    return found
+
+
+def parts_of(run: Run, layers: Sequence[Laid]) -> Iterator[tuple[str, int, int, list[Laid]]]:
+    """Yields device, start and end of a run's parts by device, each with its layers."""
+    start, end = nanoseconds(run.start_us), nanoseconds(run.start_us + run.duration_us)
+    parts = [(device, list(members)) for device, members in groupby(layers, lambda one: one.device)]
+    if len(parts) < 2:
+        yield (parts[0][0] if parts else run.device), start, end, list(layers)
+        return
+    for device, members in parts:
+        yield device, members[0].start, members[-1].end, members
+
+
+def _grouped(
+    run: Run, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
+) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    groups: list[tuple[PlacedLayer | None, bool, list[NodeTime]]] = []
+    for node in nodes:
+        border = owners.borders(node.node, run.segment, within)
+        layer = border or owners.find(node.node)
+        if groups and layer is not None and groups[-1][0] is layer:
+            groups[-1][2].append(node)
+        else:
+            groups.append((layer, border is not None, [node]))
+    here = {"segment": run.segment, "device": run.device}
+    for layer, converts, members in groups:
+        if layer is None:
+            args = owners.fused(members[0].node or "node")
+            name = _shown(members[0])
+        elif converts:
+            name = f"{_verb(members)} {layer.name}'s output"
+            args = {"border_of": layer.name}
+        else:
+            name, args = layer.name, layer_args(layer)
+        # a slice is of the segment and the device that it ran on, wherever the plan has its layer
+        args |= {**here, "measured_nodes": [node.node for node in members]}
+        yield name, sum(node.us for node in members), args
+
+
+def _shown(node: NodeTime) -> str:
+    """Returns the name of a node that no layer has: what it does, where edgekit or the runtime
+    added it, because their names are unknown."""
+    tensor = node.node.partition("#")[0]
+    if node.op in _VERBS:
+        return f"{_VERBS[node.op]} {tensor.removesuffix('_q').removesuffix('_dq')}"
+    if node.op.startswith("Reorder"):
+        return "reorder for the next kernel"
+    return f"convert {tensor}" if "#" in node.node else node.node or "node"
+
+
+def _verb(nodes: Sequence[NodeTime]) -> str:
+    """Returns what a border's nodes do: a quantisation ends in casts for what reads it."""
+    return next((verb for op, verb in _VERBS.items() if any(n.op == op for n in nodes)), "convert")
+
+
+def _hybrid(
+    run: Run, nodes: Sequence[NodeTime], owners: Owners
+) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    from edgekit.placement.profiles.profile import booked_rows
+
+    for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
+        layer = owners.find(row.name) if is_layer else None
+        known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else {}
+        # a subgraph that TensorRT keeps for the GPU has a loadable's name
+        device = "GPU" if row.device == "GPU" or known.get("device") == "GPU" else run.device
+        args = {**known, "segment": run.segment, "device": device, "measured_nodes": [row.name]}
+        yield row.name if layer is None else layer.name, row.us, args
+
+
+# Layer times of a profiler as one frame of a trace, the DLA's wait on the DLA's track.
+#
+# A profile has durations and an order, no starts: its layers stand one after the other from 0. A
+# build log has no inference at all, only tactics that its builder timed. What an ``IProfiler``
+# calls the first "... from nvm" after a loadable is the wait for that loadable
+# (``edgekit.placement`` books it there); reformats and copies have a track of their own.
+
+
+_PROFILED = (
+    "durations of a profiler; where they begin is not measured", "one inference, as profiled",
+)  # fmt: skip
+_WORDS = {
+    "log": (
+        "the builder's times of single tactics, each the fastest; no inference was run",
+        "sum of the fastest tactics",
+    ),
+    "bench": (
+        "durations of edgekit bench; where they begin is not measured",
+        "one inference, layers' shares of it",
+    ),
+    "table": (
+        "durations that edgekit tune measured; where they begin is not measured, and they may "
+        "overlap",
+        "sum of what was measured",
+    ),
+}
+Linked = Callable[[str], "dict[str, Any] | None"]
+
+
+def profile_process(
+    profile: Profile, *, pid: int, dla_cores: int, core: int = 0, linked: Linked | None = None
+) -> TraceProcess:
+    """Makes the process of a profile.
+
+    Args:
+        profile: From ``edgekit.placement.profiles.reader.read_profile``.
+        pid: Process number.
+        dla_cores: DLA cores of the target.
+        core: Core of loadables that the plan does not place: an engine's run on one core.
+        linked: Finds what the plan has about a layer.
+    """
+    board = profile.board or "the board"
+    what = "fastest tactics of the build" if profile.kind == "log" else "layers"
+    process = TraceProcess(
+        pid, f"{what} measured on {board}, one after the other", BOARD_MEASURED,
+        max(dla_cores, core + 1),
+    )  # fmt: skip
+    process.label, frame = _WORDS.get(profile.kind, _PROFILED)
+    elapsed = 0.0
+    shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
+    for row, category in sorted(shown, key=lambda one: one[0].place):
+        args = _args(linked, (row.name, *row.layers)) if linked else {}
+        device = str(args.get("device") or row.device or "")
+        if row.device == "GPU" and device.startswith("DLA"):
+            device = "GPU"  # what was measured on the GPU is shown there, wherever it was planned
+        if device == "DLA" or (row.device == "DLA" and not device.startswith("DLA")):
+            device = f"DLA{core}"
+        track = "copies" if category == "copy" else device or "GPU or DLA"
+        begin, elapsed = nanoseconds(elapsed), elapsed + row.us
+        extra = {**args, "device": device or None, "measured_us": row.us}
+        if row.layers:
+            extra["layers"] = list(row.layers)
+        process.add(track, row.name or "layer", begin, nanoseconds(elapsed), category, **extra)
+    process.add(
+        HOST, frame, 0, nanoseconds(elapsed), "frame",
+        device=HOST, file_kind=profile.kind, notes=list(profile.notes),
+    )  # fmt: skip
+    return process
+
+
+def _args(linked: Linked, names: tuple[str, ...]) -> dict[str, Any]:
+    return next((dict(found) for name in names if (found := linked(name))), {})

@@ -1,0 +1,344 @@
+"""Opens an SQLite export of Nsight Systems without trusting it (read only, plain tables, bounded
+work), or makes one of a report by the user's own ``nsys``; what its names mean
+(``targets/_nsys.yaml``).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from edgekit.errors import DataError, EnvironmentLack
+from edgekit.files import regular
+from edgekit.knowledge import data_folder, read_knowledge
+
+
+@dataclass(frozen=True)
+class DlaWords:
+    """Spellings of a DLA's events, most of them guesses; see the file."""
+
+    classes: dict[int, int]
+    begin: re.Pattern[str]
+    end: re.Pattern[str]
+    phase: tuple[str, ...]
+    starts: tuple[str, ...]
+    ends: tuple[str, ...]
+    durations: tuple[str, ...]
+    cores: tuple[str, ...]
+    tasks: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RangeWords:
+    """NVTX domains of TensorRT, and how those of its ranges begin that are no layer."""
+
+    domains: frozenset[str]
+    not_layers: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def dla_words() -> DlaWords:
+    """Returns the spellings of a DLA's events."""
+    rows = {name: row["value"] for name, row in _file()["dla"].items()}
+    classes = {int(number): int(core) for number, core in rows.pop("classes").items()}
+    begin, end = _suffix(rows.pop("begin")), _suffix(rows.pop("end"))
+    return DlaWords(classes, begin, end, **{name: tuple(words) for name, words in rows.items()})
+
+
+@lru_cache(maxsize=1)
+def range_words() -> RangeWords:
+    """Returns the pattern that recognises a layer's range."""
+    rows = _file()["ranges"]
+    return RangeWords(frozenset(rows["domain"]["value"]), tuple(rows["not_layers"]["value"]))
+
+
+@lru_cache(maxsize=1)
+def copy_names() -> dict[int, str]:
+    """Returns a copy's name by its kind."""
+    return {int(kind): name for kind, name in _file()["copies"]["value"].items()}
+
+
+def _suffix(words: list[str]) -> re.Pattern[str]:
+    return re.compile(rf"[_ :.-]?(?:{'|'.join(map(re.escape, words))})$", re.IGNORECASE)
+
+
+def _file() -> dict[str, Any]:
+    found: dict[str, Any] = read_knowledge(data_folder("targets") / "_nsys.yaml")
+    return found
+
+
+# Opens an SQLite export of Nsight Systems: a database of another program, read without trusting it.
+#
+# Read only and immutable, nothing but plain tables: a view, a virtual table, a trigger, a function
+# or a recursive query of the file is never evaluated. How much work one file can cause is bounded
+# by its size, so that pages that point at each other end in an error.
+#
+# Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
+# lazily, therefore not every table described below might be present"); every column is optional.
+
+
+_MAGIC = b"SQLite format 3\0"
+_LONGEST = 1 << 24  # bytes of one value: a row of an export has a few hundred
+_STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
+_OPERATIONS = 20_000_000  # what opening and small tables may cost
+_PER_BYTE = 16  # a row of 100 bytes costs about 40 operations; sorted, about 100
+_HINT = "give what `nsys export --type sqlite` wrote"
+_EPOCH = "TARGET_INFO_SESSION_START_TIME"
+
+#: What an export says of itself, in releases from 2021 to 2025.
+_META = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
+_ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+
+
+@dataclass
+class Export:
+    """An open export; close it.
+
+    Attributes:
+        path: The file.
+        tables: The columns of each plain table that has rows.
+        meta: What it says of itself, e.g. "EXPORT_PRODUCT_VERSION".
+        started: Unix time in nanoseconds of its time 0; None if it does not say.
+        local_offset_s: Local time minus UTC where it was recorded; None if it does not say.
+        wrong: Rows that were left out so far, by table and by what is wrong with their times.
+    """
+
+    path: Path
+    connection: sqlite3.Connection
+    tables: dict[str, frozenset[str]] = field(default_factory=dict)
+    meta: dict[str, str] = field(default_factory=dict)
+    started: int | None = None
+    local_offset_s: int | None = None
+    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.text = lru_cache(maxsize=1 << 14)(self._text)
+
+    def rows(self, table: str, columns: tuple[str, ...], order: str = "") -> Iterator[tuple]:  # type: ignore[type-arg]
+        """Yields rows of a table; None stands for a column that it does not have.
+
+        Args:
+            table: One of ``tables``; without it there are no rows.
+            columns: Names of columns, constants of this program.
+            order: Columns of the table to sort by.
+
+        Raises:
+            DataError: The file is damaged ("nsys.damaged") or needs too much work
+                ("nsys.endless").
+        """
+        have = self.tables.get(table)
+        if have is None:
+            return
+        chosen = ", ".join(f'"{name}"' if name in have else "NULL" for name in columns)
+        sorting = [part for part in order.split(", ") if part.split(" ")[0].strip('"') in have]
+        by = f" ORDER BY {', '.join(sorting)}" if sorting else ""
+        yield from self._query(f'SELECT {chosen} FROM "{table}"{by}')
+
+    def _query(self, query: str, values: tuple[int, ...] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
+        try:
+            # a chain has no close(): a cursor's fails where its rows are left after the file is
+            yield from chain(self.connection.execute(query, values))
+        except sqlite3.OperationalError as error:
+            if "interrupt" in str(error):
+                raise DataError(
+                    "reading it takes more work than a file of its size can ask for",
+                    code="nsys.endless", where=str(self.path), hint=_HINT,
+                ) from None  # fmt: skip
+            raise self._damaged(error) from None
+        except (sqlite3.Error, OverflowError, ValueError) as error:
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Exception) -> DataError:
+        return DataError(
+            f"the export is damaged: {str(error)[:200]}",
+            code="nsys.damaged", where=str(self.path), hint="export the report again",
+        )  # fmt: skip
+
+    def _text(self, number: object) -> str:
+        """Returns the text of StringIds with that number, or nothing."""
+        if type(number) is not int or "value" not in self.tables.get("StringIds", ()):
+            return ""
+        for (value,) in self._query("SELECT value FROM StringIds WHERE id = ?", (number,)):
+            return value if isinstance(value, str) else ""
+        return ""
+
+    def close(self) -> None:
+        """Closes the file."""
+        self.connection.close()
+
+
+def is_export(path: Path) -> bool:
+    """Whether a file is an SQLite database by its first bytes."""
+    try:
+        with regular(path).open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def open_export(path: str | Path) -> Export:
+    """Opens an export and reads what it holds.
+
+    Raises:
+        DataError: There is no such file or it cannot be read ("nsys.unreadable"), it is no SQLite
+            database ("nsys.form"), none of Nsight Systems ("nsys.unknown"), or it is damaged
+            ("nsys.damaged", "nsys.endless").
+    """
+    path = Path(path)
+    try:
+        size = regular(path).stat().st_size
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror}", code="nsys.unreadable", where=str(path),
+        ) from None  # fmt: skip
+    if head != _MAGIC:
+        raise DataError("not an SQLite database", code="nsys.form", where=str(path), hint=_HINT)
+    export = Export(path, _connect(path, size))
+    try:
+        _look(export)
+        if not export.tables.keys() & {"StringIds", *_META, _EPOCH}:
+            raise DataError(
+                "an SQLite database, but no export of Nsight Systems",
+                code="nsys.unknown", where=str(path), hint=_HINT,
+            )  # fmt: skip
+    except BaseException:
+        export.close()
+        raise
+    return export
+
+
+def _connect(path: Path, size: int) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "temp_store=FILE"):
+        connection.execute(f"PRAGMA {pragma}")
+    left = _OPERATIONS + _PER_BYTE * size
+
+    def spent() -> int:
+        nonlocal left
+        left -= _STRIDE
+        return left < 0
+
+    connection.set_progress_handler(spent, _STRIDE)
+    return connection
+
+
+def _look(export: Export) -> None:
+    """Finds the plain tables that have rows, and lets nothing else be read from then on."""
+    query = export._query
+    schema = list(query("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    for name, sql in schema:
+        plain = isinstance(sql, str) and sql.lstrip()[:12].upper() == "CREATE TABLE"
+        if not isinstance(name, str) or not plain or '"' in name or "\0" in name:
+            continue
+        # the last column: 0 is a column of the table, others are computed or hidden
+        columns = [row[1] for row in query(f'PRAGMA table_xinfo("{name}")') if row[6] == 0]
+        if columns and "\0" not in "".join(columns):
+            export.tables[name] = frozenset(columns)
+    allowed = export.tables.keys()
+
+    def allow(action: int, first: str | None, _: object, __: object, inner: str | None) -> int:
+        wanted = action in _ALLOWED and inner is None
+        known = action == sqlite3.SQLITE_SELECT or first in allowed
+        return sqlite3.SQLITE_OK if wanted and known else sqlite3.SQLITE_DENY
+
+    export.connection.set_authorizer(allow)
+    for name in list(export.tables):
+        if next(query(f'SELECT 1 FROM "{name}" LIMIT 1'), None) is None:
+            del export.tables[name]
+    _about(export)
+
+
+def _about(export: Export) -> None:
+    for table in _META:
+        for name, value in export.rows(table, ("name", "value")):
+            if isinstance(name, str) and isinstance(value, str):
+                export.meta[name] = value[:200]
+    for started, utc, local in export.rows(_EPOCH, ("utcEpochNs", "utcTime", "localTime")):
+        # later than 2001 and before 2554, or it is no such time
+        if type(started) is int and 10**18 < started < 1 << 64:
+            export.started = started
+        export.local_offset_s = _apart(local, utc)
+        break
+
+
+def _apart(local: object, utc: object) -> int | None:
+    from datetime import datetime
+
+    try:
+        both = [datetime.fromisoformat(str(text)).replace(tzinfo=None) for text in (local, utc)]
+    except ValueError:
+        return None
+    return round((both[0] - both[1]).total_seconds())
+
+
+_SECONDS = 1800
+
+
+@contextmanager
+def exported(path: Path) -> Iterator[Export]:
+    """Opens an export, or a report that ``nsys export`` first makes into one.
+
+    Raises:
+        DataError: As ``open_export``; or nsys refuses the report ("nsys.export").
+        EnvironmentLack: There is no nsys here to read a report with ("nsys.missing").
+    """
+    if path.suffix.lower() not in (".nsys-rep", ".qdrep") or is_export(path):
+        export = open_export(path)
+        try:
+            yield export
+        finally:
+            export.close()
+        return
+    if not path.is_file():
+        raise DataError("there is no such report", code="nsys.unreadable", where=str(path))
+    program = shutil.which("nsys")
+    if program is None:
+        raise EnvironmentLack(
+            "nsys, which reads this report, is not installed here", code="nsys.missing",
+            where=str(path),
+            hint=f"where it is: nsys export --type sqlite {path.name}; then give the .sqlite file",
+        )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="edgekit-nsys-") as folder:
+        made = Path(folder) / "export.sqlite"
+        arguments = [
+            program, "export", "--type=sqlite", "--quiet=true", f"--output={made}",
+            str(path.resolve()),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                arguments, capture_output=True, timeout=_SECONDS, check=False,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DataError(
+                f"nsys export failed: {error}"[:300], code="nsys.export", where=str(path)
+            ) from None
+        if done.returncode or not made.is_file():
+            words = done.stderr.decode("utf-8", "replace").strip() or "it made no file"
+            raise DataError(
+                f"nsys export failed: {words[-300:]}", code="nsys.export", where=str(path),
+                hint="use the nsys that made the report, or a later one",
+            )  # fmt: skip
+        export = open_export(made)
+        try:
+            yield export
+        finally:
+            export.close()

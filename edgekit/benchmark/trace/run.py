@@ -1,0 +1,271 @@
+"""A Chrome trace of the measured and the predicted run, for Perfetto or chrome://tracing.
+
+Format: "Trace Event Format" (Chromium, catapult project), JSON object form: complete events
+(``ph`` "X") with microsecond ``ts`` and ``dur``, flows that link the segments of a frame, counters
+of the board's monitor, and metadata events (``ph`` "M") that name processes and threads. Separate
+processes keep the clocks apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.benchmark.measurement import (
+    BOARD_MEASURED,
+    CPU_MEASURED,
+    CPU_PLACE,
+    PREDICTED,
+    Run,
+    copies,
+    in_flight_after_us,
+    members,
+    node_times,
+    runs,
+)
+from edgekit.benchmark.schedule import PredictedSlot, predicted_schedule
+from edgekit.benchmark.trace.chrome import HOST, Event, TraceProcess, nanoseconds
+from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
+from edgekit.benchmark.trace.monitor import frames_wall, monitor_process
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Network
+    from edgekit.placement.plan import Plan
+
+
+_NAMED = 4  # layers of a kernel that its slice is called after
+MEASURED_PID, PIPELINED_PID, PREDICTED_PID, MONITOR_PID = 1, 2, 3, 4
+_STEPS = {"reformat": "reformat {}", "launch": "launch of the loadable", "unfused": "unfused: {}"}
+
+
+def _kernels(
+    slot: PredictedSlot, network: Network | None
+) -> Iterator[tuple[str, list[str], str, float]]:
+    """Yields category, layers, name and microseconds of a turn's slices.
+
+    A layer without a time of its own is of a neighbour's kernel: of what writes its input, or else
+    reads its output, or else of the one before; it has a place in that one's slice.
+    """
+    heads = [step.name for step in slot.steps if step.kind == "layer" and step.us > 0]
+    head_of = {name: name for name in heads}
+    near = _neighbours(slot, network)
+    free = [step.name for step in slot.steps if step.kind == "layer" and step.name not in head_of]
+    for names in (free, free[::-1]):
+        for name in names:
+            found = next((head_of[one] for one in near.get(name, ()) if one in head_of), "")
+            if name not in head_of and found:
+                head_of[name] = found
+    before = heads[0] if heads else ""
+    members: dict[str, list[str]] = {}
+    for step in slot.steps:
+        if step.kind == "layer":
+            before = head_of.get(step.name, before)
+            members.setdefault(before, []).append(step.name)
+    for step in slot.steps:
+        if step.kind != "layer":
+            if step.us > 0:
+                yield step.kind, [], _STEPS[step.kind].format(step.name), step.us
+        elif step.us > 0:
+            own = members[step.name]
+            yield "layer", own, " + ".join(own[:_NAMED]) + (" + ..." * (len(own) > _NAMED)), step.us
+
+
+def _neighbours(slot: PredictedSlot, network: Network | None) -> dict[str, list[str]]:
+    """Returns, by layer, the others of a turn that write what it reads, then those that read it."""
+    if network is None:
+        return {}
+    inside = {name for name, _ in slot.layers}
+    makers, readers = network.producers(), network.consumers()
+    found: dict[str, list[str]] = {}
+    for layer in network.layers:
+        if layer.name in inside:
+            before = [makers[tensor].name for tensor in layer.inputs if tensor in makers]
+            after = [one.name for tensor in layer.outputs for one in readers.get(tensor, ())]
+            found[layer.name] = [name for name in (*before, *after) if name in inside]
+    return found
+
+
+def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProcess:
+    name = f"predicted for {plan.target} {plan.power_mode}".rstrip()
+    process = TraceProcess(PREDICTED_PID, name, PREDICTED, dla_cores)
+    last = 0
+    frames: dict[int, list[tuple[str, int]]] = {}
+    for slot in predicted_schedule(plan, network):
+        frames.setdefault(slot.variant, []).append((slot.device, nanoseconds(slot.start_us)))
+        placed = {layer.name: layer for layer in plan.plans[slot.variant].layers}
+        end = nanoseconds(slot.start_us + slot.duration_us)
+        process.add(
+            slot.device,
+            f"segment {slot.segment}" if slot.layers else f"reformats for segment {slot.segment}",
+            nanoseconds(slot.start_us), end, "segment",
+            segment=slot.segment, device=slot.device, plan=slot.variant, layers=len(slot.layers),
+        )  # fmt: skip
+        elapsed = slot.start_us
+        for kind, layers, name, us in _kernels(slot, network):
+            begin, elapsed = min(nanoseconds(elapsed), end), elapsed + us
+            stop = min(nanoseconds(elapsed), end)
+            args: dict[str, Any] = {"segment": slot.segment, "device": slot.device}
+            if layers:
+                args = layers_args([placed[layer] for layer in layers])
+            process.add(slot.device, name, begin, stop, kind, **args)
+        last = max(last, end)
+    for steps in frames.values():
+        process.flow("frame", steps)
+    # one frame of each plan is in flight; the host waits for them all in one slice
+    process.add(
+        HOST, "frame" if len(plan.plans) == 1 else "a frame of each plan", 0, last, "frame",
+        device=HOST, predicted_latency_us=plan.predicted.latency_us,
+        shares=[share.share for share in plan.plans],
+    )  # fmt: skip
+    return process
+
+
+def _measured(
+    process: TraceProcess, shown: tuple[Run, ...], measurement: Mapping[str, Any],
+    owners: Callable[[int], Owners],
+) -> TraceProcess:  # fmt: skip
+    """Fills a process with segments' runs, and layers where there is a profile.
+
+    The segments of a hybrid engine are its layers' devices, one after the other.
+    """
+    profile, within = node_times(measurement), members(measurement)
+    board = measurement.get("clock") == BOARD_MEASURED
+    frames: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for run in shown:
+        nodes = profile.get((run.lane, run.segment), ())
+        inside = within.get((run.lane, run.segment), ())
+        layers = (
+            laid_layers(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
+        )
+        for device, start, end, own in parts_of(run, layers):
+            track = process.free_track(device, start)
+            frames.setdefault((run.lane, run.frame), []).append((track, start))
+            process.add(
+                track, f"segment {run.segment}", start, end, "segment", segment=run.segment,
+                device=device, plan=run.lane, frame=run.frame,
+            )  # fmt: skip
+            for layer in own:
+                process.add(
+                    track, layer.name, layer.start, layer.end, "layer", **layer.args,
+                    frame=run.frame,
+                )  # fmt: skip
+    for steps in frames.values():
+        process.flow("frame", steps)
+    return process
+
+
+def _host_frames(process: TraceProcess, shown: tuple[Run, ...], latency: Mapping[str, Any]) -> None:
+    """Adds the host's slice for each frame that ran alone; without segments the mean latency.
+
+    It is the host's calls and waits: a device that has to wait for its input begins later.
+    """
+    frames: dict[int, tuple[int, int]] = {}
+    for run in shown:
+        start, end = map(nanoseconds, run.call_us)
+        first, last = frames.get(run.frame, (start, end))
+        frames[run.frame] = (min(first, start), max(last, end))
+    if not frames:
+        frames = {0: (0, nanoseconds(1000 * float(latency.get("mean") or 0.0)))}
+    for frame, (start, end) in frames.items():
+        process.add(HOST, f"inference {frame}", start, end, "frame", device=HOST, frame=frame)
+
+
+def measured_processes(
+    plan: Plan | None, measurement: Mapping[str, Any], dla_cores: int, network: Network | None
+) -> list[TraceProcess]:
+    """Returns what was measured: frames alone, frames in flight, and the board's monitors.
+
+    Without a plan a node's time stands alone, under its own name.
+    """
+    clock = str(measurement.get("clock") or CPU_MEASURED)
+    place = CPU_PLACE if clock == CPU_MEASURED else "the board"
+    known: dict[int, Owners] = {}
+
+    def owners(lane: int) -> Owners:
+        if lane not in known:
+            known[lane] = Owners(plan, network, lane)
+        return known[lane]
+
+    moved, own = copies(measurement), runs(measurement)
+    # the first copy to the device may come before the first call: then the trace begins with it
+    early = -min([0.0, *(copy.start_us for copy in moved[:1]), *(run.start_us for run in own[:1])])
+    alone = tuple(run.later(early) for run in own)
+    process = TraceProcess(MEASURED_PID, f"measured on {place}", clock, dla_cores)
+    process.label = "the loader's clock"
+    _measured(process, alone, measurement, owners)
+    for copy in moved:
+        begin = nanoseconds(copy.start_us + early)
+        track = process.free_track("copies", begin)
+        process.add(
+            track, copy.phase, begin, begin + nanoseconds(copy.duration_us), "copy",
+            device="copies", frame=copy.frame,
+        )  # fmt: skip
+    _host_frames(process, alone, measurement.get("latency_ms") or {})
+    monitors = monitor_process(measurement, pid=MONITOR_PID, early_us=early)
+    in_flight = runs(measurement, "pipelined_events")
+    if not in_flight:
+        return [process, *monitors]
+    name = f"measured on {place}, frames in flight"
+    pipelined = TraceProcess(PIPELINED_PID, name, clock, dla_cores)
+    after = in_flight_after_us(measurement)
+    pipelined.label = "the loader's clock, as the frames alone"
+    if after is None:
+        pipelined.label = "the loader's clock, begun anew: measured after the frames alone"
+    later = 0.0 if after is None else early + after
+    in_flight = tuple(run.later(later) for run in in_flight)
+    _measured(pipelined, in_flight, measurement, owners)
+    first = min(nanoseconds(run.call_us[0]) for run in in_flight)
+    last = max(nanoseconds(run.call_us[1]) for run in in_flight)
+    frames = len({run.frame for run in in_flight})
+    pipelined.add(
+        HOST, counted(frames, "frame"), first, last, "frame", device=HOST, frames=frames
+    )  # fmt: skip
+    return [process, pipelined, *monitors]
+
+
+def trace_document(
+    plan: Plan | None,
+    measurement: Mapping[str, Any] | None = None,
+    *,
+    dla_cores: int,
+    network: Network | None = None,
+    name: str = "",
+) -> dict[str, Any]:
+    """Makes the trace: a few frames as measured, and one frame of each plan as predicted.
+
+    Args:
+        plan: Gives the predicted process, and layer names for measured nodes; None if it is not
+            known: what was measured is shown alone.
+        measurement: The loader's ``edgekit.device.bench/1``; None shows the prediction alone.
+        dla_cores: DLA cores of the target; each gets a track in every process.
+        network: The plan's layers: lets independent segments overlap in the prediction, and finds
+            the layer of measured nodes that edgekit added.
+        name: Name of the release or config, for ``otherData``.
+
+    Returns:
+        The trace-event object. Every event's ``args`` has ``clock``.
+    """
+    processes = []
+    if measurement is not None:
+        processes += measured_processes(plan, measurement, dla_cores, network)
+    if plan is not None:
+        processes.append(_predicted(plan, network, dla_cores))
+    metadata: list[Event] = []
+    slices: list[tuple[int, int, int, int, Event]] = []
+    for process in processes:
+        named, own = process.finish()
+        metadata += named
+        slices += own
+    slices.sort(key=lambda item: item[:4])
+    return {
+        "traceEvents": metadata + [event for *_, event in slices],
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "schema": "edgekit.trace/1", "name": name,
+            "target": plan.target if plan else "", "power_mode": plan.power_mode if plan else "",
+            "precision": plan.precision if plan else "",
+            "clocks": {process.name: process.clock for process in processes},
+            "wall": frames_wall(measurement or {}),
+        },
+    }  # fmt: skip

@@ -1,0 +1,512 @@
+"""Several measurements as one timeline: whose clocks meet, and the file that holds them all. The
+smaller sources stand here: edgekit's own traces and bench documents, trtexec's iterations,
+cuDLA's task statistics.
+"""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgekit.benchmark.measurement import BOARD_MEASURED, CLOCKS
+from edgekit.benchmark.trace.chrome import (
+    HOST,
+    Event,
+    EventLine,
+    TraceProcess,
+    line_of,
+    meta,
+    nanoseconds,
+    validate_trace,
+)
+from edgekit.benchmark.trace.run import measured_processes
+from edgekit.benchmark.trtexec import Iteration
+from edgekit.errors import DataError
+from edgekit.files import parse_json, regular, write_atomically
+
+# Several measurements as one timeline: whose clocks meet, and the file that holds them all.
+#
+# Each source has a clock with its own zero. Where two of them know the wall clock at their zero,
+# and their times overlap, both are placed by it; every other source begins at 0, which is
+# reported in its process's label and in ``otherData``. Nothing is placed by guessing.
+
+
+#: Two measurements that are further apart than this are none of the same run.
+_APART_S = 60.0
+_BATCH = 1000
+
+# of a source, which may have several processes that share its clock
+_ALONE = "this source begins at 0 and is not aligned with the other sources"
+
+
+class TraceSource(Protocol):
+    """A measurement that becomes one or more processes of a trace.
+
+    Attributes:
+        name: What a reader calls it.
+        wall: Unix time in seconds of its zero; None if it does not know.
+        seconds: How long it lasts.
+    """
+
+    name: str
+    wall: float | None
+    seconds: float
+
+    def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
+        """Yields its events sorted by time, moved by ``shift_us``, processes from ``pid`` on."""
+        ...
+
+    def metadata(self) -> list[Event]:
+        """Returns names of processes and tracks; complete once all events were taken."""
+        ...
+
+
+class PreparedSource:
+    """A source of processes that are made already."""
+
+    def __init__(
+        self, name: str, processes: Sequence[TraceProcess], *, wall: float | None = None
+    ) -> None:
+        self.name, self.wall = name, wall
+        self._processes = list(processes)
+        self._metadata: list[Event] = []
+        self.seconds = 0.0
+        self._events: list[Event] = []
+        keyed = []
+        for process in processes:
+            named, own = process.finish()
+            self._metadata += named
+            keyed += own
+        keyed.sort(key=lambda item: item[:4])
+        self._events = [event for *_, event in keyed]
+        ends = (event["ts"] + event.get("dur", 0.0) for event in self._events)
+        self.seconds = max(ends, default=0.0) / 1e6
+
+    def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
+        """See Source."""
+        numbers = {process.pid: pid + i for i, process in enumerate(self._processes)}
+        moved = []
+        for event in self._metadata:
+            args = event["args"]
+            if event["name"] == "process_sort_index":
+                args = {**args, "sort_index": numbers[event["pid"]]}
+            elif event["name"] == "process_labels":
+                args = {**args, "labels": f"{args['labels']}; {label}"}
+            moved.append({**event, "pid": numbers[event["pid"]], "args": args})
+        labelled = {event["pid"] for event in moved if event["name"] == "process_labels"}
+        for process in self._processes:
+            own = numbers[process.pid]
+            if own not in labelled:
+                args = {"clock": process.clock, "labels": label}
+                moved.append({
+                    "name": "process_labels", "cat": "__metadata", "ph": "M", "ts": 0, "pid": own,
+                    "tid": 0, "args": args,
+                })  # fmt: skip
+        self._metadata = moved
+        for event in self._events:
+            found = {**event, "pid": numbers[event["pid"]]}
+            found["ts"] = round(event["ts"] + shift_us, 3)
+            if "id" in event:
+                found["id"] = (event["id"] & 0xFFFFFFFF) + (found["pid"] << 32)
+            yield line_of(found)
+
+    def metadata(self) -> list[Event]:
+        """See Source."""
+        return self._metadata
+
+
+@dataclass
+class WrittenTrace:
+    """What a trace file holds.
+
+    Attributes:
+        events: How many by category.
+        processes: Each with its clock and how it was placed.
+        last_us: When the last event ends.
+        left_out: Events beyond the limit.
+    """
+
+    events: dict[str, int] = field(default_factory=dict)
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    last_us: float = 0.0
+    left_out: int = 0
+
+
+def align(sources: Sequence[TraceSource]) -> list[tuple[float, str]]:
+    """Returns for each source its shift in microseconds and how it was found."""
+    known = [source for source in sources if source.wall is not None]
+    if len(known) < 2:
+        return [(0.0, _ALONE if len(sources) > 1 else "the only source") for _ in sources]
+    first = known[0]
+    begin, end = first.wall or 0.0, (first.wall or 0.0) + first.seconds
+    near = [
+        source
+        for source in known
+        if (source.wall or 0.0) <= end + _APART_S
+        and (source.wall or 0.0) + source.seconds >= begin - _APART_S
+    ]
+    zero = min(source.wall or 0.0 for source in near)
+    found = []
+    for source in sources:
+        if source.wall is None:
+            found.append((0.0, _ALONE))
+        elif len(near) > 1 and any(source is one for one in near):
+            found.append((1e6 * (source.wall - zero), "aligned by the wall clock"))
+        else:
+            found.append((0.0, f"measured at another time: {_ALONE}"))
+    return found
+
+
+def write_trace(
+    path: Path, sources: Sequence[TraceSource], about: Mapping[str, Any], *, most: int = 5_000_000
+) -> WrittenTrace:
+    """Writes one trace of several sources, event by event; memory does not grow with them.
+
+    Args:
+        path: Gets the JSON object form, one event a line.
+        sources: In the order of their processes.
+        about: Goes into ``otherData``.
+        most: Events after these are counted and left out.
+
+    Returns:
+        What is in the file.
+
+    Raises:
+        DataError: A source turns out to be damaged; the file is as it was before.
+        EnvironmentLack: The file cannot be written ("file.write").
+    """
+    written = WrittenTrace()
+    places = align(sources)
+    streams = [
+        source.lines(100 * number + 1, shift, how)
+        for number, (source, (shift, how)) in enumerate(zip(sources, places, strict=True))
+    ]
+    merged = heapq.merge(*streams, key=itemgetter(0))
+    with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+        first = True
+        for lines in _batches(merged, most, written):
+            file.write(("" if first else ",\n") + ",\n".join(lines))
+            first = False
+        for source, (shift, how) in zip(sources, places, strict=True):
+            for event in source.metadata():
+                file.write(("" if first else ",\n") + json.dumps(event))
+                first = False
+                if event["name"] == "process_name":
+                    written.processes.append({
+                        "pid": event["pid"], "name": event["args"]["name"], "source": source.name,
+                        "clock": event["args"]["clock"], "alignment": how,
+                        "shift_us": round(shift, 3),
+                    })  # fmt: skip
+        other = {
+            "schema": "edgekit.trace/1", **about,
+            "clocks": {one["name"]: one["clock"] for one in written.processes},
+            "processes": written.processes, "left_out": written.left_out,
+        }  # fmt: skip
+        file.write('\n], "otherData": ' + json.dumps(other, allow_nan=False) + "}\n")
+    return written
+
+
+def _batches(lines: Iterator[EventLine], most: int, written: WrittenTrace) -> Iterator[list[str]]:
+    """Yields the texts of the first ``most`` lines, some at a time, and counts them all."""
+    batch: list[str] = []
+    events, last = written.events, 0.0
+    for _, end, category, text in islice(lines, most):
+        events[category] = events.get(category, 0) + 1
+        last = end if end > last else last
+        batch.append(text)
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+    written.last_us = last
+    written.left_out = sum(1 for _ in lines)
+
+
+_LARGEST_TRACE = 512 << 20
+_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
+_SHOWN = 20
+
+
+class RunTrace:
+    """A trace that edgekit wrote. See ``edgekit.benchmark.trace.sources.TraceSource``."""
+
+    def __init__(self, name: str, document: Mapping[str, Any]) -> None:
+        self.name = name
+        events: list[Event] = document["traceEvents"]
+        self.about: dict[str, Any] = document["otherData"]
+        wall = self.about.get("wall")
+        self.wall = float(wall) if type(wall) in (int, float) and 0 < wall < 1e12 else None
+        self._metadata = [event for event in events if event["ph"] == "M"]
+        self._events = sorted(
+            (event for event in events if event["ph"] != "M"), key=lambda event: event["ts"]
+        )
+        self._pids = sorted({event["pid"] for event in events})
+        self.seconds = max((e["ts"] + e.get("dur", 0) for e in self._events), default=0.0) / 1e6
+
+    def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
+        """See Source."""
+        numbers = {own: pid + place for place, own in enumerate(self._pids)}
+        flows: dict[int, int] = {}
+        self._metadata = list(_renamed(self._metadata, numbers, label))
+        for event in self._events:
+            found = {**event, "pid": numbers[event["pid"]]}
+            found["ts"] = round(event["ts"] + shift_us, 3)
+            if "id" in event:
+                # whole numbers: Perfetto takes no other text than one of them
+                found["id"] = flows.setdefault(event["id"], (pid << 32) + len(flows) + 1)
+            yield line_of(found)
+
+    def metadata(self) -> list[Event]:
+        """See Source."""
+        return self._metadata
+
+
+def _renamed(events: list[Event], numbers: Mapping[int, int], label: str) -> Iterator[Event]:
+    labelled = set()
+    clocks = {}
+    for event in events:
+        pid, args = numbers[event["pid"]], dict(event["args"])
+        clocks[pid] = args["clock"]
+        if event["name"] == "process_labels":
+            args["labels"] = f"{args['labels']}; {label}"
+            labelled.add(pid)
+        elif event["name"] == "process_sort_index":
+            args["sort_index"] = pid
+        yield {**event, "pid": pid, "args": args}
+    for pid, clock in clocks.items():
+        if pid not in labelled:
+            yield meta("process_labels", pid, 0, clock, labels=label)
+
+
+def _json(path: Path) -> Any:
+    try:
+        if regular(path).stat().st_size > _LARGEST_TRACE:
+            raise DataError(
+                f"larger than {_LARGEST_TRACE >> 20} MiB", code="trace.form", where=str(path),
+                hint="give what one run of edgekit bench wrote",
+            )  # fmt: skip
+        return parse_json(path.read_bytes().decode("utf-8", "replace"))
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path)
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            "no JSON, or cut off", code="trace.form", where=str(path),
+            hint="run edgekit bench again",
+        ) from error  # fmt: skip
+
+
+def read_trace(path: Path) -> RunTrace:
+    """Reads a trace of edgekit's.
+
+    Raises:
+        DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
+    """
+    document = _json(path)
+    faults = validate_trace(document)
+    schema = document["otherData"].get("schema") if not faults else None
+    if faults or schema != "edgekit.trace/1":
+        raise DataError(
+            f"no trace of edgekit's: {faults[0] if faults else f'its schema is {schema!r}'}"[:300],
+            code="trace.form", where=str(path), hint="run edgekit bench again",
+        )  # fmt: skip
+    return RunTrace(path.name, document)
+
+
+def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
+    """Reads a bench document: its run's trace if that is next to it, else its own data.
+
+    Returns:
+        The source, and the document.
+
+    Raises:
+        DataError: As ``read_trace``; or it measured nothing ("trace.empty").
+    """
+    document = _json(path)
+    if not isinstance(document, dict) or document.get("schema") not in _BENCH:
+        raise DataError(
+            "no bench document", code="trace.form", where=str(path),
+            hint="give the bench.json of edgekit bench, or a configuration",
+        )  # fmt: skip
+    neighbour = path.parent / "trace.json"
+    if path.name == "bench.json" and neighbour.is_file():
+        return read_trace(neighbour), document
+    if "latency_ms" not in document:
+        raise DataError(
+            "the bench document has no latency_ms: it is cut, or edgekit bench did not write it",
+            code="trace.form", where=str(path), hint="run edgekit bench again",
+        )  # fmt: skip
+    if not document["latency_ms"]:
+        raise DataError(
+            "nothing was measured", code="trace.empty", where=str(path),
+            hint="run edgekit bench with a board",
+        )  # fmt: skip
+    if document.get("clock") not in (None, *CLOCKS):
+        raise DataError(
+            f"its clock is {document['clock']!r}"[:100] + f", not one of {', '.join(CLOCKS)}",
+            code="trace.form", where=str(path), hint="run edgekit bench again",
+        )  # fmt: skip
+    try:
+        processes = measured_processes(None, document, 0, None)
+    except DataError as error:
+        error.where = error.where or str(path)
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise DataError(
+            f"a part of the bench document is not of its form ({type(error).__name__})",
+            code="trace.form", where=str(path), hint="run edgekit bench again",
+        ) from error  # fmt: skip
+    return PreparedSource(path.name, processes), document
+
+
+_MOST = 10_000
+
+
+def times_process(
+    iterations: Sequence[Iteration], *, pid: int, device: str = "GPU"
+) -> TraceProcess:
+    """Makes the process of ``--exportTimes``; the first 10,000 iterations.
+
+    Args:
+        iterations: From ``read_times``.
+        pid: Process number.
+        device: Where it computes; trtexec's times do not say.
+
+    Raises:
+        DataError: "trace.time".
+    """
+    process = TraceProcess(pid, "trtexec's iterations", BOARD_MEASURED, None)
+    zero = min((min(one.start_ms - one.h2d_ms, one.enqueued_ms) for one in iterations), default=0.0)
+    if len(iterations) > _MOST:
+        process.label = f"the first {_MOST} of {len(iterations)} iterations"
+
+    def at(milliseconds: float) -> int:
+        return max(0, nanoseconds(1e3 * (milliseconds - zero)))
+
+    for number, one in enumerate(iterations[:_MOST]):
+        steps = []
+        end = one.start_ms + one.compute_ms
+        for track, name, start, length in (
+            (HOST, "enqueue", one.enqueued_ms, one.enqueue_ms),
+            ("copies to the device", "H2D", one.start_ms - one.h2d_ms, one.h2d_ms),
+            (device, "compute", one.start_ms, one.compute_ms),
+            ("copies to the host", "D2H", end, one.d2h_ms),
+        ):
+            begin, stop = at(start), at(start + max(length, 0.0))
+            place = process.free_track(track, begin)
+            process.add(place, f"{name} {number}", begin, stop, "iteration", iteration=number)
+            steps.append((place, begin))
+        process.flow("iteration", steps)
+    return process
+
+
+# cuDLA's task statistics: a loadable's layers with begin and end, as NVIDIA's samples write them.
+#
+# Format: CSV with ``layer_name,start_ms,end_ms`` and, in later releases, columns of durations,
+# precisions and units (README of cuDLALayerwiseStatsHybrid, NVIDIA/Deep-Learning-Accelerator-SW);
+# made by ``etiTranslateStats`` of cuDLA's export table from the buffers of
+# CUDLA_OUTPUT_TASK_STATISTICS_DESCRIPTORS. Times are cycles divided by a clock that the caller
+# states: with a wrong one they are all off by the same factor. Layers may overlap.
+
+
+_LARGEST_STATISTICS = 64 << 20
+_SLOWEST_MS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLayer:
+    """One layer of a DLA task; milliseconds from the task's begin, and what else the file says."""
+
+    name: str
+    start_ms: float
+    end_ms: float
+    more: tuple[tuple[str, str], ...] = ()
+
+
+def read_statistics(path: str | Path) -> tuple[TaskLayer, ...]:
+    """Reads the CSV of one task.
+
+    Raises:
+        DataError: It cannot be read ("statistics.unreadable"), is none of these files
+            ("statistics.form"), or has a time that is none ("statistics.value").
+    """
+    path = Path(path)
+    try:
+        if regular(path).stat().st_size > _LARGEST_STATISTICS:
+            raise _no_statistics(path, "larger than any task's")
+        text = path.read_bytes().decode("utf-8", "replace").replace("\0", "")
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror}", code="statistics.unreadable", where=str(path)
+        ) from None
+    # names are in single quotes and may have commas
+    lines = csv.reader(text.splitlines(), quotechar="'", skipinitialspace=True)
+    found: list[TaskLayer] = []
+    columns: list[str] = []
+    try:
+        for row in lines:
+            cells = [cell.strip() for cell in row]
+            if not columns:
+                columns = [cell.lower() for cell in cells]
+                if not {"layer_name", "start_ms", "end_ms"} <= set(columns):
+                    raise _no_statistics(path, "no columns layer_name, start_ms, end_ms")
+            elif any(cells):
+                found.append(_layer(path, dict(zip(columns, cells, strict=False)), lines.line_num))
+    except csv.Error as error:
+        raise _no_statistics(path, str(error)) from None
+    if not found:
+        raise _no_statistics(path, "it has no layers")
+    return tuple(found)
+
+
+def _layer(path: Path, cells: dict[str, str], line: int) -> TaskLayer:
+    times = []
+    for key in ("start_ms", "end_ms"):
+        try:
+            times.append(float(cells.pop(key, "")))
+        except ValueError:
+            times.append(math.nan)
+    if not 0 <= times[0] <= times[1] <= _SLOWEST_MS:
+        raise DataError(
+            f"{times[0]:g} to {times[1]:g} ms is no time of a layer", code="statistics.value",
+            where=f"{path}:{line}", hint="translate the task's statistics again",
+        )  # fmt: skip
+    name = cells.pop("layer_name", "") or "layer"
+    return TaskLayer(name, times[0], times[1], tuple(cells.items()))
+
+
+def statistics_process(
+    layers: tuple[TaskLayer, ...], *, pid: int, core: int = 0, dla_cores: int = 1,
+    linked: Callable[[str], dict[str, Any] | None] | None = None,
+) -> TraceProcess:  # fmt: skip
+    """Makes the process of one task; layers that overlap stand on further tracks."""
+    process = TraceProcess(
+        pid, f"a task of DLA{core}, by cuDLA", BOARD_MEASURED, max(dla_cores, core + 1)
+    )
+    process.label = "cycles at the clock that was stated when they were translated"
+    for layer in sorted(layers, key=lambda one: (one.start_ms, -one.end_ms)):
+        begin, end = nanoseconds(1e3 * layer.start_ms), nanoseconds(1e3 * layer.end_ms)
+        args = dict((linked(layer.name) if linked else None) or {})
+        process.add(
+            process.free_track(f"DLA{core}", begin), layer.name, begin, end, "layer",
+            **{**dict(layer.more[:20]), **args, "device": f"DLA{core}"},
+        )  # fmt: skip
+    return process
+
+
+def _no_statistics(path: Path, why: str) -> DataError:
+    return DataError(
+        f"no statistics of a DLA task: {why}", code="statistics.form", where=str(path),
+        hint="give the CSV that etiTranslateStats makes (cuDLALayerwiseStats samples)",
+    )  # fmt: skip

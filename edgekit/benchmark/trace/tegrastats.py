@@ -1,0 +1,379 @@
+"""A tegrastats log, read on the host into a monitor document, and whether it is of one board, of
+one run, and of the board that was measured.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgekit.benchmark.energy import BUSY, SCHEMA, number_of, rails_of, samples_of
+from edgekit.errors import DataError
+from edgekit.files import open_stream
+
+if TYPE_CHECKING:
+    from edgekit.targets.board import PowerRails, Target
+
+
+_HINT = "give the log of the measured board alone, as one tegrastats wrote it"
+_STRAY = 1  # a line of another form alone is damage
+_MEMORY = (0.75, 1.02)  # of a module's: what the firmware keeps, the log does not have
+_PAUSE = (10, 5.0)  # times the usual interval, and seconds at least
+
+
+class _Board(NamedTuple):
+    """What every line of a board's tegrastats has."""
+
+    ram: int
+    cores: int
+    rails: frozenset[str]
+
+    def __str__(self) -> str:
+        parts = [f"{self.ram >> 20} MB of memory"] if self.ram else []
+        parts += [f"{self.cores} CPU cores"] if self.cores else []
+        parts += [f"the rails {', '.join(sorted(self.rails))[:200]}"] if self.rails else []
+        return ", ".join(parts) or "nothing that tells a board"
+
+
+def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str]]:
+    """Returns the places of the samples that are the board's, and warnings about the others.
+
+    Rails that only some lines have (a cut line, another user's tegrastats) are reported; a single
+    line of another board is damage, left out and reported.
+
+    Raises:
+        DataError: "tegrastats.mixed": lines are of several boards.
+    """
+    boards = [_board(sample) for sample in samples]
+    groups: list[tuple[_Board, list[int]]] = []
+    for at, board in enumerate(boards):
+        for number, (known, places) in enumerate(groups):
+            if _alike(known, board):
+                groups[number] = (_joined(known, board), places)
+                places.append(at)
+                break
+        else:
+            groups.append((board, [at]))
+    if len(groups) < 2:
+        return list(range(len(samples))), list(_partly(boards))
+    groups.sort(key=lambda group: -len(group[1]))
+    (first, places), *rest = groups
+    others = [group for group in rest if len(group[1]) > _STRAY]
+    if others or len(places) <= len(rest):
+        again = (others or rest)[0]
+        raise DataError(
+            f"the log is of several boards: {len(places)} lines have {first}, "
+            f"{len(again[1])} have {again[0]}",
+            code="tegrastats.mixed", hint=_HINT,
+        )  # fmt: skip
+    lost = len(samples) - len(places)
+    message = f"{lost} line{'s' * (lost > 1)} of another board left out: {rest[0][0]}"
+    return places, [message, *_partly([boards[at] for at in places])]
+
+
+def _board(sample: Mapping[str, Any]) -> _Board:
+    ram, cpu, rails = sample.get("ram"), sample.get("cpu"), sample.get("rails_mw")
+    total = number_of(ram, "total_bytes") if isinstance(ram, Mapping) else None
+    return _Board(
+        int(total or 0),
+        len(cpu) if isinstance(cpu, list) else 0,
+        frozenset(rails if isinstance(rails, Mapping) else ()),
+    )
+
+
+def _alike(one: _Board, other: _Board) -> bool:
+    """Whether both can be of one board; what a line does not have is no difference."""
+    return (
+        (one.ram == other.ram or not one.ram or not other.ram)
+        and (one.cores == other.cores or not one.cores or not other.cores)
+        and (one.rails <= other.rails or other.rails <= one.rails)
+    )
+
+
+def _joined(one: _Board, other: _Board) -> _Board:
+    return _Board(one.ram or other.ram, one.cores or other.cores, one.rails | other.rails)
+
+
+def _partly(boards: Sequence[_Board]) -> Iterator[str]:
+    forms = Counter(board.rails for board in boards)
+    if len(forms) > 1:
+        most = max(forms, key=len)
+        fewer = len(boards) - forms[most]
+        yield f"{fewer} of {len(boards)} lines lack rails that others have"
+
+
+def pauses(walls: Sequence[float | None]) -> Iterator[str]:
+    """Yields where the log's own clock goes backwards, and where it stood long."""
+    steps = [
+        (at, after - before)
+        for at, (before, after) in enumerate(pairwise(walls), start=2)
+        if before is not None and after is not None
+    ]
+    usual = median(step for _, step in steps) if steps else 0.0
+    back = [at for at, step in steps if step < 0]
+    if back:
+        yield (
+            f"the clock goes backwards {len(back)} time{'s' * (len(back) > 1)}, first at sample "
+            f"{back[0]}: times of the log are counted by its interval"
+        )
+    long = [(at, step) for at, step in steps if step > max(_PAUSE[0] * usual, _PAUSE[1])]
+    if long and not back:
+        at, step = long[0]
+        yield f"the log pauses for {step:.3g} s at sample {at}: it may be of several runs"
+
+
+def other_board(monitor: Mapping[str, Any], target: Target) -> tuple[str, list[str]]:
+    """Compares what a log says of its board with a target.
+
+    Returns:
+        Why it cannot be that board's, or ""; and what differs where it may be.
+    """
+    boards = [_board(sample) for sample in samples_of(monitor)]
+    board = next(iter(Counter(boards).most_common(1)), (_Board(0, 0, frozenset()), 0))[0]
+    rails = frozenset().union(*(one.rails for one in boards))
+    board = board._replace(rails=rails)
+    known = set(target.rails.total if target.rails else ())
+    if rails and known and not rails & known:
+        return (
+            f"it has the rails {', '.join(sorted(rails))[:200]}, and a {target.name} has "
+            f"{', '.join(sorted(known))}"
+        ), []
+    notes = []
+    gib = target.dram.bytes / (1 << 30)
+    if board.ram and not _fits(board.ram, target):
+        like = _like(board, target)
+        differs = f"{board.ram >> 20} MB of memory, and a {target.name} has {gib:g} GiB"
+        if like:
+            return f"it has {differs}; a {like} has as much", []
+        notes.append(f"the log's board has {differs}")
+    cores = max((mode.cpu_cores for mode in target.power_modes.values()), default=0)
+    if board.cores and cores and board.cores != cores:
+        notes.append(
+            f"the log's board has {board.cores} CPU cores, and a {target.name} has {cores}"
+        )
+    return "", notes
+
+
+def _fits(ram: int, target: Target) -> bool:
+    least, most = _MEMORY
+    return least * target.dram.bytes <= ram <= most * target.dram.bytes
+
+
+def _like(board: _Board, target: Target) -> str:
+    """Returns a target that has that much memory and those rails: modules are sold with several."""
+    from edgekit.targets.loader import get, names
+
+    for name in names():
+        other = get(name)
+        rails = set(other.rails.total if other.rails else ())
+        if name != target.name and _fits(board.ram, other) and rails and rails <= board.rails:
+            return name
+    return ""
+
+
+# A tegrastats log, read on the host into a monitor document.
+#
+# A log's lines have a date of whole seconds (from JetPack 5 on) or, where another tool wrote it,
+# the time of reading in front ("1750866197.24::"). The interval is what the dates say, or what the
+# caller knows. A log does not know when a measurement began: its first sample above 1.2 times its
+# lowest total is taken, and said so.
+
+
+FIRST_LOAD = "a log does not say when the measurement began: its first load is taken"
+"""A warning of every log; it matters only where a measurement's time is looked for."""
+
+_MOST_BYTES = 1 << 28
+_USUAL_S = 1.0  # tegrastats's own, without --interval
+
+
+def read_tegrastats(
+    path: str | Path,
+    *,
+    rails: PowerRails | None = None,
+    interval_ms: float | None = None,
+    utc_offset_s: float | None = None,
+) -> dict[str, Any]:
+    """Returns the monitor document of a tegrastats log; see ``monitor_of_log``.
+
+    Raises:
+        DataError: The file cannot be read (``tegrastats.unreadable``), holds no line of
+            tegrastats (``tegrastats.none``) or those of several boards (``tegrastats.mixed``).
+    """
+    file = Path(path)
+    try:
+        with open_stream(file) as stream:
+            text = stream.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise DataError(
+            f"the tegrastats log cannot be read: {error.strerror}",
+            code="tegrastats.unreadable",
+            where=str(path),
+        ) from error
+    try:
+        document = monitor_of_log(
+            text.splitlines(keepends=True), rails=rails, interval_ms=interval_ms,
+            utc_offset_s=utc_offset_s,
+        )  # fmt: skip
+    except DataError as error:
+        error.where = str(path)
+        raise
+    if not document["samples"]:
+        raise DataError(
+            "no line of tegrastats in this file",
+            code="tegrastats.none",
+            where=str(path),
+            hint="record it on the board with: tegrastats --interval 100 --logfile FILE",
+        )
+    return document
+
+
+def monitor_of_log(
+    lines: Iterable[str],
+    *,
+    rails: PowerRails | None = None,
+    interval_ms: float | None = None,
+    utc_offset_s: float | None = None,
+) -> dict[str, Any]:
+    """Returns an ``edgekit.monitor/1`` document: ``t_s`` is zero where the load begins.
+
+    Args:
+        lines: The log's lines, with their ends: a last one that was cut off is left out.
+        rails: The board's, so that the load is seen by the right total; else all rails are added.
+        interval_ms: What ``--interval`` was; else what the dates say, else a second.
+        utc_offset_s: The board's local time minus UTC, if known: then "wall" is
+            known from the dates, too.
+
+    Raises:
+        DataError: "tegrastats.mixed": it is of several boards.
+    """
+    from edgekit_device.board.tegrastats import UnknownFields, read_line
+
+    samples: list[dict[str, Any]] = []
+    unknown, other, cut = UnknownFields(), 0, False
+    for line in lines:
+        sample, fields = read_line(line[: 1 << 16])
+        if sample is None:
+            other += bool(line.strip()) and not line.startswith("#")
+            continue
+        samples.append(sample)
+        unknown.add(fields)
+        cut = not line.endswith("\n")
+    # numbers of the last line may have lost digits
+    if cut and len(samples) > 1 and _shape(samples[-1]) != _shape(samples[-2]):
+        samples.pop()
+    warnings = []
+    if other:
+        words = "line is" if other == 1 else "lines are"
+        warnings.append(f"{other} {words} none of tegrastats")
+    places, notes = one_board(samples)
+    samples = [samples[at] for at in places]
+    warnings += [*notes, *pauses([_wall(sample) for sample in samples])]
+    interval = interval_ms / 1e3 if interval_ms else _interval(samples)
+    first = _first_busy(samples, rails)
+    if samples:
+        warnings.append(FIRST_LOAD)
+    times = _times(samples, interval)
+    walls = _walls(samples, times, utc_offset_s)
+    made = [
+        {"t_s": round(at - times[first], 6), "wall": wall, **_plain(sample)}
+        for at, wall, sample in zip(times, walls, samples, strict=True)
+    ]
+    return {
+        "schema": SCHEMA,
+        "interval_ms": interval * 1e3,
+        "sources": ["tegrastats"],
+        "started_at": walls[0] if walls else None,
+        "busy_from_s": 0.0,
+        "samples": made,
+        "idle": [],
+        "facts": {"l4t": None, "module": None},
+        "unknown": unknown.counts,
+        "warnings": warnings,
+    }
+
+
+def _plain(sample: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in sample.items() if key not in ("wall", "wall_text")}
+
+
+def _shape(sample: Mapping[str, Any]) -> set[tuple[str, str]]:
+    return {
+        (group, str(name))
+        for group, values in sample.items()
+        for name in (values if isinstance(values, Mapping) else ("",))
+    }
+
+
+def _wall(sample: Mapping[str, Any]) -> float | None:
+    """Seconds; a date as if it were UTC, because a log does not have its time zone."""
+    if "wall" in sample:
+        return float(sample["wall"])
+    from edgekit_device.board.tegrastats import WALL_FORMAT
+
+    try:
+        said = datetime.strptime(sample["wall_text"], WALL_FORMAT)
+    except (KeyError, ValueError):
+        return None
+    return said.replace(tzinfo=UTC).timestamp()
+
+
+def _walls(
+    samples: list[dict[str, Any]], times: list[float], utc_offset_s: float | None
+) -> list[float | None]:
+    """Unix time of each sample: where it stands in front, or by its date of whole seconds.
+
+    Dates are cut off, not rounded: each says that its sample came within the second after it.
+    What all say together is about as exact as the interval.
+    """
+    if utc_offset_s is None or any("wall" in sample for sample in samples):
+        return [sample.get("wall") for sample in samples]
+    said = [_wall(sample) for sample in samples]
+    zeros = [wall - at for wall, at in zip(said, times, strict=True) if wall is not None]
+    if not zeros:
+        return [None] * len(samples)
+    first, last = max(zeros), min(zeros) + 1.0
+    zero = (first + last) / 2 if first <= last else zeros[0]
+    return [round(zero + at - utc_offset_s, 6) for at in times]
+
+
+def _interval(samples: list[dict[str, Any]]) -> float:
+    """Seconds between two lines: from the first change of the date to the last one."""
+    walls = [_wall(sample) for sample in samples]
+    changes = [
+        number
+        for number in range(1, len(walls))
+        if walls[number] is not None and walls[number] != walls[number - 1]
+    ]
+    if len(changes) < 2:
+        return _USUAL_S
+    first, last = walls[changes[0]], walls[changes[-1]]
+    if first is None or last is None or last <= first:
+        return _USUAL_S
+    return (last - first) / (changes[-1] - changes[0])
+
+
+def _times(samples: list[dict[str, Any]], interval: float) -> list[float]:
+    """When each was taken: exactly where a tool wrote it in front, else one interval apart."""
+    stamps = [sample.get("wall") for sample in samples]
+    exact = [stamp for stamp in stamps if stamp is not None]
+    if len(exact) == len(stamps) and exact == sorted(exact):
+        return exact
+    return [number * interval for number in range(len(samples))]
+
+
+def _first_busy(samples: list[dict[str, Any]], rails: PowerRails | None) -> int:
+    total = set(rails.total) if rails else None
+    sums = [
+        sum(mw for name, mw in rails_of(sample).items() if total is None or name in total)
+        for sample in samples
+    ]
+    least = min(sums, default=0.0)
+    # a log may begin in the wake of an earlier load: what comes after its lowest counts
+    lowest = sums.index(least) if sums else 0
+    later = (number for number in range(lowest, len(sums)) if sums[number] > BUSY * least)
+    return next(later, 0)

@@ -1,0 +1,206 @@
+"""trtexec's iterations (``--exportTimes``), and the comparison of a measurement with trtexec's of
+the same plans (``--with-trtexec``): median next to median, of the same quantity.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.benchmark.statistics import latency_summary
+from edgekit.errors import DataError
+from edgekit.files import regular
+
+# trtexec's --exportTimes: one object for each measured iteration.
+#
+# Written by trtexec's own code (``samples/common/sampleReporting.cpp``), not by a JSON library,
+# with six significant digits; a number can be nan. With several streams their iterations are mixed.
+
+
+_LARGEST = 256 << 20
+_OBJECT = re.compile(r"\{([^{}]*)\}")
+_FIELD = re.compile(r'"(\w{1,40})"\s*:\s*([^\s,{}]{1,40})')
+_NEEDED = ("h2dMs", "computeMs", "d2hMs", "startComputeMs", "startEnqMs", "endEnqMs")
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One inference, in milliseconds from the start of the measurement.
+
+    Attributes:
+        start_ms: When its computing began on the device.
+        enqueue_ms: How long the host was busy handing it over.
+        h2d_ms: Copy to the device.
+        compute_ms: Computing.
+        d2h_ms: Copy back.
+        enqueued_ms: When the host began to hand it over.
+    """
+
+    start_ms: float
+    enqueue_ms: float
+    h2d_ms: float
+    compute_ms: float
+    d2h_ms: float
+    enqueued_ms: float = 0.0
+
+    @property
+    def latency_ms(self) -> float:
+        """Copies and computing; waiting for another stream is not in it."""
+        return self.h2d_ms + self.compute_ms + self.d2h_ms
+
+
+def read_times(path: str | Path) -> tuple[Iteration, ...]:
+    """Reads the file of --exportTimes.
+
+    Raises:
+        DataError: It is missing or unreadable ("times.unreadable"), no such file, cut off, or too
+            large ("times.form"), or has a time that is none ("times.value").
+    """
+    path = Path(path)
+    try:
+        if regular(path).stat().st_size > _LARGEST:
+            raise _no(path, "larger than any that trtexec writes")
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror}", code="times.unreadable", where=str(path)
+        ) from None
+    except UnicodeDecodeError:
+        raise _no(path, "not UTF-8 text") from None
+    return parse_times(text, path)
+
+
+def parse_times(text: str, path: Path = Path("--exportTimes")) -> tuple[Iteration, ...]:
+    """Reads what --exportTimes wrote.
+
+    Raises:
+        DataError: As ``read_times``.
+    """
+    body = text.strip()
+    if not (body.startswith("[") and body.endswith("]")):
+        raise _no(path, "cut off, or not what --exportTimes writes")
+    found = tuple(
+        _iteration(number, dict(_FIELD.findall(item)), path)
+        for number, item in enumerate(_OBJECT.findall(body))
+    )
+    if not found:
+        raise _no(path, "it has no iterations")
+    return found
+
+
+def _iteration(number: int, fields: dict[str, str], path: Path) -> Iteration:
+    missing = [name for name in _NEEDED if name not in fields]
+    if missing:
+        raise _no(path, f"iteration {number} has no {missing[0]}")
+    values = {}
+    for name in _NEEDED:
+        try:
+            values[name] = float(fields[name])
+        except ValueError:
+            values[name] = math.nan
+        if not math.isfinite(values[name]):
+            raise DataError(
+                f"iteration {number}: {name} is {fields[name]}, which is no time",
+                code="times.value", where=str(path), hint="measure again",
+            )  # fmt: skip
+    return Iteration(
+        values["startComputeMs"], values["endEnqMs"] - values["startEnqMs"],
+        values["h2dMs"], values["computeMs"], values["d2hMs"], values["startEnqMs"],
+    )  # fmt: skip
+
+
+def _no(path: Path, why: str) -> DataError:
+    return DataError(
+        f"not trtexec's times: {why}", code="times.form", where=str(path),
+        hint="give the file that trtexec --exportTimes wrote",
+    )  # fmt: skip
+
+
+# Compares a measurement with trtexec's of the same plans (``--with-trtexec``).
+#
+# Like is compared with like: where our segments' times are CUDA events, their median stands next to
+# trtexec's "GPU Compute Time", otherwise next to its "Latency", which has the copies in it.
+
+
+def compared(answer: object, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns "trtexec" of the bench document.
+
+    Args:
+        answer: The board's "trtexec", or a document's, which is compared already; None if none was
+            requested.
+        measurement: The rest of what the board measured, with "segments" and "segments_clock".
+
+    Returns:
+        {"program", "why", "engines": [{"lane", "index", "device", "command", "compared" ("compute"
+        or "latency"), "ours_ms", "trtexec_ms" (medians), "difference" (share of trtexec's, or
+        None), "throughput_qps", "times_ms" (a summary each), "warnings", "why"}]}
+    """
+    if not isinstance(answer, Mapping):
+        return None
+    events = measurement.get("segments_clock") == "gpu"
+    rows = [one for one in answer.get("engines") or () if isinstance(one, Mapping)]
+    return {
+        "program": answer.get("program"),
+        "why": answer.get("why"),
+        "engines": [
+            dict(one) if "compared" in one else _engine(one, _ours(one, measurement), events)
+            for one in rows
+        ],
+    }
+
+
+def _engine(answer: Mapping[str, Any], ours: float | None, events: bool) -> dict[str, Any]:
+    from edgekit.buildlog.summary import parse_summary
+
+    what = "compute" if events else "latency"
+    said = parse_summary(str(answer.get("console") or "").splitlines())
+    times = {key: dict(value) for key, value in said.times_ms.items()}
+    why = answer.get("why")
+    if answer.get("times"):
+        try:
+            times |= _exact(str(answer["times"]))
+        except DataError as error:
+            why = why or error.message
+    theirs = (times.get(what) or {}).get("median")
+    if why and said.errors:
+        why = f"{why}: {said.errors[-1]}"
+    if theirs is None and why is None:
+        why = "it printed no times"
+    known = ours is not None and theirs is not None and theirs > 0
+    return {
+        **{key: answer.get(key) for key in ("lane", "index", "device", "command")},
+        "compared": what,
+        "ours_ms": ours,
+        "trtexec_ms": theirs,
+        "difference": (ours - theirs) / theirs if known else None,  # type: ignore[operator]
+        "throughput_qps": said.throughput_qps,
+        "times_ms": times,
+        "warnings": list(said.warnings),
+        "why": why,
+    }
+
+
+def _exact(text: str) -> dict[str, dict[str, float]]:
+    """Summaries of the single times, which the console has rounded and without p99.9."""
+    rows = parse_times(text)
+    columns: dict[str, Sequence[float]] = {
+        "latency": [row.latency_ms for row in rows],
+        "enqueue": [row.enqueue_ms for row in rows],
+        "h2d": [row.h2d_ms for row in rows],
+        "compute": [row.compute_ms for row in rows],
+        "d2h": [row.d2h_ms for row in rows],
+    }
+    return {name: latency_summary(values) for name, values in columns.items()}
+
+
+def _ours(engine: Mapping[str, Any], measurement: Mapping[str, Any]) -> float | None:
+    key = (engine.get("lane"), engine.get("index"))
+    for one in measurement.get("segments") or ():
+        if (one.get("lane"), one.get("index")) == key:
+            found = (one.get("latency_ms") or {}).get("median")
+            return float(found) if isinstance(found, int | float) else None
+    return None

@@ -1,0 +1,534 @@
+"""VALID or INVALID: whether a measurement can be quoted, why not, and what to do. Judged are
+power mode, clocks and throttling, other load, the frames' own times, and trtexec's. What could
+not be seen is listed in "unchecked".
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from edgekit.benchmark.statistics import (
+    MeasurementLimits,
+    coefficient_of_variation,
+    is_own,
+    limit,
+    median,
+)
+from edgekit.errors import UsageError
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.targets.board import PowerMode, Target
+
+
+RERUN_COMMAND = "edgekit bench CONFIG"
+"""What measures again; in a verdict, CONFIG is the file that was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementFacts:
+    """What the rules look at.
+
+    Attributes:
+        facts: The measured part of the bench document, with "monitor", "power" and "trtexec".
+        limits: How long is long enough.
+        target: The board that the plan is for, if it is known.
+        power_mode: The mode that the plan is for.
+        config: What the remedies' commands take, from ``config_words``; "" if it is not known.
+    """
+
+    facts: Mapping[str, Any]
+    limits: MeasurementLimits
+    target: Target | None = None
+    power_mode: str = ""
+    config: str = ""
+
+    @property
+    def clock(self) -> str:
+        """Says whose clock it was."""
+        return str(self.facts["clock"])
+
+    @property
+    def on_board(self) -> bool:
+        """Whether a board was measured, not a CPU that imitates one."""
+        return self.clock == "board-measured"
+
+    def limit(self, name: str) -> float:
+        """Returns a limit for this clock."""
+        return limit(name, self.clock)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Devices that the frames ran on: "GPU", "DLA0", "DLA1"."""
+        return frozenset(str(one.get("device")) for one in self.facts.get("segments") or ())
+
+    def watched(self) -> list[Mapping[str, Any]]:
+        """Returns the monitor's samples from the first measured frame to the last."""
+        end = self.facts.get("duration_s")
+        return [
+            sample
+            for sample in _rows(self.facts.get("monitor"), "samples")
+            if isinstance(at := sample.get("t_s"), int | float)
+            and 0 <= at <= (end if isinstance(end, int | float) else at)
+        ]
+
+    def idle(self) -> list[Mapping[str, Any]]:
+        """Returns the monitor's samples of the time before, when nothing of ours ran."""
+        return _rows(self.facts.get("monitor"), "idle")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the rules found."""
+
+    clock: str = ""
+    reasons: list[dict[str, Any]] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    def no(
+        self, code: str, message: str, found: Any, limit: Any, remedy: str, *, by: str = "",
+        option: str = "",
+    ) -> None:  # fmt: skip
+        """Adds a reason against the measurement.
+
+        Args:
+            code: Stable name.
+            message: What is wrong.
+            found: What was measured, as it is, without a unit.
+            limit: What was allowed.
+            remedy: What to do.
+            by: The limit's name in ``targets/_bench.yaml``, so that one without a source is said to
+                be edgekit's own; "" if it is none of them.
+            option: What ``edgekit bench`` is to be given; it becomes part of ``command``.
+        """
+        if option and option not in self.options:
+            self.options.append(option)
+        if by and is_own(by, self.clock):
+            message += " (edgekit's own limit)"
+        self.reasons.append(
+            {"code": code, "message": message, "found": found, "limit": limit, "remedy": remedy}
+        )
+
+    def unseen(self, text: str) -> None:
+        """Adds what could not be seen."""
+        if text not in self.unchecked:
+            self.unchecked.append(text)
+
+
+def verdict_of(measured: MeasurementFacts) -> dict[str, Any]:
+    """Returns {"status": "VALID" or "INVALID", "reasons", "unchecked", "command"}.
+
+    "command" measures again with all options of ``edgekit bench`` that the reasons require;
+    "" for VALID.
+    """
+    judged = Findings(measured.clock)
+    judge_times(measured, judged)
+    if measured.on_board:
+        judge_clocks(measured, judged)
+    else:
+        unjudged(measured, judged)
+    judge_load(measured, judged)
+    judge_trtexec(measured, judged)
+    status = "INVALID" if judged.reasons else "VALID"
+    for reason in judged.reasons:
+        reason["remedy"] = _named(reason["remedy"], measured.config)
+    again = _named(RERUN_COMMAND, measured.config)
+    return {
+        "status": status, "reasons": judged.reasons, "unchecked": judged.unchecked,
+        "command": " ".join((again, *judged.options)) if judged.reasons else "",
+    }  # fmt: skip
+
+
+def config_words(config: str, target: str, precision: str) -> str:
+    """Returns what ``edgekit bench`` takes to measure the same again; "" without a file.
+
+    Args:
+        config: The configuration's file, or a model's.
+        target: The board, which a model needs.
+        precision: Of the plan, which a model needs, too.
+    """
+    words = [config] if config else []
+    if config and not config.lower().endswith((".yaml", ".yml")):
+        words += ["--target", target, "--precision", precision]
+    return shlex.join(words)
+
+
+def _named(remedy: str, config: str) -> str:
+    """Returns a remedy whose commands name what was measured."""
+    return remedy.replace(RERUN_COMMAND, f"edgekit bench {config}") if config else remedy
+
+
+def _rows(monitor: object, key: str) -> list[Mapping[str, Any]]:
+    found = monitor.get(key) if isinstance(monitor, Mapping) else None
+    return [row for row in found or () if isinstance(row, Mapping)]
+
+
+_LOCK_COMMAND = "edgekit bench CONFIG --lock-clocks"
+_HELD = (
+    "they were held (--lock-clocks): see that neither heat, current nor another program moved them"
+)
+_COOL = (
+    "cool the board (fan, heat sink, rest) or choose a lower power mode with --power-mode; for "
+    "over-current, a stronger supply"
+)
+
+
+def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
+    """Judges a board; nothing of this says anything of a PC."""
+    _mode(measured, judged)
+    _dla_clock(measured, judged)
+    _moved(measured, judged)
+    _throttled(measured, judged)
+
+
+def unjudged(measured: MeasurementFacts, judged: Findings) -> None:
+    """Tells of a board whose processor imitated it: its mode and clocks decide nothing there."""
+    if name := measured_mode(measured.facts):
+        planned = f"; the plan is for {measured.power_mode}" if measured.power_mode else ""
+        judged.unseen(
+            f"power mode and clocks: the reference backend ran on the board's CPU (in {name}"
+            f"{planned})"
+        )
+
+
+def measured_mode(facts: Mapping[str, Any]) -> str | None:
+    """Returns the power mode while it was measured, by nvpmodel's name; None if unknown."""
+    mode = ((facts.get("power") or {}).get("mode") or {}).get("during") or {}
+    return str(mode["name"]) if mode.get("name") else None
+
+
+def _mode(measured: MeasurementFacts, judged: Findings) -> None:
+    """The mode must be the one that the plan is for: that is what its times are compared with."""
+    name = measured_mode(measured.facts)
+    if name is None:
+        judged.unseen("power mode: nvpmodel told none")
+        return
+    found, planned = _known(measured, name), _known(measured, measured.power_mode)
+    wanted = planned.name if planned else _plain(measured.power_mode)
+    if not wanted or _plain(name) == _plain(wanted):
+        return
+    what = f"measured in power mode {_plain(name)}"
+    if found is not None and found.default:
+        what += ", in which this board starts"
+    message = f"{what}; the plan is for {wanted}"
+    if found is not None and found.warning:
+        message += f" ({found.warning})"
+    judged.no(
+        "bench.power-mode", message, _plain(name), wanted,
+        f"edgekit bench CONFIG --power-mode {wanted}, or set power_mode: {_plain(name)} in the "
+        "configuration and plan for it", option=f"--power-mode {wanted}",
+    )  # fmt: skip
+
+
+def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
+    cores = sorted(name for name in measured.devices if name.startswith("DLA"))
+    planned = _known(measured, measured.power_mode)
+    if not cores or planned is None or not planned.dla_mhz:
+        return
+    share = measured.limit("dla_clock_share")
+    for core in cores:
+        number = int(core[3:] or 0)
+        wanted = planned.dla_mhz[min(number, len(planned.dla_mhz) - 1)]
+        found = _dla_mhz(measured, number)
+        if found is None:
+            judged.unseen(f"clock of {core}: neither tegrastats nor sysfs told it")
+        elif found < share * wanted:
+            judged.no(
+                "bench.dla-clock",
+                f"{core} ran at {found:.0f} MHz, {wanted:g} MHz belong to {planned.name}",
+                found, share * wanted,
+                # jetson_clocks does not hold a DLA's clock
+                _way_to(planned.name, measured), by="dla_clock_share"
+            )  # fmt: skip
+
+
+def _way_to(mode: str, measured: MeasurementFacts) -> str:
+    """How the DLA gets a mode's clock: the mode decides it, and nothing else."""
+    name = measured_mode(measured.facts)
+    if name is None or _plain(name) != _plain(mode):
+        return f"edgekit bench CONFIG --power-mode {mode}: the power mode decides a DLA's clock"
+    return (
+        f"the board is in {name} as planned: see whether heat or current slows it down, and the "
+        "DLA's cap in /etc/nvpmodel.conf"
+    )
+
+
+def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
+    """Highest clock that was seen, otherwise the cap, otherwise the mode's; None if unknown."""
+    seen = [mhz for sample in measured.watched() for mhz in _clocks(sample, f"DLA{core}")]
+    if seen:
+        return max(seen)
+    facts = (measured.facts.get("monitor") or {}).get("facts") or {}
+    during = ((measured.facts.get("power") or {}).get("clocks") or {}).get("during") or {}
+    current = (during.get(f"dla{core}_core") or {}).get("current")
+    for hertz in (current, (facts.get("clock_caps_hz") or {}).get(f"dla{core}_core")):
+        if isinstance(hertz, int | float) and hertz > 0:
+            return hertz / 1e6
+    mode = _known(measured, measured_mode(measured.facts) or "")
+    return mode.dla_mhz[min(core, len(mode.dla_mhz) - 1)] if mode and mode.dla_mhz else None
+
+
+def _moved(measured: MeasurementFacts, judged: Findings) -> None:
+    samples, span = measured.watched(), measured.limit("clock_span")
+    for device in (*sorted(measured.devices), "EMC"):
+        seen = [min(one) for sample in samples if (one := _clocks(sample, device))]
+        if len(seen) < 2:
+            judged.unseen(f"clock of {device} while it was measured: no monitor told it")
+            continue
+        low, high = min(seen), max(seen)
+        if low < (1 - span) * high:
+            judged.no(
+                "bench.clocks-moved",
+                f"the clock of {device} moved between {low:.0f} and {high:.0f} MHz while it was "
+                "measured",
+                low, (1 - span) * high, _steadier(measured, device), by="clock_span"
+            )  # fmt: skip
+
+
+def _steadier(measured: MeasurementFacts, device: str) -> str:
+    if device.startswith("DLA"):  # jetson_clocks leaves it alone
+        return (
+            "cool the board; jetson_clocks does not hold a DLA's clock, the power mode decides it"
+        )
+    return _HELD if (measured.facts.get("power") or {}).get("locked") else _LOCK_COMMAND
+
+
+def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
+    samples = measured.watched()
+    others = [other for one in samples if isinstance(other := one.get("other"), Mapping)]
+    states = [other["cooling"] for other in others if isinstance(other.get("cooling"), Mapping)]
+    counts = [
+        other["overcurrent_events"]
+        for other in others
+        if isinstance(other.get("overcurrent_events"), Mapping)
+    ]
+    on = sorted({name for state in states for name, value in state.items() if _above(value, 0)})
+    if on:
+        judged.no(
+            "bench.throttled", f"slowed down for its heat: {', '.join(on)}",
+            sum(any(_above(value, 0) for value in state.values()) for state in states), 0, _COOL,
+        )  # fmt: skip
+    events = sum(
+        max(counts[-1].get(name, before) - before, 0) for name, before in _numbers(counts[:1])
+    )
+    if events:
+        judged.no(
+            "bench.throttled",
+            f"slowed down {counted(events, 'time')} for too much current",
+            events,
+            0,
+            _COOL,
+        )
+    if not states and not counts:
+        judged.unseen("throttling: the board shows neither cooling states nor over-current events")
+
+
+def _numbers(counts: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    return [(name, n) for one in counts for name, n in one.items() if isinstance(n, int)]
+
+
+def _clocks(sample: Mapping[str, Any], device: str) -> list[float]:
+    """Clocks of a device in MHz in one sample; one that is off has none."""
+    names = {"GPU": "GR3D", "EMC": "EMC"}
+    engine = (sample.get("engines") or {}).get(names.get(device, f"NV{device}")) or {}
+    found = list(engine.get("mhz") or ())
+    rates = sample.get("clocks_hz") or {}
+    key = "emc" if device == "EMC" else f"{device.lower()}_core"
+    if not found and isinstance(rates.get(key), int | float):
+        found = [rates[key] / 1e6]
+    return [float(mhz) for mhz in found if _above(mhz, 0)]
+
+
+def _above(value: object, bound: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > bound
+
+
+def _known(measured: MeasurementFacts, name: str) -> PowerMode | None:
+    if measured.target is None or not name:
+        return None
+    try:
+        return measured.target.mode(name)
+    except UsageError:
+        return None  # one that the customer has added to nvpmodel.conf
+
+
+def _plain(name: str) -> str:
+    return name.strip().upper().replace(" ", "_").removeprefix("MODE_")
+
+
+_STOP = "stop what runs beside it (`top` on the board shows it), then edgekit bench CONFIG"
+
+
+def judge_load(measured: MeasurementFacts, judged: Findings) -> None:
+    """Judges other load and swap, on a board and on a PC."""
+    _cpu(measured, judged)
+    if measured.on_board:
+        _gpu(measured, judged)
+    _swap(measured, judged)
+
+
+def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
+    """Load of all cores less our own while it was measured; else what there was before."""
+    loads = []
+    for sample in measured.watched():
+        own = (sample.get("other") or {}).get("process_percent")
+        every = _cpu_percent(sample)
+        if isinstance(own, int | float) and every is not None:
+            loads.append(max(every - own, 0.0))
+    when = "while it was measured"
+    if not loads:
+        loads = [one for sample in measured.idle() if (one := _cpu_percent(sample)) is not None]
+        when = "before it was measured"
+    if not loads:
+        judged.unseen("other load of the CPU: no monitor told it")
+        return
+    found, most = fmean(loads), measured.limit("other_cpu_percent")
+    if found > most:
+        judged.no(
+            "bench.other-load",
+            f"other processes used {found:.0f} % of a core {when}, more than {most:g} %",
+            found, most, _STOP, by="other_cpu_percent",
+        )  # fmt: skip
+
+
+def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
+    loads = list(_percents(measured.idle(), "GR3D"))
+    if not loads:
+        why = "no monitor told it" if measured.idle() else "nothing watched it before (--idle)"
+        judged.unseen(f"other load of the GPU: {why}")
+        return
+    found, most = fmean(loads), measured.limit("other_gpu_percent")
+    if found > most:
+        judged.no(
+            "bench.other-load",
+            f"the GPU was {found:.0f} % busy before it was measured, more than {most:g} %",
+            found, most, _STOP, by="other_gpu_percent",
+        )  # fmt: skip
+
+
+def _swap(measured: MeasurementFacts, judged: Findings) -> None:
+    used = [
+        value
+        for sample in measured.watched()
+        if isinstance(value := (sample.get("swap") or {}).get("used_bytes"), int | float)
+    ]
+    if len(used) < 2:
+        judged.unseen("swap: no monitor told it")
+        return
+    grown, most = max(used) - used[0], measured.limit("swap_bytes")
+    if grown > most:
+        judged.no(
+            "bench.swap", f"{grown / 1e6:.1f} MB went to swap while it was measured", grown, most,
+            "free memory on the board, or use a smaller batch or fewer streams", by="swap_bytes"
+        )  # fmt: skip
+
+
+def _cpu_percent(sample: Mapping[str, Any]) -> float | None:
+    """Load in percent of one core."""
+    cores = [core.get("percent") for core in sample.get("cpu") or () if isinstance(core, Mapping)]
+    known = [float(core) for core in cores if isinstance(core, int | float)]
+    return sum(known) if known else None
+
+
+def _percents(samples: Iterable[Mapping[str, Any]], engine: str) -> Iterable[float]:
+    for sample in samples:
+        found = ((sample.get("engines") or {}).get(engine) or {}).get("percent")
+        if isinstance(found, int | float):
+            yield float(found)
+
+
+_CALM = (
+    "stop other work on the machine, {}or measure for longer: edgekit bench CONFIG --duration 10"
+)
+_LOCK_ADVICE = "hold its clocks (edgekit bench CONFIG --lock-clocks), "
+
+
+def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
+    """Judges number, length, variation and outliers."""
+    _length(measured, judged)
+    samples = measured.facts.get("samples_ms") or []
+    if len(samples) < 2:
+        judged.unseen("coefficient of variation and outliers: there are no single times")
+        return
+    variation, most = coefficient_of_variation(samples), measured.limit("variation")
+    if variation > most:
+        judged.no(
+            "bench.unstable",
+            f"times vary by {variation:.1%} (standard deviation over mean), more than {most:.0%}",
+            variation, most, _calmer(measured), by="variation"
+        )  # fmt: skip
+    times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
+    bound = times * median(samples)
+    found = sum(value > bound for value in samples) / len(samples)
+    if found > share:
+        judged.no(
+            "bench.outliers",
+            f"{found:.1%} of the frames take more than {times:g} medians, more than {share:.0%}",
+            found, share,
+            "look for what wakes up beside it (desktop, updates, swap), then edgekit bench CONFIG",
+            by="outlier_share",
+        )  # fmt: skip
+
+
+def _calmer(measured: MeasurementFacts) -> str:
+    power = measured.facts.get("power") or {}
+    # a PC has no jetson_clocks, and clocks that were held are held
+    free = (power or measured.on_board) and not power.get("locked")
+    return _CALM.format(_LOCK_ADVICE if free else "")
+
+
+def _length(measured: MeasurementFacts, judged: Findings) -> None:
+    facts, limits = measured.facts, measured.limits
+    iterations, duration, warmup = (
+        facts["iterations"], facts.get("duration_s"), facts.get("warmup_ms"),
+    )  # fmt: skip
+    if iterations < limits.iterations:
+        judged.no(
+            "bench.iterations",
+            f"{counted(iterations, 'iteration')}, fewer than {limits.iterations}",
+            iterations, limits.iterations,
+            f"edgekit bench CONFIG --iterations {limits.iterations}, or bench.iterations in the "
+            "configuration", by="iterations", option=f"--iterations {limits.iterations}"
+        )  # fmt: skip
+    if duration is not None and duration < limits.duration_s:
+        judged.no(
+            "bench.duration", f"{duration:.2f} s measured, less than {limits.duration_s:g} s",
+            duration, limits.duration_s,
+            f"edgekit bench CONFIG --duration {limits.duration_s:g}, or bench.duration_s in the "
+            "configuration", by="duration_s", option=f"--duration {limits.duration_s:g}"
+        )  # fmt: skip
+    if warmup is not None and warmup < limits.warmup_ms:
+        judged.no(
+            "bench.warmup", f"{warmup:g} ms warm-up, less than {limits.warmup_ms:g} ms",
+            warmup, limits.warmup_ms,
+            f"edgekit bench CONFIG --warmup {limits.warmup_ms:g}, or bench.warmup_ms in the "
+            "configuration", by="warmup_ms", option=f"--warmup {limits.warmup_ms:g}"
+        )  # fmt: skip
+
+
+def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
+    """Judges the cross-check, where there was one."""
+    answer = measured.facts.get("trtexec")
+    if not isinstance(answer, Mapping):
+        return
+    if answer.get("why"):
+        judged.unseen(f"trtexec's times: {answer['why']}")
+    most = measured.limit("trtexec_share")
+    for one in answer.get("engines") or ():
+        share, name = one.get("difference"), f"{one.get('device')} segment {one.get('index')}"
+        if share is None:
+            judged.unseen(f"trtexec's times of {name}: {one.get('why') or 'it answer none'}")
+        elif abs(share) > most:
+            judged.no(
+                "bench.trtexec-differs",
+                f"{name}: median {one['ours_ms']:.3f} ms, trtexec's {one['trtexec_ms']:.3f} ms "
+                f"({share:+.1%}, more than {most:.0%})",
+                share, most,
+                "edgekit bench CONFIG --with-trtexec --lock-clocks --duration 10; if it stays, "
+                "report it with both logs", by="trtexec_share"
+            )  # fmt: skip

@@ -1,0 +1,678 @@
+"""Prediction and builder, layer by layer and loadable by loadable: where the builder put our
+layers, and the rules that say the same as its messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from edgekit.buildlog.facts import BuildLog, Fallback, LogLoadable
+from edgekit.buildlog.layer_names import LayerNames
+from edgekit.buildlog.parser import PROFILES
+from edgekit.dla.memory import memory
+from edgekit.knowledge import data_folder, read_knowledge
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement, MemoryNeed
+    from edgekit.network.model import Layer, Network
+    from edgekit.targets.board import Target
+
+
+_SCHEMA = "edgekit.builder-messages/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A sentence of the builder.
+
+    Attributes:
+        pattern: What to search in it, the layer's name taken off.
+        rules: Ids of the rules that state the same.
+        seen: Releases whose logs print it.
+        sources: Titles of the logs and documents that have it.
+    """
+
+    pattern: re.Pattern[str]
+    rules: tuple[str, ...]
+    seen: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """All sentences, and the rules of layer types that are refused without one."""
+
+    sentences: tuple[Message, ...]
+    silent: Mapping[str, tuple[str, ...]]
+
+    def rules(self, words: Iterable[str], kind: str = "") -> tuple[str, ...]:
+        """Returns the rules that the builder's words mean; the layer's type decides without any."""
+        found: dict[str, None] = {}
+        some = False
+        for sentence in words:
+            some = True
+            for message in self.sentences:
+                if message.pattern.search(sentence):
+                    found.update(dict.fromkeys(message.rules))
+                    break
+        return tuple(found) if some else self.silent.get(kind, ())
+
+
+@lru_cache(maxsize=1)
+def load_messages() -> Messages:
+    """Reads the file once.
+
+    Raises:
+        ValueError: The file is of another schema: edgekit's own data are wrong.
+        DataError: It is not YAML (code "data.yaml").
+    """
+    folder = data_folder("dla")
+    document = read_knowledge(folder / "builder_messages.yaml")
+    if document.get("schema") != _SCHEMA:
+        raise ValueError(f"{folder / 'builder_messages.yaml'} is not of schema {_SCHEMA}")
+    common = read_knowledge(folder / "_sources.yaml")["sources"]
+    sources = {**common, **document["sources"]}
+    sentences = tuple(
+        Message(
+            re.compile(row["pattern"]),
+            tuple(row["rules"]),
+            tuple(row["seen"]),
+            tuple(sources[key]["title"] for key in row["source"]),
+        )
+        for row in document["messages"]
+    )
+    silent = {kind: tuple(row["rules"]) for kind, row in document["silent"].items()}
+    return Messages(sentences, silent)
+
+
+SCHEMA = "edgekit.compare-log/1"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerComparison:
+    """One of our layers and what the builder did with it.
+
+    Attributes:
+        layer: Our name.
+        kind: Layer type.
+        predicted: "DLA", "GPU", or "slots": the DLA could, but the core's subgraphs are used up.
+        builder: The same, or "capable" (not refused; placement not in the log), or "" (not
+            in the log).
+        status: "agree"; "disagree" (one says that the DLA can run it, the other that it cannot);
+            "slots" (both say it can, and they differ in which subgraphs fit); "unseen".
+        certainty: Of our verdict, "certain" or "disputed".
+        rules: Ids of our reasons against the DLA, or of risks.
+        words: The builder's reasons.
+        builder_rules: Rules that say the same as these words, as far as known.
+        reasons: "same", "other", "unknown" (no rule is known for the words), or "" if one
+            side gives none.
+    """
+
+    layer: str
+    kind: str
+    predicted: str
+    builder: str
+    status: str
+    certainty: str
+    rules: tuple[str, ...]
+    words: tuple[str, ...]
+    builder_rules: tuple[str, ...]
+    reasons: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "layer": self.layer,
+            "kind": self.kind,
+            "predicted": self.predicted,
+            "builder": self.builder or None,
+            "status": self.status,
+            "certainty": self.certainty,
+            "rules": list(self.rules),
+            "words": list(self.words),
+            "builder_rules": list(self.builder_rules),
+            "reasons": self.reasons or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PoolComparison:
+    """One memory pool of a loadable, bytes: ``powers`` is log2 of predicted over builder's."""
+
+    pool: str
+    predicted: int
+    builder: int
+    powers: int
+
+    @property
+    def verdict(self) -> str:
+        """ "right", "one power above", "above" or "below"."""
+        if self.powers == 0:
+            return "right"
+        if self.powers < 0:
+            return "below"
+        return "one power above" if self.powers == 1 else "above"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "pool": self.pool,
+            "predicted": self.predicted,
+            "builder": self.builder,
+            "powers": self.powers,
+            "verdict": self.verdict,
+        }
+
+
+def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, ...]:
+    """Compares the three pools; sizes of the builder are powers of two."""
+    found = []
+    for pool, ours in predicted.to_json().items():
+        theirs = builder.to_json()[pool]
+        powers = max(ours, 1).bit_length() - max(theirs, 1).bit_length()
+        found.append(PoolComparison(pool, ours, theirs, powers))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadableComparison:
+    """A subgraph of the builder and the predicted one; either may be missing.
+
+    Attributes:
+        name: The builder's name, empty if only we predict it.
+        predicted: Our layers.
+        builder: Our names of the builder's layers.
+        only_predicted: Layers that only the prediction has in it.
+        only_builder: Layers that only the builder has in it.
+        pools: Managed SRAM, local and global DRAM; empty without figures in the log.
+    """
+
+    name: str
+    predicted: tuple[str, ...]
+    builder: tuple[str, ...]
+    only_predicted: tuple[str, ...]
+    only_builder: tuple[str, ...]
+    pools: tuple[PoolComparison, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether both sides have it, layer by layer."""
+        return bool(self.predicted and self.builder) and not (
+            self.only_predicted or self.only_builder
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values; long layer lists by their ends and count."""
+        ours, theirs = self.predicted, self.builder
+        return {
+            "name": self.name or None,
+            "same": self.same,
+            "predicted": {"layers": len(ours), "first": ours[0], "last": ours[-1]}
+            if ours
+            else None,
+            "builder": {"layers": len(theirs), "first": theirs[0], "last": theirs[-1]}
+            if theirs
+            else None,
+            "only_predicted": list(self.only_predicted),
+            "only_builder": list(self.only_builder),
+            "pools": [pool.to_json() for pool in self.pools],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LogOnly:
+    """A name of the log that is no layer of ours.
+
+    ``into`` is our layer that took it in, empty if unknown.
+    """
+
+    name: str
+    kind: str
+    into: str
+    words: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "name": self.name,
+            "kind": self.kind or None,
+            "into": self.into or None,
+            "words": list(self.words),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Prediction and builder side by side.
+
+    Attributes:
+        evidence: What the log proves (see BuildLog.evidence).
+        tensorrt: The log's release, empty if unknown.
+        layers: Every layer of ours, in graph order.
+        loadables: Every subgraph of either side.
+        absorbed: Constants and shuffles of the importer that are no layers after fusion.
+        only_builder: Other names of the log that are no layers of ours.
+        warnings: Why the two may not be comparable.
+    """
+
+    evidence: str
+    tensorrt: str
+    layers: tuple[LayerComparison, ...]
+    loadables: tuple[LoadableComparison, ...]
+    absorbed: tuple[LogOnly, ...]
+    only_builder: tuple[LogOnly, ...]
+    warnings: tuple[str, ...]
+    counts: Mapping[str, int]
+
+    @property
+    def disagreements(self) -> tuple[LayerComparison, ...]:
+        """Layers on which one side says that the DLA can, the other that it cannot."""
+        return tuple(layer for layer in self.layers if layer.status == "disagree")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ``edgekit.compare-log/1`` document."""
+        return {
+            "schema": SCHEMA,
+            "evidence": self.evidence,
+            "tensorrt": self.tensorrt or None,
+            "counts": dict(self.counts),
+            "warnings": list(self.warnings),
+            "layers": [layer.to_json() for layer in self.layers],
+            "loadables": [loadable.to_json() for loadable in self.loadables],
+            "absorbed": [folded.to_json() for folded in self.absorbed],
+            "only_builder": [folded.to_json() for folded in self.only_builder],
+        }
+
+
+# of a log's names in a network: fewer, and it is the log of another one
+_FEW = 0.1
+
+
+@dataclass
+class BuilderPlacement:
+    """The builder's placement in our names.
+
+    Attributes:
+        where: "DLA", "slots", "GPU" or "capable" by layer.
+        refused: The builder's refusal by layer.
+        subgraphs: Each loadable with its layers, in graph order.
+        absorbed: Names of constants and shuffles that fusions remove.
+        unknown: Names that are no layers of ours.
+        foreign: (names of the log that are ours, its names) where almost none is: the log of
+            another network, which places nothing of this one.
+    """
+
+    where: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, Fallback] = field(default_factory=dict)
+    subgraphs: list[tuple[LogLoadable, tuple[str, ...]]] = field(default_factory=list)
+    absorbed: dict[str, LogOnly] = field(default_factory=dict)
+    unknown: dict[str, LogOnly] = field(default_factory=dict)
+    foreign: tuple[int, int] | None = None
+
+
+def placed(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlacement:
+    """Maps a log onto our layers."""
+    fused = [name for loadable in log.loadables for name in (loadable.first, *loadable.layers)]
+    names = LayerNames(network, dict.fromkeys([*fused, *log.capable]))
+    found = BuilderPlacement()
+    if log.evidence == "none":
+        # a build for the GPU alone proves nothing about the DLA
+        return found
+    if said := log.all_on_gpu:
+        for layer in network.whole.layers:
+            found.where[layer.name] = "GPU"
+            found.refused[layer.name] = Fallback(layer.name, "", "unsupported", (said,), 0)
+    found.foreign = _foreign(log, names)
+    if found.foreign:
+        for name, kind in _stated(log):
+            found.unknown.setdefault(name, LogOnly(name, kind, ""))
+        return found
+    on_gpu = _listed(log, names, found)
+    for fallback in log.fallbacks:
+        ours = names.find(fallback.layer, fallback.kind)
+        if not ours:
+            _folded(found, names, fallback.layer, fallback.kind, fallback.words)
+        for name in ours:
+            found.refused.setdefault(name, fallback)
+            found.where[name] = "slots" if fallback.cause == "slots" else "GPU"
+    _subgraphs(network, judgement, log, names, on_gpu, found)
+    for _, layers in found.subgraphs:
+        found.where.update(dict.fromkeys(layers, "DLA"))
+    _place_unstated(network, log, found)
+    return found
+
+
+def _stated(log: BuildLog) -> list[tuple[str, str]]:
+    """Every layer that the log names, with its type where it has one."""
+    named = [(layer.name, layer.kind) for layer in log.gpu_layers]
+    named += [(name, "") for name in log.capable]
+    named += [(fallback.layer, fallback.kind) for fallback in log.fallbacks]
+    named += [
+        (name, "") for one in log.loadables for name in (one.first, one.last, *one.layers) if name
+    ]
+    return list(dict.fromkeys(named))
+
+
+def _foreign(log: BuildLog, names: LayerNames) -> tuple[int, int] | None:
+    """Counts the names that are ours; None if they are enough, or too few to judge."""
+    known = total = 0
+    for name, kind in _stated(log):
+        if names.own(name, kind) or not names.distinctive(name):
+            continue
+        hit = bool(names.find(name) or names.absorbed(name, kind))
+        known += hit
+        # constants are folded by both sides, not always under the same name
+        total += hit or kind != "CONSTANT"
+    return (known, total) if total and known < _FEW * total else None
+
+
+def _listed(log: BuildLog, names: LayerNames, found: BuilderPlacement) -> set[str]:
+    """The two lists of layers; returns what stands under the GPU's heading."""
+    on_gpu: set[str] = set()
+    for listed in log.gpu_layers:
+        ours = names.find(listed.name, listed.kind) or names.find(listed.name)
+        on_gpu.update(ours)
+        if not ours and not names.own(listed.name, listed.kind):
+            _folded(found, names, listed.name, listed.kind, ())
+    for capable in log.capable:
+        ours = names.find(capable)
+        found.where.update(dict.fromkeys(ours, "slots"))
+        if not ours:
+            _folded(found, names, capable, "", ())
+    found.where.update(dict.fromkeys(on_gpu, "GPU"))
+    return on_gpu
+
+
+def _place_unstated(network: Network, log: BuildLog, found: BuilderPlacement) -> None:
+    """If a log does not say which subgraphs fit, a layer is "capable" at most."""
+    if log.evidence not in ("capability", "refusals"):
+        return
+    for name, where in found.where.items():
+        if where == "slots" and name not in found.refused:
+            found.where[name] = "capable"
+    if log.evidence == "refusals" and (found.refused or not found.unknown):
+        for layer in network.layers:
+            if layer.nodes:
+                # the builder names every node that it refuses, of the model that it builds
+                found.where.setdefault(layer.name, "capable")
+
+
+def _folded(
+    found: BuilderPlacement, names: LayerNames, name: str, kind: str, words: tuple[str, ...]
+) -> None:
+    into = names.absorbed(name, kind)
+    target = found.unknown if into is None else found.absorbed
+    target.setdefault(name, LogOnly(name, kind, into or "", words))
+
+
+def _subgraphs(
+    network: Network,
+    judgement: Judgement,
+    log: BuildLog,
+    names: LayerNames,
+    on_gpu: set[str],
+    found: BuilderPlacement,
+) -> None:
+    known = [layer.name for layer in network.layers]
+    place = {name: index for index, name in enumerate(known)}
+    by_ends = {(group.layers[0], group.layers[-1]): group.layers for group in judgement.candidates}
+    taken: set[str] = set()
+    pending = []
+    for loadable in log.loadables:
+        layers, exact = _members(loadable, names, known, place, by_ends)
+        if exact:
+            layers = tuple(name for name in layers if name not in taken)
+            taken.update(layers)
+        pending.append((loadable, layers, exact))
+    # the shortest range first: what lies inside another range belongs to itself
+    for loadable, layers, exact in sorted(pending, key=lambda entry: len(entry[1])):
+        if not exact:
+            retained = tuple(name for name in layers if name not in on_gpu and name not in taken)
+            taken.update(retained)
+        else:
+            retained = layers
+        found.subgraphs.append((loadable, retained))
+        if not retained:
+            _folded(found, names, loadable.name, "DLA", ())
+    order = {loadable.name: index for index, loadable in enumerate(log.loadables)}
+    found.subgraphs.sort(key=lambda entry: order[entry[0].name])
+
+
+def _members(
+    loadable: LogLoadable,
+    names: LayerNames,
+    known: Sequence[str],
+    place: dict[str, int],
+    by_ends: dict[tuple[str, str], tuple[str, ...]],
+) -> tuple[tuple[str, ...], bool]:
+    """Our layers of a loadable in graph order, and whether they are certain."""
+    # a constant is no part of a subgraph
+    listed = {layer for name in loadable.layers for layer in names.find(name) if layer in place}
+    if loadable.exact:
+        return tuple(sorted(listed, key=place.__getitem__)), True
+    first = [name for name in names.find(loadable.first) if name in place]
+    last = [name for name in names.find(loadable.last) if name in place]
+    if not last:
+        return (), False
+    low, high = min(place[name] for name in first or last), max(place[name] for name in last)
+    within = [name for name in known[low : high + 1] if not listed or name in listed]
+    ends = (known[low], known[high])
+    # a range also holds layers of other subgraphs; with the ends of a predicted one it is that
+    if ends in by_ends:
+        expected = set(by_ends[ends])
+        within = [name for name in within if name in expected]
+    return tuple(within), False
+
+
+_EVIDENCE = {
+    "capability": "the log ends before it says what was offloaded: only capability is compared",
+    "refusals": "the log has no lists of layers (build with --verbose): only refusals are compared",
+    "none": "the log says nothing of layers on a DLA: build with --useDLACore=0 "
+    "--allowGPUFallback --verbose",
+}
+
+
+def warnings(
+    judgement: Judgement,
+    log: BuildLog,
+    target: Target,
+    layers: Sequence[LayerComparison],
+    foreign: tuple[int, int] | None = None,
+) -> tuple[str, ...]:
+    """Says why log and judgement may be about different things."""
+    found = []
+    if foreign:
+        known, total = foreign
+        found.append(
+            "this is the log of another network: "
+            f"{known or 'none'} of the {total} layers that it names {'is' if known < 2 else 'are'} "
+            "in the model" + (f" (the log is of {log.model})" if log.model else "")
+        )
+    if log.tensorrt and not _same_release(judgement.tensorrt, log.tensorrt):
+        found.append(f"judged for TensorRT {judgement.tensorrt}, built with {log.tensorrt}")
+    built = _precision(log.precisions)
+    if built and built != judgement.precision:
+        found.append(f"judged in {judgement.precision}, built in {built}")
+    capability = log.compute_capability
+    if capability and target.compute_capability and capability != target.compute_capability:
+        board = f"{log.device}, " if log.device else ""
+        found.append(
+            f"judged for {target.name} (compute capability {target.compute_capability}), "
+            f"built on another board ({board}{capability})"
+        )
+    if log.asked_dla is False:
+        found.append("the build did not ask for a DLA (--useDLACore)")
+    if log.none_on_dla:
+        found.append(
+            "the log's list of layers on the DLA is empty: the build may not have asked for a DLA "
+            "(--useDLACore)"
+        )
+    if log.pinned:
+        found.append(f"the build pins layers to devices: {log.pinned}")
+    if log.evidence in _EVIDENCE:
+        found.append(_EVIDENCE[log.evidence])
+    # harmless unless a DLA was requested
+    found += [
+        note
+        for note in log.notes
+        if log.asked_dla or note == log.all_on_gpu or not note.startswith(PROFILES)
+    ]
+    if log.builds > 1:
+        found.append(f"the log holds {log.builds} builds: the last that lists layers is compared")
+    if log.cut:
+        found.append("the log has more layers than are read")
+    seen = sum(1 for layer in layers if layer.builder)
+    if log.evidence != "none" and not foreign and layers and seen < len(layers) / 2:
+        found.append(
+            f"only {seen} of {len(layers)} layers are in the log: is it the build of this model?"
+        )
+    if log.errors:
+        found.append(f"the build reported an error: {log.errors[0]}")
+    return tuple(found)
+
+
+def _same_release(judged: str, built: str) -> bool:
+    # "10.3" was judged, "10.3.0.30" was built
+    ours, theirs = judged.split("."), built.split(".")
+    length = min(len(ours), len(theirs))
+    return ours[:length] == theirs[:length]
+
+
+def _precision(allowed: Sequence[str]) -> str:
+    for precision in ("int8", "fp16", "fp32"):
+        if precision in allowed:
+            return precision
+    return ""
+
+
+_STATUSES = ("agree", "disagree", "slots", "unseen")
+
+
+def compare(
+    network: Network, judgement: Judgement, log: BuildLog, *, target: Target | None = None
+) -> Comparison:
+    """Holds a judgement against what the builder says in a log.
+
+    A disagreement is a layer that one side lets the DLA run and the other does not. Where both
+    allow it but differ in which subgraphs fit the core, the status is "slots". Constants and
+    shuffles that the builder refuses and then fuses away are no layers of ours: they are listed
+    as absorbed. Cost is linear in layers and in names of the log.
+
+    Args:
+        network: The layer graph that was judged.
+        judgement: Our verdicts.
+        log: What the builder said.
+        target: The board, for the memory pools; the judgement's board when None.
+    """
+    if target is None:
+        from edgekit.targets.loader import get
+
+        target = get(judgement.target)
+    found = placed(network, judgement, log)
+    layers = tuple(_layer(layer, judgement, found) for layer in network.whole.layers)
+    loadables = _loadables(network, judgement, log, found, target)
+    counts = Counter(layer.status for layer in layers)
+    return Comparison(
+        evidence=log.evidence,
+        tensorrt=log.tensorrt,
+        layers=layers,
+        loadables=loadables,
+        absorbed=tuple(found.absorbed.values()),
+        only_builder=tuple(found.unknown.values()),
+        warnings=warnings(judgement, log, target, layers, found.foreign),
+        counts={status: counts[status] for status in _STATUSES},
+    )
+
+
+def _layer(layer: Layer, judgement: Judgement, found: BuilderPlacement) -> LayerComparison:
+    verdict = judgement.verdicts[layer.name]
+    ours = judgement.placed[layer.name]
+    if ours == "GPU" and verdict.ok:
+        ours = "slots"
+    theirs = found.where.get(layer.name, "")
+    refusal = found.refused.get(layer.name)
+    words = refusal.words if refusal else ()
+    rules = tuple(dict.fromkeys(reason.rule for reason in verdict.reasons))
+    kind = (refusal.kind or layer.kind) if refusal else ""
+    meant = load_messages().rules(words, kind) if theirs == "GPU" else ()
+    return LayerComparison(
+        layer=layer.name,
+        kind=layer.kind,
+        predicted=ours,
+        builder=theirs,
+        status=_status(ours, theirs, inserted=not layer.nodes),
+        certainty=verdict.certainty,
+        rules=rules,
+        words=words,
+        builder_rules=meant,
+        reasons=_reasons(rules if ours == "GPU" else (), words, meant),
+    )
+
+
+def _status(ours: str, theirs: str, *, inserted: bool) -> str:
+    if not theirs:
+        return "unseen"
+    if ours == theirs or (theirs == "capable" and ours in ("DLA", "slots")):
+        return "agree"
+    if "GPU" in (ours, theirs):
+        # a refusal can only be missed where the builder mentions the layer at all
+        return "unseen" if theirs == "capable" and inserted else "disagree"
+    return "slots"
+
+
+def _reasons(ours: Sequence[str], words: Sequence[str], meant: Sequence[str]) -> str:
+    if not ours or not (words or meant):
+        return ""
+    if not meant:
+        return "unknown"
+    return "same" if set(ours) & set(meant) else "other"
+
+
+def _loadables(
+    network: Network, judgement: Judgement, log: BuildLog, found: BuilderPlacement, target: Target
+) -> tuple[LoadableComparison, ...]:
+    if log.evidence != "placement" or found.foreign:
+        return ()
+    predicted = [group.layers for group in judgement.candidates if group.retained]
+    of = {name: index for index, layers in enumerate(predicted) for name in layers}
+    # every subgraph meets the prediction that it shares the most layers with
+    shared = []
+    for index, (_, layers) in enumerate(found.subgraphs):
+        hits = Counter(of[name] for name in layers if name in of)
+        shared += [(-count, index, ours) for ours, count in hits.items()]
+    match: dict[int, int] = {}
+    used: set[int] = set()
+    for _, index, ours in sorted(shared):
+        if index not in match and ours not in used:
+            match[index] = ours
+            used.add(ours)
+    rows = []
+    for index, (loadable, theirs) in enumerate(found.subgraphs):
+        ours_at = match.get(index)
+        mine = predicted[ours_at] if ours_at is not None else ()
+        sizes: tuple[PoolComparison, ...] = ()
+        if loadable.pools is not None and theirs:
+            # of the builder's own layers: a wrong set is reported once, not again as a wrong size
+            by_layer = judgement.precisions or judgement.precision
+            need = memory(network, theirs, target, by_layer)
+            sizes = pools(need, loadable.pools)
+        inside, expected = set(theirs), set(mine)
+        rows.append(
+            LoadableComparison(
+                name=loadable.name,
+                predicted=mine,
+                builder=theirs,
+                only_predicted=tuple(name for name in mine if name not in inside),
+                only_builder=tuple(name for name in theirs if name not in expected),
+                pools=sizes,
+            )
+        )
+    for index, layers in enumerate(predicted):
+        if index not in used:
+            rows.append(LoadableComparison("", layers, (), layers, ()))
+    return tuple(rows)

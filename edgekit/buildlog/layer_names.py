@@ -1,0 +1,151 @@
+"""From the builder's names to the layers of our network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from edgekit.buildlog.lines import split_items
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+
+
+_PLUS = " + "
+_UNNAMED = re.compile(r"^\(Unnamed Layer\* \d+\) \[\w+\]$")
+# 8.x and 10.x name the reshapes around a matrix product differently
+_BEFORE = ("unsqueeze_node_before_", "unsqueeze_before_", "reshape_before_")
+_AFTER = ("squeeze_after_", "reshape_after_", "unsqueeze_node_after_")
+# what the parser makes of a node without a name: node_of_<its first output>
+_NODE_OF = "node_of_"
+_IMPORTER = ("ONNXTRT_",)
+# what the builder adds for itself; no network has them
+_OWN = re.compile(r"^Reformatt(?:ing|ed) |^<reformat>| copy(?: finish)?$| (?:to|from) nvm$")
+_DEEP = 8
+
+
+def layers_called(network: Network, name: str) -> tuple[str, ...]:
+    """Returns our layers that a log calls ``name``; empty when there is none.
+
+    Args:
+        network: Our layer graph.
+        name: As a log prints it, without the type: a layer's name, also of a fusion
+            ("conv1 + relu1"), or of a constant or shuffle that one of ours took in.
+    """
+    known = LayerNames(network, [name])
+    into = known.absorbed(name, "")
+    return known.find(name) or ((into,) if into else ())
+
+
+class LayerNames:
+    """Looks a name up: as a layer, as an ONNX node, as a fusion of several.
+
+    Args:
+        network: Our layer graph.
+        names: Names of the log that are fusions; they show which unnamed layer belongs to which.
+    """
+
+    def __init__(self, network: Network, names: Iterable[str] = ()) -> None:
+        self.layers = {layer.name: layer for layer in network.whole.layers}
+        self._producers = network.producers()
+        self._nodes: dict[str, list[str]] = {}
+        self._weights: dict[str, str] = {}
+        for layer in network.layers:
+            for node in (*layer.nodes, *layer.origin):
+                held = self._nodes.setdefault(node, [])
+                if layer.name not in held:
+                    held.append(layer.name)
+            for weight in layer.weights:
+                self._weights.setdefault(weight, layer.name)
+        self._absorbed = {
+            part.name: layer.name for layer in network.layers for part in layer.absorbed
+        }
+        self._unnamed: dict[str, str] = {}
+        for name in names:
+            parts = name.split(_PLUS)
+            owner = next((part for part in parts if part in self.layers), None)
+            if owner is not None and len(parts) > 1:
+                for part in parts:
+                    if _UNNAMED.match(part):
+                        self._unnamed.setdefault(part, owner)
+
+    def find(self, name: str, kind: str = "") -> tuple[str, ...]:
+        """Returns our layers that a name of the log stands for; empty when there is none.
+
+        Args:
+            name: The log's name, fused names included.
+            kind: TensorRT's layer type where known: a node that lives on in a layer of another
+                type was fused away, and is not that layer.
+        """
+        return tuple(dict.fromkeys(self._find(name, kind, _DEEP)))
+
+    def absorbed(self, name: str, kind: str) -> str | None:
+        """Returns our layer that took in a constant or an erased shuffle; "" if no one knows.
+
+        None: the name is no such thing.
+        """
+        for owners in (self._absorbed, self._weights, self._unnamed):
+            if name in owners:
+                return owners[name]
+        if name in self._nodes:
+            return self._nodes[name][0]
+        if kind == "CONSTANT" or name.startswith(_IMPORTER):
+            return ""
+        return None
+
+    @staticmethod
+    def distinctive(name: str) -> bool:
+        """Whether a name belongs to one network; importer and builder give some to every one."""
+        return not (name.startswith(_IMPORTER) or _UNNAMED.match(name))
+
+    @staticmethod
+    def own(name: str, kind: str) -> bool:
+        """Whether the builder made the layer for itself (a copy between formats)."""
+        return kind == "COPY" or _OWN.search(name) is not None
+
+    def _find(self, name: str, kind: str, deep: int) -> list[str]:
+        if name in self.layers:
+            return [name]
+        nodes = self._by_node(name, kind)
+        if nodes or not deep:
+            return nodes
+        if name.startswith(_NODE_OF):
+            layer = self._producers.get(name[len(_NODE_OF) :])
+            return [layer.name] if layer is not None else []
+        if name.startswith("PWN(") and name.endswith(")"):
+            return self._all(split_items(name[4:-1]), deep)
+        if _PLUS in name:
+            return self._all(name.split(_PLUS), deep)
+        return self._around(name, deep)
+
+    def _all(self, parts: Iterable[str], deep: int) -> list[str]:
+        return [found for part in parts for found in self._find(part, "", deep - 1)]
+
+    def _around(self, name: str, deep: int) -> list[str]:
+        plain = name.removeprefix("copied_")
+        for prefixes, ours in ((_AFTER, "reshape_after_"), (_BEFORE, "reshape_before_")):
+            for prefix in prefixes:
+                if not plain.startswith(prefix):
+                    continue
+                inner = plain[len(prefix) :]
+                inner = self._unnamed.get(inner, inner)
+                return [
+                    f"{ours}{found}"
+                    for found in self._find(inner, "", deep - 1)
+                    if f"{ours}{found}" in self.layers
+                ]
+        return []
+
+    def _by_node(self, name: str, kind: str) -> list[str]:
+        found = [self.layers[layer] for layer in self._nodes.get(name, ())]
+        main = [layer for layer in found if layer.nodes]
+        if kind:
+            return [layer.name for layer in main if _same_kind(layer, kind)]
+        # a node's own layer carries its name first; others only took something of it in
+        own = [layer for layer in main if layer.nodes[-1] == name or layer.nodes[0] == name]
+        return [layer.name for layer in own]
+
+
+def _same_kind(layer: Layer, kind: str) -> bool:
+    return layer.kind == kind

@@ -1,0 +1,90 @@
+"""One line of a log: colours and prefixes off, severity and text apart; memory sizes and
+version numbers as builders print them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from edgekit.dla.verdicts import MemoryNeed
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_STAMP = r"\[\d{1,2}/\d{1,2}/\d{4}-\d{2}:\d{2}:\d{2}\]"
+_SEVERITY = r"\[[VIWEF]\]|(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR):(?=\s|$)"
+_TOKEN = re.compile(rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|\[TRT\]:?|\[TensorRT\])[ ]?")
+_WORDS = {"VERBOSE": "V", "DEBUG": "V", "INFO": "I", "WARNING": "W", "ERROR": "E",
+          "INTERNAL_ERROR": "F"}  # fmt: skip
+# "Nov 21 07:00:00 host app[123]: ", "2026-11-21T07:00:00+0000 host app: ", "2026-...Z stdout F "
+_JOURNAL = re.compile(
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?"
+    r"|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?)"
+    r"(?: [\w.-]{1,64} [\w./@-]{1,64}(?:\[\d{1,9}\])?:| std(?:out|err) [FP])? "
+)
+# how far into a line another program's prefix (journal, ROS, a container's clock) may reach
+_FOREIGN = 160
+
+
+def strip(line: str) -> tuple[str, str, bool]:
+    """Returns (severity, text, TensorRT's own) of a line.
+
+    Severity is one of V I W E F, or empty. All of ``[time] [W] [TRT] x``, ``[time] [TRT] [W] x``,
+    ``WARNING: [TRT]: x``, ``[TRT] x`` and ``x`` are read; time stamps may stand twice.
+    """
+    if "\x1b" in line:
+        line = _ANSI.sub("", line)
+    severity, own = "", False
+    journal = _JOURNAL.match(line)
+    at = journal.end() if journal else 0
+    mark = line.find("[TRT]", 0, _FOREIGN)
+    if mark > at and _TOKEN.match(line, at) is None:
+        # what stands before belongs to another program, except the token just before
+        start = max(line.rfind("[", at, mark), line.rfind(" ", at, max(mark - 1, at)), at)
+        at = start if _TOKEN.match(line, start) else mark
+    while match := _TOKEN.match(line, at):
+        found = match["severity"]
+        if found:
+            severity = found[1] if found[0] == "[" else _WORDS[found[:-1]]
+        own = own or "TRT]" in match[0] or "TensorRT]" in match[0]
+        at = match.end()
+    return severity, line[at:].strip(), own
+
+
+def split_items(text: str) -> list[str]:
+    """Splits at the commas that stand in no bracket; at every comma if brackets do not match."""
+    items, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        if char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif char == "," and depth == 0:
+            items.append(text[start:index])
+            start = index + 1
+    if depth:
+        items, start = text.split(","), len(text)
+    items.append(text[start:])
+    return [item.strip() for item in items if item.strip()]
+
+
+_UNITS = {"B": 0, "K": 10, "M": 20, "G": 30}
+_SIZE = r"\s*=\s*(\d{1,12}(?:\.\d{1,6})?)\s*([KMG]?)i?B"
+_PARTS = tuple(re.compile(name + _SIZE) for name in ("Managed SRAM", "Local DRAM", "Global DRAM"))
+
+
+def sizes(text: str) -> MemoryNeed | None:
+    """Returns ``Managed SRAM = 1 MiB, Local DRAM = 4 MiB, Global DRAM = 64 MiB`` in bytes."""
+    found = []
+    for part in _PARTS:
+        match = part.search(text)
+        if match is None:
+            return None
+        found.append(int(float(match[1]) * (1 << _UNITS[match[2] or "B"])))
+    return MemoryNeed(*found)
+
+
+def release(number: str) -> str:
+    """Returns the release of TensorRT's number: 8502 is 8.5.2, 100300 is 10.3.0."""
+    value = int(number[:9])
+    # from 10 on, minor and patch take two digits each
+    high, low = (10000, 100) if value >= 100000 else (1000, 100)
+    return f"{value // high}.{value % high // low}.{value % low}"

@@ -1,0 +1,511 @@
+"""The grammar of build logs: three generations of wording, one pass, nothing fatal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from edgekit.buildlog.facts import BuildLog, Fallback, LogLayer, LogLoadable
+from edgekit.buildlog.lines import release, sizes, split_items, strip
+from edgekit.dla.verdicts import MemoryNeed
+
+_COMMAND = re.compile(
+    r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT\.(\w+)(?: \[TensorRT v(\d{3,6})\])?"
+)
+_VERSION = re.compile(
+    r"(?:^TensorRT(?: version:|-| )|export with TensorRT )\s*v?"
+    r"(?:(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})(?!\d)|(\d{4,6})$)"
+)
+_TEXT = {
+    "compute_capability": re.compile(r"^Compute Capability: (\d{1,2}\.\d)$"),
+    "device": re.compile(r"^Selected Device: (.{1,80})$"),
+    "pinned": re.compile(r"^Layer Device Types: *(.{1,2000})$"),
+}
+_MODEL = re.compile(r"^(?:Model|Input filename):\s+(\S.{0,1000})$")
+_FLAG_MODEL = re.compile(r"--onnx=(\"[^\"]{1,1000}\"|\S{1,1000})")
+_FLAG_CORE = re.compile(r"--useDLACore=(\d{1,3})")
+_CORE = re.compile(r"^DLACore:\s*(\d{1,3})?$")
+_PRECISION = re.compile(r"^Precision: ([A-Z0-9+]{2,40})(?: \(.*\))?$")
+_BARE_FLAGS = ("--fp16", "--int8", "--bf16", "--fp8")
+
+
+class Header:
+    """Collects these facts; a later line of the same kind counts."""
+
+    def __init__(self) -> None:
+        self._tensorrt = self._model = ""
+        self._core: int | None = None
+        self._uses_dla: bool | None = None
+        self._precisions: tuple[str, ...] = ()
+        self._text = dict.fromkeys(_TEXT, "")
+
+    def feed(self, text: str) -> bool:
+        """Takes a line; whether it was one of these."""
+        if text.startswith("&&&& ") or text.startswith(("trtexec ", "./trtexec ")):
+            return self._command(text)
+        for name, pattern in _TEXT.items():
+            if match := pattern.match(text):
+                self._text[name] = match[1].strip()
+                return True
+        if match := _VERSION.search(text):
+            self._tensorrt = match[1] or release(match[2])
+            return True
+        if match := _CORE.match(text):
+            self._core = int(match[1]) if match[1] else None
+            self._uses_dla = self._core is not None
+            return True
+        if match := _PRECISION.match(text):
+            self._precisions = tuple(match[1].lower().split("+"))
+            return True
+        if match := _MODEL.match(text):
+            self._model = self._model or match[1].strip()
+        return False
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the fields of a BuildLog."""
+        return {
+            "tensorrt": self._tensorrt, "model": self._model, "dla_core": self._core,
+            "asked_dla": self._uses_dla, "precisions": self._precisions, **self._text,
+        }  # fmt: skip
+
+    def _command(self, text: str) -> bool:
+        match = _COMMAND.match(text)
+        if match is None and text.startswith("&&&& "):
+            return False
+        if match and match[2]:
+            self._tensorrt = release(match[2])
+        if found := _FLAG_MODEL.search(text):
+            self._model = found[1].strip('"')
+        if found := _FLAG_CORE.search(text):
+            self._core, self._uses_dla = int(found[1]), True
+        flags = text.split()
+        wanted = tuple(flag[2:] for flag in _BARE_FLAGS if flag in flags)
+        if "--best" in flags:
+            wanted = ("fp16", "int8")
+        if wanted and not self._precisions:
+            self._precisions = ("fp32", *wanted)
+        return True
+
+
+# of each kind; a network of this many layers builds on no Jetson
+MOST = 100_000
+_CUT = re.compile(r"\.\.\.|…")
+_LOOSE = 8
+# printed on Orin for every profile with a range, whether a DLA is requested or not
+PROFILES = "DLA requests all profiles have same min, max, and opt"
+
+
+class Build:
+    """Facts of one build; every list keeps each name once and at most ``MOST`` of them."""
+
+    def __init__(self) -> None:
+        self.sections = False
+        self.dla_section = False
+        self.notes: list[str] = []
+        self.counts: dict[str, int] = {}
+        self.accepted: tuple[int, int] | None = None
+        self.pool_limits: MemoryNeed | None = None
+        self.pool_total: MemoryNeed | None = None
+        self._capable: dict[str, None] = {}
+        self._gpu: dict[str, LogLayer] = {}
+        self._refused: dict[str, Fallback] = {}
+        self._late: dict[str, Fallback] = {}
+        self._sections: dict[str, tuple[str, ...]] = {}
+        self._offloaded: dict[str, MemoryNeed | None] = {}
+        self._members: dict[str, list[str]] = {}
+        self._engine: dict[str, None] = {}
+        self._reasons: dict[str, list[str]] = {}
+        self._loose: list[tuple[int, str]] = []
+        self._last = ""
+        self._cut = False
+
+    @property
+    def placed(self) -> bool:
+        """Whether it lists any layer or subgraph."""
+        return bool(
+            self.sections or self._offloaded or self._engine or self._members or self.accepted
+        )
+
+    @property
+    def informative(self) -> bool:
+        """Whether it says anything about placement."""
+        return bool(self.placed or self._refused or self._late or self.notes or self.pool_limits)
+
+    @property
+    def expects_dla(self) -> bool:
+        """Whether the builder's lines imply that the DLA was requested."""
+        return bool(
+            self._refused or self._late or self._offloaded or self._sections or self._capable
+            or self._engine or self.accepted
+            or any(not note.startswith(PROFILES) for note in self.notes)
+        )  # fmt: skip
+
+    def capable_layer(self, name: str) -> None:
+        self._keep(self._capable, name, None)
+
+    def on_gpu(self, layer: LogLayer) -> None:
+        self._keep(self._gpu, layer.name, layer)
+
+    def in_section(self, node: str) -> None:
+        self._keep(self._sections, node, ())
+
+    def group(self, layers: list[str]) -> None:
+        """A subgraph of the oldest wording, by its layers."""
+        if layers:
+            ends = layers[0] if len(layers) == 1 else f"{layers[0]}...{layers[-1]}"
+            self._keep(self._sections, f"{{{ends}}}", tuple(layers))
+
+    def offloaded(self, node: str) -> None:
+        self._keep(self._offloaded, node, None)
+        self._last = node
+
+    def in_engine(self, node: str) -> None:
+        self._keep(self._engine, node, None)
+
+    def begin_members(self, node: str) -> None:
+        self._keep(self._members, node, [])
+
+    def member(self, node: str, layer: str) -> None:
+        members = self._members.get(node)
+        if members is not None and len(members) < MOST:
+            members.append(layer)
+
+    def pools_of_last(self, pools: MemoryNeed) -> None:
+        if self._offloaded.get(self._last, pools) is None:
+            self._offloaded[self._last] = pools
+
+    def loose_reason(self, text: str, line: int) -> None:
+        """A sentence about the DLA; the line that refuses a layer comes next, if any."""
+        self._loose = [*self._loose[-_LOOSE + 1 :], (line, text)]
+
+    def reason(self, layer: str, words: str) -> None:
+        found = self._reasons.setdefault(layer, []) if len(self._reasons) < MOST else []
+        if words not in found and len(found) < _LOOSE:
+            found.append(words)
+
+    def refuse(self, layer: str, kind: str, cause: str, words: str, line: int) -> None:
+        """A layer goes to the GPU, for the reasons that stood just before."""
+        for number, text in self._loose:
+            if text.startswith(f"{layer}: "):
+                self.reason(layer, text[len(layer) + 2 :])
+            elif (": " not in text or text.startswith("DLA ")) and (
+                cause == "validation" or number == line - 1
+            ):
+                # names no layer: it is said of the one that follows
+                self.reason(layer, text)
+        self._loose = []
+        if words:
+            self.reason(layer, words)
+        # after the lists it may already belong to the next build of the same log
+        into = self._late if self.placed else self._refused
+        known = into.get(layer)
+        if known is None:
+            self._keep(into, layer, Fallback(layer, kind, cause, (), line))
+        elif kind and not known.kind:
+            into[layer] = replace(known, kind=kind)
+
+    def next_build(self) -> Build:
+        """Returns the build that follows in the log, with what was said ahead of its lists."""
+        following = Build()
+        following._refused, self._late = self._late, {}
+        following._reasons = self._reasons
+        return following
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the fields of a BuildLog."""
+        return {
+            "loadables": self._loadables(),
+            "capable": tuple(self._capable),
+            "gpu_layers": tuple(self._gpu.values()),
+            "dla_section": self.dla_section,
+            "fallbacks": tuple(
+                replace(fallback, words=tuple(self._reasons.get(name, ())))
+                for name, fallback in {**self._late, **self._refused}.items()
+            ),
+            "accepted": self.accepted,
+            "pool_limits": self.pool_limits,
+            "pool_total": self.pool_total,
+            "counts": self.counts,
+            "notes": tuple(self.notes),
+            "cut": self._cut,
+        }
+
+    def _loadables(self) -> tuple[LogLoadable, ...]:
+        # what was offloaded counts; older logs have the DLA's section alone, cut ones the engine
+        nodes = self._offloaded or self._sections or self._engine or self._members
+        place = {name: index for index, name in enumerate(self._capable)}
+        order = list(self._capable)
+        return tuple(self._loadable(node, place, order) for node in nodes)
+
+    def _loadable(self, node: str, place: dict[str, int], order: list[str]) -> LogLoadable:
+        pools = self._offloaded.get(node)
+        members = tuple(self._sections.get(node, ())) or tuple(self._members.get(node, ()))
+        inner = node.removeprefix("{").removesuffix("}")
+        inner = inner.removeprefix("ForeignNode[").removesuffix("]") if "[" in inner else inner
+        first, last = _ends(inner, place)
+        if members:
+            return LogLoadable(node, members[0], members[-1], members, True, pools)
+        if first in place and last in place:
+            members = tuple(order[place[first] : place[last] + 1])
+        return LogLoadable(node, first, last, members, len(members) == 1, pools)
+
+    def _keep(self, into: dict[str, Any], name: str, value: Any) -> None:
+        if name in into:
+            return
+        if len(into) < MOST:
+            into[name] = value
+        else:
+            self._cut = True
+
+
+def _ends(inner: str, place: dict[str, int]) -> tuple[str, str]:
+    """First and last layer; a name may itself contain dots, so known names decide."""
+    cuts = [(match.start(), match.end()) for match in _CUT.finditer(inner)]
+    if not cuts or inner in place:
+        return inner, inner
+    for start, end in cuts:
+        if inner[:start] in place and inner[end:] in place:
+            return inner[:start], inner[end:]
+    start, end = cuts[0]
+    return inner[:start], inner[end:]
+
+
+# a line without any of these is TensorRT's, but says nothing about placement
+_KEYS = ("DLA", "Dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
+         " layers", "ompute ", "Selected", "onnx", "Model", "Batch size", "Default")  # fmt: skip
+# a pattern is tried once, at the first place where its opening words stand: cost stays linear
+_SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
+_NODE = "{ForeignNode["
+_OFFLOADED = re.compile(r"(\{ForeignNode\[.*\]\}) successfully offloaded to DLA")
+_ACCEPTED = re.compile(r"Number of DLA node candidates offloaded\s*:\s*(\d+) out of (\d+)")
+_NETWORK = re.compile(r"(\{ForeignNode\[.*\]\}): DLA Network Layer Information")
+_MEMBER = re.compile(r"Layer\(([A-Za-z_0-9]+)\): (.+?), (Precision|Tactic): ")
+_COUNT = re.compile(r"^(Original|After [A-Za-z -]+): (\d+) layers$")
+_KIND = re.compile(r"^([A-Z][A-Z_0-9]*): (.+)$")
+_GROUP = re.compile(r"\{([^{}]*)\}")
+_FALLBACKS = tuple(
+    (cause, opening, re.compile(pattern))
+    for cause, opening, pattern in (
+        ("unsupported", "Layer '",
+         r"Layer '(?P<layer>.*)' \((?P<kind>[A-Za-z_0-9]+)\): Unsupported on DLA"),
+        ("validation", "Validation failed for",
+         r"Validation failed for DLA layer: (?P<layer>.*)\. Switching to GPU"),
+        ("validation", "Splitting DLA",
+         r"Splitting DLA subgraph at: (?P<layer>.*) because DLA validation failed"),
+        ("slots", "DLA supports only",
+         r"DLA supports only \d{1,9} subgraphs per DLA core\. "
+         r"Switching to GPU for layer (?P<layer>.*)$"),
+        ("unsupported", "Default DLA",
+         r"Default DLA is enabled but layer (?P<layer>.*) is not (?:supported|running) on DLA"),
+        ("unsupported", "ayer '", r"ayer '(?P<layer>.*)' is not supported on DLA"),
+        ("unsupported", "DLA Layer",
+         r"DLA Layer (?P<layer>.*) (?P<words>does not support dynamic shapes in any dimension)"),
+        ("unsupported", "DLA only supports",
+         r"(?P<words>DLA only supports FP16 and Int8 precision type)\. "
+         r"Switching (?P<layer>.*) device type to GPU"),
+    )
+)  # fmt: skip
+# a reason that names the layer, and stands before the line that refuses it
+_REASONS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"^(?P<words>Input tensor has less than 4 dimensions) for (?P<layer>.*)\. At least one",
+    )
+)
+# tegrastats' NVDLA0_FREQ is no sentence about the DLA
+_ABOUT = re.compile(r"\bDLA\b|Batch size")
+_NOTES = (
+    PROFILES,
+    "setDefaultDeviceType was called but no layer",
+    "Cannot create DLA engine",
+    "Safe DLA is enabled but not all layers are running on DLA",
+    "DLA validation failed",
+)
+
+
+def parse_log(lines: Iterable[str]) -> BuildLog:
+    """Reads the lines of a build log; unknown lines are skipped, nothing raises.
+
+    Args:
+        lines: With or without line ends; consumed once, in bounded memory.
+    """
+    parser = LogParser()
+    for line in lines:
+        parser.feed(line)
+    return parser.result()
+
+
+class LogParser:
+    """Takes a log line by line."""
+
+    def __init__(self) -> None:
+        self._header = Header()
+        self._builds = [Build()]
+        self._section = ""
+        self._one_line = False
+        self._inside: str | None = None
+        self._number = self._recognised = self._found = 0
+        self._errors: list[str] = []
+
+    def feed(self, line: str) -> None:
+        """Takes one line."""
+        self._number += 1
+        own = "[TRT]" in line
+        self._recognised += own
+        if not (self._one_line or any(key in line for key in _KEYS)):
+            return
+        severity, text, own = strip(line)
+        if not text:
+            return
+        if self._header.feed(text):
+            self._recognised += 1
+            if text.startswith("&&&& RUNNING") and self._builds[-1].informative:
+                self._new_build()
+            return
+        if self._placement(text, own):
+            self._recognised += 1
+            return
+        if severity in ("E", "F") and len(self._errors) < 100:
+            self._errors.append(text)
+        if _ABOUT.search(text):
+            self._about_dla(text, severity)
+
+    def result(self) -> BuildLog:
+        """Returns what the lines said."""
+        informative = [build for build in self._builds if build.informative]
+        placed = [build for build in informative if build.placed]
+        build = (placed or informative or self._builds)[-1]
+        facts: dict[str, Any] = self._header.facts()
+        if build.expects_dla and facts["asked_dla"] is None:
+            facts["asked_dla"] = True
+        return BuildLog(
+            **facts,
+            **build.facts(),
+            errors=tuple(self._errors),
+            builds=self._found + len(informative),
+            lines=self._number,
+            recognised=self._recognised,
+        )
+
+    def _placement(self, text: str, own: bool) -> bool:
+        """Sections, offloads, pools and counts."""
+        build = self._builds[-1]
+        if match := _SECTION.search(text):
+            if match[1] == "DLA" and build.sections:
+                build = self._new_build()
+            self._section, self._inside = match[1], None
+            # the oldest wording prints the whole list on the next line
+            self._one_line = match[2] is not None
+            build.sections = True
+            build.dla_section |= match[1] == "DLA"
+            return True
+        for tag, device in (("[DlaLayer] ", "DLA"), ("[GpuLayer] ", "GPU")):
+            at = text.find(tag)
+            if at >= 0:
+                self._one_line = False
+                self._listed(device, text[at + len(tag) :].strip().removesuffix(","))
+                return True
+        if self._one_line and self._old_list(text, own):
+            return True
+        at = text.find(_NODE)
+        if at >= 0 and (match := _OFFLOADED.match(text, at)):
+            build.offloaded(match[1])
+            return True
+        if at >= 0 and (match := _NETWORK.match(text, at)):
+            self._inside = match[1]
+            build.begin_members(match[1])
+            return True
+        if match := _MEMBER.match(text):
+            if match[3] == "Tactic":
+                self._inside = None
+                if match[1] == "DLA":
+                    build.in_engine(match[2])
+            elif self._inside is not None:
+                build.member(self._inside, match[2])
+            return True
+        if match := _COUNT.match(text):
+            build.counts[match[1]] = int(match[2][:12])
+            return True
+        return self._memory(text, build)
+
+    def _memory(self, text: str, build: Build) -> bool:
+        if match := _ACCEPTED.search(text):
+            build.accepted = (int(match[1][:9]), int(match[2][:9]))
+            return True
+        if "Managed SRAM = " not in text or (found := sizes(text)) is None:
+            return False
+        if text.startswith("Memory consumption"):
+            build.pools_of_last(found)
+        elif text.startswith("Total memory required"):
+            build.pool_total = found
+        elif text.startswith("DLA Memory Pool Sizes"):
+            build.pool_limits = found
+        else:
+            return False
+        return True
+
+    def _listed(self, device: str, item: str) -> None:
+        build = self._builds[-1]
+        if device == "GPU":
+            match = _KIND.match(item)
+            build.on_gpu(LogLayer(match[2], match[1]) if match else LogLayer(item))
+        elif item.startswith("{ForeignNode["):
+            build.in_section(item)
+        elif item:
+            build.capable_layer(item)
+
+    def _old_list(self, text: str, own: bool) -> bool:
+        """TensorRT 7: ``{a,b}, {c},`` under the DLA's heading, ``a, b + c,`` under the GPU's."""
+        # another program's lines may stand in between
+        self._one_line = not own
+        if self._section == "DLA":
+            groups = _GROUP.findall(text) if text.startswith("{") else []
+            self._one_line = self._one_line and not groups
+            for group in groups:
+                if group.startswith("ForeignNode["):
+                    self._listed("DLA", f"{{{group}}}")
+                else:
+                    self._builds[-1].group(split_items(group))
+            return bool(groups)
+        if not own or not text.endswith(","):
+            return False
+        for item in split_items(text):
+            self._listed("GPU", item)
+        return True
+
+    def _about_dla(self, text: str, severity: str) -> None:
+        build = self._builds[-1]
+        for cause, opening, pattern in _FALLBACKS:
+            at = text.find(opening)
+            match = pattern.match(text, at) if at >= 0 else None
+            if match is None:
+                continue
+            found = match.groupdict()
+            build.refuse(
+                found["layer"], found.get("kind") or "", cause, found.get("words") or "",
+                self._number,
+            )  # fmt: skip
+            self._recognised += 1
+            return
+        for pattern in _REASONS:
+            if match := pattern.match(text):
+                build.reason(match["layer"], match["words"])
+                self._recognised += 1
+                return
+        for note in _NOTES:
+            if note in text:
+                if text not in build.notes and len(build.notes) < 100:
+                    build.notes.append(text)
+                self._recognised += 1
+                return
+        if severity in ("W", "") and len(text) < 2000:
+            build.loose_reason(text, self._number)
+
+    def _new_build(self) -> Build:
+        self._section, self._inside = "", None
+        # only the newest one and the one before, which may be the complete one, matter
+        self._found += self._builds[0].informative if len(self._builds) > 1 else 0
+        self._builds = [self._builds[-1], self._builds[-1].next_build()]
+        return self._builds[-1]

@@ -1,0 +1,128 @@
+"""A log file: found, decoded, streamed line by line in bounded memory."""
+
+from __future__ import annotations
+
+import codecs
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.buildlog.facts import BuildLog
+from edgekit.buildlog.parser import LogParser, parse_log
+from edgekit.buildlog.timings import TimingParser, Timings
+from edgekit.errors import UsageError
+from edgekit.files import open_stream
+
+_CHUNK = 1 << 20
+# a longer line is no line of a builder; its beginning is enough
+_LONGEST = 1 << 16
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
+          (codecs.BOM_UTF16_BE, "utf-16-be"))  # fmt: skip
+
+
+def read_log(path: str | Path) -> BuildLog:
+    """Reads a build log of trtexec, TensorRT's Python API or DeepStream.
+
+    Any encoding that such logs come in (UTF-8, UTF-16 with or without a mark), any line ends, any
+    size: cost is linear and memory does not grow with the file. Lines that mean nothing are
+    skipped.
+
+    Raises:
+        UsageError: The file is missing or unreadable (``log.missing``, ``log.unreadable``), empty
+            (``log.empty``), or no line of it is TensorRT's (``log.unknown``).
+    """
+    return _read(path, parse_log)
+
+
+def read_timings(path: str | Path) -> tuple[BuildLog, Timings]:
+    """Reads a verbose build log, or what trtexec prints of a run, with the times in it.
+
+    Memory grows with what was measured, not with the file. A log without times has an empty
+    answer; nothing else is refused than by :func:`read_log`.
+
+    Raises:
+        UsageError: As :func:`read_log`.
+    """
+    times = TimingParser()
+
+    def take(lines: Iterable[str]) -> BuildLog:
+        log = LogParser()
+        for line in lines:
+            log.feed(line)
+            times.feed(line)
+        found, timed = log.result(), times.result()
+        count = len(timed.table) + len(timed.units)
+        return replace(found, recognised=found.recognised + count)
+
+    return _read(path, take), times.result()
+
+
+def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildLog:
+    path = Path(path)
+    try:
+        if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
+            raise UsageError(
+                "not a file", code="log.unreadable", where=str(path), hint="name a build log"
+            )
+        log = take(_lines(path))
+    except FileNotFoundError as error:
+        raise UsageError(
+            "no such build log",
+            code="log.missing",
+            where=str(path),
+            hint="give the text that trtexec --verbose prints",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read the build log: {getattr(error, 'strerror', None) or error}",
+            code="log.unreadable",
+            where=str(path),
+            hint="check the path and its permissions",
+        ) from error
+    if not log.lines:
+        raise UsageError(
+            "the build log is empty", code="log.empty", where=str(path),
+            hint="keep both standard output and standard error: > build.log 2>&1",
+        )  # fmt: skip
+    if not log.recognised:
+        raise UsageError(
+            "this is no TensorRT build log: no line of it is TensorRT's",
+            code="log.unknown",
+            where=str(path),
+            hint="give the text that trtexec --verbose or TensorRT's logger prints",
+        )
+    return log
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open_stream(path) as file:
+        head = file.read(_CHUNK)
+        encoding = _encoding(head)
+        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        rest = ""
+        data = head
+        while data:
+            text = rest + decoder.decode(data).lstrip("\ufeff")
+            pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+            rest = pieces.pop()[:_LONGEST]
+            for piece in pieces:
+                yield piece[:_LONGEST]
+            data = file.read(_CHUNK)
+        rest += decoder.decode(b"", final=True)
+        if rest:
+            yield rest
+
+
+def _encoding(head: bytes) -> str:
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            return encoding
+    sample = head[:4096]
+    half = len(sample) // 2
+    # text in UTF-16 without a mark: every other byte is zero
+    if half and sample[1::2].count(0) > 0.7 * half:
+        return "utf-16-le"
+    if half and sample[0::2].count(0) > 0.7 * half:
+        return "utf-16-be"
+    return "utf-8"

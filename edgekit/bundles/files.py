@@ -1,0 +1,240 @@
+"""Bundles on disk: a folder, or one ``.ekb`` file whose entries can be memory-mapped; and the
+board's loader, one executable zip of ``edgekit_device``, the same bytes each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from edgekit.bundles.manifest import Bundle, blob_view
+from edgekit.errors import BundleError, UsageError
+from edgekit.files import write_atomically, write_folder_atomically
+from edgekit.text import counted
+
+_MANIFEST = "manifest.json"
+_SIGNATURE = "manifest.json.sig"
+_DATE = (1980, 1, 1, 0, 0, 0)
+_MODE = 0o644 << 16
+_CHUNK = 1 << 22
+_ALIGNMENT = 64
+
+# a local header's fixed part, an extra field's head, and zip64's extra field (APPNOTE 4.3.7, 4.5)
+_LOCAL_HEADER = 30
+_EXTRA_HEAD = 4
+_ZIP64_EXTRA = 20
+
+# the extra field that Android's zipalign pads with; readers skip it
+_PADDING_ID = 0xD935
+
+
+def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
+    """Writes a bundle, whole or not at all.
+
+    Args:
+        bundle: With its signature, if it has one.
+        path: A name that ends in ``.ekb`` gives one file, any other a folder.
+        stripped: Leave the weights out; their digests are in the manifest all the same.
+
+    Raises:
+        BundleError: "bundle.incomplete"; a full bundle is requested and weights are not there.
+        UsageError: The place holds something else.
+        EnvironmentLack: "file.write"; it cannot be written.
+    """
+    path = Path(path)
+    parts = dict(bundle.blobs)
+    if not stripped:
+        lacking = [digest for digest in bundle.weight_bytes if digest not in bundle.weights]
+        if lacking:
+            raise BundleError(
+                f"the full bundle cannot be written: it lacks {counted(len(lacking), 'weight')}",
+                code="bundle.incomplete",
+                where=str(path),
+                hint="it was read from a stripped bundle; build it again",
+            )
+        parts.update(bundle.weights)
+    entries = {_MANIFEST: memoryview(bundle.manifest_bytes)}
+    if bundle.signature is not None:
+        entries[_SIGNATURE] = memoryview(bundle.signature)
+    entries.update({f"blobs/{digest}": blob_view(parts[digest]) for digest in sorted(parts)})
+    if path.suffix == ".ekb":
+        if path.is_dir():
+            raise _occupied(path)
+        with write_atomically(path) as temporary:
+            _write_file(entries, temporary)
+    else:
+        if path.exists() and not _replaceable(path):
+            raise _occupied(path)
+        with write_folder_atomically(path) as temporary:
+            (temporary / "blobs").mkdir()
+            for name, data in entries.items():
+                with (temporary / name).open("xb") as file:
+                    for chunk in _chunks(data):
+                        file.write(chunk)
+    return path
+
+
+def read(
+    path: str | Path,
+    *,
+    verify: bool = True,
+    signers: Iterable[str] | None = None,
+    trust_unsigned: bool = False,
+) -> Bundle:
+    """Opens a bundle; blobs are memory-mapped.
+
+    Args:
+        path: A bundle folder or an ``.ekb`` file.
+        verify: Hash every blob that is there.
+        signers: Lines of OpenSSH's allowed_signers form: the keys that may have signed it, which
+            is judged before anything is parsed. None: the signature is not judged here.
+        trust_unsigned: With ``signers``, accepts a bundle without a signature, or signed by an
+            unknown key; not one whose signature does not fit it.
+
+    Raises:
+        BundleError: It is no bundle, it is damaged, or its signature is not good.
+    """
+    from edgekit_device.errors import DeviceError
+    from edgekit_device.protocol.manifest_reader import parse
+    from edgekit_device.trust.bundle import open_bundle
+
+    try:
+        files = open_bundle(Path(path))
+        if signers is not None:
+            _judge(files.manifest, files.signature, signers, trust_unsigned, str(path))
+        manifest = parse(files.manifest)
+        found = {digest: files.blob(digest) for digest in manifest.sizes() if files.has(digest)}
+        lacking = [digest for digest in manifest.blobs if digest not in found]
+        if lacking:
+            files.blob(lacking[0])
+    except DeviceError as error:
+        raise BundleError(
+            error.message, code=error.code, where=error.where or str(path), hint=error.hint
+        ) from error
+    for digest, data in found.items():
+        size = manifest.sizes()[digest]
+        if len(data) != size or (verify and hashlib.sha256(data).hexdigest() != digest):
+            raise BundleError(
+                f"the bytes of blob {digest} are not those that its name says",
+                code="blob.digest-mismatch",
+                where=str(path),
+                hint="the file is damaged; make or copy it again",
+            )
+    return Bundle(
+        manifest=manifest.document,
+        manifest_bytes=files.manifest,
+        blobs={digest: data for digest, data in found.items() if digest in manifest.blobs},
+        weights={w.digest: found[w.digest] for w in manifest.weights.values() if w.digest in found},
+        signature=files.signature,
+    )
+
+
+def _judge(
+    manifest: bytes, signature: bytes | None, signers: Iterable[str], trust: bool, where: str
+) -> None:
+    from edgekit_device.errors import DeviceError
+    from edgekit_device.trust.signature import check_signature
+
+    with tempfile.TemporaryDirectory() as folder:
+        allowed = Path(folder, "allowed_signers")
+        allowed.write_text("".join(f"{line}\n" for line in signers), encoding="utf-8")
+        try:
+            check_signature(manifest, signature, allowed, trust_unsigned=trust, where=where)
+        except DeviceError as error:
+            if error.code == "bundle.unknown-signer":
+                # the folder of the list is gone by now
+                error.message = "no key that is known here made the bundle's signature"
+            raise
+
+
+def _write_file(entries: dict[str, memoryview], path: Path) -> None:
+    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries.items():
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.external_attr = _MODE
+            entry.create_system = 3
+            entry.file_size = len(data)
+            large = len(data) > zipfile.ZIP64_LIMIT // 2
+            fixed = _LOCAL_HEADER + len(name) + _EXTRA_HEAD + (_ZIP64_EXTRA if large else 0)
+            padding = -(file.tell() + fixed) % _ALIGNMENT
+            entry.extra = (
+                _PADDING_ID.to_bytes(2, "little") + padding.to_bytes(2, "little") + bytes(padding)
+            )
+            with archive.open(entry, "w", force_zip64=large) as out:
+                for chunk in _chunks(data):
+                    out.write(chunk)
+
+
+def _chunks(data: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(data), _CHUNK):
+        yield data[start : start + _CHUNK]
+
+
+def _replaceable(path: Path) -> bool:
+    return path.is_dir() and ((path / _MANIFEST).is_file() or not any(path.iterdir()))
+
+
+def _occupied(path: Path) -> UsageError:
+    return UsageError(
+        "there is something else here, which is not replaced by a bundle",
+        code="write.occupied",
+        where=str(path),
+        hint="name another place, or remove what is there",
+    )
+
+
+_SHEBANG = b"#!/usr/bin/env python3\n"
+
+_MAIN = """\
+import os
+import sys
+
+# a link may lead to another loader soon, whose modules lie at other places of the file
+sys.path[0] = os.path.realpath(sys.path[0])
+
+from edgekit_device.bytecode import keep_bytecode
+
+keep_bytecode()
+
+from edgekit_device.__main__ import main
+
+sys.exit(main())
+"""
+
+
+def build_zipapp(path: str | Path) -> str:
+    """Writes ``edgekit_device`` as one file that Python runs and imports from.
+
+    The board needs nothing else: ``python3 edgekit_device.pyz hello`` runs it, and with the file
+    on ``sys.path`` its code is ``import edgekit_device``.
+
+    Returns:
+        SHA-256 (hex) of the file; the same sources give the same bytes.
+    """
+    import edgekit_device
+
+    folder = Path(edgekit_device.__file__).parent
+    files = {
+        f"edgekit_device/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in folder.rglob("*.py")
+    }
+    files["__main__.py"] = _MAIN.encode("ascii")
+    buffer = io.BytesIO()
+    buffer.write(_SHEBANG)
+    # stored, not deflated: zlib's output differs between its versions
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_STORED) as archive:
+        for name, data in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.external_attr = _MODE
+            entry.create_system = 3
+            archive.writestr(entry, data)
+    data = buffer.getvalue()
+    with write_atomically(Path(path)) as temporary:
+        temporary.write_bytes(data)
+        os.chmod(temporary, 0o755)
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,422 @@
+"""The values of a bundle and the parts of its manifest: blobs, golden vectors, segments, weights,
+what a board must have, hold and be judged by, and the record of rewrites.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from edgekit.errors import BundleError, UsageError
+from edgekit.reference.artefacts import Weight
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network.model import Network, Tensor
+    from edgekit.reference.artefacts import Artefacts, EngineSegment
+
+
+Blob: TypeAlias = "bytes | memoryview | np.ndarray"
+
+
+@dataclass(frozen=True, eq=False)
+class Golden:
+    """One golden vector: inputs by seed and range, outputs as the build gave them.
+
+    Attributes:
+        seed: Seed of the inputs (``golden_inputs``), at least 0.
+        ranges: (low, high) by input name.
+        outputs: What the unstripped build answers to these inputs, by output name.
+        relative: Allowed max|a-b| / max|b| on the board.
+        lane: The lane (plan variant) whose outputs they are; None: all lanes give the same. Lanes
+            that use other devices round elsewhere: the GPU writes floats where a DLA writes INT8.
+    """
+
+    seed: int
+    ranges: Mapping[str, tuple[float, float]]
+    outputs: Mapping[str, np.ndarray]
+    relative: float = 1e-5
+    lane: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BundleSamples:
+    """Inputs that travel with a bundle, and what the FP32 network makes of them.
+
+    Attributes:
+        metric: "cosine", "snr_db" or "top1_agreement"; "top1_accuracy" with labels.
+        source: Where the inputs are from, for people.
+        synthetic: Whether they are made up, so that the figure describes the engines alone.
+        least: What the metric must reach on a board; None for no gate of the bundle's own.
+        cases: Inputs and outputs by name, one pair an inference.
+        labels: For each case the right classes, one for each of the batch; None for none.
+    """
+
+    metric: str
+    source: str
+    synthetic: bool
+    least: float | None
+    cases: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
+    labels: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """Everything a board needs; the manifest names every blob by SHA-256.
+
+    Attributes:
+        manifest: ``edgekit.bundle/1`` (docs/manifest.md).
+        manifest_bytes: Its canonical bytes, which are what is signed.
+        blobs: Engines and golden outputs by digest.
+        weights: Weight values by digest; may be memory maps, and lack some in a bundle that was
+            read from a stripped file.
+        signature: OpenSSH's signature of ``manifest_bytes``, None while unsigned.
+    """
+
+    manifest: Mapping[str, Any]
+    manifest_bytes: bytes
+    blobs: Mapping[str, Blob]
+    weights: Mapping[str, Blob]
+    signature: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        """The bundle's, and so the app's name."""
+        return str(self.manifest["name"])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the manifest: the bundle's identity."""
+        return hashlib.sha256(self.manifest_bytes).hexdigest()
+
+    @property
+    def weight_bytes(self) -> dict[str, int]:
+        """Bytes by digest of every weight that the manifest names."""
+        return {w["digest"]: w["bytes"] for w in self.manifest["weights"].values()}
+
+    @property
+    def stripped_bytes(self) -> int:
+        """Bytes of the manifest, engines and golden outputs."""
+        blobs = sum(blob["bytes"] for blob in self.manifest["blobs"].values())
+        return len(self.manifest_bytes) + int(blobs)
+
+    @property
+    def full_bytes(self) -> int:
+        """``stripped_bytes`` and the weights'."""
+        return self.stripped_bytes + sum(self.weight_bytes.values())
+
+    def weight_entries(self) -> dict[str, Weight]:
+        """Returns what was stripped, by name, as ``reference.weights.derive_weights`` reads it."""
+        return {
+            name: Weight(
+                name=name,
+                source=entry["source"],
+                transform=entry["transform"],
+                digest=entry["digest"],
+                dtype=entry["dtype"],
+                shape=tuple(entry["shape"]),
+            )
+            for name, entry in self.manifest["weights"].items()
+        }
+
+    def signed(self, signature: bytes) -> Bundle:
+        """Returns the bundle with a signature."""
+        return replace(self, signature=signature)
+
+
+def blob_view(blob: Blob) -> memoryview:
+    """Returns a blob's bytes, in C order, without a copy where it is contiguous."""
+    if isinstance(blob, (bytes, memoryview)):
+        return memoryview(blob)
+    import numpy as np
+
+    return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
+
+
+def canonical(document: Mapping[str, Any]) -> bytes:
+    """Returns a document as canonical JSON: keys sorted, no spaces, one newline at the end."""
+    text = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode("utf-8") + b"\n"
+
+
+def rewrite_record(bundle: Bundle) -> Any:
+    """Returns the ``edgekit.rewrites/1`` document of a bundle; None when it has none.
+
+    Raises:
+        BundleError: "bundle.invalid"; the blob is not JSON.
+    """
+    digest = bundle.manifest.get("rewrites")
+    if digest is None:
+        return None
+    try:
+        return json.loads(bytes(blob_view(bundle.blobs[digest])))
+    except (ValueError, RecursionError) as error:
+        raise BundleError(
+            "the record of rewrites is not JSON", code="bundle.invalid", where=bundle.name
+        ) from error
+
+
+def tensor_io(
+    tensor: Tensor, layout: str = "LINEAR", strides: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Returns a manifest's input or output.
+
+    Args:
+        tensor: Name, shape and type.
+        layout: TensorRT's format name.
+        strides: Bytes by dimension; those of a dense C-order array when None.
+    """
+    if strides is None:
+        import numpy as np
+
+        step, found = np.dtype(tensor.dtype).itemsize, []
+        for size in reversed(tensor.shape):
+            found.append(step)
+            step *= size
+        strides = found[::-1]
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "format": layout,
+        "strides": list(strides),
+    }
+
+
+def golden_inputs(
+    network: Network, seed: int, ranges: Mapping[str, tuple[float, float]]
+) -> dict[str, np.ndarray]:
+    """Returns the inputs that a board generates for a golden vector of this seed and ranges."""
+    from edgekit_device.protocol.manifest import TensorEntry
+    from edgekit_device.runtime.golden import golden_inputs as generate
+
+    entries = [
+        TensorEntry(tensor.name, tensor.dtype, tensor.shape, "LINEAR", ())
+        for tensor in (network.tensors[name] for name in network.inputs)
+    ]
+    return generate(entries, seed, dict(ranges))
+
+
+def golden_cases(
+    golden: Sequence[Golden], outputs: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    """Returns the manifest's golden cases, and their outputs by digest."""
+    cases, blobs = [], {}
+    for case in golden:
+        results = {}
+        for tensor in outputs:
+            value = case.outputs[tensor["name"]]
+            digest = hashlib.sha256(blob_view(value)).hexdigest()
+            blobs[digest] = value
+            results[tensor["name"]] = {
+                "blob": digest, "dtype": str(value.dtype), "shape": list(value.shape),
+            }  # fmt: skip
+        cases.append({
+            "seed": case.seed,
+            "inputs": {
+                name: {"low": float(low), "high": float(high)}
+                for name, (low, high) in case.ranges.items()
+            },
+            "outputs": results,
+            "tolerance": {"relative": float(case.relative)},
+            **({} if case.lane is None else {"lane": case.lane}),
+        })  # fmt: skip
+    return cases, blobs
+
+
+def segment_entry(segment: EngineSegment) -> dict[str, Any]:
+    """Returns a manifest's segment."""
+    return {
+        "index": segment.index,
+        "device": segment.device,
+        "engine": segment.engine,
+        "inputs": list(segment.inputs),
+        "outputs": list(segment.outputs),
+        "layers": list(segment.layers),
+    }
+
+
+def weight_fields(weights: Mapping[str, Weight]) -> dict[str, dict[str, Any]]:
+    """Returns the manifest's weights by name.
+
+    Raises:
+        BundleError: "bundle.invalid": a type that no bundle can hold.
+    """
+    import numpy as np
+
+    return {
+        name: {
+            "digest": weight.digest,
+            "dtype": weight.dtype,
+            "shape": list(weight.shape),
+            "bytes": int(np.prod(weight.shape, dtype=np.int64)) * _item_bytes(weight.dtype),
+            "source": weight.source,
+            "transform": weight.transform,
+        }
+        for name, weight in weights.items()
+    }
+
+
+def _item_bytes(dtype: str) -> int:
+    from edgekit_device.protocol.manifest import WEIGHT_DTYPES
+
+    if dtype not in WEIGHT_DTYPES:
+        raise BundleError(
+            f"weights of type {dtype} cannot be bundled",
+            code="bundle.invalid",
+            hint=f"use one of {', '.join(WEIGHT_DTYPES)}",
+        )
+    return WEIGHT_DTYPES[dtype]
+
+
+#: Schema of the ``hello`` of the loader that reads such manifests.
+_LOADER = "edgekit.device/1"
+_BOARD = ("module", "l4t", "tensorrt")
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
+_DIGITS = 11  # of seconds since 1970, up to the year 5138
+
+
+def issued_entry(counter: int | None, valid_until: str | None) -> dict[str, Any] | None:
+    """Returns the manifest's "issued" of a bundle that is signed now; None for neither.
+
+    Without it a bundle's bytes depend on no clock; SOURCE_DATE_EPOCH gives a fixed time here, too.
+    """
+    if counter is None and valid_until is None:
+        return None
+    entry: dict[str, Any] = {"at": _now().strftime(_FORM)}
+    if counter is not None:
+        entry["counter"] = counter
+    if valid_until is not None:
+        entry["valid_until"] = _end(valid_until)
+    return entry
+
+
+def check_valid_until(day: str) -> None:
+    """Refuses an end of validity that is past when the bundle is signed.
+
+    Raises:
+        UsageError: "bundle.expired".
+    """
+    if _end(day) < _now().strftime(_FORM):
+        raise UsageError(
+            f"valid until {day} is past: no board would install the bundle unattended",
+            code="bundle.expired",
+            where="deploy.release.valid_until",
+            hint="give a later day or time, in UTC (--valid-until)",
+        )
+
+
+def _now() -> datetime:
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch.isdecimal() and len(epoch) <= _DIGITS:
+        return datetime.fromtimestamp(int(epoch), UTC)
+    return datetime.now(UTC)
+
+
+def _end(valid_until: str) -> str:
+    return valid_until + ("" if "T" in valid_until else "T23:59:59Z")
+
+
+class Blobs:
+    """A bundle's blobs by digest, and what each is: the first that it was named as."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Blob] = {}
+        self._kinds: dict[str, str] = {}
+
+    def add(self, blob: Blob, kind: str, digest: str | None = None) -> str:
+        """Takes a blob in and returns its digest."""
+        if digest is None:
+            digest = hashlib.sha256(blob_view(blob)).hexdigest()
+        self.values.setdefault(digest, blob)
+        self._kinds.setdefault(digest, kind)
+        return digest
+
+    def sizes(self) -> dict[str, int]:
+        """Returns bytes by digest."""
+        return {digest: len(blob_view(blob)) for digest, blob in self.values.items()}
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Returns the manifest's "blobs"."""
+        sizes = self.sizes()
+        return {digest: {"bytes": sizes[digest], "kind": self._kinds[digest]} for digest in sizes}
+
+
+def samples_entry(samples: BundleSamples, blobs: Blobs) -> dict[str, Any]:
+    """Returns the manifest's "samples"; its arrays become blobs."""
+    labels = samples.labels
+    return {
+        "metric": samples.metric,
+        "source": samples.source,
+        "synthetic": samples.synthetic,
+        "min": None if samples.least is None else float(samples.least),
+        "cases": [
+            {
+                **{
+                    which: {name: blobs.add(array, "sample") for name, array in arrays.items()}
+                    for which, arrays in (("inputs", inputs), ("outputs", outputs))
+                },
+                **({} if labels is None else {"labels": list(labels[number])}),
+            }
+            for number, (inputs, outputs) in enumerate(samples.cases)
+        ],
+    }
+
+
+def requires_of(
+    artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int
+) -> dict[str, Any]:
+    """Returns the manifest's "requires".
+
+    Args:
+        artefacts: Engines, segments and the fingerprint of where they were built.
+        sizes: Bytes of the bundle's blobs by digest, without weights.
+        weight_bytes: Bytes of the weights.
+    """
+    facts = artefacts.engine_facts or {}
+    segments = [segment for _, lane in artefacts.lanes for segment in lane]
+    loaded = weight_bytes + sum(sizes[digest] for digest in artefacts.engines)
+    # a refit stores the whole plans next to the stripped ones
+    retained = loaded if any(entry["stripped"] for entry in facts.values()) else 0
+    emulated = artefacts.backend == "reference"
+    cores = {int(s.device[3:]) for s in segments if s.device.startswith("DLA")}
+    board = {name: str(artefacts.fingerprint.get(name) or "") for name in _BOARD}
+    return {
+        "backend": artefacts.backend,
+        "loader": _LOADER,
+        "runtime": _runtime(artefacts.fingerprint),
+        "boards": [] if emulated or not any(board.values()) else [board],
+        "portable": bool(facts)
+        and all(e["version_compatible"] and e["dla_core"] is None for e in facts.values()),
+        "dla_cores": [] if emulated else sorted(cores),
+        "cudla": any(entry["kind"] == "loadable" for entry in facts.values()),
+        "disk_bytes": weight_bytes + sum(sizes.values()) + retained,
+        "memory_bytes": loaded,
+    }
+
+
+def _runtime(fingerprint: Mapping[str, str]) -> dict[str, str] | None:
+    name = fingerprint.get("runtime")
+    if not name:
+        return None
+    known = _runtimes().get(name, {})
+    return {"name": name, "from": known.get("from", ""), "below": known.get("below", "")}
+
+
+@cache
+def _runtimes() -> dict[str, dict[str, str]]:
+    from edgekit.knowledge import data_folder, read_knowledge
+
+    found: dict[str, dict[str, str]] = read_knowledge(data_folder("targets") / "_runtimes.yaml")[
+        "runtimes"
+    ]
+    return found

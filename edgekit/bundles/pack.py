@@ -1,0 +1,259 @@
+"""Packs what was built into a bundle: the manifest, its blobs and the golden vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.bundles.manifest import (
+    Blobs,
+    Bundle,
+    BundleSamples,
+    Golden,
+    canonical,
+    golden_cases,
+    issued_entry,
+    requires_of,
+    samples_entry,
+    segment_entry,
+    tensor_io,
+    weight_fields,
+)
+from edgekit.errors import BundleError, DataError
+from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network.model import Model, Network
+    from edgekit.placement.plan import Plan
+    from edgekit.reference.artefacts import Artefacts, Weight
+
+
+_SHOWN = 20
+
+# what of a bundle stays with other weights
+_WEIGHT_INDEPENDENT = ("engine", "record")
+
+
+def pack(
+    *,
+    name: str,
+    model: Model,
+    network: Network,
+    plan: Plan,
+    artefacts: Artefacts,
+    golden: Sequence[Golden] = (),
+    mode: str = "hybrid",
+    rewrites: Mapping[str, Any] | None = None,
+    samples: BundleSamples | None = None,
+    counter: int | None = None,
+    valid_until: str | None = None,
+) -> Bundle:
+    """Packs a build. The same inputs give the same bytes.
+
+    Args:
+        name: The app's name on the board: letters, digits, ".", "_" and "-".
+        model: The model that was built; gives digest and source.
+        network: Its inputs and outputs.
+        plan: Placement, target, power mode, precision and TensorRT version.
+        artefacts: Engines, weights and fingerprint.
+        golden: Golden vectors of the unstripped build.
+        mode: "hybrid", "standalone" or "split".
+        rewrites: The ``edgekit.rewrites/1`` document of how the model came about; none when None.
+        samples: Inputs that accuracy is measured on at the board; none when None.
+        counter: Release counter; with it, or ``valid_until``, the time of signing is in it too.
+        valid_until: Until when boards install it unattended: a day or a time, in UTC.
+
+    Raises:
+        BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
+    """
+    blobs = Blobs()
+    for digest, engine in artefacts.engines.items():
+        blobs.add(engine, "engine", digest)
+    outputs = [tensor_io(network.tensors[tensor]) for tensor in network.outputs]
+    cases, results = golden_cases(golden, outputs)
+    for digest, result in results.items():
+        blobs.add(result, "golden", digest)
+    more: dict[str, Any] = {}
+    if rewrites is not None:
+        more["rewrites"] = blobs.add(canonical(rewrites), "record")
+    if samples is not None:
+        more["samples"] = samples_entry(samples, blobs)
+    issued = issued_entry(counter, valid_until)
+    if issued is not None:
+        more["issued"] = issued
+    weights = weight_fields(artefacts.weights)
+    more["requires"] = requires_of(artefacts, blobs.sizes(), _bytes(weights))
+    from edgekit.version import __version__
+
+    manifest = {
+        "schema": "edgekit.bundle/1",
+        "name": name,
+        "created_by": {"edgekit": __version__},
+        "backend": artefacts.backend,
+        "model": {"digest": model.digest, "source": model.source},
+        "target": plan.target,
+        "power_mode": plan.power_mode,
+        "precision": plan.precision,
+        "mode": mode,
+        "tensorrt": plan.tensorrt,
+        "fingerprint": dict(artefacts.fingerprint),
+        "inputs": [tensor_io(network.tensors[tensor]) for tensor in network.inputs],
+        "outputs": outputs,
+        "lanes": [
+            {"share": share, "segments": [segment_entry(segment) for segment in segments]}
+            for share, segments in artefacts.lanes
+        ],
+        "weights": weights,
+        "stripped": bool(artefacts.weights),
+        "blobs": blobs.entries(),
+        "golden": cases,
+        "placement": {
+            "layers": [[p.name, p.device, p.precision, p.segment] for p in plan.layers],
+            "loadables": [
+                {"core": part.core, "layers": list(part.layers), "memory": part.memory.to_json()}
+                for part in plan.loadables
+            ],
+        },
+        "plugins": [],
+        **({"engines": dict(artefacts.engine_facts)} if artefacts.engine_facts else {}),
+        **more,
+    }
+    return _finish(manifest, blobs.values, dict(artefacts.values))
+
+
+def with_weights(
+    bundle: Bundle,
+    weights: Mapping[str, Weight],
+    values: Mapping[str, np.ndarray],
+    golden: Sequence[Golden],
+    model: Model | None = None,
+    samples: BundleSamples | None = None,
+    counter: int | None = None,
+    valid_until: str | None = None,
+) -> Bundle:
+    """Packs the same engines with other weights: a refit, without a build.
+
+    Args:
+        bundle: The bundle to start from.
+        weights: The new weights by name; the same names, types and shapes.
+        values: Their values by digest.
+        golden: Golden vectors of the new weights.
+        model: The model they are from; the old one's digest and source stay without it.
+        samples: Inputs with what FP32 makes of them with these weights; none when None.
+        counter: As of ``pack``.
+        valid_until: As of ``pack``.
+
+    Raises:
+        DataError: "refit.mismatch", with every name that does not fit, or "refit.identical" where
+            an engine takes no other weights than those that it was built with.
+    """
+    old = bundle.weight_entries()
+    faults = [f"{name} (missing)" for name in old if name not in weights]
+    faults += [f"{name} (not in the bundle)" for name in weights if name not in old]
+    for name, weight in weights.items():
+        was = old.get(name)
+        if was and (was.dtype, was.shape) != (weight.dtype, tuple(weight.shape)):
+            faults.append(
+                f"{name} ({weight.dtype} {list(weight.shape)}, "
+                f"the engines have {was.dtype} {list(was.shape)})"
+            )
+    if faults:
+        raise DataError(
+            f"{counted(len(faults), 'weight')} unlike the engines' in name, type or shape",
+            code="refit.mismatch",
+            where=bundle.name,
+            hint="build again, or give weights of the same names, types and shapes: "
+            + listed(faults, _SHOWN),
+        )
+    _check_identical(bundle, old, weights)
+    blobs = Blobs()
+    for digest, entry in bundle.manifest["blobs"].items():
+        if entry["kind"] in _WEIGHT_INDEPENDENT:
+            blobs.add(bundle.blobs[digest], entry["kind"], digest)
+    cases, results = golden_cases(golden, bundle.manifest["outputs"])
+    for digest, result in results.items():
+        blobs.add(result, "golden", digest)
+    # samples are of the old weights, and the counter of the old release
+    old_ones = ("samples", "issued")
+    manifest = {name: value for name, value in bundle.manifest.items() if name not in old_ones}
+    if model is not None:
+        manifest["model"] = {"digest": model.digest, "source": model.source}
+    manifest["weights"] = weight_fields(weights)
+    manifest["golden"] = cases
+    if samples is not None:
+        manifest["samples"] = samples_entry(samples, blobs)
+    issued = issued_entry(counter, valid_until)
+    if issued is not None:
+        manifest["issued"] = issued
+    manifest["blobs"] = blobs.entries()
+    if "requires" in manifest:
+        manifest["requires"] = _resized(bundle.manifest, manifest)
+    return _finish(manifest, blobs.values, dict(values))
+
+
+def _resized(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns "requires" with as many bytes more or less as the blobs are."""
+
+    def total(manifest: Mapping[str, Any]) -> int:
+        return _bytes(manifest["weights"]) + sum(
+            int(b["bytes"]) for b in manifest["blobs"].values()
+        )
+
+    more = total(new) - total(old)
+    return {**old["requires"], "disk_bytes": max(old["requires"]["disk_bytes"] + more, 0)}
+
+
+def _bytes(weights: Mapping[str, Mapping[str, Any]]) -> int:
+    sizes: dict[str, int] = {w["digest"]: int(w["bytes"]) for w in weights.values()}
+    return sum(sizes.values())
+
+
+def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[str, Weight]) -> None:
+    """Refuses other weights for engines that were built with REFIT_IDENTICAL.
+
+    "If the refit engine weights are not identical to the original, behavior is undefined"
+    (NvInfer.h 10.7, BuilderFlag::kREFIT_IDENTICAL), so no bundle may hold them.
+    """
+    engines = bundle.manifest.get("engines", {}).values()
+    if not any(engine["refit"] == "identical" for engine in engines):
+        return
+    other = [name for name, weight in weights.items() if weight.digest != old[name].digest]
+    if other:
+        raise DataError(
+            f"{counted(len(other), 'weight')} with other values than the engines were built with, "
+            "and REFIT_IDENTICAL takes no others",
+            code="refit.identical",
+            where=bundle.name,
+            hint="build again, or build with build.refit: any; they are " + listed(other, _SHOWN),
+        )
+
+
+def _finish(manifest: dict[str, Any], blobs: dict[str, Any], weights: dict[str, Any]) -> Bundle:
+    """Makes the canonical bytes and has the board's own reader check them."""
+    from edgekit_device.errors import DeviceError
+    from edgekit_device.protocol.manifest_reader import parse
+
+    data = canonical(manifest)
+    try:
+        checked = parse(data)
+    except DeviceError as error:
+        raise BundleError(
+            f"{error.where}: {error.message}",
+            code="bundle.invalid",
+            where=str(manifest["name"])[:80],
+            hint=error.hint,
+        ) from error
+    needed = {weight.digest for weight in checked.weights.values()}
+    lacking = sorted(needed - set(weights))
+    if lacking:
+        raise BundleError(
+            f"the values of {counted(len(lacking), 'weight')} are not there, first {lacking[0]}",
+            code="bundle.incomplete",
+            where=checked.name,
+        )
+    referenced = {digest: weights[digest] for digest in sorted(needed)}
+    # what was read back is what a reader of the file sees: lists, not tuples
+    return Bundle(json.loads(data), data, dict(sorted(blobs.items())), referenced)

@@ -1,0 +1,280 @@
+"""Signs bundles with OpenSSH's own ``ssh-keygen -Y``, which every board has too; public keys as
+users name them, a file or a line, with identity and fingerprint.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import getpass
+import hashlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.files import regular, replacing
+
+_KINDS = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
+_IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
+_PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
+
+# the comment of all keys that edgekit made before: it identifies nobody
+_EVERYBODY = "edgekit"
+_SHOWN = 16
+
+
+class PublicKeyLine:
+    """A public key in OpenSSH's form.
+
+    Attributes:
+        kind: Such as "ssh-ed25519".
+        data: Its base64.
+        comment: What its owner wrote after it, often USER@HOST.
+    """
+
+    def __init__(self, kind: str, data: str, comment: str) -> None:
+        self.kind = kind
+        self.data = data
+        self.comment = comment
+
+    @property
+    def line(self) -> str:
+        """Kind and base64, without the comment."""
+        return f"{self.kind} {self.data}"
+
+    @property
+    def fingerprint(self) -> str:
+        """As ``ssh-keygen -lf`` prints it: "SHA256:" and unpadded base64."""
+        digest = hashlib.sha256(base64.b64decode(self.data)).digest()
+        return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")
+
+    @property
+    def identity(self) -> str:
+        """Whom a board calls the signer: the comment, or else "key-" and its fingerprint's start.
+
+        A comment that cannot be an identity, or that all of edgekit's own keys had, names nobody.
+        """
+        if is_identity(self.comment) and self.comment != _EVERYBODY:
+            return self.comment
+        start = self.fingerprint.partition(":")[2][:_SHOWN]
+        return "key-" + start.replace("/", "_")
+
+
+def is_identity(text: str) -> bool:
+    """Whether a line of allowed_signers can name a signer so."""
+    return _IDENTITY.fullmatch(text) is not None
+
+
+def public_key(source: str | Path) -> PublicKeyLine:
+    """Returns the key of a ``.pub`` file, or of its one line.
+
+    Raises:
+        UsageError: "sign.no-key"; nothing of a file's content stands in it.
+    """
+    text, where = str(source), "the public key"
+    if isinstance(source, Path) or not text.startswith(_KINDS):
+        path = Path(source).expanduser()
+        where = text[:200]
+        try:
+            text = regular(path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UsageError(
+                f"the public key cannot be read: {why or error}", code="sign.no-key", where=where
+            ) from error
+        refuse_private(text, where)
+    words = text.strip().split("\n", 1)[0].split(None, 2)
+    if len(words) < 2 or not words[0].startswith(_KINDS):
+        raise _no_key(where)
+    try:
+        base64.b64decode(words[1], validate=True)
+    except (binascii.Error, ValueError):
+        raise _no_key(where) from None
+    return PublicKeyLine(words[0], words[1], words[2].strip() if len(words) > 2 else "")
+
+
+def refuse_private(text: str, where: str) -> None:
+    """Raises UsageError for a private key, which goes to no board and stands in no message."""
+    if _PRIVATE.search(text):
+        raise UsageError(
+            "this is a private key",
+            code="sign.private-key",
+            where=where,
+            hint=f"give {where}.pub (`ssh-keygen -y` makes it)",
+        )
+
+
+def _no_key(where: str) -> UsageError:
+    return UsageError("not an OpenSSH public key", code="sign.no-key", where=where)
+
+
+NAMESPACE = "edgekit-bundle"
+_TIMEOUT_S = 120
+_TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
+
+
+def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:
+    """Signs a manifest.
+
+    Args:
+        manifest_bytes: ``Bundle.manifest_bytes``.
+        key_path: A private key without a passphrase, or any public key whose private half the
+            SSH agent holds.
+
+    Returns:
+        OpenSSH's armoured signature.
+
+    Raises:
+        UsageError: "sign.no-key" or "sign.failed".
+        EnvironmentLack: OpenSSH is not installed.
+    """
+    key = Path(key_path).expanduser()
+    if not key.is_file():
+        raise UsageError(
+            "there is no key to sign with",
+            code="sign.no-key",
+            where=str(key),
+            hint="name a key in deploy.sign_with, or make one with `ssh-keygen -t ed25519`",
+        )
+    done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], manifest_bytes)
+    if done.returncode and b"passphrase" in done.stderr:
+        raise UsageError(
+            "the key has a passphrase, and nothing here asks for one",
+            code="sign.failed",
+            where=str(key),
+            hint="put it into the SSH agent with ssh-add, and name its .pub in deploy.sign_with",
+        )
+    if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        raise UsageError(
+            f"the bundle cannot be signed: {_reason(done)}",
+            code="sign.failed",
+            where=str(key),
+            hint="a .pub signs only where the SSH agent has its private half (ssh-add)",
+        )
+    return done.stdout
+
+
+def ensure_key(path: str | Path) -> Path:
+    """Returns the ed25519 key at ``path``; makes one without a passphrase when there is none.
+
+    Raises:
+        UsageError: The folder cannot be written.
+        EnvironmentLack: OpenSSH is not installed.
+    """
+    key = Path(path).expanduser()
+    public = key.with_name(key.name + ".pub")
+    try:
+        if not key.is_file():
+            _make_key(key)
+        if not public.is_file():
+            # from the private key, so that two processes that come here write the same
+            done = _keygen(["-y", "-f", str(key)], b"")
+            _check(done, key)
+            with replacing(public) as temporary:
+                temporary.write_bytes(done.stdout)
+    except OSError as error:
+        raise UsageError(
+            f"no key can be made: {error.strerror or error}", code="sign.failed", where=str(key)
+        ) from error
+    return key
+
+
+def _make_key(key: Path) -> None:
+    key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(prefix=".key-", dir=key.parent) as folder:
+        made = Path(folder, "key")
+        arguments = ["-q", "-t", "ed25519", "-N", "", "-C", account_name(), "-f", str(made)]
+        _check(_keygen(arguments, b""), key)
+        made.chmod(0o600)
+        # a link fails where another process was first, whose key then holds
+        with contextlib.suppress(FileExistsError):
+            os.link(made, key)
+
+
+def account_name() -> str:
+    """Returns USER@HOST, by which people recognise who it is; ssh-keygen's own comment of a key."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        name = "somebody"
+    return f"{name}@{socket.gethostname()}"
+
+
+def _check(done: subprocess.CompletedProcess[bytes], key: Path) -> None:
+    if done.returncode:
+        raise UsageError(f"no key can be made: {_reason(done)}", code="sign.failed", where=str(key))
+
+
+def allowed_signers_line(
+    key: str | Path,
+    identity: str | None = None,
+    times: Mapping[str, str | None] | None = None,
+) -> str:
+    """Returns the line of a board's allowed_signers that lets a key sign bundles.
+
+    Args:
+        key: The public key's line, or its file.
+        identity: Whom the board shall call the signer. None takes the key's comment, such as
+            ann@desk, or "key-" and the start of its fingerprint where there is none that can be
+            an identity.
+        times: "after" and "before": from and until when by the board's clock, YYYYMMDD or
+            YYYYMMDDHHMM[SS], with a Z for UTC. Boards need OpenSSH 8.8 for them.
+
+    Raises:
+        UsageError: The key is no OpenSSH public key ("sign.no-key", "sign.private-key"), the
+            identity has other characters than letters, digits and ``@._+-``, or a time is none.
+    """
+    found = public_key(key)
+    name = found.identity if identity is None else identity
+    if not is_identity(name):
+        raise UsageError(
+            f"{name!r} cannot name a signer",
+            code="sign.bad-identity",
+            hint="use letters, digits and @ . _ + -",
+        )
+    options = f'namespaces="{NAMESPACE}"'
+    for which, time in (times or {}).items():
+        if time and not _TIME.fullmatch(time):
+            raise UsageError(
+                f"{time!r} is no time", code="sign.bad-time", hint="YYYYMMDD or YYYYMMDDHHMM[SS]"
+            )
+        options += f',valid-{which}="{time}"' if time else ""
+    return f"{name} {options} {found.line}"
+
+
+def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise EnvironmentLack(
+            "ssh-keygen is not installed",
+            code="environment.no-ssh-keygen",
+            hint="install OpenSSH's client (openssh-client)",
+        )
+    # a session of its own has no terminal, so nothing can stop to ask for a passphrase
+    environment = {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
+    try:
+        return subprocess.run(
+            [program, *arguments],
+            input=stdin,
+            capture_output=True,
+            env=environment,
+            start_new_session=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentLack(
+            f"ssh-keygen does not run: {error}", code="environment.no-ssh-keygen"
+        ) from error
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"ssh-keygen ended with status {done.returncode}"

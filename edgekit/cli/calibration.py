@@ -1,0 +1,617 @@
+"""``edgekit calibrate``: INT8 scales measured here, what they are measured on, what INT8 costs
+by layer, calibration caches (show, diff, merge), and Q/DQ models (from-qdq, to-qdq).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgekit.cli import options as o
+from edgekit.cli.commands import argument, command
+from edgekit.cli.output import (
+    mark_printed,
+    print_json,
+    say,
+    say_more,
+    say_notes,
+    say_page,
+    say_rows,
+    terminal_format,
+)
+from edgekit.errors import GateError, UsageError
+from edgekit.network.source import PYTHON
+from edgekit.text import counted, listed
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--{option} {text!r} is not a list of numbers", hint=f"--{option} 0.485,0.456,0.406"
+        ) from None
+
+
+def _size(_option: str, text: str) -> Any:
+    """A size, HEIGHTxWIDTH, a share, or a word, which the configuration's schema knows."""
+    for parse in (int, lambda t: [int(side) for side in t.lower().split("x")], float):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _colour(option: str, text: str) -> Any:
+    found = [int(v) if v.is_integer() else v for v in _numbers(option, text)]
+    return found if len(found) > 1 else found[0]
+
+
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "resize": _size, "crop": _size, "pad": _colour, "mean": _numbers, "std": _numbers,
+}  # fmt: skip
+
+_OPTIONS = o.all_of(
+    click.option(
+        "--data",
+        help="Folder of images, .npz, .npy, folder of these, or python:module:function; "
+        "synthetic when absent.",
+    ),
+    click.option("--count", type=int, help="At most this many samples (16)."),
+    click.option("--pick", help="Which of more: first (the default) or spread."),
+    click.option("--preset", help="Images as for imagenet, yolo, tf or caffe."),
+    click.option(
+        "--resize", help="cover (the default), letterbox, stretch, a size, or HEIGHTxWIDTH."
+    ),
+    click.option("--crop", help="The middle that is kept: 0.875, a size, or HEIGHTxWIDTH."),
+    click.option("--pad", help="Colour of a letterbox's bars (114)."),
+    click.option("--interpolation", help="nearest, bilinear, bicubic, lanczos or area."),
+    click.option("--color", help="RGB, BGR or gray."),
+    click.option("--scale", type=float, help="Factor of the pixels 0 to 255 (1/255)."),
+    click.option("--mean", help="By channel, after --scale: 0.485,0.456,0.406."),
+    click.option("--std", help="By channel, likewise."),
+    click.option("--layout", help="NCHW or NHWC."),
+    click.option(
+        "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
+    ),
+)
+_KEYS = (
+    "data", "count", "pick", "preset", "resize", "crop", "pad", "interpolation", "color", "scale",
+    "mean", "std", "layout", "skip_broken",
+)  # fmt: skip
+
+
+def data_options(function: Any) -> Any:
+    """Gives a command the calibration data, as ``inputs``: keys of "calibration"."""
+
+    @wraps(function)
+    def with_inputs(**given: Any) -> Any:
+        inputs = {key: given.pop(key) for key in _KEYS}
+        for key, parse in _PARSERS.items():
+            if inputs[key] is not None:
+                inputs[key] = parse(key, inputs[key])
+        if inputs["data"] and not inputs["data"].startswith(PYTHON):
+            # in the configuration a path would be relative to its file
+            inputs["data"] = os.path.realpath(inputs["data"])
+        return function(inputs=inputs, **given)
+
+    return _OPTIONS(with_inputs)
+
+
+# ``edgekit calibrate --sensitivity``: its options, and how its document reads.
+
+
+sensitivity_options = o.all_of(
+    click.option("--sensitivity", is_flag=True, help="Rank the layers by what their INT8 costs."),
+    click.option(
+        "--accuracy",
+        metavar="METRIC=MIN",
+        help="With --sensitivity: propose the fewest layers to keep in FP16 for this accuracy "
+        "against FP32 (cosine, snr_db or top1_agreement).",
+    ),
+    click.option(
+        "--write-config", type=o.FILE, help="Write a configuration with the proposal here."
+    ),
+)
+
+
+def sensitivity_wanted(
+    sensitivity: bool, accuracy: str | None, write_config: Path | None, save: Path | None
+) -> tuple[str | None, float | None]:
+    """Returns metric and minimum of ``--accuracy``, both None where it is not given.
+
+    Raises:
+        UsageError: The options do not go together, or ``accuracy`` is not METRIC=MIN.
+    """
+    if not sensitivity and (accuracy or write_config):
+        raise UsageError(
+            f"{'--accuracy' if accuracy else '--write-config'} goes with --sensitivity",
+            hint="add --sensitivity",
+        )
+    if sensitivity and save is not None:
+        raise UsageError(
+            "--sensitivity writes no cache",
+            hint="run edgekit calibrate --save by itself; the scales are not measured again",
+        )
+    if accuracy is None:
+        return None, None
+    metric, _, text = accuracy.partition("=")
+    try:
+        minimum = float(text)
+    except ValueError:
+        minimum = math.nan
+    from edgekit.reference.gate import METRICS, impossible
+
+    # a word is no number, but "nan" is one
+    problem = metric in METRICS and not math.isnan(minimum) and impossible(metric, minimum)
+    if problem:
+        raise UsageError(problem, where=f"--accuracy {accuracy}", hint="ask for less")
+    if metric not in METRICS or math.isnan(minimum):
+        raise UsageError(
+            f"--accuracy {accuracy!r} is not METRIC=MIN",
+            hint=f"--accuracy cosine=0.999; metrics: {', '.join(METRICS)}",
+        )
+    return metric, minimum
+
+
+def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
+    """Prints the document.
+
+    Raises:
+        GateError: Its proposal does not reach the accuracy.
+    """
+    if json:
+        print_json(document)
+    else:
+        from edgekit.reports.terminal.quantization import sensitivity_text
+
+        width, colour = terminal_format()
+        say_page(sensitivity_text(document, width=width or 100, colour=colour))
+        if document["file"]:
+            say(f"written to {document['file']}")
+        elif document["config"]:
+            say(document["config"].rstrip())
+    if "shortfall" in document:
+        error = GateError(
+            f"{document['shortfall']} ({document['data']})",
+            code="accuracy.below-gate",
+            hint="calibrate on more or better data, or ask for less",
+        )
+        raise mark_printed(error) if json else error
+
+
+# ``edgekit calibrate``: INT8 scales, measured here.
+
+
+@command(
+    "calibrate",
+    "edgekit calibrate model.onnx -t jetson-agx-orin-64gb --data images/ --save calib.cache",
+)
+@o.model
+@o.target
+@o.tensorrt
+@data_options
+@click.option(
+    "--method",
+    help="auto (the best by measuring, the default), entropy, minmax, percentile or mse.",
+)
+@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
+@sensitivity_options
+@o.cut
+@o.force
+@o.talk
+def calibrate_command(
+    model: str,
+    target: str | None,
+    tensorrt: str | None,
+    method: str | None,
+    inputs: dict[str, Any],
+    save: Path | None,
+    sensitivity: bool,
+    accuracy: str | None,
+    write_config: Path | None,
+    part: dict[str, Any],
+    json: bool,
+    **settings: Any,
+) -> None:
+    gate = sensitivity_wanted(sensitivity, accuracy, write_config, save)
+    options = {
+        "target": target,
+        "tensorrt": tensorrt,
+        "precision": "int8",
+        "model": part,
+        "calibration": {**inputs, "method": method},
+    }
+    with o.open_pipeline(model, options, **settings) as pipeline:
+        if sensitivity:
+            show_sensitivity(pipeline.sensitivity(*gate, write_config), json=json)
+            return
+        document = pipeline.calibrate(save)
+    if json:
+        print_json(document)
+        return
+    found = counted(len(document["scales"]), "scale")
+    none = f"; {counted(n, 'tensor')} without one" if (n := len(document["without"])) else ""
+    print(f"{found} by {document['method']} from {document['data']}{none}")
+    if document["changes"]:
+        from edgekit.reports.terminal.quantization import changes_text
+
+        width, colour = terminal_format()
+        say_page(changes_text(document["changes"], width=width or 100, colour=colour))
+    say_notes(document)
+    if save is not None:
+        print(f"written to {save}: {_written_files(document['written'])}")
+
+
+def _written_files(found: dict[str, int]) -> str:
+    parts = []
+    if found["without"]:
+        parts.append(f"{found['without']} with the scale 0, which have none")
+    if found["original"]:
+        parts.append(f"{found['original']} of the network before it was rewritten")
+    return ", ".join([counted(found["tensors"], "tensor"), *parts])
+
+
+# ``edgekit calibrate show|diff|merge``: TensorRT's calibration caches.
+
+
+_ROWS_SHOWN = 20
+
+
+@calibrate_command.action(
+    "show",
+    "Show a calibration cache, beside a model what it lacks.",
+    "edgekit calibrate show calib.cache --model model.onnx",
+    "Show a calibration cache: each tensor's scale and range; beside a model which layer "
+    "writes and reads it, which tensors lack a scale, and which are none of the network's.",
+)
+@argument("cache", "Calibration cache.", type=o.FILE)
+@click.option("--model", help="ONNX file or builtin:NAME that the cache is for.")
+@o.cut
+@o.talk
+def show(
+    cache: Path,
+    model: str | None,
+    part: dict[str, Any],
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from edgekit.pipeline.calibration_files import show_document
+
+    document = show_document(cache, model, **part)
+    if json:
+        print_json(document)
+        return
+    say(f"{document['header']}, {counted(len(document['tensors']), 'tensor')}")
+    with_model = model is not None
+    head = ["tensor", "scale", "amax", *(["written by", "read by"] if with_model else [])]
+    rows = []
+    for row in document["tensors"]:
+        cells = [row["name"], f"{row['scale']:.7g}", f"{row['amax']:.5g}"]
+        if with_model:
+            readers = ", ".join(row["readers"]) if row["known"] else "no such tensor"
+            # what lies within merged moves is read by no layer
+            source = "(input)" if row["readers"] else "(inside a layer)"
+            cells += [row["writer"] or (source if row["known"] else ""), readers]
+        rows.append(cells)
+    _say_table(head, rows)
+    if with_model:
+        _print_model(document)
+    _notes(document)
+
+
+def _print_model(document: dict[str, Any]) -> None:
+    for row in document["inferred"]:
+        say(f"inferred: {row['name']} {row['scale']:.7g} ({row['from']})")
+    for lack in document["missing"]:
+        say(f"missing: {lack['tensor']}, needed by {', '.join(lack['layers'])}")
+    if not document["missing"]:
+        say("no other scale is missing" if document["without"] else "no scale is missing")
+    if document["unnamed"]:
+        say(f"{document['unnamed']} of TensorRT's unnamed layers are left aside")
+
+
+@calibrate_command.action(
+    "diff",
+    "Compare two calibration caches; exit code 1 if they differ.",
+    "edgekit calibrate diff old.cache new.cache --tolerance 0.05",
+    "Compare two calibration caches: tensors added, removed and changed; exit code 1 if they "
+    "differ.",
+)
+@argument("first", "Calibration cache.", type=o.FILE)
+@argument("second", "Calibration cache to compare with it.", type=o.FILE)
+@click.option("--tolerance", type=float, default=0.0, help="Scales within 1 + TOLERANCE are equal.")
+@click.option("--ignore-header", is_flag=True, help="Compare the scales alone.")
+@o.talk
+def diff(
+    first: Path,
+    second: Path,
+    tolerance: float,
+    ignore_header: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from edgekit.pipeline.calibration_files import diff_document
+
+    document = diff_document(first, second, tolerance=tolerance, headers=not ignore_header)
+    if json:
+        print_json(document)
+    else:
+        _print_diff(document, all_rows=verbose)
+    if not document["same"]:
+        raise mark_printed(GateError("the calibration caches differ", code="cache.differ"))
+
+
+def _print_diff(document: dict[str, Any], *, all_rows: bool) -> None:
+    old, new = document["headers"]
+    if old != new:
+        say(f"header   {old} -> {new}")
+    rows = [[f"- {r['name']}", f"{r['scale']:.7g}", "", ""] for r in document["removed"]]
+    rows += [[f"+ {r['name']}", "", f"{r['scale']:.7g}", ""] for r in document["added"]]
+    for row in document["changed"]:
+        ratio = "" if row["ratio"] is None else f"x {row['ratio']:.4g}"
+        rows.append([f"~ {row['name']}", f"{row['old']:.7g}", f"{row['new']:.7g}", ratio])
+    shown = rows if all_rows else rows[:_ROWS_SHOWN]
+    if rows:
+        _say_table(["tensor", "old", "new", "ratio"], shown)
+    say_more(len(rows) - len(shown))
+    say(
+        f"{len(document['added'])} added, {len(document['removed'])} removed, "
+        f"{len(document['changed'])} changed, {document['equal']} equal"
+    )
+
+
+@calibrate_command.action(
+    "merge",
+    "Merge and edit calibration caches into one.",
+    "edgekit calibrate merge backbone.cache head.cache -o all.cache --policy error\n"
+    "edgekit calibrate merge calib.cache -o calib.cache --tensorrt 10.3 --set conv1_out=6.5 "
+    "--drop '(Unnamed*' --rename input:0=input",
+    "Merge and edit calibration caches; a single one is edited. Dropping comes first, then "
+    "renaming, then setting. The output may be one of the inputs.",
+)
+@argument("caches", "Calibration caches.", type=o.FILE, nargs=-1, required=True)
+@click.option("-o", "--out", type=o.FILE, required=True, help="File to write.")
+@click.option(
+    "--policy",
+    type=click.Choice(["last", "first", "max", "error"]),
+    default="last",
+    help="Which scale counts where several caches have a tensor: that of the last cache (the "
+    "default) or the first, the largest; or differing ones are an error.",
+)
+@click.option(
+    "--set", "amax", multiple=True, metavar="NAME=AMAX", help="Set a tensor's range; repeatable."
+)
+@click.option("--drop", multiple=True, metavar="GLOB", help="Leave tensors out; repeatable.")
+@click.option(
+    "--rename", multiple=True, metavar="OLD=NEW", help="Call a tensor otherwise; repeatable."
+)
+@click.option("--tensorrt", help="Write the header of this TensorRT release, e.g. 10.3.")
+@o.talk
+def merge(
+    caches: tuple[Path, ...],
+    out: Path,
+    policy: str,
+    amax: tuple[str, ...],
+    drop: tuple[str, ...],
+    rename: tuple[str, ...],
+    tensorrt: str | None,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from edgekit.pipeline.calibration_files import merge_document
+
+    document = merge_document(
+        caches, out, policy=policy, amax=amax, drop=drop, rename=rename, tensorrt=tensorrt
+    )
+    if json:
+        print_json(document)
+        return
+    say(f"{document['header']}, {counted(document['tensors'], 'tensor')}, written to {out}")
+    conflicts = document["conflicts"]
+    if conflicts:
+        more = f" and {len(conflicts) - 1} more" if conflicts[1:] else ""
+        say(f"scales differed for {conflicts[0]!r}{more}: {policy} counts")
+    _notes(document)
+
+
+def _notes(document: dict[str, Any]) -> None:
+    say_notes(document)
+
+
+def _say_table(head: list[str], rows: list[list[str]]) -> None:
+    from edgekit.reports.text import Page
+
+    page = Page()
+    page.table(head, rows, " rr")
+    say(str(page))
+
+
+# ``edgekit calibrate from-qdq``: a Q/DQ model as the plain model, its cache and precisions.
+
+
+@calibrate_command.action(
+    "from-qdq",
+    "Turn a Q/DQ model into the plain model, its cache and its precisions.",
+    "edgekit calibrate from-qdq qdq.onnx -t jetson-agx-orin-64gb -o plain.onnx --save "
+    "calib.cache --precisions layers.txt --precisions precisions.json",
+    "Translate a Q/DQ model to implicit INT8, which is what the DLA takes up to TensorRT "
+    "10.7: the plain model, a calibration cache of its scales and the layers that stay in "
+    "FP16. edgekit plan and run do so by themselves.",
+)
+@argument("model", "ONNX file with QuantizeLinear and DequantizeLinear nodes.")
+@o.target
+@o.tensorrt
+@click.option("-o", "--out", type=o.FILE, help="Write the plain model here.")
+@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
+@click.option(
+    "--precisions",
+    type=o.FILE,
+    multiple=True,
+    help="Write the FP16 layers here: for trtexec --layerPrecisions, or as .json; repeatable.",
+)
+@click.option(
+    "--unequal",
+    type=click.Choice(["refuse", "largest"]),
+    default="refuse",
+    help="What to do with a tensor that is quantised with several scales (refuse).",
+)
+@click.option(
+    "--tied",
+    is_flag=True,
+    help="Write scales that the builder has one for all of as it takes them: the largest. "
+    "edgekit calibrate MODEL --save does so.",
+)
+@o.cut
+@o.talk
+def from_qdq(
+    model: str,
+    target: str | None,
+    tensorrt: str | None,
+    out: Path | None,
+    save: Path | None,
+    precisions: tuple[Path, ...],
+    unequal: str,
+    tied: bool,
+    part: dict[str, Any],
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from edgekit.pipeline.qdq import from_qdq_document
+
+    document = from_qdq_document(
+        model, model=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
+        unequal=unequal, tied=tied, **part,
+    )  # fmt: skip
+    if json:
+        print_json(document)
+        return
+    say(
+        f"{counted(document['quantizers'], 'scale')} of Q/DQ nodes, "
+        f"{len(document['propagated'])} that follow, "
+        f"{counted(document['weights'], 'quantised constant')}"
+    )
+    rows = [f"{r['tensor']}: {r['scale']:.7g} ({r['rule']})" for r in document["propagated"]]
+    say_rows(rows, verbose=verbose)
+    if document["missing"]:
+        say(f"no scale: {', '.join(document['missing'])}")
+        say(f"FP16: {', '.join(document['fp16_nodes'])}")
+    else:
+        say("no scale is missing")
+    say_notes(document)
+    files = document["files"]
+    for path in (files["model"], files["cache"], *files["precisions"]):
+        if path is not None:
+            say(f"written to {path}")
+    if document["trtexec"]:
+        say(f"build it with: {document['trtexec']}")
+
+
+# ``edgekit calibrate to-qdq``: a plain model and its scales as a strongly typed Q/DQ model.
+
+
+_REFUSALS_SHOWN = 10
+
+# the first release that takes Q/DQ nodes to a DLA (dla/general.yaml, general.explicit_quantization)
+_RELEASE = "11.4.1"
+
+
+@calibrate_command.action(
+    "to-qdq",
+    "Turn a plain model and its scales into a Q/DQ model.",
+    "edgekit calibrate to-qdq model.onnx -t jetson-agx-orin-64gb --cache calib.cache -o qdq.onnx",
+    "Lower a plain model to Q/DQ nodes, which is how INT8 comes to the DLA from TensorRT "
+    "11.4.1 on; the scales are measured, or those of a calibration cache. edgekit plan and "
+    "run do so by themselves.",
+)
+@o.model
+@o.target
+@o.tensorrt
+@click.option("-o", "--out", type=o.FILE, required=True, help="Write the Q/DQ model here.")
+@click.option("--cache", type=o.FILE, help="TensorRT calibration cache with the scales.")
+@data_options
+@click.option(
+    "--method",
+    help="auto (the best by measuring, the default), entropy, minmax, percentile or mse.",
+)
+@o.missing
+@click.option(
+    "--weights",
+    type=click.Choice(["per_channel", "per_tensor"]),
+    default="per_channel",
+    help="Scales of weights (per_channel: one for each output channel).",
+)
+@click.option(
+    "--float16/--float32",
+    default=True,
+    help="Types of layers outside of INT8 (FP16, with casts; a DLA has no FP32).",
+)
+@o.cut
+@o.force
+@o.talk
+def to_qdq(
+    model: str,
+    target: str | None,
+    tensorrt: str | None,
+    out: Path,
+    cache: Path | None,
+    inputs: dict[str, Any],
+    method: str | None,
+    missing: str | None,
+    weights: str,
+    float16: bool,
+    part: dict[str, Any],
+    json: bool,
+    verbose: bool,
+    **settings: Any,
+) -> None:
+    calibration = {
+        **inputs,
+        "cache": os.path.realpath(cache) if cache else None,
+        "method": method,
+        "missing": missing,
+    }
+    options = {
+        "target": target,
+        "tensorrt": tensorrt or _RELEASE,
+        "precision": "int8",
+        "model": part,
+        "calibration": calibration,
+        "rewrite": {"enable": "none"},
+    }
+    with o.open_pipeline(model, options, verbose=verbose, **settings) as pipeline:
+        document = pipeline.to_qdq(out, weights=weights, float16=float16)
+    if json:
+        print_json(document)
+        return
+    say(
+        f"{counted(document['activations'], 'activation')} and "
+        f"{counted(document['weights'], 'constant')} between Q/DQ nodes, "
+        f"{counted(document['casts'], 'cast')}, opset {document['opset']}; scales: "
+        f"{document['method']}, {document['data']}"
+    )
+    check = document["check"]
+    say(
+        f"TensorRT {document['tensorrt']} on {document['target']}: {check['dla_layers']} of "
+        f"{counted(check['layers'], 'layer')} could run on the DLA, "
+        f"{check['int8_layers']} in INT8, {counted(check['loadables'], 'loadable')}"
+    )
+    rows = [f"GPU: {row['layer']} ({row['rule']})" for row in check["gpu"]]
+    say_rows(rows, verbose=verbose)
+    fp16 = document["fp16_layers"]
+    if fp16:
+        say(f"FP16: {listed(fp16, len(fp16) if verbose else _REFUSALS_SHOWN)}")
+    say_notes(document)
+    say(f"written to {document['file']}")
+    say(f"build it with: {document['trtexec']}")

@@ -1,0 +1,790 @@
+"""``edgekit fleet``: one release for many boards, in waves; deploy, status, pause, resume, abort,
+rollback, export for Ansible, and bench.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from edgekit.cli import options as o
+from edgekit.cli import output
+from edgekit.cli.commands import Command, argument, write_examples
+from edgekit.cli.output import Interrupted, console, mark_printed, print_json, progress, say_notes
+from edgekit.errors import BoardError, GateError, UsageError
+from edgekit.reports.text import Page
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.fleet.progress import RolloutReporter
+    from edgekit.fleet.rollout import Fleet
+
+
+class _Actions(click.Group):
+    """The group of the actions; a mistyped action's error names the nearest one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in self.commands:
+            from difflib import get_close_matches
+
+            near = get_close_matches(cmd_name, self.commands, 1)
+            raise UsageError(
+                f"No such action {cmd_name!r}." + (f" Did you mean {near[0]!r}?" if near else ""),
+                hint=f"actions: {', '.join(self.commands)}",
+            )
+        return self.commands[cmd_name]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Actions (each has its own --help)"):
+            formatter.write_dl([(name, found.help or "") for name, found in self.commands.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.epilog)
+
+
+@click.group(
+    "fleet",
+    cls=_Actions,
+    epilog="edgekit fleet deploy configs/resnet50-orin.yaml --inventory fleet.yaml --canary 2",
+    invoke_without_command=True,
+)
+@click.pass_context
+def fleet_command(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        context.exit(UsageError.exit_code)
+
+
+def _action(
+    name: str, summary: str, example: str
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Returns the decorator that makes a function the action ``name``."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        made = click.command(name, cls=Command, help=summary, epilog=example)(function)
+        fleet_command.add_command(made)
+        return made
+
+    return decorate
+
+
+# What the actions of ``edgekit fleet`` share: options, and the driver's signals.
+
+
+inventory_option = click.option(
+    "-i", "--inventory", required=True, type=o.FILE, help="YAML of boards, or Ansible's inventory."
+)
+select_option = click.option(
+    "--select", "selector", help="Boards by label: 'site=a,kind!=xavier,!spare', or name=cam-*."
+)
+state_option = click.option(
+    "--state", type=o.FILE, help="Folder of the rollouts' state (fleet/ in edgekit's cache)."
+)
+rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status lists them.")
+optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
+
+
+@contextlib.contextmanager
+def open_fleet(
+    folder: Path | None,
+    *,
+    quiet: bool = True,
+    verbose: bool = False,
+    accept_host_key: bool = False,
+) -> Iterator[Fleet]:
+    """Opens a state folder; progress goes to stderr unless ``quiet``."""
+    from edgekit.fleet.progress import ConsoleReporter, SilentReporter
+    from edgekit.fleet.rollout import Fleet
+
+    reporter: RolloutReporter = (
+        SilentReporter() if quiet else ConsoleReporter(console(stderr=True), verbose=verbose)
+    )
+    builds = progress(quiet, verbose)
+    with Fleet(
+        folder, reporter=reporter, progress=builds, accept_host_key=accept_host_key
+    ) as fleet:
+        yield fleet
+
+
+class Stops:
+    """Whether Ctrl-C (or SIGTERM at a shutdown) was met: the first pauses, the second leaves."""
+
+    def __init__(self) -> None:
+        self.met = False
+
+    def __call__(self) -> bool:
+        """Whether it was."""
+        return self.met
+
+
+@contextlib.contextmanager
+def stops(say: Callable[[str], None]) -> Iterator[Stops]:
+    """Takes signals while a rollout is driven, so that boards under way are waited for."""
+    stopping = Stops()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def met(number: int, frame: object) -> None:
+        stopping.met = True
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        say("pausing: boards that are under way are waited for; Ctrl-C again leaves at once")
+
+    for number in numbers:
+        signal.signal(number, met)
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# How the actions of ``edgekit fleet`` print rollouts, and by which status they end.
+
+
+_ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
+_TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
+_DIGITS = 12
+
+
+def finish(
+    document: Mapping[str, Any], folder: Path, json: bool, stopped: bool, accept_host_key: bool
+) -> None:
+    """Prints a rollout that was driven and says by the exit status what became of it.
+
+    Args:
+        document: It.
+        folder: The state's.
+        json: Whether the document is printed.
+        stopped: Whether Ctrl-C was met.
+        accept_host_key: Whether unknown host keys were accepted: whoever goes on may have to.
+
+    Raises:
+        GateError: Too many boards failed, or another process paused or aborted it.
+        KeyboardInterrupt: It was paused by Ctrl-C.
+    """
+    from edgekit.fleet.hints import action_command
+
+    name, state = str(document["rollout"]), document["state"]
+    more = ("--accept-host-key",) if accept_host_key else ()
+    goes_on = action_command("resume", name, folder, *more)
+    if json:
+        print_json(document)
+    else:
+        _show_one(document)
+    if stopped:
+        text = f"{state}; go on with: {goes_on}" if _remaining(document) else state
+        click.echo(text, err=True)
+        raise Interrupted
+    if failure := document["failure"]:
+        raise mark_printed(
+            GateError(
+                failure["message"],
+                code=failure["code"],
+                where=failure["where"],
+                hint=failure["hint"],
+            )
+        )
+    if state in ("paused", "aborted"):
+        done = f"{document['counts'].get('done', 0)} of {counted(len(document['boards']), 'board')}"
+        hint = f"{goes_on} goes on with it"
+        if state == "aborted":
+            hint = f"{action_command('rollback', name, folder)} takes back what is done"
+        raise mark_printed(
+            GateError(
+                f"{name} was {state} when {done} had been done",
+                code=f"fleet.{state}",
+                where=name,
+                hint=hint,
+            )
+        )
+
+
+def finish_ansible(document: Mapping[str, Any], json: bool) -> None:
+    """Prints what Ansible's recap says and ends with the status of its outcome.
+
+    Args:
+        document: An ``edgekit.fleet.ansible-run/1``.
+        json: Whether it is printed as it is.
+
+    Raises:
+        GateError: Not all boards have the release.
+        BoardError: Ansible failed before it was done with the boards.
+        KeyboardInterrupt: Ctrl-C stopped it.
+    """
+    from edgekit.fleet.hints import playbook_command
+
+    if json:
+        print_json(document)
+    else:
+        output.say(f"{document['rollout']}: {document['state']}: {_counts(document['counts'])}")
+        rows = [row for row in document["boards"] if row["state"] != "ok"]
+        cells = [(row["board"], str(row["wave"]), row["state"], _why(row)) for row in rows]
+        for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
+            output.say(f"  {line}")
+        say_notes(document)
+    if document["state"] == "interrupted":
+        click.echo(playbook_command(Path(document["folder"])), err=True)
+        raise Interrupted
+    if failure := document["failure"]:
+        kind = GateError if failure["code"] == "fleet.failures" else BoardError
+        text = failure["message"]
+        more = {name: failure[name] for name in ("code", "where", "hint")}
+        raise mark_printed(kind(text, **more))
+
+
+def show(document: Mapping[str, Any], folder: Path, *, every: bool = False) -> None:
+    """Prints a rollout as it is now: its waves, and the boards that are not well, with why.
+
+    Args:
+        document: It.
+        folder: The state's.
+        every: Whether boards that are well are printed, too.
+    """
+    _show_one(document, every=every)
+    if failure := document["failure"]:
+        output.say(f"failed: {failure['message']}")
+        output.say(f"  {failure['hint']}")
+    _print_remaining(document, folder)
+
+
+def show_all(listing: Mapping[str, Any], folder: Path) -> None:
+    """Prints all rollouts, the newest first, each with why it failed."""
+    rows = listing["rollouts"]
+    if not rows:
+        output.say("no rollouts yet")
+        return
+    cells = [
+        (row["rollout"], row["state"], row["updated_at"], _counts(row["counts"])) for row in rows
+    ]
+    lines = _columns(("rollout", "state", "changed", "boards"), cells)
+    output.say(lines[0])
+    for row, line in zip(rows, lines[1:], strict=True):
+        output.say(line)
+        if failure := row["failure"]:
+            output.say(f"  {failure['message']}")
+        _print_remaining(row, folder)
+
+
+def _remaining(row: Mapping[str, Any]) -> bool:
+    return row["state"] in ("running", "rolling-back", "paused")
+
+
+def _print_remaining(row: Mapping[str, Any], folder: Path) -> None:
+    """Says how a rollout goes on that waits for an operator."""
+    from edgekit.fleet.hints import resume_command
+
+    if _remaining(row) and not row["driven"]:
+        why = "" if row["state"] == "paused" else "no process drives it: "
+        output.say(
+            f"  {why}{resume_command(row['rollout'], folder, row['failure'])} goes on with it"
+        )
+
+
+def _show_one(document: Mapping[str, Any], *, every: bool = False) -> None:
+    driven = ", driven now" if document["driven"] else ""
+    output.say(f"{document['rollout']}: {document['state']}{driven}: {_counts(document['counts'])}")
+    for wave in document["waves"]:
+        text = _counts(wave["counts"])
+        output.say(f"  wave {wave['wave']}: {counted(wave['boards'], 'board')}: {text}")
+    rows = [row for row in document["boards"] if every or row["error"] or row["state"] in _TROUBLE]
+    rows.sort(key=lambda row: _ORDER.index(row["state"]))
+    if rows:
+        cells = [(row["board"], row["state"], _serves(row), _why(row)) for row in rows]
+        for line in _columns(("board", "state", "serves", "why"), cells):
+            output.say(f"  {line}")
+    say_notes(document)
+
+
+def _serves(row: Mapping[str, Any]) -> str:
+    if row["serves"] is None:
+        return "-"
+    release = row["release"] if row["state"] == "done" else None
+    return str(release or row["serves"][:_DIGITS] or "nothing")
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    error = row["error"]
+    return f"{error['code']}: {error['message']}" if error else ""
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the heads and the rows as lines; nothing is cut, the last column may be long."""
+    page = Page()
+    page.table(heads, rows)
+    return str(page).split("\n")
+
+
+# ``edgekit fleet deploy``: begins a rollout and drives it.
+
+
+_SECONDS = click.FloatRange(min=0, max=30 * 86400)
+
+#: What Ansible does not do, by parameter.
+_SSH_ALONE = {
+    "soak_s": "--soak",
+    "deadline_s": "--deadline",
+    "offline": "--offline",
+    "accept_host_key": "--accept-host-key",
+}
+
+#: How a rollout goes on, as fields of ``edgekit.fleet.waves.RolloutSettings``, and who does it.
+_rollout_options = o.all_of(
+    click.option(
+        "--max-failures",
+        "budget",
+        default="0",
+        show_default=True,
+        help="Boards of a wave that may fail, N or P%; with more, the wave is rolled back.",
+    ),
+    click.option(
+        "--parallel",
+        type=click.IntRange(1, 256),
+        default=8,
+        show_default=True,
+        help="Boards that are worked on at a time.",
+    ),
+    click.option(
+        "--soak",
+        "soak_s",
+        type=_SECONDS,
+        default=0,
+        help="Seconds that a wave is watched before the next one begins.",
+    ),
+    click.option(
+        "--deadline",
+        "deadline_s",
+        type=_SECONDS,
+        default=600,
+        show_default=True,
+        help="Seconds that a board which cannot be reached is tried again.",
+    ),
+    click.option(
+        "--offline",
+        type=click.Choice(("skip", "fail")),
+        default="skip",
+        show_default=True,
+        help="What a board counts as that was away all along.",
+    ),
+    click.option(
+        "--driver",
+        type=click.Choice(("ssh", "ansible")),
+        default="ssh",
+        show_default=True,
+        help="Who deploys: this process over SSH, or ansible-playbook, which runs the export.",
+    ),
+)
+
+
+@_action(
+    "deploy",
+    "Bring a release to an inventory's boards, wave by wave.",
+    "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --canary 2\n"
+    "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --select site=a "
+    "--waves 5,25%,100% --max-failures 5% --soak 60\n"
+    "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --driver ansible --parallel 25",
+)
+@o.config
+@inventory_option
+@select_option
+@click.option(
+    "--canary", type=click.IntRange(min=0), default=0, help="Boards of a wave before all."
+)
+@click.option(
+    "--waves",
+    default="10%,50%,100%",
+    show_default=True,
+    help="How far the rollout is after each wave, in boards or percent.",
+)
+@_rollout_options
+@click.option("--name", help="Name of the rollout (the application's and the time).")
+@click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@o.again
+@state_option
+@o.boards
+@o.talk
+def fleet_deploy_command(
+    config: str,
+    inventory: Path,
+    selector: str | None,
+    canary: int,
+    waves: str,
+    name: str | None,
+    bundle: Path | None,
+    again: bool,
+    state: Path | None,
+    accept_host_key: bool,
+    trust_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    budget: str,
+    parallel: int,
+    soak_s: float,
+    deadline_s: float,
+    offline: Literal["skip", "fail"],
+    driver: Literal["ssh", "ansible"],
+) -> None:
+    talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
+    which: dict[str, Any] = {
+        "selector": selector,
+        "canary": canary,
+        "waves": waves,
+        "name": name,
+        "bundle": bundle,
+        "trust_key": trust_key,
+    }
+    if driver == "ansible":
+        from edgekit.fleet.ansible.run import deploy_by_ansible
+
+        _refuse_ssh_alone(click.get_current_context())
+        document = deploy_by_ansible(
+            config,
+            inventory,
+            state=state,
+            budget=budget,
+            parallel=parallel,
+            again=again,
+            progress=progress(**talk),
+            say=(lambda line: None) if quiet else (lambda line: click.echo(line, err=True)),
+            **which,
+        )
+        finish_ansible(document, json)
+        return
+    from edgekit.fleet.waves import RolloutSettings
+
+    settings = RolloutSettings(
+        parallel=parallel,
+        budget=budget,
+        soak_s=soak_s,
+        deadline_s=deadline_s,
+        offline=offline,
+        again=again,
+    )
+    with open_fleet(state, **talk, accept_host_key=accept_host_key) as fleet:
+        made = fleet.begin(config, inventory, settings=settings, **which)
+        with stops(lambda text: click.echo(text, err=True)) as stopped:
+            document = fleet.drive(made, stopped=stopped)
+    finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+
+
+def _refuse_ssh_alone(context: click.Context) -> None:
+    from edgekit.fleet.hints import ACCEPT_KEY
+
+    for parameter, option in _SSH_ALONE.items():
+        if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{option} is nothing that Ansible does",
+                code="fleet.ansible-option",
+                hint=ACCEPT_KEY if parameter == "accept_host_key" else
+                "leave it out, or take --driver ssh",
+            )  # fmt: skip
+
+
+# ``edgekit fleet status``: rollouts, or one of them board by board; changes nothing.
+
+
+@_action(
+    "status",
+    "Say how rollouts are, board by board.",
+    "edgekit fleet status\nedgekit fleet status resnet50-20260601-120000 --boards",
+)
+@optional_rollout_argument
+@click.option("--boards", is_flag=True, help="Every board, not only those that are not well.")
+@state_option
+@o.json
+@o.debug
+def fleet_status_command(rollout: str | None, boards: bool, state: Path | None, json: bool) -> None:
+    with open_fleet(state) as fleet:
+        if rollout is None:
+            from edgekit.fleet.store import listing_of
+
+            listing = listing_of(fleet.store)
+            if json:
+                print_json(listing)
+                return
+            show_all(listing, fleet.store.folder)
+            return
+        document, folder = fleet.document(rollout), fleet.store.folder
+    if json:
+        print_json(document)
+    else:
+        show(document, folder, every=boards)
+
+
+# ``edgekit fleet pause`` and ``abort``: requests to a rollout's driver, which runs on this host.
+
+
+def _request(rollout: str, state: Path | None, what: str, json: bool) -> None:
+    with open_fleet(state) as fleet:
+        reached = fleet.request(rollout, what)
+        document = fleet.document(rollout)
+    if json:
+        print_json(document)
+    else:
+        output.say(f"{rollout}: {reached}")
+
+
+@_action(
+    "pause",
+    "Let a rollout finish the boards it works on, and stop.",
+    "edgekit fleet pause resnet50-20260601-120000",
+)
+@rollout_argument
+@state_option
+@o.json
+@o.debug
+def fleet_pause_command(rollout: str, state: Path | None, json: bool) -> None:
+    _request(rollout, state, "pause", json)
+
+
+# ``edgekit fleet resume``: goes on with a rollout.
+
+
+@_action(
+    "resume",
+    "Go on with a rollout, also after this machine was restarted.",
+    "edgekit fleet resume resnet50-20260601-120000",
+)
+@rollout_argument
+@state_option
+@o.accept_host_key
+@o.talk
+def fleet_resume_command(
+    rollout: str,
+    state: Path | None,
+    accept_host_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    with (
+        open_fleet(
+            state, quiet=quiet or json, verbose=verbose, accept_host_key=accept_host_key
+        ) as fleet,
+        stops(lambda text: click.echo(text, err=True)) as stopped,
+    ):
+        document = fleet.drive(rollout, stopped=stopped)
+    finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+
+
+@_action(
+    "abort",
+    "End a rollout; boards that are done keep the new release.",
+    "edgekit fleet abort resnet50-20260601-120000",
+)
+@rollout_argument
+@state_option
+@o.json
+@o.debug
+def fleet_abort_command(rollout: str, state: Path | None, json: bool) -> None:
+    _request(rollout, state, "abort", json)
+
+
+# ``edgekit fleet rollback``: takes a rollout's boards back.
+
+
+@_action(
+    "rollback",
+    "Take a rollout's boards back to what served before it.",
+    "edgekit fleet rollback resnet50-20260601-120000 --wave 1",
+)
+@rollout_argument
+@click.option("--wave", type=click.IntRange(min=1), help="This wave alone.")
+@state_option
+@o.accept_host_key
+@o.talk
+def fleet_rollback_command(
+    rollout: str,
+    wave: int | None,
+    state: Path | None,
+    accept_host_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    only = None if wave is None else wave - 1
+    with (
+        open_fleet(
+            state, quiet=quiet or json, verbose=verbose, accept_host_key=accept_host_key
+        ) as fleet,
+        stops(lambda text: click.echo(text, err=True)) as stopped,
+    ):
+        document = fleet.roll_back(rollout, wave=only, stopped=stopped)
+    finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+
+
+# ``edgekit fleet export ansible``: writes inventory, playbooks and role.
+
+
+@_action(
+    "export",
+    "Write a rollout for Ansible: inventory, playbooks and role.",
+    "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml\n"
+    "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml "
+    "--mirror https://mirror.example.org/edgekit/ --max-failures 5%",
+)
+@argument("what", "ansible.", type=click.Choice(["ansible"]))
+@argument("folder", "Folder to write.", type=o.FILE)
+@click.option("-c", "--config", required=True, help="YAML configuration.")
+@click.option(
+    "-i", "--inventory", type=o.FILE, help="YAML of boards; the configuration's own if absent."
+)
+@click.option("--select", "selector", help="Boards by label: 'site=a,kind!=xavier'.")
+@click.option("--bundle", type=o.FILE, help="This bundle instead of building one.")
+@click.option(
+    "--mirror", multiple=True, help="URL that boards fetch from instead of copies; repeatable."
+)
+@click.option("--canary", type=click.IntRange(min=0), default=0, help="Boards of a first wave.")
+@click.option(
+    "--waves", default="10%,50%,100%", show_default=True, help="How far each wave brings it."
+)
+@click.option(
+    "--max-failures", "budget", default="0", show_default=True, help="Percent of a wave: 5%."
+)
+@o.talk
+def fleet_export_command(
+    what: str,
+    folder: Path,
+    config: str,
+    inventory: Path | None,
+    selector: str | None,
+    bundle: Path | None,
+    mirror: tuple[str, ...],
+    json: bool,
+    **settings: Any,
+) -> None:
+    from edgekit.fleet.ansible.export import export
+
+    quiet, verbose = settings.pop("quiet"), settings.pop("verbose")
+    found = export(
+        folder,
+        config,
+        inventory=inventory,
+        selector=selector,
+        bundle=bundle,
+        sources=mirror,
+        progress=progress(quiet, verbose),
+        **settings,
+    )
+    if json:
+        print_json({"schema": "edgekit.fleet.ansible/1", **asdict(found)})
+        return
+    waves = ", ".join(map(str, found.waves))
+    output.say(f"{found.folder}: {counted(found.boards, 'board')} in waves of {waves}")
+    for app, digest in found.bundles:
+        output.say(f"  {app} {digest[:12]}")
+    output.say(f"  cd {shlex.quote(found.folder)} && ansible-playbook deploy.yml")
+    output.say(
+        "  a wave with more failures is taken back; those before it: ansible-playbook rollback.yml"
+    )
+    for note in found.notes:
+        output.say(f"note: {note}")
+
+
+# ``edgekit fleet bench``: measures what serves on each of an inventory's boards.
+
+
+@_action(
+    "bench",
+    "Measure an inventory's boards and compare them.",
+    "edgekit fleet bench configs/resnet50-orin.yaml -i fleet.yaml --select kind=orin",
+)
+@o.config
+@inventory_option
+@select_option
+@click.option("--parallel", type=click.IntRange(1, 256), default=8, show_default=True,
+              help="Boards that are measured at a time.")  # fmt: skip
+@o.accept_host_key
+@o.talk
+def fleet_bench_command(
+    config: str,
+    inventory: Path,
+    selector: str | None,
+    parallel: int,
+    accept_host_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from edgekit.fleet.measurement import bench
+
+    document = bench(
+        config, inventory, selector=selector, parallel=parallel, accept_host_key=accept_host_key,
+        on_note=None if quiet or json else lambda text: click.echo(text, err=True),
+    )  # fmt: skip
+    if json:
+        print_json(document)
+    else:
+        _show_bench(document)
+    failed = [row for row in document["boards"] if row["error"]]
+    if failed:
+        error = failed[0]["error"]
+        raise mark_printed(
+            BoardError(
+                f"{len(failed)} of {counted(len(document['boards']), 'board')} not measured: "
+                f"{error['message']}",
+                code=error["code"],
+                where=failed[0]["board"],
+                hint=error["hint"],
+            )
+        )
+
+
+def _show_bench(document: dict[str, Any]) -> None:
+    from edgekit.benchmark.statistics import percentile_cell
+
+    rows = document["boards"]
+    width = max(len(row["board"]) for row in rows)
+    output.say(
+        f"{'board':<{width}}  {'median ms':>10}  {'p99 ms':>10}  {'per second':>10}  verdict"
+    )
+    for row in rows:
+        if row["error"]:
+            output.say(f"{row['board']:<{width}}  {row['error']['message']}")
+            continue
+        latency = row["latency_ms"]
+        p99 = percentile_cell(latency["p99"], "p99", row["iterations"])
+        output.say(
+            f"{row['board']:<{width}}  {latency['median']:>10.3f}  {p99:>10}  "
+            f"{row['throughput_qps']:>10.1f}  {row['verdict']['status']}"
+        )
+    for line in _reasons(rows):
+        output.say(line)
+    say_notes(document)
+    for kind in document["kinds"]:
+        boards = counted(kind["boards"], "board")
+        output.say(
+            f"kind {kind['kind'] or '-'}: {boards}, median of medians {kind['median_ms']:.3f} ms, "
+            f"slowest {kind['slowest']} ({kind['slowest_ms']:.3f} ms)"
+        )
+
+
+def _reasons(rows: list[dict[str, Any]]) -> list[str]:
+    """What speaks against measurements, each once with the boards that it is about."""
+    boards: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for reason in () if row["error"] else row["verdict"]["reasons"]:
+            boards.setdefault((reason["code"], reason["remedy"]), []).append(row["board"])
+    return [
+        f"{code} on {', '.join(dict.fromkeys(names))}: {remedy}"
+        for (code, remedy), names in boards.items()
+    ]

@@ -1,0 +1,394 @@
+"""The program: runs a command and turns every failure into a message and an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from edgekit.cli.commands import write_examples
+from edgekit.cli.output import Interrupted
+from edgekit.errors import ConfigError, EdgekitError, EnvironmentLack, UsageError
+from edgekit.text import printable_output
+from edgekit.version import __version__
+
+INTERRUPTED = 130
+
+# commands that look only: an interrupted one has nothing to keep
+_WITHOUT_STEPS = {"compare", "doctor", "explain", "history", "status", "targets", "top"}
+INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
+
+# by name the module of edgekit.cli, the command in it and what it does, in the order of a project's
+# life
+COMMANDS = {
+    "init": ("model", "init_command", "Write a commented YAML configuration."),
+    "targets": (
+        "model",
+        "targets_command",
+        "List the boards with their DLA cores and power modes.",
+    ),
+    "doctor": (
+        "boards",
+        "doctor_command",
+        "Say what a board has, lacks and can do; --setup prepares it.",
+    ),
+    "check": (
+        "model",
+        "check_command",
+        "Say which layers can run on a DLA, and for the others which rule they break.",
+    ),
+    "explain": (
+        "model",
+        "explain_command",
+        "Print a DLA rule with its limit, its source and what to do about it.",
+    ),
+    "rewrite": (
+        "model",
+        "rewrite_command",
+        "Apply every rewrite that improves the verdict, each proved on random inputs.",
+    ),
+    "calibrate": (
+        "calibration",
+        "calibrate_command",
+        "Measure INT8 scales with ONNX Runtime, in TensorRT's calibration cache format.",
+    ),
+    "plan": (
+        "planning",
+        "plan_command",
+        "Place layers on GPU and DLA and predict latency, throughput and energy.",
+    ),
+    "build": (
+        "steps",
+        "build_command",
+        "Build the engines of a configuration and compare them with FP32.",
+    ),
+    "jobs": (
+        "jobs",
+        "jobs_command",
+        "List, follow, read and cancel what boards are building by themselves.",
+    ),
+    "bundle": (
+        "steps",
+        "bundle_command",
+        "Pack the engines, without their weights, into one signed file.",
+    ),
+    "deploy": (
+        "steps",
+        "deploy_command",
+        "Ship, refit, self-test and switch to a new release; the old one is kept.",
+    ),
+    "status": ("boards", "status_command", "Say what boards serve, deploy and keep."),
+    "top": (
+        "monitor",
+        "top_command",
+        "Show a board live: GPU, DLA, memory, power, temperatures, releases.",
+    ),
+    "releases": ("boards", "releases_command", "List the releases on boards."),
+    "rollback": ("boards", "rollback_command", "Switch boards back to the release before."),
+    "remove": ("boards", "remove_command", "Remove a release or an application from boards."),
+    "fleet": (
+        "fleet",
+        "fleet_command",
+        "Bring a release to many boards in waves; pause, resume, roll back, compare.",
+    ),
+    "trust": (
+        "boards",
+        "trust_command",
+        "Say whose signatures a board believes; add, remove and revoke keys.",
+    ),
+    "serve": (
+        "steps",
+        "serve_command",
+        "Keep a release loaded on a board, behind a socket: start, ask or end its server.",
+    ),
+    "refit": (
+        "steps",
+        "refit_command",
+        "Ship only the tensors that changed and refit the engines on the board.",
+    ),
+    "infer": ("steps", "infer_command", "Run one inference on the board."),
+    "bench": (
+        "measurements",
+        "bench_command",
+        "Measure latency and throughput by trtexec's method and write a trace.",
+    ),
+    "trace": (
+        "measurements",
+        "trace_command",
+        "Put measurements of bench, Nsight Systems, trtexec and cuDLA on one timeline.",
+    ),
+    "tune": (
+        "planning",
+        "tune_command",
+        "Plan, build and measure until no plan that is left can be better.",
+    ),
+    "history": (
+        "measurements",
+        "history_command",
+        "List what was measured, with commit, bundle and board; show, mark, export, prune.",
+    ),
+    "compare": (
+        "measurements",
+        "compare_command",
+        "Say whether one measurement really differs from another; 1 for a regression.",
+    ),
+    "report": ("steps", "report_command", "Do what is not done yet and write the report."),
+    "run": (
+        "steps",
+        "run_command",
+        "Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, bench, ...",
+    ),
+}
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is called, so that none waits for another's."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Imports a command.
+
+        Raises:
+            UsageError: There is none of that name.
+        """
+        if cmd_name not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = " or ".join(map(repr, get_close_matches(cmd_name, COMMANDS)))
+            raise UsageError(
+                f"No such command {cmd_name!r}." + (f" Did you mean {near}?" if near else ""),
+                hint="edgekit --help",
+            )
+        module, attribute, summary = COMMANDS[cmd_name]
+        found: click.Command = getattr(import_module(f"edgekit.cli.{module}"), attribute)
+        found.help = summary
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes names and summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the example."""
+        write_examples(formatter, self.epilog)
+
+
+@click.group(
+    "edgekit",
+    cls=Commands,
+    help="Runs ONNX networks well on NVIDIA Jetson boards: says what fits the DLA and why not, "
+    "places layers on GPU and DLA, builds, ships signed bundles over SSH, measures.",
+    epilog="edgekit check MODEL.onnx --target jetson-agx-orin-64gb",
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="edgekit %(version)s")
+@click.pass_context
+def _root(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        context.exit(UsageError.exit_code)
+
+
+def app(arguments: list[str]) -> int:
+    """Runs a command; whatever goes wrong is raised."""
+    for word in arguments:
+        if "\0" in word:  # no system call takes it
+            raise UsageError(f"an argument holds a NUL character: {word!r}", hint="remove it")
+    # not click's own main(), which has its own ideas of interrupts, closed pipes and statuses
+    try:
+        with _root.make_context("edgekit", list(arguments)) as context:
+            try:
+                _root.invoke(context)
+            except EdgekitError as error:
+                _name_options(error, context)
+                raise
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _name_options(error: EdgekitError, context: click.Context) -> None:
+    command = context.command
+    if isinstance(command, click.Group) and context.invoked_subcommand:
+        found = command.get_command(context, context.invoked_subcommand)
+        if found is not None:
+            name_options(error, found)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the command line and exits with the contract's status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    # a terminated run cleans up like an interrupted one: boards stop, temporary files go
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
+    sys.exit(_status(arguments))
+
+
+_signals: list[int] = []
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    _signals.append(number)
+    raise KeyboardInterrupt
+
+
+def _status(arguments: list[str]) -> int:
+    try:
+        _need_streams()
+    except EnvironmentLack as error:
+        return _fail(error, False)
+    with printable_output():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
+    as_json = "--json" in arguments
+    try:
+        status = app(arguments)
+        sys.stdout.flush()
+        return _fail(_Interrupted(arguments), as_json) if _signals else status
+    except KeyboardInterrupt as interrupt:
+        printed = isinstance(interrupt, Interrupted)
+        return _fail(
+            _Interrupted(arguments, _interrupt_message(interrupt)), as_json and not printed
+        )
+    except BrokenPipeError:
+        return _reader_is_gone(0)
+    except Exception as error:
+        if _signals:  # libraries turn an interrupt in the midst of them into errors of their own
+            return _fail(_Interrupted(arguments, _interrupt_message(error)), as_json)
+        if "--debug" in arguments:
+            import traceback
+
+            traceback.print_exc()
+        return _fail(_as_edgekit_error(error), as_json)
+
+
+def _need_streams() -> None:
+    """Replaces streams that the caller has closed: the next file opened would take their place.
+
+    Raises:
+        EnvironmentLack: There is no stdout to print to.
+    """
+    closed = sys.stdout is None
+    if closed:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if closed:
+        raise EnvironmentLack(
+            "stdout is closed", code="os.stdout", hint="to /dev/null it can go unread"
+        )
+
+
+def _interrupt_message(error: BaseException | None) -> str:
+    """What was said when it was interrupted; libraries wrap it in errors of their own."""
+    while error is not None and not (isinstance(error, KeyboardInterrupt) and error.args):
+        error = error.__cause__ or error.__context__
+    return str(error or "")
+
+
+class _Interrupted(EdgekitError):
+    exit_code = INTERRUPTED
+
+    def __init__(self, arguments: list[str], more: str = "") -> None:
+        steps = not _WITHOUT_STEPS & set(arguments[:1])
+        resumable = "finished steps are kept and are not done again" if steps else ""
+        text = "; ".join(part for part in ("interrupted", resumable, more) if part)
+        super().__init__(text, code="interrupted")
+
+
+def _as_edgekit_error(error: Exception) -> EdgekitError:
+    """Maps every error that is not edgekit's own: the command line's, the system's, and faults."""
+    if isinstance(error, EdgekitError):
+        return error
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path if context else 'edgekit'} --help"
+        return UsageError(error.format_message(), hint=hint)
+    if isinstance(error, OSError):
+        where = str(error.filename or "")
+        return EnvironmentLack(error.strerror or str(error), code="os.error", where=where)
+    if isinstance(error, MemoryError):
+        return EnvironmentLack("out of memory", code="os.memory")
+    fault = EdgekitError(
+        f"internal error: {type(error).__name__}: {error}",
+        code="internal",
+        hint="this is a fault of edgekit; run again with --debug and report what it prints",
+    )
+    fault.exit_code = INTERNAL
+    return fault
+
+
+def _fail(error: EdgekitError, as_json: bool) -> int:
+    try:
+        with _full_disk():
+            if as_json and not error.printed:
+                import json
+
+                print(json.dumps(error.to_json()))
+            sys.stdout.flush()
+        print(f"edgekit: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        return _reader_is_gone(error.exit_code)
+    return error.exit_code
+
+
+@contextlib.contextmanager
+def _full_disk() -> Iterator[None]:
+    """Ignores a failed write to stdout, so that stderr still gets the error; not a closed pipe."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
+def _reader_is_gone(status: int) -> int:
+    # there is nowhere left to report it, and Python must not complain at its end either
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+# What a user typed, where an error names the configuration's key that an option set.
+
+
+# edgekit.config says so of a value that did not come from the file
+_KEY = re.compile(r"option ([\w.]+)$")
+
+
+def name_options(error: EdgekitError, command: click.Command) -> None:
+    """Puts ``--streams`` in the place of ``option bench.streams``, for options of this command."""
+    error.where = _option_of_key(error.where, command)
+    if isinstance(error, ConfigError):
+        error.problems = tuple(
+            replace(problem, where=_option_of_key(problem.where, command))
+            for problem in error.problems
+        )
+
+
+def _option_of_key(where: str, command: click.Command) -> str:
+    match = _KEY.match(where)
+    if match is None:
+        return where
+    options = {item.name: item for item in command.params if isinstance(item, click.Option)}
+    # "model.shapes.x" is of --shape, which can be given several times
+    for part in reversed(match[1].split(".")):
+        found = options.get(part) or options.get(part.removesuffix("s"))
+        if found is not None:
+            return max(found.opts, key=len)
+    return where

@@ -1,0 +1,248 @@
+"""Options that several commands share, and how they become a configuration; the files that
+commands write besides what they print (Markdown, the annotated ONNX file).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgekit.cli.commands import argument
+from edgekit.cli.output import progress, say
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.pipeline.pipeline import Pipeline
+
+
+Decorator = Callable[[Any], Any]
+
+
+class _File(click.Path):
+    """A path; an empty text is none, and not the folder that the caller happens to be in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path)
+
+
+def all_of(*decorators: Decorator) -> Decorator:
+    """Returns several decorators as one."""
+
+    def decorate(function: Any) -> Any:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def shapes_of(options: Iterable[str]) -> dict[str, list[int]]:
+    """Parses ``--shape NAME:1x3x224x224``; a name may itself have colons.
+
+    Raises:
+        UsageError: An option is something else.
+    """
+    shapes = {}
+    for option in options:
+        name, _, sizes = option.rpartition(":")
+        try:
+            shapes[name] = [int(size) for size in sizes.lower().split("x")]
+        except ValueError:
+            shapes[name] = []
+        if not name or not shapes[name] or min(shapes[name]) < 1:
+            raise UsageError(
+                f"--shape {option!r} is not NAME:SIZExSIZE", hint="--shape input:1x3x224x224"
+            )
+    return shapes
+
+
+def _no_model(context: click.Context, _argument: click.Parameter, config: str) -> str:
+    """Refuses a model where a configuration is needed: a model names no board."""
+    if config.startswith("builtin:") or Path(config).suffix.lower() == ".onnx":
+        raise UsageError(
+            f"{context.info_name} takes a configuration, not a model",
+            where=config,
+            hint=f"edgekit init {config} --target BOARD writes one",
+        )
+    path = Path(config)
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        from edgekit.network.source import refuse_foreign
+
+        refuse_foreign(path)
+    return config
+
+
+config = argument("config", "YAML configuration.", callback=_no_model)
+
+#: For a command that takes a report document, too.
+config_or_report = argument(
+    "config", "YAML configuration, or the report.json of a run.", callback=_no_model
+)
+_MODEL = "ONNX file, builtin:NAME or YAML configuration."
+model = argument("model", _MODEL)
+
+#: For a command that can do without one.
+optional_model = argument("model", _MODEL, required=False)
+
+target = click.option("-t", "--target", help="Board; see edgekit targets.")
+precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
+tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
+
+#: What a tensor without a scale in the calibration cache means.
+missing = click.option(
+    "--missing",
+    metavar="WHAT",
+    help="Tensors without a scale in the calibration cache: error (the default), or fp16 for the "
+    "layers that need one.",
+)
+_outputs = click.option(
+    "--outputs",
+    multiple=True,
+    callback=lambda _context, _option, names: list(names) or None,
+    help="Cut the network at this tensor; repeatable.",
+)
+_shape = click.option(
+    "--shape",
+    multiple=True,
+    callback=lambda _context, _option, values: shapes_of(values) or None,
+    help="NAME:1x3x224x224, for inputs with open sizes and for tensors whose shape a plugin or "
+    "the data decide; repeatable.",
+)
+
+#: The batch of a model.
+batch = click.option(
+    "--batch", type=click.IntRange(min=1), help="The batch where the file leaves it open (1)."
+)
+
+
+def cut(function: Any) -> Any:
+    """Gives a command what is meant of the model, as ``part``: keys of "model".
+
+    For every command that reads a model, by itself or by a configuration.
+    """
+
+    @wraps(function)
+    def with_part(*, shape: Any, batch: Any, outputs: Any, **others: Any) -> Any:
+        return function(part={"shapes": shape, "batch": batch, "outputs": outputs}, **others)
+
+    return all_of(_shape, batch, _outputs)(with_part)
+
+
+out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")
+strict = click.option(
+    "--strict", is_flag=True, default=None, help="Fail where a build is not as planned."
+)
+again = click.option(
+    "--again", is_flag=True, help="Put back what was taken back on a board; nothing else does."
+)
+force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
+accept_host_key = click.option(
+    "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."
+)
+
+#: What a board is allowed to trust, as ``accept_host_key`` and ``trust_key``.
+boards = all_of(
+    accept_host_key,
+    click.option(
+        "--trust-key", is_flag=True, help="Let the board trust the key that signs this bundle."
+    ),
+)
+
+json = click.option("--json", is_flag=True, help="One JSON document on stdout, nothing else.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+
+# main() reads it from the arguments: it must hold also where parsing them fails
+debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+
+#: How a command talks, as ``json``, ``quiet`` and ``verbose``.
+talk = all_of(
+    json,
+    quiet,
+    click.option("-v", "--verbose", is_flag=True, help="Tell what a step is doing, line by line."),
+    debug,
+)
+
+
+def open_pipeline(
+    config: str | Config,
+    options: Mapping[str, Any] | None = None,
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    **settings: Any,
+) -> Pipeline:
+    """Returns the pipeline of a YAML file or of a model, with progress on stderr.
+
+    Args:
+        config: What the user named, or a configuration.
+        options: The configuration's keys that options of the command set; None means not given.
+        quiet: No progress.
+        verbose: Progress line by line.
+        settings: Further arguments of ``Pipeline``.
+    """
+    from edgekit.config.loader import open_config
+    from edgekit.pipeline.pipeline import Pipeline
+
+    return Pipeline(
+        open_config(config, **(options or {})), progress=progress(quiet, verbose), **settings
+    )
+
+
+# What commands write in addition to what they print: Markdown, and the annotated ONNX file.
+
+
+_MARKDOWN_OPTION = click.option(
+    "--markdown",
+    metavar="FILE",
+    help="Write a table for a pull request, too; - is stdout, instead of what is printed else.",
+)
+
+
+def markdown(function: Any) -> Any:
+    """Gives a command ``markdown``: a file, "-" or None."""
+
+    @wraps(function)
+    def checked(*, markdown: str | None, json: bool, **others: Any) -> Any:
+        if markdown == "-" and json:
+            raise UsageError("--markdown - and --json both write to stdout")
+        # reported before minutes of measuring
+        if markdown not in (None, "-") and not (folder := Path(markdown).parent).is_dir():
+            raise UsageError(
+                f"--markdown: there is no folder {folder}", where=markdown,
+                hint="make it, or name a file in one that is there",
+            )  # fmt: skip
+        return function(markdown=markdown, json=json, **others)
+
+    return _MARKDOWN_OPTION(checked)
+
+
+annotate = click.option(
+    "--annotate",
+    type=FILE,
+    metavar="FILE",
+    help="Write the ONNX file with devices and times in its nodes' metadata, for Netron.",
+)
+
+
+def write_markdown(document: Mapping[str, Any], goal: str) -> None:
+    """Writes a document as Markdown to a file, or to stdout for "-"."""
+    from edgekit.reports.markdown import markdown as text_of
+
+    text = text_of(document)
+    if goal == "-":
+        say(text.rstrip("\n"))
+        return
+    from edgekit.files import write_atomically
+
+    with write_atomically(Path(goal)) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,208 @@
+"""How commands print: documents, text, notes and progress, as far as the terminal can show
+them; and what a long command without numbered steps is doing, on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+
+from edgekit.text import printable_output, unfiltered, write_page
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgekit.errors import EdgekitError
+    from edgekit.pipeline.progress import Progress
+
+
+_ROWS = 10
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after which the command has printed its document, which says so."""
+
+
+def print_json(document: Any) -> None:
+    """Prints the one document of ``--json``."""
+    import json
+
+    # DEL is the one character that JSON leaves raw, and the boundary's escape of it is JSON's
+    say(json.dumps(document, allow_nan=False))
+
+
+def say(text: str) -> None:
+    """Prints text for people, whoever wrote some of it (see :mod:`edgekit.text`)."""
+    with printable_output():
+        print(text)
+
+
+def say_page(text: str) -> None:
+    """Prints a page of ``edgekit.reports``, with its colours."""
+    write_page(f"{text}\n")
+
+
+def say_notes(document: Mapping[str, Any]) -> None:
+    """Says what a document notes for people."""
+    for note in document["notes"]:
+        say(f"note: {note}")
+
+
+def accuracy_figures(accuracy: Mapping[str, Any]) -> str:
+    """Returns how near the whole is to FP32, in one line."""
+    return (
+        f"against FP32: cosine {accuracy['cosine']:.6f}, "
+        f"top-1 agreement {accuracy['top1_agreement']:.0%}"
+    )
+
+
+def say_accuracy(accuracy: Mapping[str, Any], *, emulated: bool) -> None:
+    """Says on what data an accuracy is, and what the figures of the whole hide."""
+    from edgekit.reference.accuracy import describe_parts
+
+    say(f"  on {accuracy['data']}" + (", emulated on this CPU" if emulated else ""))
+    for part in describe_parts(accuracy):
+        say(f"  {part}")
+
+
+def say_rows(rows: Sequence[str], *, verbose: bool) -> None:
+    """Says lines below another: the first of them, or all."""
+    for row in rows if verbose else rows[:_ROWS]:
+        say(f"  {row}")
+    if not verbose:
+        say_more(len(rows) - _ROWS, "  ")
+
+
+def say_more(left: int, indent: str = "") -> None:
+    """Says how many lines are left out, if any are."""
+    if left > 0:
+        say(f"{indent}{left} more (-v shows all)")
+
+
+def mark_printed(error: EdgekitError) -> EdgekitError:
+    """Marks an error whose command has printed its JSON document already."""
+    error.printed = True
+    return error
+
+
+def terminal_format() -> tuple[int | None, bool]:
+    """Returns the columns of stdout, None where it is no terminal, and whether it has colours."""
+    if not sys.stdout.isatty():
+        return None, False
+    import shutil
+
+    return shutil.get_terminal_size().columns, not _is_plain()
+
+
+def _is_plain() -> bool:
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Returns a console on stdout or stderr: plain text where it is no terminal or NO_COLOR is set.
+
+    Lines on stderr are not broken.
+
+    Args:
+        stderr: On stderr.
+        width: The columns, instead of the terminal's.
+    """
+    from edgekit.cli.console import PlainConsole, Unpadded
+
+    # rich itself drops the colours only and keeps bold and dim
+    system: Literal["auto"] | None = None if _is_plain() else "auto"
+    # rich takes 80 columns for a dumb terminal unless the height is given, too
+    height = None if width is None else 25
+    # it writes its own sequences, past the boundary that others' text does not pass
+    stream = unfiltered(sys.stderr if stderr else sys.stdout)
+    return PlainConsole(
+        file=stream if stream.isatty() else cast("TextIO", Unpadded(stream)),
+        stderr=stderr, soft_wrap=stderr, color_system=system, width=width, height=height,
+        markup=False, emoji=False,
+    )  # fmt: skip
+
+
+def progress(quiet: bool, verbose: bool = False) -> Progress:
+    """Returns progress on stderr, or none."""
+    from edgekit.pipeline.progress import Quiet as Silent
+    from edgekit.pipeline.progress import Terminal
+
+    if quiet:
+        return Silent()
+    return Terminal(console(stderr=True), verbose=verbose)
+
+
+# Progress on stderr of a command without numbered steps.
+
+
+_SOON_S = 2.0  # a command that is done by then says nothing
+_EVERY_S = 5.0  # between two lines, where no spinner turns
+
+
+class Heartbeat:
+    """While the block lasts and is long: a spinner on a terminal, elsewhere a line now and then.
+
+    Call it with what is done from now on. A thread prints it, since what takes long may be one call
+    of a library. rich is imported only by then, and only on a terminal: it would slow down the
+    start of a short command.
+
+    Args:
+        name: The command.
+        quiet: Says nothing.
+    """
+
+    def __init__(self, name: str, *, quiet: bool = False) -> None:
+        self._name, self._text = name, ""
+        self._began = time.monotonic()
+        self._end = threading.Event()
+        self._thread = None if quiet else threading.Thread(target=self._show, daemon=True)
+
+    def __call__(self, text: str) -> None:
+        self._text = text
+
+    def __enter__(self) -> Heartbeat:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _show(self) -> None:
+        if self._end.wait(_SOON_S):
+            return
+        if not sys.stderr.isatty():
+            self.lines(self._end.wait)
+            return
+        from rich.text import Text
+
+        screen = console(stderr=True)
+        if not (screen.is_terminal and screen.color_system):  # a spinner moves the cursor
+            self.lines(self._end.wait)
+            return
+        with screen.status("") as status:
+            while not self._end.is_set():
+                # rich would read a text as markup
+                status.update(Text(f"{self._name}: {self._text}".removesuffix(": ")))
+                self._end.wait(0.2)
+
+    def lines(self, wait: Callable[[float], bool]) -> None:
+        """Prints lines until ``wait``, called with seconds, returns True."""
+        over = False
+        while not over:
+            spent = time.monotonic() - self._began
+            said = ", ".join(filter(None, (self._text, f"{spent:.0f} s")))
+            print(f"{self._name}: {said}", file=sys.stderr, flush=True)
+            over = wait(_EVERY_S)

@@ -1,0 +1,669 @@
+"""Commands that run the steps of a configuration up to one of them: ``build``, ``bundle`` (and
+``bundle push``), ``deploy``, ``refit``, ``infer``, ``serve``, ``report`` (also of a
+``report.json`` that is there) and ``run``, which runs all.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgekit.cli import commands
+from edgekit.cli import options as o
+from edgekit.cli import options as written
+from edgekit.cli.boards import (
+    app_option,
+    host_options,
+    last_error,
+    plain,
+    print_boards,
+    show,
+    table,
+)
+from edgekit.cli.commands import argument
+from edgekit.cli.output import (
+    accuracy_figures,
+    console,
+    print_json,
+    progress,
+    say,
+    say_accuracy,
+    say_notes,
+)
+from edgekit.errors import DataError, EdgekitError, GateError, UsageError
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.results.store import Result
+
+
+@commands.command(
+    "build",
+    "edgekit build configs/resnet50-orin.yaml\nedgekit build my-board.yaml --strict",
+)
+@o.config
+@o.cut
+@o.missing
+@o.strict
+@o.force
+@o.boards
+@o.talk
+def build_command(
+    config: str,
+    part: dict[str, Any],
+    missing: str | None,
+    strict: bool | None,
+    json: bool,
+    **settings: Any,
+) -> None:
+    options = {
+        "model": part,
+        "calibration": {"missing": missing},
+        "build": {"strict": strict},
+    }
+    with o.open_pipeline(config, options, **settings) as pipeline:
+        document = pipeline.build()
+    if json:
+        print_json(document)
+        return
+    count = counted(len(document["segments"]), "segment")
+    text = pipeline.work.accuracy_text(document["accuracy"], accuracy_figures(document["accuracy"]))
+    print(f"{count}, backend {document['backend']}; {text}")
+    say_accuracy(document["accuracy"], emulated=bool(document["boards"]))
+    for board in document["boards"]:
+        _show_build(board)
+    say_notes(document)
+
+
+def _show_build(board: Mapping[str, Any]) -> None:
+    """Prints what a board built."""
+    print(f"{board['board']}: built with TensorRT {board['tensorrt']} ({board['builder']})")
+    for one in board["engines"]:
+        facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
+        if one["stripped"]:
+            full = one["full_bytes"]
+            size = "full size not known" if full is None else f"{full:,} with its weights"
+            facts.insert(1, f"stripped, {size}")
+        if one["version_compatible"]:
+            facts.append("version compatible")
+        print(f"  {one['key']}: {', '.join(facts)}")
+    plan = board["plan"]
+    if plan["same"]:
+        print("  as planned: layers, devices and loadables")
+    else:
+        print(f"  {len(plan['differences'])} differences from the plan, listed as notes")
+
+
+# ``edgekit bundle``: packs, strips and signs what a board needs.
+
+
+@commands.command(
+    "bundle",
+    "edgekit bundle configs/resnet50-orin.yaml\n"
+    "edgekit bundle configs/resnet50-orin.yaml --full resnet50-full.ekb",
+)
+@o.config
+@click.option("--full", type=o.FILE, help="Also write the bundle with its weights here.")
+@click.option(
+    "--counter",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Release counter, which boards remember (deploy.release.counter).",
+)
+@click.option(
+    "--valid-until",
+    metavar="DAY",
+    help="Boards install it unattended until then (deploy.release.valid_until).",
+)
+@o.out
+@o.cut
+@o.force
+@o.talk
+def bundle_command(
+    config: str,
+    full: Path | None,
+    counter: int | None,
+    valid_until: str | None,
+    part: dict[str, Any],
+    json: bool,
+    **settings: Any,
+) -> None:
+    given = {"counter": counter, "valid_until": valid_until}
+    release = {name: value for name, value in given.items() if value is not None}
+    over = {"model": part, **({"deploy": {"release": release}} if release else {})}
+    with o.open_pipeline(config, over, **settings) as pipeline:
+        document = pipeline.bundle(full=full)
+    if json:
+        print_json(document)
+        return
+    print(f"{document['path']}  {document['stripped_bytes']:,} bytes "
+          f"({document['bytes']:,} with weights)")  # fmt: skip
+    if full is not None:
+        print(f"{full}  with weights")
+
+
+# ``edgekit bundle push``: puts a bundle where boards take it from themselves.
+
+
+@bundle_command.action(
+    "push",
+    "Put a bundle on a mirror or into a registry.",
+    "edgekit bundle push net-full.ekb /srv/mirror\n"
+    "edgekit bundle push net-full.ekb oci://registry.local/boards/net:1",
+    "Put a bundle on a mirror (a folder for any HTTP server) or into a registry.",
+)
+@argument("bundle", "An .ekb file or a bundle folder, with its weights.", type=o.FILE)
+@argument("to", "A folder, or oci://REGISTRY/REPOSITORY:TAG.")
+@click.option("--oci-layout", is_flag=True, help="The folder (FOLDER:TAG) is an OCI image layout.")
+@o.json
+@o.debug
+def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
+    from edgekit.bundles import push as push_module
+    from edgekit.bundles.files import read
+
+    pushed = push_module.push(read(bundle), to, oci_layout=oci_layout)
+    if json:
+        print_json({"schema": "edgekit.push/1", **asdict(pushed)})
+        return
+    say(
+        f"{pushed.path}  {counted(pushed.blobs, 'blob')}, {pushed.bytes:,} bytes written, "
+        f"{pushed.reused} were there"
+    )
+
+
+# ``edgekit deploy``: installs a release on the boards of a configuration.
+
+
+@commands.command(
+    "deploy",
+    "edgekit deploy configs/resnet50-orin.yaml\n"
+    "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb\n"
+    "edgekit deploy configs/resnet50-orin.yaml --again",
+)
+@o.config
+@click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@o.out
+@o.cut
+@o.strict
+@o.force
+@o.again
+@o.boards
+@o.talk
+def deploy_command(
+    config: str,
+    bundle: Path | None,
+    part: dict[str, Any],
+    strict: bool | None,
+    json: bool,
+    **settings: Any,
+) -> None:
+    if strict and bundle is not None:
+        raise UsageError("--strict is about what is built, and --bundle builds nothing")
+    options = {"model": part, "build": {"strict": strict}}
+    with o.open_pipeline(config, options, **settings) as pipeline:
+        document = pipeline.deploy(bundle)
+    if json:
+        print_json(document)
+        return
+    for release in document["releases"]:
+        print(f"{release['board']['name']}: {release['release']} "
+              f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
+        say_notes(release)
+
+
+# ``edgekit refit``: gives a deployed application other weights without rebuilding it.
+
+
+@commands.command("refit", "edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
+@o.config
+@click.option(
+    "--weights",
+    type=o.FILE,
+    required=True,
+    help="ONNX file with the same names, shapes and types.",
+)
+@o.cut
+@o.out
+@o.again
+@o.boards
+@o.talk
+def refit_command(
+    config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any
+) -> None:
+    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
+        document = pipeline.refit(weights)
+    if json:
+        print_json(document)
+        return
+    text = pipeline.work.accuracy_text(document["accuracy"], accuracy_figures(document["accuracy"]))
+    print(f"{document['changed']} of {counted(document['tensors'], 'tensor')} changed; {text}")
+    say_accuracy(document["accuracy"], emulated=True)
+    for release in document["releases"]:
+        print(f"{release['board']['name']}: {release['release']} "
+              f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
+        say_notes(release)
+
+
+# ``edgekit infer``: runs the deployed release on inputs.
+
+
+@commands.command(
+    "infer",
+    "edgekit infer configs/resnet50-orin.yaml --input x.npz --output y.npz",
+)
+@o.config
+@click.option("-i", "--input", type=o.FILE, help=".npz or .npy; synthetic when absent.")
+@click.option("--output", type=o.FILE, help="Write the outputs to this .npz.")
+@o.cut
+@o.out
+@o.boards
+@o.talk
+def infer_command(
+    config: str,
+    input: Path | None,
+    output: Path | None,
+    part: dict[str, Any],
+    json: bool,
+    **settings: Any,
+) -> None:
+    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
+        document = pipeline.infer(input, output)
+    if json:
+        print_json(document)
+        return
+    for tensor in document["outputs"]:
+        print(f"{tensor['name']} {tensor['dtype']}{tensor['shape']}  min {tensor['min']:.6g}  "
+              f"max {tensor['max']:.6g}  arg max {tensor['argmax']}")  # fmt: skip
+    print(f"written to {document['file']}")
+    say_notes(document)
+
+
+# ``edgekit serve``: a server on a board that keeps a release loaded.
+
+
+_SERVER_ACTIONS = ("start", "status", "reload", "stop", "install", "uninstall")
+_SERVER_OPTIONS = ("workers", "queue", "timeout_s", "threads")
+
+
+@commands.command(
+    "serve",
+    "edgekit serve nvidia@10.0.0.7 start --app resnet50\n"
+    "edgekit serve configs/resnet50-orin.yaml status\n"
+    "edgekit serve nvidia@10.0.0.7 install --app resnet50 --workers 2",
+)
+@argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
+@argument(
+    "action",
+    "start, status, reload (take the current release now), stop; install, uninstall (a systemd "
+    "unit of the account).",
+    type=click.Choice(_SERVER_ACTIONS),
+    default="status",
+)
+@app_option
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes that have it loaded.")
+@click.option("--queue", type=click.IntRange(1, 65536), help="Requests that may wait.")
+@click.option("--timeout-s", type=click.FloatRange(0.01, 3600), help="A request's wait, its run.")
+@click.option("--threads", type=click.IntRange(0, 1024), help="Threads of each engine.")
+@host_options
+@o.talk
+def serve_command(
+    where: str,
+    action: str,
+    app: str | None,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    from edgekit.pipeline.boards.status import app_of, serve_document
+
+    options = []
+    for name in _SERVER_OPTIONS:
+        value = given.pop(name)
+        if value is not None:
+            options.append(f"--{name.replace('_', '-')}={value}")
+    document, answered = serve_document(where, app_of(where, app), action, options, **given)
+    if not json:
+        found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms")
+        notes = []
+        for board in document["boards"]:
+            found.add_row(plain(board["board"]), *map(plain, _server_row(board)))
+            notes += [f"{board['board']}: {text}" for text in _server_notes(board)]
+        show(found, notes)
+    print_boards(document, answered, json)
+
+
+def _server_row(board: dict[str, Any]) -> list[object]:
+    from edgekit.benchmark.statistics import percentile_cell
+
+    if board["error"] is not None:
+        return ["failed" if board["reachable"] else "not reached", *["-"] * 5]
+    serving = board.get("serving")
+    if serving is None:
+        return ["installed" if board.get("installed") else "nothing", *["-"] * 5]
+    spent = serving["latency_ms"] or {}
+    p99 = percentile_cell(spent.get("p99"), "p99", spent.get("of_last") or 0, 4)
+    return [
+        serving["release"] or "nothing yet", serving["pid"], serving["requests"],
+        serving["errors"], spent.get("p50"), p99,
+    ]  # fmt: skip
+
+
+def _server_notes(board: dict[str, Any]) -> list[str]:
+    """What is known of a board in addition to the table's figures, each a sentence."""
+    if board["error"] is not None:
+        return [str(board["error"]["message"])]
+    last = last_error(board.get("serving") or {})
+    return [
+        *([f"last error: {last}"] if last else []),
+        *([f"unit: {board['file']}"] if board.get("file") else []),
+        *(board.get("notes") or ()),
+    ]
+
+
+# ``edgekit report``: writes the HTML report of a configuration, or renders a report.json.
+
+
+_FIRST_RUN = "report.first-run"
+
+
+@commands.command(
+    "report",
+    "edgekit report configs/resnet50-orin.yaml\n"
+    "edgekit report edgekit-out/resnet50/report.json -o page.html",
+)
+@o.config_or_report
+@o.out
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    help="Compare the measurement with this one: a bench.json, last, an id of edgekit history.",
+)
+@o.cut
+@o.boards
+@o.talk
+@written.markdown
+@written.annotate
+def report_command(
+    config: str,
+    json: bool,
+    baseline: str | None,
+    markdown: str | None,
+    annotate: Path | None,
+    part: dict[str, Any],
+    **settings: Any,
+) -> None:
+    if Path(config).suffix.lower() == ".json":
+        if annotate is not None:
+            raise UsageError("--annotate takes a configuration: a report holds no model")
+        if any(part.values()):
+            raise UsageError(
+                "--shape, --batch and --outputs take a configuration: a report holds no model"
+            )
+        _render_again(Path(config), json, settings["quiet"], baseline, settings["out"], markdown)
+        return
+    from edgekit.config.loader import open_config
+
+    opened = open_config(config, model=part)
+    if opened.file.model.networks:
+        _report_several(opened, json, settings)
+        return
+    if baseline:
+        _check_baseline(baseline, opened.file.name)
+    with o.open_pipeline(opened, or_serving=True, **settings) as pipeline:
+        with page_without_board(pipeline.out / "report.json"):
+            result = pipeline.run()
+        if annotate is not None:
+            from edgekit.pipeline.exports import write_annotated
+
+            write_annotated(pipeline, annotate, result.report)
+    report = result.report
+    if baseline:
+        report = _after_run(report, baseline)
+        _write_report(report, Path(report["files"]["report"]))
+    if markdown is not None:
+        written.write_markdown(report, markdown)
+    if json:
+        print_json(report)
+    elif markdown != "-":
+        print(report["files"]["report"])
+        for release in result.document["releases"]:
+            if release["taken_back"]:
+                say_notes(release)
+    _print_comparison(report, json=json, quiet=settings["quiet"])
+
+
+def _render_again(
+    path: Path,
+    json: bool,
+    quiet: bool,
+    baseline: str | None,
+    out: Path | None,
+    markdown: str | None,
+) -> None:
+    """Renders a report document; nothing is run."""
+    from edgekit.reports.schema import read_report, shown
+
+    report = read_report(path)
+    page = out or path.with_suffix(".html")
+    if page.is_dir():
+        page /= path.with_suffix(".html").name
+    with shown(str(path)):
+        if baseline:
+            report = _compared_report(report, baseline, of=path)
+        _write_report(report, page, keep=path)
+        if markdown is not None:
+            written.write_markdown(report, markdown)
+    if json:
+        print_json(report)
+    elif markdown != "-":
+        print(page)
+    if baseline:
+        _print_comparison(report, json=json, quiet=quiet)
+
+
+def _after_run(report: dict[str, Any], baseline: str) -> dict[str, Any]:
+    """Returns the report compared, or saying why not: what a run has found is not lost."""
+    from edgekit.reports.comparison import without_comparison
+
+    try:
+        return _compared_report(report, baseline)
+    except DataError as error:
+        return without_comparison(report, error)
+
+
+def _check_baseline(baseline: str, name: str) -> None:
+    """Says that a baseline is not there before anything is run; before a first run none is.
+
+    Raises:
+        EdgekitError: There is no such baseline.
+    """
+    try:
+        _select_baseline(baseline, name)
+    except DataError as error:
+        if not _first_run(baseline, error):
+            raise
+
+
+def _first_run(baseline: str, error: EdgekitError) -> bool:
+    """Whether "last" finds nothing: the run is the first one, which is no mistake."""
+    return baseline.strip() == "last" and error.code == "history.no-result"
+
+
+def _print_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None:
+    """Says on stderr what came of the comparison, if one was requested; all files are written.
+
+    Raises:
+        GateError: "report.not-compared", or "report.regression" past the threshold.
+    """
+    from edgekit.reports.comparison import compared_words, refused_words, regression_words
+
+    baseline = report.get("baseline") or {}
+    words = refused_words(baseline)
+    if words and baseline["refused"]["code"] == _FIRST_RUN:
+        if not (json or quiet):
+            click.echo(f"note: {words}", err=True)
+        return
+    if words:
+        error = GateError(
+            words, code="report.not-compared",
+            hint="all files are written, and say so; edgekit compare --force compares anyway",
+        )  # fmt: skip
+    elif words := regression_words(baseline):
+        error = GateError(words, code="report.regression", hint="all files are written, and say so")
+    else:
+        error = None
+    if baseline and not (json or quiet):
+        for line in compared_words(baseline):
+            click.echo(line, err=True)
+    if error is not None:
+        error.printed = json
+        raise error
+
+
+def _write_report(report: dict[str, Any], page: Path, *, keep: Path | None = None) -> None:
+    """Writes the page, and next to a run's own page its document; ``keep`` is not written over."""
+    from edgekit.benchmark.document import write_json
+    from edgekit.reports.html.page import write_report
+
+    write_report(report, page)
+    document = page.with_suffix(".json")
+    if keep is None:
+        write_json(document, report)
+
+
+def _select_baseline(words: str, name: str, but: Result | None = None) -> list[Result]:
+    """Returns the baseline; "last" is the last one that is not the run itself."""
+    from edgekit.results.selection import select
+
+    return select(words, name=name, but=but)
+
+
+def _compared_report(
+    report: dict[str, Any], baseline: str, *, of: Path | None = None
+) -> dict[str, Any]:
+    """Returns the report with the comparison of its own bench.json with the baseline.
+
+    Args:
+        report: An ``edgekit.report/1``.
+        baseline: As the user named it.
+        of: The report's file, where it was given; one that was moved has its bench.json
+            in the same folder.
+
+    Raises:
+        DataError: The report has no measurement, or its file is not there.
+    """
+    from edgekit.reports.comparison import with_baseline, without_comparison
+    from edgekit.results.selection import read_result
+
+    own = (report.get("files") or {}).get("bench")
+    if not report.get("bench") or not own:
+        raise DataError(
+            "the report holds no measurement to compare", code="report.not-measured",
+            hint="edgekit report CONFIG --baseline RUN measures first",
+        )  # fmt: skip
+    path = Path(own)
+    if of is not None and not path.exists():
+        path = of.parent / path.name
+    if not path.exists():
+        raise DataError(
+            f"the report's measurement, {own}, is not there any more, nor beside the report",
+            code="report.not-measured", where=str(of or ""),
+            hint=f"put the run's {path.name} beside the report, or run edgekit report CONFIG "
+            f"--baseline {baseline}",
+        )  # fmt: skip
+    result = read_result(path)
+    try:
+        found = _select_baseline(baseline, report["name"], result)
+    except DataError as error:
+        if not _first_run(baseline, error):
+            raise
+        none = DataError(
+            f"the history has no earlier run of {report['name']}: {baseline} is for the next one",
+            code=_FIRST_RUN,
+        )  # fmt: skip
+        return without_comparison(report, none)
+    return with_baseline(report, found, [result])
+
+
+def _report_several(config: Config, json: bool, settings: dict[str, Any]) -> None:
+    from edgekit.schedule.networks import plan_networks, write_networks_report
+
+    plans = plan_networks(config, progress=progress(settings["quiet"], settings["verbose"]))
+    path = (settings["out"] or Path("edgekit-out") / config.file.name) / "report.html"
+    write_networks_report(plans, path, name=config.file.name)
+    if json:
+        print_json(plans.to_json())
+    else:
+        print(path)
+
+
+# What ``edgekit report`` says if the board cannot be reached: the last run is still known.
+
+
+_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost")
+
+
+@contextmanager
+def page_without_board(known: Path) -> Iterator[None]:
+    """Says how the page is made again of what is known, if the board cannot be reached."""
+    try:
+        yield
+    except EdgekitError as error:
+        if error.code in _UNREACHABLE_CODES and known.is_file():
+            again = f"edgekit report {shlex.quote(str(known))} makes the page of the last run again"
+            error.hint = "; ".join(one for one in (error.hint, again) if one)
+        raise
+
+
+# ``edgekit run``: every step of a configuration.
+
+
+@commands.command("run", "edgekit run configs/resnet50-orin.yaml")
+@o.config
+@o.out
+@o.cut
+@o.missing
+@o.strict
+@o.force
+@o.again
+@o.boards
+@o.talk
+@written.markdown
+@written.annotate
+def run_command(
+    config: str,
+    part: dict[str, Any],
+    missing: str | None,
+    strict: bool | None,
+    json: bool,
+    markdown: str | None,
+    annotate: Path | None,
+    **settings: Any,
+) -> None:
+    from edgekit.reports.terminal.summary import terminal_summary
+
+    options = {
+        "model": part,
+        "calibration": {"missing": missing},
+        "build": {"strict": strict},
+    }
+    with o.open_pipeline(config, options, **settings) as pipeline:
+        result = pipeline.run()
+        if annotate is not None:
+            from edgekit.pipeline.exports import write_annotated
+
+            write_annotated(pipeline, annotate, result.report)
+    if markdown is not None:
+        written.write_markdown(result.report, markdown)
+    if json:
+        print_json(result.document)
+    elif markdown != "-":
+        terminal_summary(result.report, console())

@@ -1,0 +1,441 @@
+"""Opens a configuration from whatever the user names (a YAML file, a model, options over either)
+and reports everything that is wrong with it at once, each with its line and column.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.config.positions import RefusedScalar, YamlDocument, parse_yaml
+from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.files import regular
+from edgekit.network.source import PYTHON, parse_builtin, refuse_foreign
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+TUNED_HEAD = "# What edgekit tune found"
+"""With which the sections begin that a tuning writes."""
+
+# what people write for a model's file, and what looks like another key
+_FILE_KEYS = ("path", "file", "filename", "model", "source")
+_ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, eq=False)
+class Config:
+    """A checked configuration: the schema's values, the file's folder and text, and its parse."""
+
+    file: Any  # ConfigFile; Any keeps pydantic off the import path of the command line
+    folder: Path
+    path: str
+    text: str
+    document: YamlDocument
+
+    def resolve(self, path: str) -> Path:
+        """Returns ``path`` relative to the configuration file, ``~`` expanded."""
+        try:
+            return self.folder / Path(path).expanduser()
+        except RuntimeError:  # ~name of no user
+            return self.folder / path
+
+
+def load_config(path: str | Path) -> Config:
+    """Reads ``path``.
+
+    Raises:
+        ConfigError: With every problem found: syntax, unknown or repeated keys, wrong types.
+    """
+    path = Path(path)
+    try:
+        text = regular(path).read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        hint = "give the path of a YAML file, or make one with: edgekit init MODEL.onnx"
+        problem = Problem("no such configuration file", str(path), hint)
+        raise ConfigError([problem], code="config.missing") from None
+    except UnicodeDecodeError as error:
+        refuse_foreign(path)
+        hint = "a model's name ends in .onnx"
+        problem = Problem(f"not UTF-8 text (byte {error.start})", str(path), hint)
+        raise ConfigError([problem], code="config.syntax") from None
+    except OSError as error:
+        problem = Problem(f"cannot be read: {error.strerror}", str(path))
+        raise ConfigError([problem], code="config.missing") from None
+    try:
+        return parse_config(text, str(path), path.parent)
+    except ConfigError:
+        refuse_foreign(path)
+        raise
+
+
+def parse_config(text: str, name: str, folder: Path) -> Config:
+    """Parses and checks ``text``; see :func:`load_config`."""
+    return check_config(parse_yaml(text, name), folder, text)
+
+
+def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
+    """Checks parsed values; see :func:`load_config`."""
+    from pydantic import ValidationError
+
+    from edgekit.config.schema import ConfigFile
+
+    name = document.name
+    if not isinstance(document.value, dict):
+        kind = "empty" if document.value is None else "not a mapping of keys"
+        hint = "start with: version: 1"
+        raise ConfigError([Problem(f"the file is {kind}", f"{name}:1:1", hint)])
+    if text.startswith(TUNED_HEAD) and not {"version", "model"} & set(document.value):
+        message = "this is a part of a configuration, which edgekit tune wrote"
+        hint = "put each of its sections in the place of the configuration's own: its head names it"
+        raise ConfigError([Problem(message, f"{name}:1:1", hint)])
+    problems = [*document.problems, *_nul_characters(document, document.value)]
+    value, missing = _expand(document)
+    problems += missing
+    try:
+        file = ConfigFile.model_validate(value)
+    except ValidationError as error:
+        faults = [dict(e) for e in error.errors(include_url=False)]
+        news = [f for f in _specific(faults) if not isinstance(f["input"], RefusedScalar)]
+        problems += _without_cascades([_problem(document, fault) for fault in news])
+    problems += _unknown_target(document) + _unknown_mode(document)
+    if problems:
+        raise ConfigError(sorted(problems, key=_position))
+    return Config(file, folder, name, text, document)
+
+
+def _position(problem: Problem) -> tuple[int, ...]:
+    """Line and column, for the order of the file; options come last."""
+    numbers = problem.where.rsplit(":", 2)[1:]
+    return tuple(int(n) for n in numbers) if len(numbers) == 2 else (1 << 30,)
+
+
+def _nul_characters(
+    document: YamlDocument, value: Any, path: tuple[str | int, ...] = ()
+) -> list[Problem]:
+    """Reports texts that can be no path, host or name: the system ends them at a NUL."""
+    if isinstance(value, str):
+        message = "a NUL character is in this text"
+        return [Problem(message, document.where(path), "remove it: \\0")] if "\0" in value else []
+    if isinstance(value, dict):
+        parts: Any = value.items()
+        if any("\0" in str(key) for key in value):
+            return [Problem("a NUL character is in a key", document.where(path))]
+    else:
+        parts = enumerate(value) if isinstance(value, list) else ()
+    return [fault for key, part in parts for fault in _nul_characters(document, part, (*path, key))]
+
+
+def _expand(document: YamlDocument) -> tuple[Any, list[Problem]]:
+    """Expands ``${ENV}`` in the deploy section, the only place where it is documented."""
+    problems: list[Problem] = []
+
+    def walk(value: Any, path: tuple[str | int, ...]) -> Any:
+        if isinstance(value, dict):
+            return {k: walk(v, (*path, k)) for k, v in value.items()}
+        if isinstance(value, list):
+            return [walk(v, (*path, i)) for i, v in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+
+        def replace(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name not in os.environ:
+                message = f"environment variable {name} is not set"
+                problems.append(Problem(message, document.where(path), f"export {name}=..."))
+            return os.environ.get(name, match.group(0))
+
+        return _ENV.sub(replace, value)
+
+    value = dict(document.value)
+    if "deploy" in value:
+        value["deploy"] = walk(value["deploy"], ("deploy",))
+    return value, problems
+
+
+def _problem(document: YamlDocument, error: dict[str, Any]) -> Problem:
+    path = _path_in(document, error["loc"])
+    shown = ".".join(str(part) for part in path)
+    where = document.where(path)
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        key = str(path[-1])
+        known = _known_keys(path[:-1])
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        if "onnx" in known and key.lower() in _FILE_KEYS:
+            near = ["onnx"]
+        if not near and len(path) == 1:
+            near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
+        hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
+        return Problem(f"unknown key '{shown}'", where, hint)
+    if kind == "missing":
+        return Problem(f"key '{shown}' is missing", where, "add it; see docs/config.md")
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    found = "" if isinstance(error["input"], dict | list) else f", found {error['input']!r}"
+    hint = ""
+    if kind == "model_type":
+        known = _known_keys(path)
+        message, hint = "keys with values are expected here", f"known keys: {', '.join(known)}"
+        if isinstance(error["input"], str) and {"onnx", "builtin"} <= set(known):
+            begin = "- {name: NAME, " if isinstance(path[-1], int) else f"{path[-1]}: {{"
+            hint = f"write {begin}{_model_key(error['input'])}}}"
+    if kind == "literal_error" and isinstance(error["input"], str):
+        choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        near = difflib.get_close_matches(error["input"], choices, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else ""
+    if kind == "string_type" and isinstance(error["input"], int | float):
+        hint = f"write it in quotes: '{error['input']}'"
+    said = not shown or where.endswith(shown)
+    return Problem(f"{message}{found}" if said else f"{shown}: {message}{found}", where, hint)
+
+
+def _model_key(text: str) -> str:
+    """Returns the key of "model" that somebody left out."""
+    given = parse_builtin(text)
+    return f"onnx: {text}" if given is None else f"builtin: {given[0]}"
+
+
+def _path_in(document: YamlDocument, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Drops the names that pydantic adds for union members from an error's location."""
+    path: tuple[str | int, ...] = ()
+    for i, part in enumerate(loc):
+        last = i == len(loc) - 1
+        if document.knows((*path, part)) or (
+            last and document.knows(path) and _is_field(path, part)
+        ):
+            path = (*path, part)
+    return path
+
+
+def _is_field(path: tuple[str | int, ...], part: str | int) -> bool:
+    return isinstance(part, str) and part in _known_keys(path)
+
+
+def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+    """Returns the keys of the schema at ``path``."""
+    import typing
+
+    from pydantic import BaseModel
+
+    from edgekit.config.schema import ConfigFile
+
+    model: type[BaseModel] | None = ConfigFile
+    for part in path:
+        if isinstance(part, int) or model is None:
+            continue
+        field = model.model_fields.get(part)
+        if field is None:
+            return []
+        options = [field.annotation, *typing.get_args(field.annotation)]
+        model = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
+    return list(model.model_fields) if model else []
+
+
+def _specific(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drops "should be 'auto'" where a mapping was given: the mapping's own faults say more."""
+    return [
+        f
+        for f in faults
+        if f["type"] != "literal_error"
+        or not isinstance(f["input"], dict | list)
+        or sum(g["loc"][: len(f["loc"]) - 1] == f["loc"][:-1] for g in faults) == 1
+    ]
+
+
+def _without_cascades(problems: list[Problem]) -> list[Problem]:
+    """Keeps one problem a place, and no missing key that is only misspelt.
+
+    A union reports a fault for each of its members, and a misspelt key is both unknown and missing.
+    """
+    guesses = {p.hint for p in problems if p.message.startswith("unknown key")}
+    unique: dict[tuple[str, bool], Problem] = {}
+    for problem in problems:
+        missing = re.fullmatch(r"key '(?:.*\.)?([^.']+)' is missing", problem.message)
+        if missing and f"did you mean '{missing.group(1)}'?" in guesses:
+            continue
+        # several missing keys share their parent's position and are all reported
+        key = (problem.where, False) if not missing else (problem.where + problem.message, True)
+        unique.setdefault(key, problem)
+    return list(unique.values())
+
+
+def _unknown_target(document: YamlDocument) -> list[Problem]:
+    """Reports a wrong board name together with everything else that is wrong."""
+    from edgekit.targets.loader import names, similar_names
+
+    name = document.value.get("target")
+    known = names()
+    if not isinstance(name, str) or name in known:
+        return []
+    near = similar_names(name)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known)}"
+    return [Problem(f"unknown target '{name}'", document.where(("target",)), hint)]
+
+
+def _unknown_mode(document: YamlDocument) -> list[Problem]:
+    """Reports a wrong power mode likewise."""
+    from edgekit.targets.loader import get, names
+
+    name, mode = document.value.get("target"), document.value.get("power_mode")
+    if name not in names() or not isinstance(mode, str):
+        return []
+    try:
+        get(name).mode(mode)
+    except UsageError as error:
+        return [Problem(error.message, document.where(("power_mode",)), error.hint)]
+    return []
+
+
+Place = tuple[str | int, ...]
+
+
+def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yields the keys of a configuration that the schema marks as paths, with their values.
+
+    A Python function in the place of calibration data is one of them.
+    """
+    from pydantic import BaseModel
+
+    from edgekit.config.schema import IsPath
+
+    for name, field in type(file).model_fields.items():
+        value = getattr(file, name)
+        if value is not None and any(isinstance(mark, IsPath) for mark in field.metadata):
+            yield (*at, name), value
+        elif isinstance(value, BaseModel):
+            yield from paths_in(value, (*at, name))
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                if isinstance(item, BaseModel):
+                    yield from paths_in(item, (*at, name, number))
+
+
+def rebased(config: Config, folder: Path) -> dict[str, Any]:
+    """Returns the values of a configuration as a file in ``folder`` has to say them.
+
+    Absolute paths and those of a home folder stay as they are; ``${ENV}`` is not expanded.
+
+    Raises:
+        UsageError: "config.module": a Python function, whose module is looked for next to the file.
+    """
+    values: dict[str, Any] = copy.deepcopy(config.document.value)
+    old, new = config.folder.resolve(), folder.resolve()
+    if old == new:
+        return values
+    for place, path in paths_in(config.file):
+        if path.startswith(PYTHON):
+            raise UsageError(
+                f"{path} is a module beside the configuration, and another folder has none",
+                code="config.module",
+                where=str(folder),
+                hint=f"write the file into {config.folder}, or name data in a file",
+            )
+        if path.startswith("~") or Path(path).is_absolute():
+            continue
+        inner: Any = values
+        for key in place[:-1]:
+            inner = inner[key]
+        # as it is written, which may have ${ENV}
+        moved = os.path.join(os.path.relpath(old, new), inner[place[-1]])
+        inner[place[-1]] = moved if "${" in moved else os.path.normpath(moved)
+    return values
+
+
+def open_config(source: str | Path | Config, **options: Any) -> Config:
+    """Returns the configuration of a YAML file, or of a model with options.
+
+    Args:
+        source: A YAML file, an ONNX file, "builtin:NAME", or a configuration to change.
+        options: The configuration's keys as a nested mapping; None means "not given". They win
+            over the file's values.
+
+    Raises:
+        ConfigError: What the file or the options say is wrong.
+        UsageError: A model without a target, or ``source`` is none of these.
+    """
+    given = _plain_values(options)
+    if isinstance(source, Config):
+        config = source
+    elif not isinstance(source, str | os.PathLike):
+        raise UsageError(
+            f"{source!r} is no path", hint="give a YAML file, an ONNX file or builtin:NAME"
+        )
+    elif Path(source).suffix.lower() in (".yaml", ".yml"):
+        config = load_config(source)
+    else:
+        return _of_model(str(source), given)
+    return _changed(config.document, config.folder, given) if given else config
+
+
+def _of_model(path: str, given: dict[str, Any]) -> Config:
+    if parse_builtin(path) is None:
+        refuse_foreign(Path(path))
+    if "target" not in given:
+        raise UsageError(
+            "a model needs --target", where=path, hint="edgekit targets lists the boards"
+        )
+    base = {"version": 1, "name": _name_of(path), "model": _model_of(path)}
+    return _changed(YamlDocument(path, base, {}, ()), Path(), given)
+
+
+def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
+    import yaml
+
+    merged = _merge(document.value, given)
+    paths = document.given | frozenset(_leaves(given))
+    file = document.value if document.file is None else document.file
+    changed = dataclasses.replace(document, value=merged, given=paths, file=file)
+    # checked first: only what is in the schema can be written as YAML
+    checked = check_config(changed, folder, "")
+    return dataclasses.replace(checked, text=yaml.safe_dump(merged, sort_keys=False))
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _model_of(path: str) -> dict[str, Any]:
+    given = parse_builtin(path)
+    if given is None:
+        return {"onnx": path}
+    name, seed = given
+    return {"builtin": name, "seed": seed} if seed else {"builtin": name}
+
+
+def _name_of(path: str) -> str:
+    stem = Path(path.removeprefix("builtin:").partition("?")[0]).stem.lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
+
+
+def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns options as YAML would give them, without those that are None."""
+    values = {}
+    for key, value in options.items():
+        inner = _plain_values(value) if isinstance(value, Mapping) else value
+        if isinstance(inner, os.PathLike):
+            inner = os.fspath(inner)
+        if inner is not None and inner != {}:
+            values[str(key)] = list(inner) if isinstance(inner, tuple) else inner
+    return values
+
+
+def _merge(base: Mapping[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        deeper = isinstance(value, dict) and isinstance(old, dict)
+        merged[key] = _merge(dict(old or {}), value) if deeper else value
+    return merged

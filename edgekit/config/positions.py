@@ -1,0 +1,183 @@
+"""YAML with the position of each value, and without YAML's traps (ambiguous scalars, merge keys,
+very deep or very large documents).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from edgekit.errors import ConfigError, Problem
+
+_MAX_DEPTH = 40
+_MOST_DIGITS = 100  # of a number; Python reads none of more than 4,300
+_MAX_NODES = 20_000  # an alias bomb grows past this long before memory does
+# looks like a number in YAML 1.1 but not in 1.2: octal, sexagesimal, underscores
+_AMBIGUOUS = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+|[0-9]+_[0-9_]*)$")
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+
+
+@dataclass(frozen=True)
+class YamlDocument:
+    """A parsed file: plain values, the position of each by its path, and problems found.
+
+    ``given`` are the paths of options that won over it, ``file`` then its own values.
+    """
+
+    name: str
+    value: Any
+    positions: dict[tuple[str | int, ...], tuple[int, int]]
+    problems: tuple[Problem, ...]
+    given: frozenset[tuple[str | int, ...]] = frozenset()
+    file: Any = None
+
+    def where(self, path: tuple[str | int, ...]) -> str:
+        """Returns ``file:line:column`` of the nearest known part of ``path``.
+
+        A value in ``given`` did not come from the file: its place is the option.
+        """
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.given:
+                return f"option {'.'.join(map(str, path[:end]))}"
+        while path and path not in self.positions:
+            path = path[:-1]
+        line, column = self.positions.get(path, (1, 1))
+        return f"{self.name}:{line}:{column}"
+
+    def knows(self, path: tuple[str | int, ...]) -> bool:
+        """Whether the file or an option has something at ``path`` or below it."""
+        return path in self.positions or any(g[: len(path)] == path for g in self.given)
+
+
+class _Loader(yaml.SafeLoader):
+    """Only builds the node tree, of at most so many nodes; scalars keep their text."""
+
+    def __init__(self, text: str, name: str, most: int) -> None:
+        super().__init__(text)
+        self._name = name
+        self._left = most
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Stops at the first node too many: a tree of 10 MB of text takes minutes."""
+        self._left -= 1
+        if self._left < 0:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise _too_large(f"{self._name}:{mark.line + 1}:{mark.column + 1}")
+        return super().compose_node(parent, index)
+
+
+def _too_large(where: str) -> ConfigError:
+    problem = Problem("too large or too deep for a configuration", where)
+    return ConfigError([problem], code="config.syntax")
+
+
+class _Reader:
+    def __init__(self, name: str, most: int) -> None:
+        self.name = name
+        self.most = most
+        self.positions: dict[tuple[str | int, ...], tuple[int, int]] = {}
+        self.problems: list[Problem] = []
+        self.nodes = 0
+
+    def place(self, node: yaml.Node) -> str:
+        return f"{self.name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+
+    def read(self, node: yaml.Node, path: tuple[str | int, ...]) -> Any:
+        self.nodes += 1
+        if self.nodes > self.most or len(path) > _MAX_DEPTH:
+            raise _too_large(self.place(node))
+        # the key's own position was stored by the mapping that holds it
+        self.positions.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.read(child, (*path, i)) for i, child in enumerate(node.value)]
+        return self.scalar(node)
+
+    def mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(Problem("a key must be a plain name", self.place(key_node)))
+                continue
+            key = str(key_node.value)
+            if key in result:
+                self.problems.append(
+                    Problem(
+                        f"key '{key}' stands twice; the first is on line {lines[key]}",
+                        self.place(key_node),
+                        "keep one of the two",
+                    )
+                )
+                continue
+            lines[key] = key_node.start_mark.line + 1
+            mark = key_node.start_mark
+            self.positions[(*path, key)] = (mark.line + 1, mark.column + 1)
+            result[key] = self.read(value_node, (*path, key))
+        return result
+
+    def scalar(self, node: yaml.Node) -> Any:
+        text = str(node.value)
+        if getattr(node, "style", None) is not None or node.tag == "tag:yaml.org,2002:binary":
+            return text
+        if text in ("", "~", "null"):
+            return None
+        if text in ("true", "false"):
+            return text == "true"
+        if _AMBIGUOUS.match(text):
+            self.problems.append(
+                Problem(
+                    f"'{text}' is a number in some YAML versions and not in others",
+                    self.place(node),
+                    f"write it in quotes ('{text}') for text, or as a plain decimal number",
+                )
+            )
+            return RefusedScalar(text)
+        if _INT.match(text) and len(text) <= _MOST_DIGITS:
+            return int(text)
+        if _INT.match(text) or (_FLOAT.match(text) and len(text) > 10 * _MOST_DIGITS):
+            self.problems.append(
+                Problem(f"a number of {len(text):,} digits", self.place(node), "no key takes one")
+            )
+            return RefusedScalar(text)
+        if _FLOAT.match(text):
+            return float(text)
+        return text
+
+
+class RefusedScalar(str):
+    """The text of a value that has its problem already: what the schema says of it is left out."""
+
+    __slots__ = ()
+
+
+def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> YamlDocument:
+    """Parses ``text`` of at most so many values; ``name`` is the file's name in positions.
+
+    Raises:
+        ConfigError: The text is not YAML (code ``config.syntax``).
+    """
+    try:
+        # a key is a node, too
+        root = _Loader(text, name, 2 * most).get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
+        message = f"not valid YAML: {error.problem or error.context or 'cannot be read'}"
+        raise ConfigError([Problem(message, where)], code="config.syntax") from None
+    except yaml.YAMLError as error:
+        message = f"not valid YAML: {str(error).splitlines()[0]}"
+        raise ConfigError([Problem(message, f"{name}:1:1")], code="config.syntax") from None
+    except RecursionError:
+        problem = Problem("too deep for a configuration", f"{name}:1:1")
+        raise ConfigError([problem], code="config.syntax") from None
+    if root is None:
+        return YamlDocument(name, None, {(): (1, 1)}, ())
+    reader = _Reader(name, most)
+    value = reader.read(root, ())
+    return YamlDocument(name, value, reader.positions, tuple(reader.problems))

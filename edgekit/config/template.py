@@ -1,0 +1,113 @@
+"""The commented configuration that `edgekit init` writes for a model."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from edgekit.errors import UsageError
+from edgekit.network.source import parse_builtin
+
+_USUAL = (1, 3, 224, 224)  # to be corrected, where a file does not even give the rank
+_TEMPLATE = """\
+# Made by edgekit init; every key is described in docs/config.md.
+version: 1
+name: {name}
+model:
+  {model}{shapes}
+target: {target}          # edgekit targets lists the boards
+precision: int8           # int8, fp16 or fp32
+placement:
+  objective: latency      # latency, throughput, period, energy or gpu_time
+  dla_cores: [0]          # [] keeps everything on the GPU
+  # bounds: {{latency_us: 2000}}
+# calibration: {{data: images/, preset: imagenet, method: auto}}  # synthetic inputs when absent
+# accuracy: {{metric: cosine, min: 0.99}}
+# deploy:
+#   boards:
+#     - {{name: lab, host: 192.0.2.7, user: edgekit, host_key: "SHA256:..."}}
+#   sign_with: ~/.ssh/id_ed25519
+"""
+
+
+def write_template(
+    model: str,
+    target: str,
+    output: Path | None = None,
+    *,
+    batch: int | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Writes a configuration for ``model`` and returns its path.
+
+    Args:
+        model: An ONNX file, or "builtin:NAME".
+        target: A board's name.
+        output: The file; NAME.yaml in the current folder when None.
+        batch: The batch where the file leaves it open; 1 when None.
+        overwrite: Replace an existing file.
+
+    Raises:
+        UsageError: An unknown board, or the file exists.
+        ModelError: The model cannot be read.
+    """
+    from edgekit.targets.loader import get
+
+    get(target)
+    given = parse_builtin(model)
+    stem = Path(given[0] if given else model).stem.lower()
+    name = re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
+    path = output or Path(f"{name}.yaml")
+    shapes = ""
+    if given is not None:
+        source = f"builtin: {_quoted(given[0])}" + (f"\n  seed: {given[1]}" if given[1] else "")
+    else:
+        file = Path(model)
+        relative = Path(os.path.relpath(os.path.realpath(file), path.resolve().parent))
+        source = f"onnx: {_quoted(relative.as_posix())}"
+        shapes = _open_shapes(file, batch)
+    if batch is not None and not shapes:
+        raise UsageError(
+            f"the batch cannot be {batch}: the model's sizes are fixed",
+            code="model.batch",
+            where=model,
+            hint="export it with an open batch, or leave --batch out",
+        )
+    if given is None and os.path.realpath(path) == os.path.realpath(model):
+        raise UsageError(
+            "the configuration would replace the model",
+            code="output.same",
+            where=str(path),
+            hint="give another file",
+        )
+    if path.exists() and not overwrite:
+        raise UsageError("the file exists", where=str(path), hint="--force overwrites it")
+    text = _TEMPLATE.format(name=name, model=source, shapes=shapes, target=target)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _open_shapes(file: Path, batch: int | None) -> str:
+    """Returns the ``batch`` where the file leaves only that open, else ``shapes`` for all sizes."""
+    from edgekit.network.load import open_inputs
+
+    found = open_inputs(file, batch or 1)
+    if not found:
+        return ""
+    if all(sizes and None not in sizes for sizes in found.values()):
+        return f"\n  batch: {batch or 1}                # the file leaves the batch open"
+    entries = ", ".join(
+        f"{_quoted(name)}: [{', '.join(str(size or 1) for size in sizes or _USUAL)}]"
+        for name, sizes in found.items()
+    )
+    return f"\n  shapes: {{{entries}}}   # the file leaves these sizes open: set them"
+
+
+def _quoted(text: str) -> str:
+    """Returns ``text`` as a YAML scalar."""
+    if re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text not in ("true", "false", "null"):
+        return text
+    import json
+
+    return json.dumps(text)

@@ -1,0 +1,237 @@
+"""The values of this package: a board of the configuration, its container, a release on it, and
+how it measures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from edgekit.errors import BoardError, Problem
+
+Kind = Literal["sshd", "local", "remote"]
+"""How a board is reached: edgekit's own sshd, no SSH at all, or a machine of the config."""
+
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container on the board that the loader runs in.
+
+    Attributes:
+        image: Docker's name of the image.
+        runtime: Docker's runtime; None for docker's default.
+        options: More options of ``docker run``, one word each.
+    """
+
+    image: str
+    runtime: str | None = "nvidia"
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Where a board is and how to be sure that it is that board.
+
+    What is None comes from the user's ``~/.ssh/config`` or OpenSSH's default.
+
+    Attributes:
+        name: What people call it; stands in every message about it.
+        host: Address, name, or an alias of ``~/.ssh/config``.
+        port: TCP port.
+        user: Account on the board.
+        key: Private key file; without it the agent and the usual ``~/.ssh/id_*`` are tried.
+        host_key: Pin, "SHA256:..." as ``ssh-keygen -lf`` prints it; wins over known_hosts files.
+        known_hosts: One more known_hosts file.
+        root: Folder on the board; "~" is the account's home there.
+        python: Interpreter on the board; "~/..." is looked up in the account's home.
+        kind: See ``Kind``.
+        container: Where the loader runs in one; ``python`` is then the container's, and the
+            board itself needs a ``python3`` all the same.
+    """
+
+    name: str
+    host: str = ""
+    port: int | None = None
+    user: str | None = None
+    key: Path | None = None
+    host_key: str | None = None
+    known_hosts: Path | None = None
+    root: str = "~/.edgekit"
+    python: str = "python3"
+    kind: Kind = "remote"
+    container: Container | None = None
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Returns what is wrong with the fields themselves; nothing is looked up."""
+        found = []
+        if self.kind != "local" and not self.host:
+            found.append(Problem("the board has no host", self.name, "write `host: ADDRESS`"))
+        for label, value in (("host", self.host), ("user", self.user or "")):
+            # what begins with a dash is an option to the programs that are handed it
+            if value.startswith("-") or any(c.isspace() or not c.isprintable() for c in value):
+                found.append(Problem(f"{value!r} cannot be a {label}", self.name))
+        if self.port is not None and not 0 < self.port < 65536:
+            found.append(Problem(f"{self.port} is not a TCP port", self.name, "1 to 65535"))
+        if self.host_key is not None and not self.host_key.startswith("SHA256:"):
+            hint = "write `SHA256:...` as `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says"
+            found.append(Problem("the host key is not a SHA256 fingerprint", self.name, hint))
+        for label, value in (("root", self.root), ("python", self.python)):
+            if not value or "\0" in value:
+                found.append(Problem(f"{label} is empty or holds a NUL", self.name))
+            elif value.startswith("-"):
+                # a login shell would take the first word of a command for an option of its own
+                found.append(Problem(f"{label} begins with a dash", self.name, f"./{value}"))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A bundle installed on a board and serving.
+
+    Attributes:
+        id: Name of the release's folder on the board.
+        board: Name of the board.
+        kind: How the board was reached.
+        app: Name of the application (the bundle's name).
+        digest: SHA-256 (hex) of the bundle's manifest.
+        bytes_sent: Payload bytes sent: loader, blobs and manifest.
+        bytes_reused: Bytes of blobs that the board already had.
+        blobs_sent: Number of blobs sent.
+        blobs_reused: Number of blobs that the board already had.
+        previous: Id of the release that served before; None when there was none.
+        hello: The board's answer to ``hello``.
+        refit: The board's report on refitting the weights.
+        selftest: The board's report on the golden vectors.
+        health: What the board measured of it, ``edgekit.health/1``.
+        reused: Whether it served already and nothing was done.
+        steps: The states of the deployment with their seconds, as the board's journal has them.
+    """
+
+    id: str
+    board: str
+    kind: Kind
+    app: str
+    digest: str
+    bytes_sent: int
+    bytes_reused: int
+    blobs_sent: int
+    blobs_reused: int
+    previous: str | None
+    hello: Mapping[str, Any] = field(default_factory=dict)
+    refit: Mapping[str, Any] = field(default_factory=dict)
+    selftest: Mapping[str, Any] = field(default_factory=dict)
+    health: Mapping[str, Any] = field(default_factory=dict)
+    reused: bool = False
+    steps: tuple[Mapping[str, Any], ...] = ()
+
+
+_CUT_OFF = ("board.killed", "board.connection-lost", "board.timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """What ``bench`` on a board does; trtexec's option in brackets where it has one.
+
+    Attributes:
+        warmup_ms: Milliseconds of warm-up at least (--warmUp).
+        duration_s: Seconds to measure at least (--duration).
+        iterations: Frames to measure at least, in each stream (--iterations).
+        streams: Frames in flight at once, each with a context and a CUDA stream, or a thread, of
+            its own (--infStreams).
+        graph: Replay each frame's work as a CUDA graph (--useCudaGraph). Refused where a segment
+            runs on a DLA or cannot be captured.
+        spin: Wait for the GPU spinning (True, --useSpinWait) or blocked (False); None leaves it to
+            CUDA, as the loader does when it serves.
+        transfers: Copy inputs and outputs for each frame (False: --noDataTransfers).
+        sleep_ms: Pause after each frame (--idleTime).
+        idle_ms: How long the board is watched idle before the warm-up: the monitor's baseline.
+        monitor_ms: Between two samples of the board's state; 0 takes none.
+        power_mode: Set while it measures, by name or id, and taken back; None leaves it.
+        lock_clocks: Hold all clocks at their highest while it measures (``jetson_clocks``).
+        trtexec: Measure the same plans with trtexec, too: its arguments, of
+            ``edgekit.tensorrt.trtexec.run_command``. None does not.
+        profile: Measure layers, too, in a run apart.
+        threads: Of each engine; 0 leaves it to the backend.
+    """
+
+    warmup_ms: float = 200.0
+    duration_s: float = 3.0
+    iterations: int = 10
+    streams: int = 1
+    graph: bool = False
+    spin: bool | None = None
+    transfers: bool = True
+    sleep_ms: float = 0.0
+    idle_ms: float = 0.0
+    monitor_ms: float = 0.0
+    power_mode: str | None = None
+    lock_clocks: bool = False
+    trtexec: Mapping[str, Any] | None = None
+    profile: bool = False
+    threads: int = 0
+
+    def options(self) -> list[str]:
+        """Returns the board command's options; what is not set is left out."""
+        found = [
+            f"--warmup-ms={self.warmup_ms:g}",
+            f"--duration-s={self.duration_s:g}",
+            f"--iterations={self.iterations}",
+            f"--threads={self.threads}",
+        ]
+        if self.streams != 1:
+            found.append(f"--streams={self.streams}")
+        for name in ("sleep_ms", "idle_ms", "monitor_ms"):
+            value = getattr(self, name)
+            if value:
+                found.append(f"--{name.replace('_', '-')}={value:g}")
+        if self.power_mode is not None:
+            found.append(f"--power-mode={self.power_mode}")
+        if self.trtexec is not None:
+            found.append(f"--trtexec={json.dumps(self.trtexec, separators=(',', ':'))}")
+        flags = {
+            "--graph": self.graph,
+            "--spin": self.spin is True,
+            "--blocking": self.spin is False,
+            "--no-transfers": not self.transfers,
+            "--lock-clocks": self.lock_clocks,
+            "--profile": self.profile,
+        }
+        return found + [flag for flag, given in flags.items() if given]
+
+    @contextmanager
+    def explain_clocks(self, board: str) -> Iterator[None]:
+        """Says what becomes of power mode and clocks where the command within is cut off.
+
+        Raises:
+            BoardError: What was raised; one whose command was killed says what may still be set.
+            KeyboardInterrupt: As it was, with a sentence about them.
+        """
+        if self.power_mode is None and not self.lock_clocks:
+            yield
+            return
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                "the board takes power mode and clocks back within some seconds"
+            ) from None
+        except BoardError as error:
+            if error.code in _CUT_OFF:
+                error.hint = (
+                    "power mode and clocks may still be as the benchmark set them, and "
+                    f"`edgekit status {board}` takes them back; {error.hint}"
+                )
+            raise
+
+    def seconds(self) -> float:
+        """Returns how long it takes at least, without what the frames themselves take."""
+        pauses = (self.warmup_ms + self.idle_ms + self.sleep_ms * self.iterations) / 1e3
+        engines = 16 * float(self.trtexec["timeout_s"]) if self.trtexec else 0.0
+        return pauses + 4 * self.duration_s + engines

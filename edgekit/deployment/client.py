@@ -1,0 +1,689 @@
+"""The client of one board: ``BoardClient`` runs the loader's commands, follows jobs, sends bundles
+and queries releases, deployments and measurements.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.deployment.answers import StagedOutput, document, failure, take_samples
+from edgekit.deployment.board import BenchSettings, Board, Kind, Progress
+from edgekit.deployment.loader import ENSURE, LoaderLocation, container_argv
+from edgekit.deployment.transport import (
+    MOST_OUT,
+    Buffer,
+    Completed,
+    Transport,
+    counted,
+    frames,
+    json_line,
+    pieces,
+    read_frames,
+)
+from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.text import plain
+from edgekit_device.protocol.checks import is_digest
+from edgekit_device.protocol.delta import pack
+from edgekit_device.protocol.manifest_reader import MAX_MANIFEST
+
+# seconds until a board counts as stuck: small questions, and work on whole networks
+SHORT_S = 120.0
+LONG_S = 1800.0
+
+_WAIT_S = 20.0
+_MOST_TEXT = 2000
+
+# how long the board gathers news for one answer: often at first, for a short job is most jobs
+_GATHER_S = (0.5, 0.5, 1.0, 2.0)
+_RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_CUT = ("board.connection-lost", "board.timeout", "board.unreachable")
+
+_PROBE_S = 600.0
+
+# engines and outputs
+_MOST_BYTES = 4 << 30
+
+# of these a container sees less than the board itself
+_OUTSIDE = ("module", "board_id", "l4t", "power", "docker", "groups", "user", "memory")
+
+_SERVE = {
+    "start": ("serve", "--background"),
+    "status": ("serve-status",),
+    "reload": ("serve-status", "--reload"),
+    "stop": ("serve-stop",),
+    "install": ("serve-unit", "--install"),
+    "uninstall": ("serve-unit", "--remove"),
+}
+
+# up to here a question before would cost more than the manifest itself
+_SMALL = 12 << 10
+_REFUSED = ("offer.invalid", "manifest.invalid")
+_MOST_PRINTS = 64 << 10  # as many as a board sends
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """A part of a job's log: its bytes, where it ends, the whole log's size, the job's state."""
+
+    data: bytes
+    end: int
+    size: int
+    state: str
+
+
+def read_log(out: bytes, start: int, where: str) -> JobLog:
+    """Reads the answer of ``job-log``: a line of facts, then as many bytes as it says.
+
+    Raises:
+        BoardError: "board.protocol".
+    """
+    out = out[max(out.find(b'{"log":'), 0) :]  # after what the board's shell prints
+    head, _, data = out.partition(b"\n")
+    try:
+        facts = json.loads(head)
+        size, whole = facts["bytes"], facts["size"]
+        if type(size) is not int or type(whole) is not int or not 0 <= size <= len(data):
+            raise ValueError(size)
+        return JobLog(data[:size], start + size, whole, str(facts["state"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BoardError(
+            "the board's answer is no log", code="board.protocol", where=where
+        ) from error
+
+
+class BoardClient:
+    """One board, connected: what it is, bundles, releases, deployments and jobs.
+
+    Speaks the loader's protocol (docs/board-protocol.md). A job's ``id`` is what
+    ``start_job`` and ``jobs`` return as "job"; deployments are jobs of the kind "deploy".
+
+    Every method raises BoardError or EnvironmentLack as ``Transport.run`` (unreachable, timed out,
+    connection lost) and ``document`` (the loader's own error) do.
+
+    Args:
+        board: Which board; its ``kind`` says how it is reached.
+        transport: Connection to it; closed by ``close``.
+        loader: The zipapp of ``edgekit_device``; it is put on the board when it is not there.
+        note: A sentence for people on how and why the board is reached this way.
+        reconnect: Connects anew after the connection was cut; None where that makes no sense.
+
+    Attributes:
+        on_command: Called after each command, which is a start of Python on the board, with its
+            name and its seconds.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        transport: Transport,
+        loader: Path,
+        note: str = "",
+        reconnect: Callable[[], Transport] | None = None,
+    ) -> None:
+        self.board = board
+        self.note = note
+        self._transport = transport
+        self._loader = loader
+        self._reconnect = reconnect
+        self.on_command: Callable[[str, float], object] = lambda name, seconds: None
+        self._placed: LoaderLocation | None = None
+        self._remembered = False
+        home = board.python.startswith("~/") and board.kind != "local"
+        # sshd starts commands in the account's home, where a quoted "~" means nothing
+        self._python = "." + board.python[1:] if home else board.python
+
+    @property
+    def name(self) -> str:
+        """The board's name."""
+        return self.board.name
+
+    @property
+    def kind(self) -> Kind:
+        """How the board is reached."""
+        return self.board.kind
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._transport.close()
+
+    def hello(self) -> dict[str, Any]:
+        """Returns the board's versions, backends, root and free bytes."""
+        return self._request("hello")
+
+    def probe(self) -> dict[str, Any]:
+        """Returns ``edgekit.probe/1``: all that a build needs to know, JetPack filled in.
+
+        Of a board whose loader runs in a container, what only the board itself can see is from
+        there, and the software is the container's.
+        """
+        from edgekit.targets.jetpack import jetpack_of_l4t
+
+        found = self._request("probe", timeout=_PROBE_S)
+        if self.board.container:
+            outside = self._request_outside("probe", "--remember")
+            found.update({name: outside[name] for name in _OUTSIDE})
+            found["dla"]["devices"] = outside["dla"]["devices"]
+            found["notes"] = [f"board: {note}" for note in outside["notes"]] + [
+                f"container: {note}" for note in found["notes"]
+            ]
+        found["jetpack"] = jetpack_of_l4t(found["l4t"]) if found["l4t"] else None
+        return found
+
+    def sample(
+        self,
+        on_sample: Callable[[dict[str, Any]], bool],
+        *,
+        interval_ms: int = 1000,
+        count: int = 0,
+    ) -> None:
+        """Samples the board (docs/monitoring.md); ``on_sample`` gets each sample as it comes.
+
+        Args:
+            on_sample: Gets each sample; no more come when it answers False.
+            interval_ms: Between two samples.
+            count: How many; 0 goes on until ``on_sample`` has seen enough.
+
+        Raises:
+            BoardError: The board failed, or was silent for long ("board.timeout").
+        """
+        options = (f"--interval-ms={interval_ms}", f"--count={count}", "--watch-stdin=0")
+        # a container sees less of the board than the board itself
+        argv = self._argv("sample", *options, outside=True)
+        take_samples(self._transport, argv, on_sample, self.name, interval_ms / 1e3)
+
+    def setup(self, *, undo: bool = False, apply: bool = False) -> dict[str, Any]:
+        """Says what `doctor --setup` changes on the board itself, or changes it.
+
+        Returns:
+            "state" ("shown", "applied", "undone", "unneeded", "by-hand" or "failed"), "text" for
+            people, "sudoers", "groups" and "script".
+        """
+        options = [*(["--undo"] if undo else []), *(["--apply"] if apply else [])]
+        return self._request_outside("setup", *options)
+
+    def trust(self, lines: Sequence[str] = (), **changes: Any) -> dict[str, Any]:
+        """Says who may sign, and changes it.
+
+        Args:
+            lines: To add, in the form of OpenSSH's allowed_signers.
+            changes: "new" (lines to add whose keys are not trusted yet), "remove" (fingerprints,
+                identities or keys), "force" (whether the last key may go), "revoke" (public keys),
+                "signers" (all lines, instead of those that are there) and "revocations" (base64 of
+                a KRL or a list of keys, instead of the one that is there).
+
+        Returns:
+            "added", "removed", "revoked", "signers" (identities), "keys", "revocations" and
+            "refused" (releases whose signatures the board does not believe any more).
+        """
+        return self._request("trust", stdin=[json_line({"lines": list(lines), **changes})])
+
+    def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
+        """Returns which blobs the board lacks; ``verify`` reads those that it has again."""
+        options = ["--verify"] if verify else []
+        timeout = LONG_S if verify else SHORT_S
+        answer = self._request(
+            "missing", *options, stdin=[json_line(list(digests))], timeout=timeout
+        )
+        return tuple(answer["missing"])
+
+    def offer(self, manifest: bytes, signature: bytes | None, app: str) -> dict[str, Any]:
+        """Announces a bundle: first by its digest, and where it is new with its manifest.
+
+        Returns:
+            "digest", "app", "signer", "missing" (a list of [digest, bytes of it that are stored]),
+            "serving" (the release that serves this very bundle, whole, or None), "deployment" (how
+            that came to serve, or None) and "hello", as the command.
+        """
+
+        def send(document: Mapping[str, Any]) -> dict[str, Any]:
+            return self._request("offer", "--hello", stdin=[json_line(document)])
+
+        return offer(send, manifest, signature, app)
+
+    def receive(
+        self,
+        blobs: Mapping[str, Buffer],
+        progress: Progress | None = None,
+        *,
+        partial: Mapping[str, int] | None = None,
+    ) -> int:
+        """Sends blobs by digest and returns the bytes sent; what arrives stays, also in part.
+
+        Args:
+            blobs: Bytes by digest.
+            progress: Called in this thread with phase "send" and bytes.
+            partial: Bytes of blobs that the board has already, by digest, as ``offer`` gave them.
+        """
+        if not blobs:
+            return 0
+        partial = partial or {}
+        size = sum(len(data) - partial.get(digest, 0) for digest, data in blobs.items())
+        argv, stdin = self._argv("receive"), frames(blobs, partial, progress)
+        done = self._run(f"receive, {size:,} bytes", argv, stdin=stdin, timeout=LONG_S)
+        document(done, self.name, self.board.python)
+        return size
+
+    def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
+        """Returns blobs of the board's store by digest; BoardError "blob.missing" if one lacks."""
+        if not digests:
+            return {}
+        stdin = [json_line(list(digests))]
+        done = self._run(
+            "fetch", self._argv("fetch"), stdin=stdin, timeout=LONG_S, most_out=_MOST_BYTES
+        )
+        if done.status != 0:
+            raise failure(done, self.name, self.board.python)
+        return read_frames(done.out, self.name, digests)
+
+    def infer(
+        self, app: str, npz: bytes, *, release: str | None = None, frames: bool = False
+    ) -> bytes:
+        """Runs the release on an ``.npz`` of inputs and returns one of outputs."""
+        options = [*_which(app, release), *(["--frames"] if frames else [])]
+        done = self._watched("infer", *options, data=npz, timeout=LONG_S, most_out=_MOST_BYTES)
+        if done.status != 0:
+            raise failure(done, self.name, self.board.python)
+        start = done.out.find(b"PK")  # after whatever the board's shell may print
+        return done.out[max(start, 0) :]
+
+    def bench(
+        self,
+        app: str,
+        settings: BenchSettings | None = None,
+        *,
+        release: str | None = None,
+        inputs: bytes | None = None,
+        progress: Callable[[str, float | None], None] | None = None,
+    ) -> dict[str, Any]:
+        """Measures the release on the board by trtexec's method.
+
+        Args:
+            app: Its application.
+            settings: How.
+            release: Which; the one that serves by default.
+            inputs: An ``.npz`` with one array an input, or with several frames in a further leading
+                axis. By default the bundle's samples, else its golden frames.
+            progress: Called with each stage as it begins ("measure", ...) and the seconds left at
+                least (None: nobody knows), in a thread of the transport's.
+
+        Returns:
+            ``edgekit.device.bench/1`` (docs/board-protocol.md).
+        """
+        settings = settings or BenchSettings()
+        options = [*_which(app, release), *settings.options(), *(["--inputs"] if inputs else [])]
+        staged = None if progress is None else StagedOutput(progress)
+        options += ["--progress"] if staged else []
+        limit, on_output = LONG_S + settings.seconds(), staged.put if staged else None
+        with settings.explain_clocks(self.name):
+            done = self._watched(
+                "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
+            )
+            return document(
+                staged.completed(done) if staged else done, self.name, self.board.python, "bench"
+            )
+
+    def releases(self, app: str | None = None) -> dict[str, Any]:
+        """Returns apps with their releases, the current and the previous one."""
+        return self._request("releases", *_which(app))
+
+    def remove(
+        self, app: str, release: str | None = None, reason: str | None = None
+    ) -> dict[str, Any]:
+        """Removes a release, or without one the whole app.
+
+        Args:
+            app: The application.
+            release: Which.
+            reason: With the whole app: what serves is taken back by that, and why.
+        """
+        options = [] if reason is None else [f"--reason={reason}"]
+        return self._request("remove", *_which(app, release), *options)
+
+    def status(self, app: str | None = None) -> dict[str, Any]:
+        """Returns ``edgekit.board-status/1``: releases, deployments, servers, store and space."""
+        return self._request(
+            "status", *([f"--app={app}"] if app is not None else []), timeout=LONG_S
+        )
+
+    def resume(self, app: str | None = None) -> list[dict[str, Any]]:
+        """Carries on deployments whose process died, as a power cut leaves them.
+
+        Returns:
+            "app", "job" and "state" (where it was cut off) of each; none in most cases.
+        """
+        options = [f"--app={app}"] if app is not None else []
+        if self.board.container is not None:
+            options.append("--no-run")
+        found = list(self._request("resume", *options, timeout=LONG_S)["resumed"])
+        if self.board.container is not None:
+            for one in found:
+                self._run_contained(one["job"])
+        return found
+
+    def rollback(
+        self, app: str, reason: str | None = None, release: str | None = None
+    ) -> dict[str, Any]:
+        """Makes an earlier release serve again, never one that was taken back itself.
+
+        Args:
+            app: The application.
+            reason: For the board's history.
+            release: Which; the one before by default.
+
+        Returns:
+            "app", "current", "previous", "from" (what served before) and "taken_back" ("release",
+            "at" and "reason" of what was taken back).
+        """
+        options = [f"--reason={reason}"] if reason is not None else []
+        options += [f"--release={release}"] if release is not None else []
+        return self._request("rollback", f"--app={app}", *options, timeout=LONG_S)
+
+    def serve(self, app: str, action: str, options: Sequence[str] = ()) -> dict[str, Any]:
+        """Starts, queries or ends the board's own server of an application (docs/serving.md).
+
+        Args:
+            app: The application.
+            action: "start", "status", "reload", "stop", "install" or "uninstall" (a systemd unit).
+            options: For "start" and "install", such as "--workers=2".
+
+        Returns:
+            "app", and "serving", "stopped", or "installed", "unit" and "file".
+        """
+        command, *own = _SERVE[action]
+        if action in ("start", "install"):
+            own += options
+        return self._request(command, f"--app={app}", *own, timeout=LONG_S)
+
+    def start_job(self, kind: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Starts work that outlives this connection, or joins or reuses the very same.
+
+        Args:
+            kind: "build" or "selftest".
+            request: What to do; the same request to the same loader on the same board is the
+                same job.
+
+        Returns:
+            "job" (its id), "state", "reused" (it was done before, its result is there) and
+            "joined" (it was started before, and still runs).
+        """
+        stdin = [json_line({"kind": kind, "request": request})]
+        if self.board.container is None:
+            answer = self._request("job-start", stdin=stdin, timeout=LONG_S)
+        else:
+            answer = self._request("job-start", "--no-run", stdin=stdin, timeout=LONG_S)
+            if not answer["reused"] and not answer["joined"]:
+                self._run_contained(answer["job"])
+        return answer
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Returns the board's jobs, the newest first, as ``job-list`` has them."""
+        return list(self._request("job-list")["jobs"])
+
+    def watch_job(
+        self, id: str, *, after: int = 0, patience_s: float = 600.0
+    ) -> Iterator[dict[str, Any]]:
+        """Yields a job's news as they come, until it has ended.
+
+        A connection that is cut is made again for up to ``patience_s`` seconds; no event is lost
+        or reported twice. The job does not notice.
+
+        Args:
+            id: The job.
+            after: The number of the last event known.
+            patience_s: How long to try to reach the board again.
+
+        Yields:
+            "n" (counts from 1; 0 where the phase is "connection": the board was not reached),
+            "time" (seconds since 1970 by the board's clock), "phase", "done", "total" (0: not
+            known), "text" and "state".
+        """
+        since: float | None = None
+        attempt = polls = 0
+        while True:
+            try:
+                if since is not None:
+                    self._renew()
+                news = self._watch(id, after, _GATHER_S[min(polls, len(_GATHER_S) - 1)])
+            except (BoardError, EnvironmentLack) as error:
+                now = time.monotonic()
+                since = since or now
+                if error.code not in _CUT or self._reconnect is None or now - since > patience_s:
+                    raise
+                text = f"{error.message}; the job goes on, trying again"
+                yield {"n": 0, "time": time.time(), "phase": "connection", "done": 0, "total": 0,
+                       "text": text, "state": "running"}  # fmt: skip
+                time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+                attempt += 1
+                continue
+            since, attempt, polls = None, 0, polls + 1
+            for event in news["events"]:
+                words = {name: plain(event[name], _MOST_TEXT) for name in ("phase", "text")}
+                yield {**event, **words, "state": news["state"]}
+            after = news["next"]
+            if news["ended"]:
+                return
+
+    def job_log(self, id: str, *, start: int = 0, most: int = 1 << 20) -> JobLog:
+        """Returns at most ``most`` bytes of the log from byte ``start`` on."""
+        argv = self._argv("job-log", f"--job={id}", f"--from={start}", f"--most={most}")
+        done = self._run("job-log", argv, timeout=SHORT_S)
+        if done.status != 0:
+            raise failure(done, self.name, self.board.python)
+        return read_log(done.out, start, self.name)
+
+    def cancel_job(self, id: str, *, grace_s: float = 10.0) -> str:
+        """Ends a job and returns its state then; one that has ended already stays as it is."""
+        answer = self._request(
+            "job-cancel", f"--job={id}", f"--grace-s={grace_s:g}", timeout=SHORT_S + grace_s
+        )
+        return str(answer["state"])
+
+    def job_result(self, id: str) -> dict[str, Any]:
+        """Returns what a job made; raises its error when it failed."""
+        return self._request("job-result", f"--job={id}")
+
+    def remove_job(self, id: str) -> None:
+        """Forgets a job that has ended."""
+        self._request("job-remove", f"--job={id}")
+
+    def ensure_loader(self, progress: Progress | None = None) -> int:
+        """Puts the right loader on the board unless it is there; returns the bytes sent."""
+        if self._placed:
+            return 0
+        data = self._loader.read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        # a name of its own for each version: hosts of different versions share a board in peace
+        name = f"edgekit_device-{digest[:16]}.pyz"
+        answer = self._place(name, digest, b"", None)
+        sent = 0
+        if not answer["ready"]:
+            packed = _packed(data)
+            answer = self._place(name, digest, packed, progress)
+            sent = len(packed)
+        self._placed = LoaderLocation.read(answer)
+        return sent
+
+    def _place(
+        self, name: str, digest: str, data: bytes, progress: Progress | None
+    ) -> dict[str, Any]:
+        argv = [self._outer_python, "-c", ENSURE, self.board.root, name, digest, str(len(data))]
+        stdin = counted(data, "loader", progress)
+        what = f"the loader, {len(data):,} bytes" if data else "looking for the loader"
+        done = self._run(what, argv, stdin=stdin, timeout=SHORT_S)
+        return document(done, self.name, self._outer_python, "place")
+
+    @property
+    def _outer_python(self) -> str:
+        # in a container `python` names the container's
+        return "python3" if self.board.container else self._python
+
+    def _argv(
+        self, command: str, *options: str, outside: bool = False, detached: str = ""
+    ) -> list[str]:
+        """Returns a command of the loader's.
+
+        Args:
+            command: Its name.
+            options: Its options.
+            outside: On the board itself also where there is a container.
+            detached: Name for a container that goes on alone.
+        """
+        self.ensure_loader()
+        assert self._placed
+        place = self._placed
+        python = self._outer_python if outside else self._python
+        argv = [python, place.loader, command, f"--root={place.root}", *options]
+        if self.board.container is None or outside:
+            return argv
+        if not self._remembered:
+            # a container sees neither the device tree nor L4T's release: the board notes them
+            self._remembered = True
+            self._request_outside("probe", "--remember")
+        return container_argv(self.board.container, place, argv, detached=detached)
+
+    def _request(
+        self,
+        command: str,
+        *options: str,
+        stdin: Iterable[Buffer] = (),
+        timeout: float = SHORT_S,
+    ) -> dict[str, Any]:
+        done = self._run(command, self._argv(command, *options), stdin=stdin, timeout=timeout)
+        return document(done, self.name, self.board.python, command)
+
+    def _request_outside(
+        self, command: str, *options: str, stdin: Iterable[Buffer] = ()
+    ) -> dict[str, Any]:
+        argv = self._argv(command, *options, outside=True)
+        done = self._run(command, argv, stdin=stdin, timeout=SHORT_S)
+        return document(done, self.name, argv[0], command)
+
+    def _watched(
+        self,
+        command: str,
+        *options: str,
+        timeout: float,
+        data: bytes = b"",
+        most_out: int = MOST_OUT,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> Completed:
+        """Runs a long command that stops when this call does, or this machine."""
+        argv = self._argv(command, *options, f"--watch-stdin={len(data)}")
+        more: dict[str, Any] = {} if on_output is None else {"on_output": on_output}
+        return self._run(
+            command, argv, stdin=pieces(data), timeout=timeout, hold_input=True,
+            most_out=most_out, **more,
+        )  # fmt: skip
+
+    def _run(self, command: str, argv: Sequence[str], **more: Any) -> Completed:
+        began = time.monotonic()
+        try:
+            return self._transport.run(argv, **more)
+        finally:
+            self.on_command(command, time.monotonic() - began)
+
+    def _renew(self) -> bool:
+        """Connects anew; returns whether there is a way to."""
+        if self._reconnect is None:
+            return False
+        self._transport.close()
+        self._transport = self._reconnect()
+        return True
+
+    def _watch(self, id: str, after: int, gather_s: float) -> dict[str, Any]:
+        times = (f"--wait-s={_WAIT_S:g}", f"--gather-s={gather_s:g}")
+        argv = self._argv("job-watch", f"--job={id}", f"--after={after}", *times)
+        done = self._run("job-watch", argv, timeout=SHORT_S + _WAIT_S)
+        return document(done, self.name, self.board.python, "job-watch")
+
+    def _run_contained(self, id: str) -> None:
+        """Starts the container of a prepared job; one of its name runs that job already."""
+        argv = self._argv("job-run", f"--job={id}", "--foreground", detached=f"edgekit-job-{id}")
+        done = self._run("job-run", argv, timeout=LONG_S)
+        if done.status != 0 and b"already in use" not in done.err:
+            raise BoardError(
+                f"docker did not start the job: {_last(done.err)}",
+                code="board.container",
+                where=self.name,
+                hint="see `container:` of this board; `edgekit doctor` checks docker there",
+            )
+
+
+def offer(
+    send: Callable[[Mapping[str, Any]], dict[str, Any]],
+    manifest: bytes,
+    signature: bytes | None,
+    app: str,
+) -> dict[str, Any]:
+    """Returns the board's answer to the offer of a manifest.
+
+    Args:
+        send: Sends one document to the command ``offer``.
+        manifest: Its bytes.
+        signature: OpenSSH's signature of them, None when there is none.
+        app: The bundle's name: manifests of the same app are much alike.
+
+    Raises:
+        BoardError, BundleError: As ``send``.
+    """
+    signed = {"signature": None if signature is None else signature.decode("utf-8")}
+    whole = pack(manifest)
+    if len(whole["packed"]) <= _SMALL:
+        return send({**whole, **signed})
+    digest = hashlib.sha256(manifest).hexdigest()
+    answer = send({"digest": digest, "app": app, **signed})
+    if answer["known"]:
+        return answer
+    if _is_usable_base(answer.get("base")):
+        try:
+            return send({**pack(manifest, answer["base"]), **signed})
+        except BoardError as error:
+            # another command may have removed what it builds on: whole then
+            if error.code not in _REFUSED:
+                raise
+    return send({**whole, **signed})
+
+
+def _is_usable_base(base: object) -> bool:
+    """Whether the board's base can be used for a difference; an invalid one only costs bytes."""
+    if not isinstance(base, dict):
+        return False
+    digest, grain, prints = base.get("digest"), base.get("grain"), base.get("prints")
+    if not is_digest(digest) or type(grain) is not int or not 1 <= grain <= MAX_MANIFEST:
+        return False
+    if not isinstance(prints, str) or len(prints) > _MOST_PRINTS:
+        return False
+    try:
+        base64.b64decode(prints, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=1)
+def _packed(loader: bytes) -> bytes:
+    """The loader as it travels; packed once for all boards of a fleet.
+
+    Level 9 takes three times as long as 6, for half a percent.
+    """
+    return zlib.compress(loader, 6)
+
+
+def _last(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").strip().splitlines()
+    return plain(lines[-1], 300) if lines else "it said nothing"
+
+
+def _which(app: str | None, release: str | None = None) -> list[str]:
+    # an empty text goes to the board, which refuses it: it is not the same as none, which means all
+    given = {"app": app, "release": release}
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -1,0 +1,130 @@
+"""Opens the board of the configuration, or edgekit's own when the configuration names none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.bundles.files import build_zipapp
+from edgekit.bundles.sign import allowed_signers_line
+from edgekit.deployment.board import Board
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.embedded_sshd import sshd
+from edgekit.deployment.transport import LocalTransport
+from edgekit.errors import EdgekitError, EnvironmentLack
+
+if TYPE_CHECKING:
+    from edgekit.deployment.ssh import SshTransport
+    from edgekit.deployment.transport import Transport
+
+
+@contextlib.contextmanager
+def open_board(
+    board: Board | None,
+    *,
+    state_folder: Path,
+    signer_public_key: str | Path | None = None,
+    trust_key: bool = False,
+    accept_host_key: str | bool = False,
+    remember_host_key: bool = False,
+    on_command: Callable[[str, float], object] = lambda name, seconds: None,
+) -> Iterator[BoardClient]:
+    """Connects to ``board``; with None starts edgekit's own board for as long as the block lasts.
+
+    edgekit's own board is an sshd on loopback; where that cannot be had it is this machine without
+    SSH (kind "local"). ``note`` of the client says which and why. Its folder,
+    ``state_folder``/board, stays, so that later commands find the releases.
+
+    Args:
+        board: A board of the config, or None.
+        state_folder: Where edgekit keeps its own board, its known_hosts and the boards' loader.
+        signer_public_key: The public key that signs bundles, as a file or its one line. The
+            embedded board trusts it; another board only with ``trust_key``.
+        trust_key: Whether to add the signer to what the config's board trusts; a key that it
+            trusts already keeps its name there.
+        accept_host_key: Consent for an unknown host key: its fingerprint, or True for any.
+        remember_host_key: Whether an accepted host key is written to edgekit's known_hosts.
+        on_command: As of ``BoardClient``; from the first command on.
+
+    Raises:
+        EnvironmentLack: "board.unreachable".
+        BoardError: The board cannot be trusted, does not trust the user, or failed.
+        UsageError: There is no such public key.
+    """
+    state_folder.mkdir(parents=True, exist_ok=True)
+    line = allowed_signers_line(signer_public_key) if signer_public_key is not None else None
+    with contextlib.ExitStack() as stack:
+        loader = _loader(state_folder / "loader")
+        if board is None:
+            client = _own_board(stack, state_folder / "board", loader, on_command)
+        elif board.kind == "local":
+            client = BoardClient(board, LocalTransport(board.name), loader, "this machine, no SSH")
+        else:
+            from edgekit.deployment.ssh import connect
+
+            known_hosts = state_folder / "known_hosts"
+            transport = connect(
+                board,
+                accept_host_key=accept_host_key,
+                remember_in=known_hosts if remember_host_key else None,
+                known_hosts=(known_hosts,),
+            )
+            note = f"{board.host} over SSH"
+            client = BoardClient(board, transport, loader, note, _reconnect(board, transport))
+            stack.callback(client.close)
+        client.on_command = on_command
+        if line and (trust_key or board is None):
+            client.trust(new=[line])
+        yield client
+
+
+def _reconnect(board: Board, transport: SshTransport) -> Callable[[], Transport]:
+    """Returns what connects anew, to the very host key of the first time."""
+    from edgekit.deployment.ssh import connect
+
+    same = replace(board, host_key=transport.host_key)
+    return lambda: connect(same)
+
+
+def _own_board(
+    stack: contextlib.ExitStack,
+    root: Path,
+    loader: Path,
+    on_command: Callable[[str, float], object],
+) -> BoardClient:
+    try:
+        if os.environ.get("EDGEKIT_NO_SSHD"):
+            raise EnvironmentLack("EDGEKIT_NO_SSHD is set", code="board.no-sshd")
+        from edgekit.deployment.ssh import connect
+
+        with contextlib.ExitStack() as attempt:
+            server = attempt.enter_context(sshd(root))
+            transport = connect(server.board)
+            attempt.callback(transport.close)
+            note = f"edgekit's own sshd on loopback, folder {root}"
+            client = BoardClient(server.board, transport, loader, note)
+            client.on_command = on_command
+            # a locked account or a login shell that runs nothing shows itself only here
+            client.ensure_loader()
+            stack.push(attempt.pop_all())
+            return client
+    except EdgekitError as error:
+        board = Board("local", root=str(root.absolute()), python=sys.executable, kind="local")
+        note = f"this machine without SSH, folder {root}, because {error.message}"
+        return BoardClient(board, LocalTransport("local"), loader, note)
+
+
+def _loader(folder: Path) -> Path:
+    """Returns the loader under its digest: hosts of different versions share the folder."""
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        digest = build_zipapp(Path(made, "loader"))
+        path = folder / f"edgekit_device-{digest[:16]}.pyz"
+        os.replace(Path(made, "loader"), path)
+    return path

@@ -1,0 +1,276 @@
+"""Strict host keys: a board is known by a pin, by a known_hosts file, or by consent given now.
+Reads OpenSSH's known_hosts format (sshd(8)) and RevokedHostKeys.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import hashlib
+import hmac
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
+from edgekit.files import replacing
+
+if TYPE_CHECKING:
+    import paramiko
+
+
+STANDARD = tuple(
+    Path(text)
+    for text in (
+        "~/.ssh/known_hosts",
+        "~/.ssh/known_hosts2",
+        "/etc/ssh/ssh_known_hosts",
+        "/etc/ssh/ssh_known_hosts2",
+    )
+)
+
+_MARKERS = ("@revoked", "@cert-authority")
+_KRL = b"SSHKRL\n\0"
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: its marker ("" for none), its hosts as written, its key."""
+
+    marker: str
+    hosts: str
+    kind: str
+    blob: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """ "SHA256:" and unpadded base64."""
+        return _fingerprint(self.blob)
+
+    def names(self, host: str) -> bool:
+        """Whether the line is about ``host``: a hashed name, or patterns with "!" for not."""
+        if self.hosts.startswith("|"):
+            return _is_hashed(self.hosts, host)
+        found = False
+        for pattern in self.hosts.split(","):
+            # fnmatch knows sets in brackets, OpenSSH does not: "[host]:port" means itself
+            plain = pattern.lstrip("!").replace("[", "[[]").lower()
+            if pattern and fnmatch.fnmatchcase(host.lower(), plain):
+                if pattern.startswith("!"):
+                    return False
+                found = True
+        return found
+
+
+def read_entries(texts: Iterable[str]) -> Iterator[Entry]:
+    """Yields the lines of files; anything that is no line of a key is skipped."""
+    for text in texts:
+        for line in text.splitlines():
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            marker = words.pop(0) if words[0].startswith("@") else ""
+            if len(words) < 3 or (marker and marker not in _MARKERS):
+                continue
+            blob = _decode(words[2])
+            if blob is not None and _kind(blob) == words[1]:
+                yield Entry(marker, words[0], words[1], blob)
+
+
+def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
+    """Whether RevokedHostKeys refuses a key.
+
+    Args:
+        path: A KRL, or a text file of keys; as with OpenSSH one that cannot be read refuses all.
+        kind: The key's type.
+        blob: The key in its wire form.
+    """
+    try:
+        data = path.expanduser().read_bytes()
+    except OSError:
+        return True
+    if not data.startswith(_KRL):
+        lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
+        keys = [_key_of(line) for line in lines if line and not line.startswith("#")]
+        return None in keys or blob in keys
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        return True
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "key.pub")
+        file.write_text(f"{kind} {base64.b64encode(blob).decode()}\n", encoding="ascii")
+        argv = [program, "-Q", "-f", str(path.expanduser()), str(file)]
+        try:
+            done = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return True
+    return done.returncode != 0
+
+
+def _is_hashed(text: str, host: str) -> bool:
+    """ "|1|SALT|HASH": HMAC-SHA1 of the name, both in base64."""
+    parts = text.split("|")
+    if len(parts) != 4 or parts[1] != "1":
+        return False
+    salt, wanted = _decode(parts[2]), _decode(parts[3])
+    if salt is None or wanted is None:
+        return False
+    found = hmac.new(salt, host.lower().encode("utf-8", "surrogatepass"), hashlib.sha1).digest()
+    return hmac.compare_digest(found, wanted)
+
+
+def _kind(blob: bytes) -> str:
+    size = int.from_bytes(blob[:4], "big")
+    return blob[4 : 4 + size].decode("ascii", "replace")
+
+
+def _key_of(line: str) -> bytes | None:
+    words = line.split()
+    blob = _decode(words[1]) if len(words) > 1 else None
+    return blob if blob is not None and _kind(blob) == words[0] else None
+
+
+def _decode(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
+def _fingerprint(blob: bytes) -> str:
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """Returns OpenSSH's form, "SHA256:" and unpadded base64."""
+    digest = hashlib.sha256(key.asbytes()).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What makes a host key acceptable for one connection.
+
+    Attributes:
+        pin: The one fingerprint that is right; known_hosts files can only still revoke it.
+        files: known_hosts files besides the standard ones; a missing one is an error only when
+            it is ``required``.
+        accept: Consent for an unknown key: its fingerprint, or True for whatever is shown.
+            A key that contradicts a known one stays refused.
+        required: The config's known_hosts file.
+        standard: The user's and the system's known_hosts files.
+        revoked: OpenSSH's RevokedHostKeys; where it cannot be read, no key is believed.
+    """
+
+    pin: str | None = None
+    files: tuple[Path, ...] = ()
+    accept: str | bool = False
+    required: Path | None = field(default=None)
+    standard: tuple[Path, ...] = STANDARD
+    revoked: Path | None = None
+
+    def known_types(self, name: str) -> list[str]:
+        """Returns the key types known for ``name``, of which one is requested from the board."""
+        return [] if self.pin else [entry.kind for entry in self._known(name)]
+
+    def check(self, name: str, key: paramiko.PKey, where: str) -> bool:
+        """Returns whether ``key`` is new and was accepted now; BoardError when it is refused.
+
+        Args:
+            name: What known_hosts files call the host: "HOST" or "[HOST]:PORT".
+            key: What the host has shown and proved to hold.
+            where: The board's name for messages.
+
+        Raises:
+            BoardError: "board.host-key-mismatch" or "board.unknown-host-key".
+        """
+        shown = fingerprint(key)
+        entries = list(read_entries(self._texts()))
+        if any(shown == one.fingerprint for one in entries if one.marker == "@revoked"):
+            raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
+        if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
+            raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) refuses it")
+        if self.pin:
+            if shown != self.pin.rstrip("="):
+                raise _mismatch(where, shown, f"the pinned one is {self.pin}")
+            return False
+        known = [one for one in entries if not one.marker and one.names(name)]
+        if any(shown == one.fingerprint for one in known):
+            return False
+        if known:
+            seen = ", ".join(one.fingerprint for one in known)
+            raise _mismatch(where, shown, f"known_hosts has {seen} for {name}")
+        if self.accept is True or (
+            isinstance(self.accept, str) and self.accept.rstrip("=") == shown
+        ):
+            return True
+        expected = f" ({self.accept} was to be accepted)" if self.accept else ""
+        if any(one.marker == "@cert-authority" and one.names(name) for one in entries):
+            expected += (
+                "; known_hosts has a @cert-authority for it, but edgekit does not check host "
+                "certificates"
+            )
+        raise BoardError(
+            f"the host key of {name} is not known: {key.get_name()} {shown}{expected}",
+            code="board.unknown-host-key",
+            where=where,
+            hint="compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the "
+            f'board, then pin it in the config: `host_key: "{shown}"`, or accept it once with '
+            "`--accept-host-key`",
+        )
+
+    def _known(self, name: str) -> list[Entry]:
+        entries = read_entries(self._texts())
+        return [one for one in entries if not one.marker and one.names(name)]
+
+    def _texts(self) -> Iterable[str]:
+        if self.required and not self.required.expanduser().is_file():
+            hint = "the config's known_hosts names this file"
+            raise ConfigError([Problem("there is no such file", str(self.required), hint)])
+        extra = [self.required] if self.required else []
+        for path in (*self.standard, *self.files, *extra):
+            try:
+                yield path.expanduser().read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue  # a file that cannot be read is skipped
+
+
+def remember(path: Path, name: str, key: paramiko.PKey) -> None:
+    """Adds ``key`` to edgekit's own known_hosts file, whole or not at all.
+
+    Raises:
+        EnvironmentLack: The file cannot be written.
+    """
+    try:
+        _add_line(path, f"{name} {key.get_name()} {key.get_base64()}\n")
+    except OSError as error:
+        raise EnvironmentLack(
+            f"the accepted host key cannot be written down: {error.strerror}",
+            code="environment.state-folder",
+            where=str(path),
+            hint="make the folder writable, or pin the key in the config",
+        ) from error
+
+
+def _add_line(path: Path, line: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if line in old:
+        return
+    with replacing(path, private=True) as temporary:
+        temporary.write_text(old + line, encoding="utf-8")
+
+
+def _mismatch(where: str, shown: str, against: str) -> BoardError:
+    return BoardError(
+        f"the host key is {shown}, but {against}",
+        code="board.host-key-mismatch",
+        where=where,
+        hint="either the board was installed anew or something else answers at its address; "
+        "look at the board itself, then correct the pin or the known_hosts line",
+    )

@@ -1,0 +1,450 @@
+"""Installs a bundle on a board: checks that it fits, announces it, sends what the board lacks, and
+follows the deployment to its end, also over a reboot of the board.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from edgekit.bundles.sign import account_name
+from edgekit.deployment.answers import protocol_error
+from edgekit.deployment.board import Progress, Release
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.transport import Buffer
+from edgekit.errors import BoardError, BundleError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.bundles.manifest import Bundle
+
+
+def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
+    """Refuses a board that cannot run what the bundle was built for.
+
+    Args:
+        facts: The bundle's manifest.
+        hello: The board's answer to ``hello``.
+        where: The board's name.
+
+    Raises:
+        BundleError: "bundle.no-runtime", "bundle.backend", or what the board itself would refuse
+            it with ("requires.*"): the same facts are held against the same needs.
+    """
+    backend = str(facts.get("backend"))
+    needed = facts.get("fingerprint")
+    fingerprint = needed if isinstance(needed, dict) else {}
+    runtime = str(fingerprint.get("runtime") or "")
+    if runtime in hello and hello[runtime] is None:
+        raise BundleError(
+            f"the bundle needs {runtime} {fingerprint.get('runtime_version', '')}".rstrip()
+            + ", which the board does not have",
+            code="bundle.no-runtime",
+            where=where,
+            hint=f"install {runtime} for {hello.get('python') or 'the Python'} there, or name "
+            "another interpreter with `python:`",
+        )
+    offered = [str(name) for name in hello.get("backends") or ()]
+    if backend not in offered:
+        raise BundleError(
+            f"the bundle was built by the {backend} backend, the board runs "
+            f"{', '.join(offered) or 'none'}",
+            code="bundle.backend",
+            where=where,
+            hint="build for a backend that the board has",
+        )
+    _check_requires(facts, hello, where)
+
+
+def _check_requires(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
+    from edgekit_device.errors import DeviceError
+    from edgekit_device.protocol.manifest_reader import needs_of
+    from edgekit_device.release.requirements import check_facts
+
+    requires = needs_of(facts)
+    if requires is None:
+        return
+    # space is checked only for what is missing (`check_space`), and by the board
+    known = {name: value for name, value in hello.items() if name != "free_bytes"}
+    try:
+        check_facts(requires, known, where=where)
+    except DeviceError as error:
+        raise BundleError(
+            error.message, code=error.code, where=error.where, hint=error.hint
+        ) from error
+
+
+def check_space(sent: int, hello: Mapping[str, Any], where: str) -> None:
+    """Refuses to send more bytes than are free; raises BoardError "board.disk-full"."""
+    free = hello.get("free_bytes")
+    if isinstance(free, int) and sent > free:
+        raise BoardError(
+            f"the bundle needs {sent:,} bytes more, {free:,} are free on the board",
+            code="board.disk-full",
+            where=where,
+            hint="free space there, or give the board another `root:`",
+        )
+
+
+_RETAINED_WRONG = ("blob.digest-mismatch", "transfer.offset")
+
+
+@dataclass(frozen=True, slots=True)
+class SentBundle:
+    """What a board has of a bundle, and what it took to get it there.
+
+    Attributes:
+        digest: SHA-256 (hex) of the manifest.
+        serving: Release that serves this very bundle already, whole; None when none does.
+        deployment: How that came to serve, ``edgekit.deployment/1``; None if unknown.
+        hello: What the board says of itself.
+        blobs_sent: Number of blobs sent, also those that were sent in part.
+        blobs_reused: Number of blobs that the board had.
+        bytes_sent: Bytes of blobs sent.
+        bytes_reused: Bytes of blobs that the board had, parts included.
+        notes: What people should know, such as that a partial blob was wrong and was sent anew.
+    """
+
+    digest: str
+    serving: str | None
+    blobs_sent: int
+    blobs_reused: int
+    bytes_sent: int
+    bytes_reused: int
+    deployment: Mapping[str, Any] | None = None
+    hello: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def send(
+    board: BoardClient,
+    bundle: Bundle,
+    signature: bytes | None = None,
+    progress: Progress | None = None,
+    *,
+    check: Callable[[int, Mapping[str, Any]], None] | None = None,
+    fetches: bool = False,
+    put_back: bool = True,
+) -> SentBundle:
+    """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
+
+    Args:
+        board: Where to.
+        bundle: What to send.
+        signature: OpenSSH's signature of the manifest; the bundle's own when None.
+        progress: Called in this thread with phases "loader" and "send", in bytes.
+        check: Called with the bytes that the board lacks, where it lacks any, and what it says of
+            itself (``hello``), before they are sent.
+        fetches: The board gets the blobs elsewhere: only the manifest is sent.
+        put_back: Also send what was taken back on the board.
+
+    Raises:
+        BundleError: The board refuses the bundle, or a stripped bundle lacks what the board lacks.
+        BoardError: The board failed, or the connection did; "install.taken-back", whose
+            ``extra["taken_back"]`` has "release", "at" and "reason".
+    """
+    signature = bundle.signature if signature is None else signature
+    board.ensure_loader(progress)
+    sizes = _sizes(bundle)
+    notes: list[str] = []
+    partial: dict[str, int] = {}
+    while True:
+        try:
+            offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
+            if offer.get("taken_back") and not put_back:
+                raise _taken_back(offer["taken_back"], board.name)
+            partial = _retained(offer["missing"], sizes, board.name)
+            blobs = {} if fetches else _payload(bundle, partial, board.name)
+            if partial and check is not None:
+                lacking = sum(sizes[digest] - have for digest, have in partial.items())
+                check(lacking, offer["hello"])
+            sent = board.receive(blobs, progress, partial=partial)
+            break
+        except BoardError as error:
+            # what was there was wrong or is gone: the board dropped it, and needs all of it
+            if notes or error.code not in _RETAINED_WRONG or not any(partial.values()):
+                raise
+            notes.append(f"{error.where}: {error.message}; it was sent anew")
+    return SentBundle(
+        digest=str(offer["digest"]),
+        serving=offer["serving"],
+        blobs_sent=len(blobs),
+        blobs_reused=len(sizes) - len(blobs),
+        bytes_sent=sent,
+        bytes_reused=sum(sizes.values()) - sent,
+        deployment=offer["deployment"],
+        hello=offer["hello"],
+        notes=tuple(notes),
+    )
+
+
+def _taken_back(found: Mapping[str, str], where: str) -> BoardError:
+    error = BoardError(
+        f"{found['release']} served there and was taken back at {found['at']}: {found['reason']}",
+        code="install.taken-back",
+        where=where,
+        hint="edgekit deploy CONFIG --again puts it back; nothing else does",
+    )
+    error.extra["taken_back"] = dict(found)
+    return error
+
+
+def _retained(missing: object, sizes: Mapping[str, int], where: str) -> dict[str, int]:
+    """Returns what a board says that it has of the blobs that it lacks, by digest."""
+    found: dict[str, int] = {}
+    for pair in missing if isinstance(missing, list) else [None]:
+        digest, have = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+        size = sizes.get(digest) if isinstance(digest, str) else None
+        if size is None or type(have) is not int or not 0 <= have <= size:
+            raise protocol_error("the board lacks what the bundle does not have", where)
+        found[str(digest)] = have
+    return found
+
+
+def _sizes(bundle: Bundle) -> dict[str, int]:
+    """Returns the bytes of everything that the board must have, by digest."""
+    blobs = {digest: int(blob["bytes"]) for digest, blob in bundle.manifest["blobs"].items()}
+    return {**bundle.weight_bytes, **blobs}
+
+
+def _payload(bundle: Bundle, lacking: Mapping[str, Any], where: str) -> dict[str, Buffer]:
+    """Returns what to send; a stripped bundle can only go where its weights already are."""
+    have = {**bundle.weights, **bundle.blobs}
+    absent = set(lacking) - set(have)
+    if absent:
+        names = [n for n, w in bundle.manifest["weights"].items() if w["digest"] in absent]
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        raise BundleError(
+            f"neither the bundle nor the board has the weights {shown or 'and blobs it names'}",
+            code="bundle.stripped",
+            where=where,
+            hint="deploy the full bundle, or from the configuration that it was built from",
+        )
+    return {digest: _buffer(have[digest]) for digest in lacking}
+
+
+def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
+    """Returns a blob's bytes, in C order, without a copy where it is contiguous."""
+    if isinstance(blob, bytes):
+        return blob
+    if isinstance(blob, memoryview):
+        return blob.cast("B")
+    import numpy as np
+
+    return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
+
+
+# the board's states, by the names that progress has had before there were any
+_PHASES = {
+    "downloading": "download",
+    "verifying": "stage",
+    "refitting": "refit",
+    "testing": "selftest",
+    "switching": "switch",
+    "soaking": "soak",
+}
+_COUNTED = ("download", "soak")
+
+# the job's processes ended, and the deployment's journal says how to go on
+_CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
+_TIMES = 3
+_SCHEMA = "edgekit.deployment/1"
+
+
+def follow(
+    board: BoardClient,
+    request: Mapping[str, Any],
+    progress: Progress | None = None,
+    on_start: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Starts a deployment, or joins the same one, and returns what became of it.
+
+    Args:
+        board: Where.
+        request: The job's request.
+        progress: See ``install``.
+        on_start: Called with the id of the job, and again if another one carries it on.
+
+    Returns:
+        ``edgekit.deployment/1`` in the state "committed", with "refit" and "changed".
+
+    Raises:
+        BoardError: Why it failed or was taken back; "deploy.busy".
+    """
+    job = str(board.start_job("deploy", request)["job"])
+    for number in range(_TIMES + 1):
+        if on_start is not None:
+            on_start(job)
+        _watch(board, job, progress)
+        try:
+            return _result(board, job)
+        except BoardError as error:
+            if error.code not in _CUT_OFF or number == _TIMES:
+                raise
+            resumed = board.resume(str(request["app"]))
+            if not resumed:
+                raise
+            job = str(resumed[0]["job"])
+    raise AssertionError("the last round returns or raises")
+
+
+def _result(board: BoardClient, job: str) -> dict[str, Any]:
+    found = board.job_result(job)
+    if found.get("schema") != _SCHEMA:
+        raise protocol_error(f"what job {job} made is no {_SCHEMA}", board.name)
+    return found
+
+
+def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:
+    begun = ""
+    for event in board.watch_job(job):
+        phase = _PHASES.get(event["phase"])
+        if progress is None or phase is None:
+            continue
+        if begun != phase:
+            if begun:
+                progress(begun, 1, 1)
+            progress(phase, 0, 1)
+            begun = phase
+        if phase in _COUNTED and event["total"] > 1:
+            progress(phase, event["done"], event["total"])
+    if progress is not None and begun:
+        progress(begun, 1, 1)
+
+
+_GATES = ("latency_ms", "accuracy_min")
+
+
+def install(
+    bundle: Bundle,
+    board: BoardClient,
+    *,
+    signature: bytes | None = None,
+    progress: Progress | None = None,
+    keep: int = 3,
+    policy: Mapping[str, Any] | None = None,
+    again: bool = True,
+    put_back: bool = False,
+    source: str | None = None,
+    on_start: Callable[[str], None] | None = None,
+) -> Release:
+    """Installs ``bundle`` and makes it the release that serves.
+
+    Once everything is sent the board works alone, as a job: it checks, refits, tests, switches,
+    watches the new release and keeps it, or goes back to the one before; a Ctrl-C or a lost
+    connection changes nothing about that. The same call joins what runs, carries on what was cut
+    off, and sends only what is missing.
+
+    Args:
+        bundle: What to install.
+        board: Where to.
+        signature: OpenSSH's signature of the manifest; the bundle's own when None. Boards refuse
+            a bundle without.
+        progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "download"
+            (with ``source``), "stage", "refit", "selftest", "switch" and "soak" with 0 of 1 before
+            and 1 of 1 after; in between "soak" in seconds.
+        keep: Releases that stay on the board.
+        policy: How the board judges the release: ``deploy.health`` of a configuration.
+        again: Also deploy a bundle that serves already and is whole.
+        put_back: Also deploy a bundle that was taken back on the board.
+        source: Where the board gets the blobs itself; None to send them.
+        on_start: Called with the job's id when the board works alone.
+
+    Raises:
+        BundleError: The board refuses the bundle.
+        BoardError: The board failed, or took the release back; ``where`` names it. "deploy.busy"
+            when it deploys another bundle, "install.taken-back" when this one was taken back there.
+    """
+    step = _Steps(progress)
+    signature = bundle.signature if signature is None else signature
+
+    def check(missing: int, hello: Mapping[str, Any]) -> None:
+        check_fits(bundle.manifest, hello, board.name)
+        check_space(missing, hello, board.name)
+
+    with step("hello"):
+        loader_bytes = board.ensure_loader(progress)
+    fetches = source is not None
+    sent = send(board, bundle, signature, progress, check=check, fetches=fetches, put_back=put_back)
+    policy = {"keep": keep, **(policy or {})}
+    deployed: Mapping[str, Any] | None = None if again else _serving(sent, policy)
+    reused = deployed is not None
+    if deployed is None:
+        check(0, sent.hello)
+        request = {
+            "app": bundle.name,
+            "digest": bundle.digest,
+            "policy": policy,
+            "source": source,
+            "operator": account_name(),
+            "nonce": secrets.token_hex(8),
+            # what was sent anew is tested anew
+            "again": again or sent.blobs_sent > 0,
+            "put_back": put_back,
+        }
+        deployed = follow(board, request, progress, on_start)
+    return _release(bundle, board, sent, deployed, loader_bytes + len(signature or b""), reused)
+
+
+def _release(
+    bundle: Bundle,
+    board: BoardClient,
+    sent: SentBundle,
+    deployed: Mapping[str, Any],
+    more: int,
+    reused: bool,
+) -> Release:
+    health = deployed.get("health") or {}
+    golden = health.get("golden") or {}
+    before = deployed["previous"]
+    if before == deployed["release"]:
+        before = deployed.get("fallback")
+    return Release(
+        id=str(deployed["release"]),
+        board=board.name,
+        kind=board.kind,
+        app=bundle.name,
+        digest=bundle.digest,
+        bytes_sent=0 if reused else sent.bytes_sent + len(bundle.manifest_bytes) + more,
+        bytes_reused=sent.bytes_reused,
+        blobs_sent=sent.blobs_sent,
+        blobs_reused=sent.blobs_reused,
+        previous=before,
+        hello=dict(sent.hello),
+        refit=dict(deployed.get("refit") or {}),
+        selftest={"ok": True, "bit_equal": bool(golden.get("bit_equal")),
+                  "notes": list(health.get("notes") or ())},
+        health=dict(health),
+        reused=reused,
+        steps=tuple(step for step in deployed.get("steps") or () if isinstance(step, Mapping)),
+    )  # fmt: skip
+
+
+def _serving(sent: SentBundle, policy: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """How the bundle came to serve that does; None unless it passed the same gates."""
+    deployment = sent.deployment or {}
+    if deployment.get("state") != "committed" or deployment.get("digest") != sent.digest:
+        return None
+    if deployment.get("release") != sent.serving or not deployment.get("health"):
+        return None
+    passed = deployment.get("policy") or {}
+    if any(passed.get(gate) != policy.get(gate) for gate in _GATES):
+        return None
+    return deployment
+
+
+class _Steps:
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+
+    @contextlib.contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        if self._progress:
+            self._progress(phase, 0, 1)
+        yield
+        if self._progress:
+            self._progress(phase, 1, 1)

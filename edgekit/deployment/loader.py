@@ -1,0 +1,181 @@
+"""How the loader gets onto a board and is started there: the small program that places it, and
+what ``docker run`` is given where it runs in a container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.deployment.board import Container
+
+# The one thing done on a board before the loader is there: placing the loader.
+#
+# It is a small program handed to ``python3 -c`` (Python 3.8, standard library), so that a bare
+# board needs nothing but Python and no file of ours is run before its digest is checked. Its stdin
+# and arguments carry all data. It has no backslash, so that no login shell can read it otherwise.
+
+
+ENSURE = """
+import hashlib, json, os, sys, time, zlib
+
+def fail(code, message, hint=""):
+    print(json.dumps({"error": {"code": code, "message": message, "where": "", "hint": hint}}))
+    sys.exit(4)
+
+def write(path, data):
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, ".%s.%d.tmp" % (os.path.basename(path), os.getpid()))
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+
+def run(main):
+    if sys.version_info < (3, 8):
+        fail("board.python", "Python %d.%d is too old, 3.8 is needed" % sys.version_info[:2])
+    os.umask(0o077)
+    root = os.path.abspath(os.path.expanduser(sys.argv[1]))
+    try:
+        os.makedirs(root, exist_ok=True)
+        check(root)
+        answer = main(root)
+    except OSError as error:
+        full = error.errno in (27, 28, 122)
+        code = "board.disk-full" if full else "board.filesystem"
+        hint = "free some space on the board" if full else "see `root` of this board"
+        fail(code, "%s: %s" % (error.filename or root, error.strerror), hint)
+    print(json.dumps(answer))
+
+def check(root):
+    facts, me = os.stat(root), os.geteuid()
+    if facts.st_uid not in (0, me) or (me == 0 and facts.st_uid != 0):
+        fail("root.owner", "%s belongs to the account %d" % (root, facts.st_uid), "another `root`")
+    if facts.st_mode & 0o022:
+        fail("root.writable", "others can write to %s" % root, "chmod -R go-w " + root)
+    if os.path.islink(os.path.join(root, "bin")):
+        fail("root.link", "%s/bin is a link" % root, "remove it")
+
+def drop(entry, before=None):
+    try:
+        if not entry.is_dir(follow_symlinks=False) and (before is None or age(entry) < before):
+            os.unlink(entry.path)
+    except FileNotFoundError:
+        pass  # a command that runs has just given it its name, or another host has removed it
+
+def age(entry):
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+def entries(folder):
+    try:
+        return list(os.scandir(folder)) if not os.path.islink(folder) else []
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+def main(root):
+    name, digest, size = sys.argv[2], sys.argv[3], int(sys.argv[4])
+    folder = os.path.join(root, "bin")
+    path = os.path.join(folder, name)
+    compiled = os.path.join(folder, "__pycache__")
+    old = time.time() - 3600
+    for place in (folder, compiled):
+        for entry in entries(place):
+            if entry.name.endswith(".tmp"):
+                drop(entry, old)
+    ready = False
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            ready = hashlib.sha256(file.read()).hexdigest() == digest
+    if not ready and size:
+        try:
+            data = zlib.decompressobj().decompress(sys.stdin.buffer.read(size), 1 << 26)
+        except zlib.error:
+            data = b""
+        if hashlib.sha256(data).hexdigest() != digest:
+            fail("board.transfer", "the loader arrived damaged or cut off", "run it again")
+        write(path, data)
+        ready = True
+        stem = name.split("-")[0]
+        kin = [e for e in entries(folder) if e.name.startswith(stem + "-")]
+        kin.sort(key=age)
+        for entry in kin[:-3]:
+            drop(entry)
+        stay = tuple(e.name[:-4] + "." for e in kin[-3:] if e.name != name)
+        for entry in entries(compiled):
+            if not entry.name.startswith(stay):
+                drop(entry)
+        link = os.path.join(folder, ".%s.%d.tmp" % (stem, os.getpid()))
+        os.symlink(name, link)
+        os.replace(link, os.path.join(folder, stem + ".pyz"))
+    user = "%d:%d" % (os.getuid(), os.getgid())
+    return {"root": root, "path": path, "ready": ready, "user": user, "groups": os.getgroups()}
+
+run(main)
+"""
+"""Arguments ROOT NAME SHA256 SIZE, that many bytes of the deflated loader on stdin; SIZE 0 only
+asks. Answers root, path, whether the loader is there, and the account by numbers. The three newest
+loaders stay, for commands that still run, and what they have compiled
+(``edgekit_device.bytecode``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderLocation:
+    """Where the loader lies on a board, and for whom.
+
+    Attributes:
+        root: ROOT, absolute.
+        loader: The loader's file.
+        user: "UID:GID" of the account.
+        groups: Numbers of the account's groups.
+    """
+
+    root: str
+    loader: str
+    user: str = ""
+    groups: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> LoaderLocation:
+        """Returns what the placing program answered."""
+        groups = tuple(str(number) for number in answer.get("groups", ()))
+        return cls(answer["root"], answer["path"], str(answer.get("user", "")), groups)
+
+
+def container_argv(
+    container: Container, place: LoaderLocation, argv: list[str], *, detached: str = ""
+) -> list[str]:
+    """Returns the command line that runs ``argv`` in a container.
+
+    ROOT has the same path inside, so every path in a request or an answer holds on both sides.
+    The container runs as the board's account: what it writes below ROOT belongs to that.
+
+    Args:
+        container: Of the board.
+        place: Where the loader is.
+        argv: A command of the loader's.
+        detached: Name of a container that goes on without the caller; "" for one whose input
+            and output are the caller's.
+    """
+    # --init: a job's processes need a parent that waits for them
+    how = ["--detach", "--name", detached] if detached else ["--interactive"]
+    words = ["docker", "run", "--rm", "--init", *how]
+    if container.runtime:
+        words += ["--runtime", container.runtime]
+    words += ["--volume", f"{place.root}:{place.root}", "--env", f"HOME={place.root}"]
+    if place.user:
+        words += ["--user", place.user]
+    # the devices' groups: names differ between board and image, numbers do not
+    for number in place.groups:
+        words += ["--group-add", number]
+    return [*words, "--entrypoint", argv[0], *container.options, container.image, *argv[1:]]

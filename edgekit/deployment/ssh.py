@@ -1,0 +1,604 @@
+"""SSH by paramiko: reach a board, know it, log in (keys of the configuration, the agent, the usual
+files; never a password), and run commands, one exec channel each.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.deployment.board import Board
+from edgekit.deployment.host_keys import STANDARD, Trust, remember
+from edgekit.deployment.ssh_config import Endpoint, resolve
+from edgekit.deployment.transport import MOST_OUT, STALL_S, Buffer, Completed, converse, stalled
+from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
+
+if TYPE_CHECKING:
+    import paramiko
+
+
+# what one channel may have under way towards us
+_WINDOW = 16 << 20
+
+# the size of one read or write: what paramiko puts into an SSH packet of 32 KiB, so that none is
+# followed by a packet of a few bytes
+_PIECE = 32 * 1024 - 64
+_OPEN_S = 20.0
+
+# a board that allows few channels may still be closing the former one
+_CLOSING_S = 5.0
+_POLL_S = 0.05
+
+
+class SshTransport:
+    """Runs commands through an authenticated connection (``connect`` makes one).
+
+    Args:
+        connection: An open paramiko transport whose host key was checked.
+        where: The board's name for errors.
+        upstream: Connections to jump hosts, closed after this one.
+    """
+
+    def __init__(
+        self,
+        connection: paramiko.Transport,
+        where: str,
+        upstream: Sequence[paramiko.Transport] = (),
+    ) -> None:
+        self._connection = connection
+        self._where = where
+        self._upstream = tuple(upstream)
+
+    @property
+    def host_key(self) -> str:
+        """The host key that the board has shown, as ``ssh-keygen -lf`` prints it."""
+        from edgekit.deployment.host_keys import fingerprint
+
+        return fingerprint(self._connection.get_remote_server_key())
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Iterable[Buffer] = (),
+        timeout: float | None = 60.0,
+        hold_input: bool = False,
+        most_out: int = MOST_OUT,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> Completed:
+        """See ``Transport.run``. OpenSSH hands the line to a shell, so every word is quoted."""
+        import paramiko
+
+        try:
+            channel = self._open()
+            channel.settimeout(STALL_S)
+            channel.exec_command(shlex.join(argv).encode("utf-8", "surrogateescape"))
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise self._lost() from error
+        return converse(
+            _Remote(channel, self),
+            stdin,
+            timeout=timeout,
+            where=self._where,
+            hold_input=hold_input,
+            most_out=most_out,
+            on_output=on_output,
+        )
+
+    def _open(self) -> paramiko.Channel:
+        """Opens a channel; one that is refused is waited for.
+
+        Raises:
+            BoardError: "board.no-channel".
+        """
+        import paramiko
+
+        until = time.monotonic() + _CLOSING_S
+        while True:
+            began = time.monotonic()
+            try:
+                return self._connection.open_session(window_size=_WINDOW, timeout=_OPEN_S)
+            except paramiko.SSHException as error:
+                # of two threads that are refused at once paramiko gives one ChannelException
+                late = time.monotonic() - began >= _OPEN_S
+                if late or not self._connection.is_active():
+                    raise
+                if time.monotonic() > until:
+                    raise BoardError(
+                        "the board opens no channel more on this connection",
+                        code="board.no-channel",
+                        where=self._where,
+                        hint="MaxSessions of the board's sshd_config says how many it opens: "
+                        "1 is enough",
+                    ) from error
+            time.sleep(_POLL_S)
+
+    def close(self) -> None:
+        """Closes the connection and those to the jump hosts."""
+        for connection in (self._connection, *reversed(self._upstream)):
+            connection.close()
+
+    def _alive(self) -> bool:
+        """Returns whether the connection outlived a channel that just ended without a status.
+
+        Its thread closes the channels a moment before it ends itself, hence the wait.
+        """
+        self._connection.join(1.0)
+        return self._connection.is_active()
+
+    def _lost(self) -> BoardError:
+        return BoardError(
+            "the connection was cut",
+            code="board.connection-lost",
+            where=self._where,
+            hint="what had arrived whole is kept and the current release still serves; "
+            "run the same command again",
+        )
+
+
+class _Remote:
+    """An exec channel as ``converse`` wants it."""
+
+    def __init__(self, channel: paramiko.Channel, transport: SshTransport) -> None:
+        self._channel = channel
+        self._transport = transport
+
+    def send(self, data: Buffer) -> None:
+        import paramiko
+
+        try:
+            view = memoryview(data)
+            for start in range(0, len(view), _PIECE):
+                self._channel.sendall(bytes(view[start : start + _PIECE]))
+        except TimeoutError as error:
+            raise stalled(self._transport._where) from error
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            # the command has ended, or the connection has: ``wait`` knows
+            raise BrokenPipeError from error
+
+    def end_input(self) -> None:
+        try:
+            self._channel.shutdown_write()
+        except (OSError, EOFError) as error:
+            raise BrokenPipeError from error
+
+    def read_out(self) -> bytes:
+        return _patiently(self._channel.recv)
+
+    def read_err(self) -> bytes:
+        return _patiently(self._channel.recv_stderr)
+
+    def wait(self, timeout: float | None) -> int | None:
+        if not self._channel.status_event.wait(timeout):
+            return None
+        status = self._channel.exit_status
+        if status >= 0:
+            return status
+        if not self._transport._alive():
+            raise self._transport._lost()
+        # SSH names the signal apart from the status and paramiko drops it: any signal will do
+        return 128 + signal.SIGKILL
+
+    def stop(self) -> None:
+        self.kill()  # which any thread may
+
+    def kill(self) -> None:
+        # closing notifies the other side, which may be gone by now: paramiko then raises EOFError
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.close()
+
+
+def _patiently(read: Callable[[int], bytes]) -> bytes:
+    """Reads without the channel's time limit, which is meant for writing."""
+    while True:
+        try:
+            return read(_PIECE)
+        except TimeoutError:
+            continue
+
+
+def open_link(
+    hop: Endpoint, through: paramiko.Transport | None, connect_s: float, silence_s: float
+) -> Any:
+    """Returns a socket-like object for paramiko.
+
+    Args:
+        hop: Where to.
+        through: Connection to the jump host before it, if there is one.
+        connect_s: Limit on connecting, in seconds.
+        silence_s: How long sent data may stay unacknowledged until the link counts as cut.
+
+    Raises:
+        OSError, UnicodeError, paramiko.SSHException: It cannot be reached.
+    """
+    if through is not None:
+        there, here = (hop.host, hop.port), ("127.0.0.1", 0)
+        return through.open_channel("direct-tcpip", there, here, timeout=connect_s)
+    if hop.proxy_command:
+        return _Proxy(hop.proxy_command)
+    sock = socket.create_connection((hop.host, hop.port), timeout=connect_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sys.platform == "linux":
+        milliseconds = int(silence_s * 1000)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    return sock
+
+
+class _Proxy(socket.socket):
+    """OpenSSH's ProxyCommand on one end of a socket pair (paramiko's own leaves its pipes open)."""
+
+    def __init__(self, command: str) -> None:
+        ours, theirs = socket.socketpair()
+        super().__init__(fileno=ours.detach())
+        with theirs:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        """Ends the command too."""
+        super().close()
+        self._process.terminate()
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+_TIMEOUT_S = 60.0  # an agent may ask its user
+
+
+@contextlib.contextmanager
+def agent_keys(path: str | None) -> Iterator[dict[bytes, paramiko.PKey]]:
+    """Yields the agent's keys by their public halves, usable inside the block.
+
+    Args:
+        path: The agent's socket; "" for no agent, None for SSH_AUTH_SOCK's. An agent that does
+            not answer holds nothing.
+    """
+    import paramiko
+
+    if path == "":
+        yield {}
+        return
+    # paramiko's own Agent knows SSH_AUTH_SOCK alone; what connects elsewhere is not public
+    agent: Any = None
+    connection = None
+    keys: dict[bytes, paramiko.PKey] = {}
+    try:
+        with contextlib.suppress(OSError, paramiko.SSHException):
+            if path is None:
+                agent = paramiko.Agent()
+            else:
+                agent = paramiko.agent.AgentSSH()
+                connection = socket.socket(socket.AF_UNIX)
+                connection.settimeout(_TIMEOUT_S)
+                connection.connect(path)
+                agent._connect(connection)
+            keys = {key.asbytes(): key for key in agent.get_keys()}
+        yield keys
+    finally:
+        if agent is not None:
+            agent._close()
+        if connection is not None:
+            connection.close()
+
+
+_USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
+
+
+def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> None:
+    """Tries each key until the board takes one; BoardError "board.auth" when it takes none."""
+    import paramiko
+
+    tried: list[str] = []
+    for label, key in _candidates(hop, tried):
+        try:
+            still_needed = connection.auth_publickey(hop.user, key)
+        except paramiko.BadAuthenticationType as error:
+            raise _refused(hop, where, tried, f"it only allows {error.allowed_types}") from error
+        except paramiko.AuthenticationException as error:
+            if not connection.is_active():
+                raise _refused(hop, where, [*tried, label], "it hung up") from error
+            tried.append(label)
+            continue
+        if not still_needed:
+            return
+        tried.append(f"{label} (the board asks for {', '.join(still_needed)} besides)")
+    raise _refused(hop, where, tried, "")
+
+
+def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+    """Yields keys in the order to try; says in ``tried`` why a file gave none.
+
+    A file whose key the agent holds is signed with there: that is how a key with a passphrase
+    is used, since nothing here prompts for one.
+    """
+    files = list(hop.keys)
+    if not hop.only_keys and not files:
+        files = [path for name in _USUAL if (path := Path("~/.ssh", name).expanduser()).is_file()]
+    with agent_keys(hop.agent) as held:
+        given: set[bytes] = set()
+        for path in files:
+            public = _public_half(path)
+            if public in held:
+                given.add(public)
+                yield f"{path} (by the agent)", held[public]
+            elif path.suffix == ".pub":
+                tried.append(f"{path} (a public key; the agent does not hold its private half)")
+            else:
+                yield from _of_file(path, tried)
+        if hop.only_keys:
+            return
+        for blob, key in held.items():
+            if blob not in given:
+                yield f"agent key {getattr(key, 'comment', '') or key.fingerprint}", key
+
+
+def _of_file(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+    import paramiko
+
+    try:
+        yield str(path), paramiko.PKey.from_path(path)
+    except (TypeError, paramiko.PasswordRequiredException):
+        # cryptography says TypeError for a key that needs a password
+        tried.append(f"{path} (has a passphrase: put it into the agent with ssh-add)")
+    except (OSError, ValueError, paramiko.SSHException) as error:
+        tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
+
+
+def _public_half(path: Path) -> bytes:
+    """Returns the public key next to a private one, or of a public file itself; b"" without."""
+    public = path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
+    try:
+        words = public.read_text(encoding="utf-8").split()
+        return base64.b64decode(words[1], validate=True)
+    except (OSError, ValueError, IndexError):
+        return b""
+
+
+def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardError:
+    return BoardError(
+        f"{hop.user}@{hop.host} let no key in" + (f": {reason}" if reason else ""),
+        code="board.auth",
+        where=where,
+        hint=f"tried: {'; '.join(tried) or 'nothing, there is no key'}. Name the right `key:` "
+        f"and `user:` for the board, or add the key there with `ssh-copy-id {hop.user}@{hop.host}`",
+    )
+
+
+_MOST_JUMPS = 8
+_MOST_BANNER = 200  # bytes that are shown of it
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How long each part of connecting may take, in seconds.
+
+    ``silence_s`` is how long sent data may stay unacknowledged before the link counts as cut;
+    ``keepalive_s`` is how often something is sent while nothing else is.
+    """
+
+    connect_s: float = 10.0
+    banner_s: float = 15.0
+    auth_s: float = 20.0
+    keepalive_s: int = 15
+    silence_s: float = 30.0
+
+
+def connect(
+    board: Board,
+    *,
+    accept_host_key: str | bool = False,
+    remember_in: Path | None = None,
+    known_hosts: tuple[Path, ...] = (),
+    limits: ConnectionLimits | None = None,
+) -> SshTransport:
+    """Connects to ``board``, through its jump hosts if ``~/.ssh/config`` names some.
+
+    Args:
+        board: The board.
+        accept_host_key: Consent for an unknown host key, given on this command: its fingerprint,
+            or True for whatever is shown.
+        remember_in: known_hosts file that an accepted key is written to; None forgets it.
+        known_hosts: Files that are read besides the standard ones.
+        limits: Time limits.
+
+    Raises:
+        ConfigError: The board's fields or ``~/.ssh/config`` are wrong.
+        EnvironmentLack: "board.unreachable".
+        BoardError: "board.unknown-host-key", "board.host-key-mismatch" or "board.auth".
+    """
+    if problems := board.problems():
+        raise ConfigError(list(problems), code="board.invalid")
+    # paramiko logs what it also raises; without a handler Python would print that to stderr
+    logging.getLogger("paramiko").addHandler(logging.NullHandler())
+    limits = limits or ConnectionLimits()
+    upstream: list[paramiko.Transport] = []
+    try:
+        endpoint = resolve(board)
+        trust = Trust(board.host_key, known_hosts, accept_host_key, board.known_hosts)
+        for hop, jump in _hops(board, endpoint):
+            # consent and pin are for the board: a jump host is known by known_hosts or not at all
+            believed = _of(hop, Trust(files=known_hosts) if jump else trust)
+            store = None if jump else remember_in
+            upstream.append(_known(hop, upstream, believed, store, board.name, limits))
+        return SshTransport(upstream[-1], board.name, upstream[:-1])
+    except BaseException:
+        for connection in reversed(upstream):
+            connection.close()
+        raise
+
+
+def _known(
+    hop: Endpoint,
+    upstream: list[paramiko.Transport],
+    trust: Trust,
+    store: Path | None,
+    where: str,
+    limits: ConnectionLimits,
+) -> paramiko.Transport:
+    """Opens one hop; of a board with several host keys each is tried before a pin is wrong."""
+    skip: set[str] = set()
+    first: BoardError | None = None
+    while True:
+        sock = _link(hop, upstream, where, limits)
+        try:
+            return _open(hop, sock, trust, store, where, limits, skip)
+        except _WrongPin as error:
+            first = first or error.reason
+        except EnvironmentLack:
+            if first is None:
+                raise
+            raise first from None  # it has no further type of key to show
+
+
+class _WrongPin(Exception):
+    def __init__(self, reason: BoardError) -> None:
+        super().__init__()
+        self.reason = reason
+
+
+def _of(hop: Endpoint, trust: Trust) -> Trust:
+    standard = STANDARD if hop.known_hosts is None else hop.known_hosts
+    return replace(trust, standard=standard, revoked=hop.revoked)
+
+
+def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoint, bool]]:
+    """Returns the jump hosts (True) and the board itself, in the order to connect.
+
+    As with OpenSSH the first jump host's own ProxyJump or ProxyCommand is the way to it; the
+    others' are for people who reach them directly.
+    """
+    hops: list[tuple[Endpoint, bool]] = []
+    for text in endpoint.jumps:
+        match = re.fullmatch(r"(?:ssh://)?(?:(.+)@)?(\[[^]]+\]|[^:@]+)(?::(\d+))?/?", text)
+        if match is None:
+            raise ConfigError([Problem(f"ProxyJump {text} cannot be read", board.name)])
+        user, host, port = match.groups()
+        jump = Board(text, host.strip("[]"), int(port) if port else None, user)
+        if problems := jump.problems():
+            raise ConfigError(list(problems), code="board.ssh-config")
+        there = resolve(jump)
+        if len(hops) >= _MOST_JUMPS or depth >= _MOST_JUMPS:
+            raise ConfigError(
+                [Problem(f"more than {_MOST_JUMPS} jump hosts: does ProxyJump lead back to "
+                         "itself?", board.name)]
+            )  # fmt: skip
+        if not hops:
+            hops += [(one, True) for one, _ in _hops(jump, there, depth + 1)[:-1]]
+        hops.append((replace(there, jumps=()), True))
+    if len(hops) > _MOST_JUMPS:
+        raise ConfigError([Problem(f"more than {_MOST_JUMPS} jump hosts", board.name)])
+    return [*hops, (endpoint, False)]
+
+
+def _link(
+    hop: Endpoint, upstream: list[paramiko.Transport], where: str, limits: ConnectionLimits
+) -> Any:
+    import paramiko
+
+    through = upstream[-1] if upstream else None
+    try:
+        return open_link(hop, through, limits.connect_s, limits.silence_s)
+    except (OSError, UnicodeError, paramiko.SSHException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise _unreachable(f"{hop.host}:{hop.port}", reason, where) from error
+
+
+def _open(
+    hop: Endpoint,
+    sock: Any,
+    trust: Trust,
+    store: Path | None,
+    where: str,
+    limits: ConnectionLimits,
+    skip: set[str],
+) -> paramiko.Transport:
+    import paramiko
+
+    connection = None
+    try:
+        connection = paramiko.Transport(sock)
+        connection.banner_timeout = limits.banner_s
+        connection.auth_timeout = limits.auth_s
+        _prefer(connection, trust, hop.name, skip)
+        connection.start_client(timeout=limits.banner_s)
+        key = connection.get_remote_server_key()
+        try:
+            new = trust.check(hop.name, key, where)
+        except BoardError as error:
+            if trust.pin is None:
+                raise
+            skip.add(key.get_name())
+            raise _WrongPin(error) from error
+        authenticate(connection, hop, where)
+        connection.set_keepalive(limits.keepalive_s)
+        if new and store is not None:
+            remember(store, hop.name, key)
+        return connection
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        _shut(connection, sock)
+        reason = _banner(error) or str(error) or "it hung up"
+        raise _unreachable(f"{hop.host}:{hop.port}", reason, where) from error
+    except BaseException:
+        _shut(connection, sock)
+        raise
+
+
+def _banner(error: BaseException) -> str:
+    """Returns what answered where its first line is no text; "" where that is not the error."""
+    cause = error.__context__
+    if not isinstance(cause, UnicodeDecodeError):
+        return ""
+    line = repr(cause.object[:_MOST_BANNER])[2:-1]
+    return f"it does not speak SSH: its first line is {line}"
+
+
+def _prefer(connection: paramiko.Transport, trust: Trust, name: str, skip: set[str]) -> None:
+    """Requests a host key of a type that is on record, as OpenSSH does."""
+    options = connection.get_security_options()
+    known = trust.known_types(name)
+    offered = [kind for kind in options.key_types if _family(kind) not in skip]
+    if not offered:
+        raise EOFError("it has no other host key")
+    options.key_types = sorted(offered, key=lambda kind: _family(kind) not in known)
+    # AES-GCM spends one pass on a packet where the others need two
+    options.ciphers = sorted(options.ciphers, key=lambda cipher: "gcm" not in cipher)
+
+
+def _family(kind: str) -> str:
+    """Returns the key type of a host key algorithm: RSA keys sign with several hashes."""
+    return "ssh-rsa" if kind.startswith("rsa-sha2-") else kind
+
+
+def _shut(connection: paramiko.Transport | None, sock: Any) -> None:
+    with contextlib.suppress(OSError):
+        (connection or sock).close()
+
+
+def _unreachable(address: str, reason: str, where: str) -> EnvironmentLack:
+    return EnvironmentLack(
+        f"cannot reach {address}: {reason}",
+        code="board.unreachable",
+        where=where,
+        hint="is it on, is the address right and does sshd run there? "
+        f"try `ssh -p {address.rpartition(':')[2]} {address.rpartition(':')[0]}`",
+    )

@@ -1,0 +1,434 @@
+"""How a command runs on a board, whatever carries it; the transport without SSH, on this machine;
+and the byte streams of the protocol: JSON lines, counted pieces, frames of blobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Protocol, cast
+
+from edgekit.deployment.board import Progress
+from edgekit.errors import BoardError
+
+#: Bytes that a command may answer where its caller expects a document.
+MOST_OUT = 64 << 20
+
+#: Seconds after which a command that takes nothing of its input is given up. A board's command
+#: waits a minute for a lock (``LOCK_WAIT_S`` of the loader), and then says so itself.
+STALL_S = 75.0
+Buffer = bytes | memoryview
+_ERR_RETAINED = 64 * 1024
+_DRAIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a command left: its exit status, its stdout and the end of its stderr."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+
+class Transport(Protocol):
+    """Carries commands to one board.
+
+    ``run`` gives the command ``stdin`` chunk by chunk, while its output is read at the same time,
+    and returns when it has ended. It raises BoardError "board.connection-lost" or "board.timeout";
+    a command that fails is no error here. ``timeout`` is in seconds, counted from the last byte
+    of ``stdin``; None waits for ever. ``argv`` reaches the command word for word.
+
+    With ``hold_input`` the command's input does not end after ``stdin`` but with the call, however
+    that ends: a command that watches it learns that the caller is gone.
+
+    A command that prints more than ``most_out`` bytes is ended, BoardError "board.protocol": what
+    a board says is bounded before it is stored.
+
+    With ``on_output`` the output is given to it as it comes, in a thread of the transport's, b"" at
+    its end, and nothing of it is stored.
+    """
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Iterable[Buffer] = (),
+        timeout: float | None = 60.0,
+        hold_input: bool = False,
+        most_out: int = MOST_OUT,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> Completed: ...
+
+    def close(self) -> None: ...
+
+
+class Process(Protocol):
+    """A command that runs, as the transports show it to ``converse``.
+
+    ``send`` raises BrokenPipeError once the command no longer reads; ``read_out`` and
+    ``read_err`` return b"" at the end; ``wait`` returns None when the time is over. ``stop`` ends
+    the command from the thread that reads it, while another may be feeding it: what that uses stays
+    open.
+    """
+
+    def send(self, data: Buffer) -> None: ...
+
+    def end_input(self) -> None: ...
+
+    def read_out(self) -> bytes: ...
+
+    def read_err(self) -> bytes: ...
+
+    def wait(self, timeout: float | None) -> int | None: ...
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class _Drain(threading.Thread):
+    """Reads one stream to its end, so that neither side ever blocks on a full buffer."""
+
+    def __init__(
+        self,
+        read: Callable[[], bytes],
+        keep: int | None = None,
+        most: int | None = None,
+        stop: Callable[[], None] | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> None:
+        super().__init__(daemon=True)
+        self._read = read
+        self._on_output = on_output
+        self._keep = keep
+        self._most = most
+        self._flood = stop
+        self._data = bytearray()
+        self.flooded = False
+        self.start()
+
+    def run(self) -> None:
+        """Collects until the end of the stream or the loss of it."""
+        try:
+            self._collect()
+        finally:
+            if self._on_output:
+                self._on_output(b"")
+
+    def _collect(self) -> None:
+        while True:
+            try:
+                chunk = self._read()
+            except (OSError, ValueError):
+                return
+            if not chunk:
+                return
+            if self._on_output:
+                self._on_output(chunk)
+                continue
+            if self.flooded:
+                continue  # to the end of what the pipe still holds, which closes it
+            self._data += chunk
+            if self._keep is not None and len(self._data) > self._keep:
+                del self._data[: -self._keep]
+            if self._most is not None and len(self._data) > self._most:
+                self.flooded = True
+                self._data.clear()
+                if self._flood:
+                    self._flood()
+
+    def result(self) -> bytes:
+        """Returns the whole stream; a daemon that holds it open is not waited for."""
+        self.join(_DRAIN_S)
+        return bytes(self._data)
+
+
+def converse(
+    process: Process,
+    stdin: Iterable[Buffer],
+    *,
+    timeout: float | None,
+    where: str,
+    hold_input: bool = False,
+    most_out: int = MOST_OUT,
+    on_output: Callable[[bytes], None] | None = None,
+) -> Completed:
+    """Feeds a command, reads it and waits for it; it is killed when anything else happens.
+
+    ``stdin`` is iterated in the calling thread, so what it raises (a Ctrl-C in a progress
+    callback) comes out here and the command sees its input end in the middle.
+    """
+    try:
+        out = _Drain(process.read_out, most=most_out, stop=process.stop, on_output=on_output)
+        err = _Drain(process.read_err, _ERR_RETAINED)
+        try:
+            for chunk in stdin:
+                process.send(chunk)
+            if not hold_input:
+                process.end_input()
+        except BrokenPipeError:
+            pass  # it ended before its input did: its answer says why
+        try:
+            status = process.wait(timeout)
+        except BoardError:
+            if not out.flooded:
+                raise
+            status = -1
+        said, complaint = (b"", b"") if status is None else (out.result(), err.result())
+        if out.flooded:
+            raise BoardError(
+                f"the board answers more than {most_out} bytes",
+                code="board.protocol",
+                where=where,
+                hint="does a start-up file of the board's shell print without end? "
+                "or something else answers there",
+            )
+        if status is None:
+            raise BoardError(
+                f"the board did not answer within {timeout:g} s",
+                code="board.timeout",
+                where=where,
+                hint="see what the board is busy with, then run the same command again",
+            )
+        return Completed(status, said, complaint)
+    finally:
+        process.kill()
+
+
+def stalled(where: str) -> BoardError:
+    """Returns the error of a board that takes nothing more, though the connection is there."""
+    return BoardError(
+        f"the connection has stalled: nothing was taken for {STALL_S:g} s",
+        code="board.connection-lost",
+        where=where,
+        hint="what had arrived is kept and the current release still serves; "
+        "run the same command again",
+    )
+
+
+_PIECE = 256 * 1024
+
+
+def json_line(value: object) -> bytes:
+    """Returns one JSON document and its line's end."""
+    return json.dumps(value).encode("ascii") + b"\n"
+
+
+def pieces(data: Buffer) -> Iterator[memoryview]:
+    """Yields ``data`` in pieces that a channel takes at once; nothing is copied."""
+    view = memoryview(data)
+    for start in range(0, len(view), _PIECE):
+        yield view[start : start + _PIECE]
+
+
+def counted(data: bytes, phase: str, progress: Progress | None) -> Iterator[Buffer]:
+    """Yields ``data`` in pieces and says how much is on its way."""
+    done = 0
+    for piece in pieces(data):
+        yield piece
+        done += len(piece)
+        if progress:
+            progress(phase, done, len(data))
+
+
+def frames(
+    blobs: Mapping[str, Buffer], partial: Mapping[str, int], progress: Progress | None
+) -> Iterator[Buffer]:
+    """Yields the stream of ``receive``, the largest blob first.
+
+    Args:
+        blobs: Bytes by digest.
+        partial: Bytes of blobs that the board has already, by digest.
+        progress: Called with phase "send" and bytes.
+    """
+    total, done = sum(map(len, blobs.values())), sum(partial.get(digest, 0) for digest in blobs)
+    for digest in sorted(blobs, key=lambda digest: partial.get(digest, 0) - len(blobs[digest])):
+        data, start = blobs[digest], partial.get(digest, 0)
+        frame: dict[str, object] = {"digest": digest, "bytes": len(data)}
+        yield json_line({**frame, "from": start} if start else frame)
+        for piece in pieces(memoryview(data)[start:]):
+            yield piece
+            done += len(piece)
+            if progress:
+                progress("send", done, total)
+    yield b"\n"
+
+
+def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, bytes]:
+    """Reads the stream of ``fetch``; every blob's bytes are hashed, and all wanted ones are there.
+
+    Raises:
+        BoardError: "board.protocol" or "board.transfer".
+    """
+    found: dict[str, bytes] = {}
+    position = max(data.find(b'{"digest":'), 0)  # after whatever the board's shell may print
+    while data[position : position + 1] != b"\n":
+        end = data.find(b"\n", position)
+        try:
+            frame = json.loads(data[position:end]) if end > 0 else None
+            digest, size = str(frame["digest"]), frame["bytes"]  # type: ignore[index]
+            if type(size) is not int or not 0 <= size <= len(data) - end:
+                raise ValueError(size)
+            if digest not in wanted or digest in found:
+                raise ValueError(digest)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise BoardError(
+                "the stream of blobs ended early or is wrong", code="board.protocol", where=where
+            ) from error
+        blob = data[end + 1 : end + 1 + size]
+        if hashlib.sha256(blob).hexdigest() != digest:
+            raise BoardError(
+                f"the bytes that came have another SHA-256 than {digest}",
+                code="board.transfer",
+                where=where,
+                hint="run the same command again; if it stays so, the board's store is damaged",
+            )
+        found[digest] = blob
+        position = end + 1 + size
+    if len(found) != len(set(wanted)):
+        raise BoardError("the board sent too few blobs", code="board.protocol", where=where)
+    return found
+
+
+_READ = 64 * 1024
+_GRACE_S = 2.0
+
+
+class LocalTransport:
+    """Runs commands as child processes; ``where`` names the board in errors."""
+
+    def __init__(self, where: str = "local") -> None:
+        self._where = where
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Iterable[Buffer] = (),
+        timeout: float | None = 60.0,
+        hold_input: bool = False,
+        most_out: int = MOST_OUT,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> Completed:
+        """See ``Transport.run``; a program that is not there is status 127, as a shell has it."""
+        try:
+            child = subprocess.Popen(
+                [os.path.expanduser(argv[0]), *argv[1:]],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                # a Ctrl-C of the terminal is the host's to handle, as with a board far away
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            return Completed(127, b"", str(error).encode())
+        except PermissionError as error:
+            return Completed(126, b"", str(error).encode())
+        except OSError as error:
+            raise BoardError(
+                f"cannot start {argv[0]}: {error.strerror}", where=self._where
+            ) from error
+        return converse(
+            _Child(child, self._where),
+            stdin,
+            timeout=timeout,
+            where=self._where,
+            hold_input=hold_input,
+            most_out=most_out,
+            on_output=on_output,
+        )
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class _Child:
+    """A child process as ``converse`` wants it.
+
+    Its input is this thread's alone: who closed it elsewhere would have what is written go to
+    whatever gets the descriptor's number next.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], where: str = "") -> None:
+        self._child = child
+        self._where = where
+        # all three were asked for as pipes
+        self._in = cast(IO[bytes], child.stdin)
+        self._out = cast(IO[bytes], child.stdout)
+        self._err = cast(IO[bytes], child.stderr)
+        self._handle = self._in.fileno()
+        os.set_blocking(self._handle, False)
+        self._writable = select.poll()
+        self._writable.register(self._handle, select.POLLOUT)
+
+    def send(self, data: Buffer) -> None:
+        view = memoryview(data)
+        if view.nbytes:  # or there is no cast
+            view = view.cast("B")
+        while view:
+            try:
+                view = view[os.write(self._handle, view) :]
+            except BlockingIOError:
+                self._await_writable()
+
+    def _await_writable(self) -> None:
+        if not self._writable.poll(STALL_S * 1000):
+            raise stalled(self._where)
+
+    def end_input(self) -> None:
+        self._in.close()
+
+    def read_out(self) -> bytes:
+        return _read(self._out)
+
+    def read_err(self) -> bytes:
+        return _read(self._err)
+
+    def wait(self, timeout: float | None) -> int | None:
+        try:
+            status = self._child.wait(timeout)
+            return status if status >= 0 else 128 - status  # as shells report a signal
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self) -> None:
+        self._signal(signal.SIGTERM)
+        try:
+            self._child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+
+    def kill(self) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                self._in.close()
+            self._child.wait(_GRACE_S)  # its input has ended: it may still tidy up
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            # also where a second Ctrl-C has cut the wait short
+            if self._child.poll() is None:
+                self._signal(signal.SIGKILL)
+                self._child.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, number)
+
+
+def _read(stream: IO[bytes]) -> bytes:
+    data = stream.read(_READ)
+    if not data:
+        stream.close()  # by the one thread that reads it
+    return data

@@ -1,0 +1,36 @@
+"""Union-find: sets of tensors or layers that grow together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class DisjointSets(Generic[Key]):
+    """Sets of what was joined; what never was is a set of its own."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Key, Key] = {}
+
+    def root(self, key: Key) -> Key:
+        """Returns the one of a key's set that stands for it until the set grows."""
+        parent = self._parent
+        parent.setdefault(key, key)
+        while parent[key] != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    def join(self, first: Key, *others: Key) -> None:
+        """Makes one set of those of all keys."""
+        for other in others:
+            self._parent[self.root(other)] = self.root(first)
+
+    def members(self) -> tuple[tuple[Key, ...], ...]:
+        """Returns the sets of all requested keys, in the order in which their first ones came."""
+        found: dict[Key, list[Key]] = {}
+        for key in self._parent:
+            found.setdefault(self.root(key), []).append(key)
+        return tuple(tuple(keys) for keys in found.values())

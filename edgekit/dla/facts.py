@@ -1,0 +1,455 @@
+"""What the rules read of a layer: its parameters, its neighbours, and values derived from them
+on demand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.memory import banks_of
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+
+
+class LayerGraph:
+    """A network with the look-ups that facts need.
+
+    Attributes:
+        tensors: The network's, by name.
+        refused: Names of the layers judged so far that stay on the GPU.
+        neighbours_read: Whether a neighbour was read since it was last set to False: a verdict
+            holds for every layer like it as long as none was.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.tensors = network.tensors
+        self.refused: set[str] = set()
+        self.neighbours_read = False
+        self._producers = network.producers()
+        self._consumers = network.consumers()
+
+    @property
+    def producers(self) -> Mapping[str, Layer]:
+        """The layer that writes a tensor, by tensor."""
+        self.neighbours_read = True
+        return self._producers
+
+    @property
+    def consumers(self) -> Mapping[str, tuple[Layer, ...]]:
+        """The layers that read a tensor, by tensor."""
+        self.neighbours_read = True
+        return self._consumers
+
+
+# functions of ELEMENTWISE that compare
+COMPARISONS = frozenset({"EQUAL", "GREATER", "LESS"})
+
+
+def consumer_kinds(facts: Facts) -> tuple[str, ...]:
+    """Kinds of the layers that read a layer's outputs; "nothing" where none does."""
+    readers = [
+        reader for name in facts.layer.outputs for reader in facts.graph.consumers.get(name, ())
+    ]
+    return tuple(reader.kind for reader in readers) or ("nothing",)
+
+
+def consumer_types(facts: Facts) -> tuple[str, ...]:
+    """Types that the readers of a layer's outputs write."""
+    graph = facts.graph
+    readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
+    return tuple(graph.tensors[name].dtype for reader in readers for name in reader.outputs)
+
+
+def producer_kind(facts: Facts) -> str | None:
+    """Kind of the layer that writes the first input, and whether a comparison stays on the GPU."""
+    producer = facts.graph.producers.get(facts.layer.inputs[0]) if facts.layer.inputs else None
+    if producer is None:
+        return "graph input"
+    if producer.kind == "ELEMENTWISE" and producer.params.get("function") in COMPARISONS:
+        return "comparison on the GPU" if producer.name in facts.graph.refused else "comparison"
+    return producer.kind
+
+
+def neighbours(facts: Facts) -> tuple[str, ...]:
+    """Kinds of the layers before and after a layer."""
+    graph = facts.graph
+    before = [graph.producers[name].kind for name in facts.layer.inputs if name in graph.producers]
+    after = [r.kind for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
+    return (*before, *after)
+
+
+_AXES = {-4: "N", -3: "C", -2: "H", -1: "W"}
+_LARGEST_WINDOW = 8
+_PRODUCT = "MATRIX_MULTIPLY"
+# (N, groups, channels of a group, H, W) with groups and channels swapped
+_SWAPPED = (0, 2, 1, 3, 4)
+_BLOCKS = 6  # dimensions between the two reshapes that move blocks between space and depth
+
+
+def _shape(names: tuple[str, ...], facts: Facts) -> str:
+    return "x".join(map(str, facts.graph.tensors[names[0]].shape)) if names else "none"
+
+
+def _input_shape(facts: Facts) -> str:
+    return _shape(facts.layer.inputs, facts)
+
+
+def _output_shape(facts: Facts) -> str:
+    return _shape(facts.layer.outputs, facts)
+
+
+def _reshaped(facts: Facts) -> str:
+    """The shapes that a shuffle goes through, those between fused ones among them."""
+    between = ("x".join(map(str, part["shape"])) for part in (facts["parts"] or ())[:-1])
+    return " to ".join((_input_shape(facts), *between, _output_shape(facts)))
+
+
+def _rearranged(facts: Facts) -> str:
+    perms = [part["perm"] for part in facts["parts"] or (facts,) if part.get("perm") is not None]
+    return ", transposed by ".join(
+        (_reshaped(facts), *(", ".join(map(str, perm)) for perm in perms))
+    )
+
+
+def _axis_names(facts: Facts) -> str:
+    axes = facts["axes_from_end"]
+    if axes is None:
+        axes = () if facts["axis_from_end"] is None else (facts["axis_from_end"],)
+    return " and ".join(_AXES.get(axis, f"dimension {axis}") for axis in sorted(axes))
+
+
+def _readers(facts: Facts) -> str:
+    graph = facts.graph
+    readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
+    if not readers:
+        return "no layer reads it"
+    names = []
+    for reader in readers:
+        types = (graph.tensors[name].dtype for name in reader.outputs)
+        cast = f"a cast to {', '.join(types)}" if reader.kind == "CAST" else reader.op
+        names.append(cast or reader.kind)
+    return f"read by {' and '.join(dict.fromkeys(names))}"
+
+
+def _follows(facts: Facts) -> str:
+    kind = facts["producer_kind"]
+    if kind == "comparison on the GPU":
+        return "a comparison that stays on the GPU"
+    return "a graph input" if kind == "graph input" else str(kind)
+
+
+def _divides_by_constant(facts: Facts) -> bool:
+    return facts["constant_operand"] is not None or facts.layer.kind == "SCALE"
+
+
+def _constants_found(facts: Facts) -> str:
+    if len(facts.layer.inputs) > 1:
+        return "two computed operands"
+    return "a constant of several values"
+
+
+def _pool_steps(facts: Facts) -> str:
+    """Pooling windows that together make the window, "7x7 and then 2x2"; empty if none do."""
+    sides = [_windows(side) for side in _averaged(facts)]
+    if not sides or not all(sides):
+        return ""
+    longest = max(map(len, sides))
+    padded = [side + [1] * (longest - len(side)) for side in sides]
+    return " and then ".join("x".join(map(str, step)) for step in zip(*padded, strict=True))
+
+
+def _windows(side: int) -> list[int]:
+    if side <= _LARGEST_WINDOW:
+        return [side]
+    factor = next((f for f in range(_LARGEST_WINDOW, 1, -1) if side % f == 0), 0)
+    rest = _windows(side // factor) if factor else []
+    return [factor, *rest] if rest else []
+
+
+def _averaged(facts: Facts) -> tuple[int, ...]:
+    """The window of a reduction over H and W, or of a pooling whose windows touch."""
+    if facts.layer.kind != "POOLING":
+        return _reduced_sides(facts)
+    window = tuple(facts["kernel"] or ())
+    whole = facts.shapes(facts.layer.outputs)[0][2:] == (1, 1)
+    touching = whole or window == tuple(facts["stride"] or ())
+    return window if touching and not facts["padded"] else ()
+
+
+def _reduced_sides(facts: Facts) -> tuple[int, ...]:
+    if sorted(facts["axes_from_end"] or ()) != [-2, -1] or not facts.layer.inputs:
+        return ()
+    return tuple(facts.graph.tensors[facts.layer.inputs[0]].shape[-2:])
+
+
+def _shuffle_of(facts: Facts) -> str:
+    """What a reshape or transposition is a part of, where that is known."""
+    layer, graph = facts.layer, facts.graph
+    before = [graph.producers[name] for name in layer.inputs if name in graph.producers]
+    after = [r for name in layer.outputs for r in graph.consumers.get(name, ())]
+    chain = [one for one in (layer, *before, *after) if one.kind == "SHUFFLE"]
+    if any(tuple(one.params.get("perm") or ()) == _SWAPPED for one in chain):
+        return "channel shuffle"
+    if any(len(one.params.get("perm") or ()) == _BLOCKS for one in chain):
+        return "blocks"
+    next_readers = [
+        r for one in after for name in one.outputs for r in graph.consumers.get(name, ())
+    ]
+    if any(
+        one.params.get("gemm") or one.kind == _PRODUCT for one in (*before, *after, *next_readers)
+    ):
+        return "matrix product"
+    if not before:
+        return "start"
+    return "" if after else "end"
+
+
+WORDING: dict[str, Callable[[Facts], Any]] = {
+    "input_shape": _input_shape,
+    "output_shape": _output_shape,
+    "reshaped": _reshaped,
+    "rearranged": _rearranged,
+    "axis_names": _axis_names,
+    "readers": _readers,
+    "follows": _follows,
+    "divides_by_constant": _divides_by_constant,
+    "constants_found": _constants_found,
+    "precision_name": lambda facts: str(facts["precision"]).upper(),
+    "least_stride": lambda facts: min(facts["strides"] or (1,)),
+    "reduced_sides": _reduced_sides,
+    "reduced_window": lambda facts: "x".join(map(str, _reduced_sides(facts))),
+    "pool_steps": _pool_steps,
+    "shuffle_of": _shuffle_of,
+}
+
+_CHW = 3
+
+
+class Facts(dict[str, Any]):
+    """The facts of one layer by name; a fact that the layer does not have is None.
+
+    Starts as the layer's parameters. A derived fact is computed when a rule first reads it.
+    """
+
+    def __init__(self, layer: Layer, graph: LayerGraph, common: Mapping[str, Any]) -> None:
+        super().__init__(layer.params)
+        self.update(common)
+        self["kind"] = layer.kind
+        self["op"] = layer.op
+        self.layer = layer
+        self.graph = graph
+
+    def __missing__(self, name: str) -> Any:
+        derive = _DERIVED.get(name)
+        value = None if derive is None else derive(self)
+        self[name] = value
+        return value
+
+    def shapes(self, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+        """Shapes of the layer's tensors ``names``."""
+        tensors = self.graph.tensors
+        return [tensors[name].shape for name in names]
+
+
+def batch_of(shape: tuple[int, ...]) -> int:
+    """The DLA's batch: the product of all dimensions except the last three (guide 8.5)."""
+    return math.prod(shape[:-_CHW])
+
+
+def _inputs(facts: Facts) -> list[tuple[int, ...]]:
+    return facts.shapes(facts.layer.inputs)
+
+
+def _both(facts: Facts) -> list[tuple[int, ...]]:
+    return facts.shapes((*facts.layer.inputs, *facts.layer.outputs))
+
+
+def _ranks(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(len(shape) for shape in shapes)
+
+
+def _types(facts: Facts) -> tuple[str, ...]:
+    """Types of inputs and outputs; a comparison's truth values go unseen into their cast."""
+    layer = facts.layer
+    names: tuple[str, ...] = (*layer.inputs, *layer.outputs)
+    if layer.kind == "ELEMENTWISE" and facts["function"] in COMPARISONS:
+        names = layer.inputs
+    elif layer.kind == "CAST" and facts["producer_kind"] == "comparison":
+        names = layer.outputs
+    return tuple(facts.graph.tensors[name].dtype for name in names)
+
+
+def _axis_from_end(facts: Facts, axis: int) -> int:
+    rank = len(_inputs(facts)[0]) if facts.layer.inputs else len(_both(facts)[0])
+    return axis - rank if axis >= 0 else axis
+
+
+def _one_axis(facts: Facts) -> int | None:
+    axis = facts["axis"]
+    return None if axis is None else _axis_from_end(facts, axis)
+
+
+def _axes(facts: Facts) -> tuple[int, ...] | None:
+    axes = facts["axes"]
+    return None if axes is None else tuple(_axis_from_end(facts, axis) for axis in axes)
+
+
+def _axis_size(facts: Facts) -> int | None:
+    axis = facts["axis_from_end"]
+    return None if axis is None else _inputs(facts)[0][axis]
+
+
+def _other_dims(facts: Facts) -> tuple[int, ...] | None:
+    axis = facts["axis_from_end"]
+    if axis is None:
+        return None
+    shape = _inputs(facts)[0]
+    index = len(shape) + axis
+    return tuple(size for place, size in enumerate(shape) if place != index)
+
+
+def _other_chw_dims(facts: Facts) -> tuple[int, ...] | None:
+    others, shape = facts["other_dims"], _inputs(facts)[0] if facts.layer.inputs else ()
+    # the axis is one of C, H and W, so two of them are left
+    return None if others is None else others[max(len(shape) - _CHW, 0) :]
+
+
+def _dilated(facts: Facts) -> tuple[int, ...] | None:
+    kernel, dilation = facts["kernel"], facts["dilation"]
+    if kernel is None:
+        return None
+    dilation = dilation or (1,) * len(kernel)
+    return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+
+
+def _chw_dims(facts: Facts) -> tuple[int, ...]:
+    # a tensor without all of C, H and W is judged by its rank
+    return tuple(size for s in _both(facts) if len(s) > _CHW for size in s[-_CHW:])
+
+
+def _square(sides: Any) -> int | None:
+    return sides[0] if sides and len(set(sides)) == 1 else None
+
+
+def _banks(facts: Facts, precision: str) -> int | None:
+    if not facts.layer.inputs:
+        return None
+    return banks_of(facts, _inputs(facts)[0], precision)
+
+
+def _full_window_weights(facts: Facts) -> int | None:
+    """Weights of a convolution whose kernel is as large as its input; None for any other."""
+    kernel, shape = facts["kernel"], _inputs(facts)[0] if _inputs(facts) else ()
+    if kernel is None or tuple(kernel) != shape[2:] or math.prod(kernel) == 1:
+        return None
+    depth = int(shape[1]) // int(facts["groups"] or 1)
+    return int(math.prod(kernel)) * depth * int(facts["out_maps"] or 0)
+
+
+def _channels(facts: Facts) -> tuple[int, ...]:
+    return tuple(shape[-3] for shape in _both(facts) if len(shape) > _CHW)
+
+
+def _function(facts: Facts) -> str | None:
+    # a pooling layer calls its function its mode
+    return facts["mode"] if facts.layer.kind == "POOLING" else None
+
+
+def _broadcast(facts: Facts) -> str | None:
+    """The form of the smaller operand: "NCHW" (the same), "NC11", "N111", or the shapes."""
+    shapes = _inputs(facts)
+    if facts["constant_operand"] is not None:
+        shapes.append(facts["constant_operand"])
+    if len(shapes) != 2 or len(set(shapes)) == 1:
+        return None
+    if len(shapes[0]) != len(shapes[1]):
+        return _two(shapes)
+    small, large = sorted(shapes, key=math.prod)
+    forms = {large: "NCHW", (*large[:-2], 1, 1): "NC11", (*large[:-3], 1, 1, 1): "N111"}
+    return forms.get(small, _two(shapes))
+
+
+def _two(shapes: list[tuple[int, ...]]) -> str:
+    return " and ".join("x".join(map(str, shape)) or "a scalar" for shape in shapes)
+
+
+def _keeps_batch(facts: Facts) -> bool:
+    shape = _both(facts)[0]
+    for part in facts["parts"] or (facts,):
+        target = part["shape"] or _both(facts)[-1]
+        perm = part.get("perm")
+        if shape[:1] != target[:1] if perm is None else perm[0] != 0:
+            return False
+        shape = target
+    return True
+
+
+def _part_shapes(facts: Facts) -> list[tuple[int, ...]]:
+    """Shapes between the parts of a fused shuffle."""
+    return [tuple(part["shape"]) for part in (facts["parts"] or ())[:-1]]
+
+
+def _slices_batch(facts: Facts) -> bool | None:
+    starts, sizes = facts["starts"], facts["sizes"]
+    if starts is None or sizes is None or not starts:
+        return None
+    return bool(starts[0] != 0 or sizes[0] != _inputs(facts)[0][0])
+
+
+def _combination(facts: Facts) -> str | None:
+    parts = [facts["mode"], facts["coordinates"], facts["selector"]]
+    if facts["mode"] == "NEAREST":
+        parts.append(facts["rounding"])
+    return None if None in parts else "/".join(parts)
+
+
+def _reshapes(facts: Facts) -> bool:
+    return bool(facts["mode"] == "RESHAPE")
+
+
+_DERIVED: dict[str, Callable[[Facts], Any]] = {
+    "opaque": lambda facts: facts.layer.opaque,
+    "per_channel": lambda facts: facts["axis"] is not None,
+    "input_ranks": lambda facts: _ranks(_inputs(facts)),
+    "output_ranks": lambda facts: _ranks(facts.shapes(facts.layer.outputs)),
+    "part_ranks": lambda facts: _ranks(_part_shapes(facts)),
+    "tensor_types": _types,
+    "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
+    "non_batch_dims": _chw_dims,
+    "activation_inputs": lambda facts: len(facts.layer.inputs),
+    # constants among them: to the builder they are inputs like others
+    "operands": lambda facts: facts["inputs"] or len(facts.layer.inputs),
+    "spatial_dims": lambda facts: None if facts["kernel"] is None else len(facts["kernel"]),
+    "dilated_kernel": _dilated,
+    "square_kernel": lambda facts: _square(facts["kernel"]),
+    "square_stride": lambda facts: _square(facts["stride"]),
+    "cbuf_banks": lambda facts: _banks(facts, facts["precision"]),
+    "cbuf_banks_fp16": lambda facts: _banks(facts, "fp16"),
+    "full_window_weights": _full_window_weights,
+    "channels": _channels,
+    "function": _function,
+    "window": lambda facts: facts["kernel"],
+    "padded": lambda facts: any(facts["pads"] or ()),
+    "broadcast": _broadcast,
+    "consumer_kinds": consumer_kinds,
+    "consumer_types": consumer_types,
+    "producer_kind": producer_kind,
+    "neighbour_kinds": neighbours,
+    "axis_from_end": _one_axis,
+    "axes_from_end": _axes,
+    "axis_size": _axis_size,
+    "other_dims": _other_dims,
+    "other_chw_dims": _other_chw_dims,
+    "gives_sizes": lambda facts: facts["sizes"] is not None,
+    "scale_count": lambda facts: None if facts["scales"] is None else len(facts["scales"]),
+    "outer_scales": lambda facts: None if facts["scales"] is None else tuple(facts["scales"][:2]),
+    "inner_scales": lambda facts: None if facts["scales"] is None else tuple(facts["scales"][2:]),
+    "resize_combination": _combination,
+    "keeps_batch": _keeps_batch,
+    "reshapes": _reshapes,
+    "slices_batch": _slices_batch,
+    **WORDING,
+}

@@ -1,0 +1,336 @@
+"""The tensor formats that cross a loadable's border: sizes, strides, which of them the GPU has
+too, and packing bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.dla.rules import format_facts, load_rules
+from edgekit.dla.verdicts import VerdictReason
+from edgekit.errors import DataError
+from edgekit_device.arrays.formats import four, read, write
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# Sizes and strides of tensors in the formats that cross a loadable's border.
+#
+# The formats, their paddings and their sources stand in ``dla/formats.yaml``.
+
+
+FORMATS: tuple[str, ...] = tuple(format_facts()["formats"])
+ROLES = ("input", "output")
+_ELEMENT = {
+    "bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
+    "int64": 8, "float64": 8,
+}  # fmt: skip
+_CHW = 3
+
+
+def strides(
+    shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
+) -> tuple[int, ...]:
+    """Returns the distance in bytes between neighbours along each axis of ``shape``.
+
+    For the DLA formats the tensor is (N, C, H, W): leading dimensions of a larger tensor are one
+    batch and a smaller one gets ones in front, so that four numbers come back. In CHW16 and CHW32
+    the second number is the distance between vectors of 16 or 32 channels; within a vector the
+    channels lie next to each other.
+
+    Args:
+        shape: Static shape.
+        dtype: NumPy type name.
+        format: One of ``FORMATS``.
+        generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
+
+    Raises:
+        ValueError: Unknown format, type or generation, or a shape that the format cannot hold.
+    """
+    size = _size(dtype)
+    return tuple(step * size for step in element_strides(shape, dtype, format, generation))
+
+
+def element_strides(
+    shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
+) -> tuple[int, ...]:
+    """Returns the strides in elements; as :func:`strides` in everything else."""
+    if format == "LINEAR":
+        _size(dtype)
+        return _packed(shape)
+    stored = _packed(stored_shape(shape, dtype, format, generation))
+    if _facts(format)["layout"] == "hwc":
+        batch, line, pixel, channel = stored
+        return (batch, channel, line, pixel)
+    return stored[: _CHW + 1]
+
+
+def nbytes(
+    shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
+) -> int:
+    """Returns the bytes of a tensor, padding included; arguments as for :func:`strides`."""
+    return math.prod(stored_shape(shape, dtype, format, generation)) * _size(dtype)
+
+
+def stored_shape(
+    shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
+) -> tuple[int, ...]:
+    """Returns the shape of the memory that holds a tensor, padding included.
+
+    (N, C, H, line) for DLA_LINEAR, (N, H, line, 1 or 4) for DLA_HWC4, (N, C/v, H, W, v) for CHW16
+    and CHW32 with C rounded up, ``shape`` itself for LINEAR. Arguments as for :func:`strides`.
+
+    Raises:
+        ValueError: As :func:`strides`.
+    """
+    size = _size(dtype)
+    facts = _facts(format)
+    if format == "LINEAR":
+        return tuple(shape)
+    batch, channels, height, width = four(shape)
+    if facts["layout"] == "vector":
+        vector = facts["vector"]
+        return (batch, -(-channels // vector), height, width, vector)
+    if generation not in facts["line_bytes"]:
+        known = ", ".join(facts["line_bytes"])
+        raise ValueError(f"unknown DLA generation {generation!r}, there are {known}")
+    line = facts["line_bytes"][generation]
+    if facts["layout"] == "hwc":
+        if str(channels) not in facts["held"]:
+            raise ValueError(f"{format} holds {_listed(facts['held'])} channels, not {channels}")
+        held = facts["held"][str(channels)]
+        return (batch, height, _round_up(width * held * size, line) // (held * size), held)
+    return (batch, channels, height, _round_up(width * size, line) // size)
+
+
+def legal(
+    format: str,
+    dtype: str,
+    role: str,
+    *,
+    channels: int,
+    readers: Sequence[str] = (),
+    reader_dtype: str | None = None,
+    groups: int = 1,
+) -> VerdictReason | None:
+    """Says why a tensor cannot cross a loadable's border in a format; None if it can.
+
+    The same holds for both DLA generations; they differ in sizes (:func:`strides`).
+
+    Args:
+        format: One of ``FORMATS``.
+        dtype: NumPy type name.
+        role: "input" or "output" of the loadable.
+        channels: Channels of the tensor.
+        readers: Kinds of the loadable's layers that read an input; empty if none is known.
+        reader_dtype: Type in which these compute ("int8", "float16"); None if unknown.
+        groups: Most groups of the convolutions among them.
+
+    Raises:
+        ValueError: Unknown format or role.
+    """
+    facts = _facts(format)
+    if role not in ROLES:
+        raise ValueError(f"unknown role {role!r}, there are {', '.join(ROLES)}")
+    wanted = facts.get("readers")
+    others = [kind for kind in readers if wanted and kind not in wanted]
+    if not facts["roles"]:
+        return _reason("formats.native", format)
+    if wrong_type := refused_type(format, dtype):
+        return wrong_type
+    if "held" in facts and str(channels) not in facts["held"]:
+        return _reason("formats.channels", f"{channels} channels", _listed(facts["held"]))
+    if role not in facts["roles"]:
+        return _reason("formats.role", f"{format} as {role}", _listed(facts["roles"]))
+    if role == "input" and others:
+        return _reason("formats.reader", f"read by {others[0]}", _listed(wanted))
+    if role == "input" and groups > facts.get("most_groups", groups):
+        return _reason("convolution.groups_hwc4", f"{groups} groups", f"1..{facts['most_groups']}")
+    if role == "input" and "readers_type" in facts and reader_dtype not in {None, dtype}:
+        return _reason("convolution.hwc4_type", f"{dtype} read by {reader_dtype}", dtype)
+    return None
+
+
+def refused_type(format: str, dtype: str) -> VerdictReason | None:
+    """Says why a format cannot hold a NumPy type; None if it can (LINEAR holds all)."""
+    types = _facts(format).get("types", (dtype,))
+    if dtype in types:
+        return None
+    return _reason("formats.type", f"{format} with {dtype}", _listed(types))
+
+
+def _facts(format: str) -> dict[str, Any]:
+    known: dict[str, dict[str, Any]] = format_facts()["formats"]
+    if format not in known:
+        raise ValueError(f"unknown format {format!r}, the formats are {', '.join(known)}")
+    return known[format]
+
+
+def _reason(rule_id: str, found: str, limit: str = "") -> VerdictReason:
+    rule = load_rules().rules[rule_id]
+    message = f"{rule.text.rstrip('.')}: {found}"
+    return VerdictReason(
+        rule_id, message, found, limit or rule.limit, "; ".join(rule.sources), rule.fix
+    )
+
+
+def _listed(values: Any) -> str:
+    *most, last = (str(value) for value in values)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _size(dtype: str) -> int:
+    if dtype not in _ELEMENT:
+        raise ValueError(f"no element size known for {dtype!r}")
+    return _ELEMENT[dtype]
+
+
+def _packed(shape: Sequence[int]) -> tuple[int, ...]:
+    found: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        found.insert(0, step)
+        step *= length
+    return tuple(found)
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+@cache
+def vector_format(dtype: str) -> str:
+    """Returns the format that a DLA computes a type in: any of its layers reads and writes it.
+
+    Args:
+        dtype: "int8" or "float16".
+    """
+    facts = format_facts()["formats"].items()
+    return next(str(n) for n, own in facts if own["layout"] == "vector" and dtype in own["types"])
+
+
+def shared_with_gpu(format: str, dtype: str) -> bool:
+    """Says whether engines of the GPU read and write a type in a format of loadables too.
+
+    Args:
+        format: TensorRT's name.
+        dtype: "int8" or "float16".
+    """
+    return dtype in format_facts()["formats"][format].get("gpu", ())
+
+
+# Tensors into the DLA's formats and back, bit for bit, with NumPy alone.
+#
+# The moving itself is the board's (``edgekit_device.arrays.formats``): both sides have one packer.
+
+
+_SAME_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def pack(
+    array: NDArray[np.generic],
+    format: str,
+    generation: str = "2.0",
+    out: NDArray[np.generic] | None = None,
+) -> NDArray[np.generic]:
+    """Returns ``array`` as it lies in memory in a DLA format; all padding is zero.
+
+    Args:
+        array: Tensor of any rank; (N, C, H, W) after leading dimensions are taken as one batch.
+            Its type is one that the format holds; of another byte order, it is turned.
+        format: One of ``FORMATS``.
+        generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
+        out: C-contiguous buffer of as many bytes as :func:`nbytes` says, to write into.
+
+    Returns:
+        Array of :func:`stored_shape` and of ``array``'s type; over ``out``'s memory if given.
+
+    Raises:
+        ValueError: Unknown format or generation, or a shape that the format cannot hold.
+        DataError: ``out`` has the wrong size, is read-only or has gaps (code ``format.buffer``),
+            or the format does not hold the array's type (code ``format.type``).
+    """
+    array = np.asarray(array)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    _hold(format, array.dtype.name)
+    shape = stored_shape(array.shape, array.dtype.name, format, generation)
+    if out is None:
+        stored = np.empty(shape, array.dtype)
+    else:
+        if not out.flags.writeable:
+            raise _unfit("the buffer is read-only")
+        stored = _as_stored(out, shape, array.dtype)
+    word = _SAME_SIZE[array.dtype.itemsize]
+    source = np.ascontiguousarray(array).view(word).reshape(four(array.shape))
+    write(source, stored.view(word), format)
+    return stored
+
+
+def unpack(
+    buffer: NDArray[np.generic],
+    shape: Sequence[int],
+    dtype: str,
+    format: str,
+    generation: str = "2.0",
+    out: NDArray[np.generic] | None = None,
+) -> NDArray[np.generic]:
+    """Returns the tensor that lies in ``buffer`` in a DLA format; what the padding holds is unread.
+
+    Args:
+        buffer: C-contiguous array of as many bytes as :func:`nbytes` says, of any type.
+        shape: Shape of the tensor.
+        dtype: NumPy type name of its elements.
+        format: One of ``FORMATS``.
+        generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
+        out: C-contiguous array of the tensor's bytes, to write into.
+
+    Raises:
+        ValueError: Unknown format, type or generation, or a shape that the format cannot hold.
+        DataError: ``buffer`` or ``out`` has the wrong size or gaps (code ``format.buffer``), or
+            the format does not hold the type (code ``format.type``).
+    """
+    _hold(format, dtype)
+    kind = np.dtype(dtype)
+    stored = _as_stored(buffer, stored_shape(shape, dtype, format, generation), kind)
+    if out is None:
+        array = np.empty(tuple(shape), kind)
+    else:
+        if not out.flags.writeable:
+            raise _unfit("the array to write into is read-only")
+        array = _as_stored(out, tuple(shape), kind)
+    word = _SAME_SIZE[kind.itemsize]
+    read(stored.view(word), array.view(word).reshape(four(shape)), format)
+    return array
+
+
+def _hold(format: str, dtype: str) -> None:
+    reason = refused_type(format, dtype)
+    if reason is not None:
+        raise DataError(reason.message, code="format.type", hint=reason.fix)
+
+
+def _as_stored(
+    buffer: NDArray[np.generic], shape: tuple[int, ...], dtype: np.dtype[np.generic]
+) -> NDArray[np.generic]:
+    wanted = math.prod(shape) * dtype.itemsize
+    if buffer.nbytes != wanted:
+        raise _unfit(f"the buffer has {buffer.nbytes} bytes, the format needs {wanted}")
+    if not buffer.flags.c_contiguous:
+        raise _unfit("the buffer has gaps: it must be C-contiguous")
+    return buffer.reshape(-1).view(dtype).reshape(shape)
+
+
+def _unfit(message: str) -> DataError:
+    return DataError(
+        message,
+        code="format.buffer",
+        hint="edgekit.dla.formats.nbytes(shape, dtype, format, generation) says how many bytes "
+        "it takes",
+    )

@@ -1,0 +1,390 @@
+"""The verdict of every layer, and what TensorRT would place on the DLA.
+
+``release_warnings`` says what a check must mention of a TensorRT release besides its
+verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.facts import Facts, LayerGraph
+from edgekit.dla.loadables import candidates_of_work
+from edgekit.dla.memory import within_memory
+from edgekit.dla.precision import QUANTIZATION, by_quantization, by_scales, lowering
+from edgekit.dla.rules import (
+    ANY_KIND,
+    Failure,
+    Operator,
+    Rule,
+    Rules,
+    Version,
+    load_rules,
+    loadables_per_core,
+    parse_version,
+)
+from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
+from edgekit.errors import UsageError
+from edgekit.network.model import QDQ
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+    from edgekit.targets.board import Target
+
+
+# where this rule is no longer in force, a network is strongly typed and may hold Q/DQ nodes
+_EXPLICIT_RULE = "general.explicit_quantization"
+
+
+def drives_dla(target: Target, tensorrt: str) -> bool:
+    """Says whether a TensorRT release drives the DLA of a board (the board file's ranges)."""
+    part = target.facts.get("dla")
+    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
+    version = parse_version(tensorrt)
+    return any(
+        parse_version(r["since"]) <= version
+        and ("until" not in r or version < parse_version(r["until"]))
+        for r in ranges
+    )
+
+
+def reads_qdq(target: Target, tensorrt: str) -> bool:
+    """Says whether a TensorRT release may place layers of a Q/DQ model on a board's DLA.
+
+    Where it may not (below 11.4.1), INT8 on the DLA is implicit: a plain model and a calibration
+    cache. The rule general.explicit_quantization has the sources.
+
+    Raises:
+        UsageError: ``tensorrt`` is no release.
+    """
+    rule = load_rules().rules[_EXPLICIT_RULE]
+    return not rule.holds_for("QUANTIZE", target.dla.generation, parse_version(tensorrt))
+
+
+_COMPOSED_RULE = "operators.composed"
+
+
+def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVerdict]) -> None:
+    """Marks as disputed what the rules allow layer by layer and the matrix does not expose.
+
+    Args:
+        network: The layer graph.
+        rules: With the operator matrix.
+        verdicts: By layer name; changed in place.
+    """
+    nodes: dict[tuple[str, ...], list[Layer]] = {}
+    for layer in network.layers:
+        row = rules.operators.get(layer.op)
+        if row is not None and row.composed:
+            nodes.setdefault(layer.origin, []).append(layer)
+    rule = rules.rules[_COMPOSED_RULE]
+    for layers in nodes.values():
+        if not all(verdicts[layer.name].ok for layer in layers):
+            continue
+        op = layers[0].op
+        yes = [
+            title
+            for layer in layers
+            for title in rules.allowing(layer.kind, layer.params.get("function"))
+        ]
+        reason = reason_of(rule, Failure(op, rule.limit, op), {}, rules.operators[op], yes)
+        for layer in layers:
+            known = verdicts[layer.name]
+            verdicts[layer.name] = replace(
+                known, certainty="disputed", reasons=(*known.reasons, reason)
+            )
+
+
+def release_warnings(network: Network, judgement: Judgement, target: Target) -> tuple[str, ...]:
+    """Returns one sentence for every note whose condition some layers meet, with their number.
+
+    A release newer than all sources comes first: then the verdicts are those of the newest known.
+    The notes are those with ``counts`` and ``warning`` under ``dla/``. Beside the facts of other
+    rules they can read ``allowed`` (the verdict) and ``precision`` (what the layer was
+    judged in). Costs nothing for a release for which no such note holds.
+
+    Args:
+        network: The layer graph that was judged.
+        judgement: Its verdicts.
+        target: The board.
+    """
+    rules = load_rules()
+    version = parse_version(judgement.tensorrt)
+    newer = _newer(judgement.tensorrt, rules.newest)
+    generation = target.dla.generation
+    notes = [
+        rule
+        for rule in rules
+        if rule.counts is not None and rule.holds_for(ANY_KIND, generation, version)
+    ]
+    if not notes or not generation:
+        return newer
+    graph = LayerGraph(network)
+    met = dict.fromkeys((rule.id for rule in notes), 0)
+    for layer in network.layers:
+        facts = Facts(layer, graph, {})
+        facts["precision"] = judgement.precision_of(layer.name)
+        facts["allowed"] = judgement.verdicts[layer.name].ok
+        for rule in notes:
+            met[rule.id] += rule.counts is not None and rule.counts(facts) is not None
+    return newer + tuple(
+        f"{rule.warning.format(tensorrt=judgement.tensorrt, layers=_layers(met[rule.id]))} "
+        f"({rule.id})"
+        for rule in notes
+        if met[rule.id]
+    )
+
+
+def _newer(release: str, newest: str) -> tuple[str, ...]:
+    if parse_version(release) <= parse_version(newest):
+        return ()
+    message = f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest})"
+    return (f"{message}: it is judged by the rules of {newest}",)
+
+
+def _layers(count: int) -> str:
+    return f"{count:,} layer is" if count == 1 else f"{count:,} layers are"
+
+
+PRECISIONS = ("fp32", "fp16", "int8")
+# by why a layer is opaque: the rule that it breaks, and that rule's limit
+_OPAQUE = {
+    "plugin": ("general.plugin", "TensorRT's own layers"),
+    "shapes": ("general.dynamic_shapes", "shapes that are known before running"),
+}
+
+
+def judge(
+    network: Network,
+    target: Target,
+    *,
+    precision: str = "int8",
+    tensorrt: str | None = None,
+    scales: Mapping[str, float] | None = None,
+    max_loadables: int | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+    lowers: bool = False,
+) -> Judgement:
+    """Judges every layer for a board, and groups what it allows into loadables.
+
+    With "int8" a layer runs in INT8 where its tensors have scales, in FP16 otherwise; without
+    ``scales`` every tensor is taken to have one. Where TensorRT reads Q/DQ nodes the network's
+    types decide instead: INT8 between a DequantizeLinear and a QuantizeLinear, FP16 elsewhere.
+
+    Args:
+        network: The layer graph.
+        target: The board.
+        precision: "fp32", "fp16" or "int8".
+        tensorrt: TensorRT release; the board's usual one when None.
+        scales: INT8 scales by tensor.
+        max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
+        fp16_layers: Layers kept out of INT8; a strongly typed network says itself which are.
+        lowers: Whether a plain network is given Q/DQ nodes before a TensorRT that reads no
+            scales builds it (:func:`edgekit.dla.precision.lowering`): it is judged as what it
+            becomes.
+
+    Raises:
+        UsageError: Unknown precision or malformed version.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(
+            f"unknown precision {precision!r}",
+            code="precision.unknown",
+            hint=f"choose one of {', '.join(PRECISIONS)}",
+        )
+    release = tensorrt or target.tensorrt
+    version = parse_version(release)
+    rules = load_rules()
+    quantised = any(la.kind in QUANTIZATION for la in network.layers)
+    explicit = not rules.rules[_EXPLICIT_RULE].holds_for("QUANTIZE", target.dla.generation, version)
+    lowered = lowers and explicit and precision == "int8" and not quantised
+    common = {
+        "precision": precision,
+        "target": target.name,
+        "generation": target.dla.generation,
+        "dla_cores": target.dla.cores,
+        "tensorrt": release,
+        "has_quantization": quantised or lowered,
+        # those of weights alone have no layers of their own
+        "has_qdq_nodes": quantised or not QDQ.isdisjoint(network.operators),
+        "gives_scales": scales is not None and not lowered,
+        "tensorrt_drives_dla": drives_dla(target, release),
+        "kind_supported": True,
+        "known_releases": f"{rules.oldest} to {rules.newest}",
+        "release_known": parse_version(rules.oldest) <= version <= parse_version(rules.newest),
+    }
+    generation = target.dla.generation
+    whole = network.whole
+    refusal = _network_refusal(rules, common, generation, version)
+    precisions: dict[str, str] = {}
+    if refusal is not None:
+        verdicts = {
+            la.name: LayerVerdict(la.name, ok=False, reasons=refusal) for la in whole.layers
+        }
+    else:
+        if lowered:
+            precisions = lowering(network, scales, fp16_layers).precisions
+        elif not explicit:
+            precisions = {
+                la.name: by_scales(la, precision, scales, fp16_layers) for la in whole.layers
+            }
+        else:
+            precisions = by_quantization(whole)
+        judging = _Judging(whole, generation, version, rules, common)
+        verdicts = {la.name: judging.verdict(la, precisions[la.name]) for la in whole.layers}
+        dispute_composed(whole, rules, verdicts)
+    held = loadables_per_core(version)
+    slots = held if max_loadables is None else min(max_loadables, held)
+    able = {n: v.ok for n, v in verdicts.items()}
+    groups = candidates_of_work(network, able, QUANTIZATION, slots, precisions or precision)
+    groups = within_memory(network, groups, target, precisions or precision)
+    on_dla = {name for group in groups if group.retained for name in group.layers}
+    placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in whole.layers}
+    return Judgement(target.name, precision, release, verdicts, groups, placed, slots, precisions)
+
+
+def _network_refusal(
+    rules: Rules, common: Mapping[str, Any], generation: str, version: Version
+) -> tuple[VerdictReason, ...] | None:
+    for rule in rules:
+        if not rule.network or rule.check is None:
+            continue
+        if not rule.holds_for(ANY_KIND, generation, version):
+            continue
+        if rule.when is not None and rule.when(common) is not None:
+            continue
+        failure = rule.check(common)
+        if failure is not None:
+            return (reason_of(rule, failure, common),)
+    return None
+
+
+@lru_cache(1024)
+def _active(kind: str, generation: str, version: Version) -> tuple[Rule, ...]:
+    """The rules that hold for a layer kind, DLA generation and TensorRT release."""
+    return tuple(
+        rule
+        for rule in load_rules()
+        if not rule.network
+        and (rule.check is not None or rule.runs_in)
+        and rule.holds_for(kind, generation, version)
+    )
+
+
+class _Judging:
+    """Judges the layers of one network for one DLA generation and TensorRT release."""
+
+    def __init__(
+        self,
+        network: Network,
+        generation: str,
+        version: Version,
+        rules: Rules,
+        common: Mapping[str, Any],
+    ) -> None:
+        self._graph = LayerGraph(network)
+        self._generation = generation
+        self._version = version
+        self._rules = rules
+        self._common = common
+        # of layers about which nothing depends on their neighbours, by all that their verdict reads
+        self._known: dict[Hashable, LayerVerdict] = {}
+
+    def verdict(self, layer: Layer, precision: str) -> LayerVerdict:
+        """Judges one layer that is built for ``precision``; once for all that are alike."""
+        if layer.opaque:
+            verdict = self._opaque(layer)
+            self._graph.refused.add(layer.name)
+            return verdict
+        key = self._key(layer, precision)
+        known = self._known.get(key)
+        if known is None:
+            self._graph.neighbours_read = False
+            known = self._verdict(layer, precision)
+            if not self._graph.neighbours_read:
+                self._known[key] = known
+        else:
+            known = replace(known, layer=layer.name)
+        if not known.ok:
+            self._graph.refused.add(layer.name)
+        return known
+
+    def _opaque(self, layer: Layer) -> LayerVerdict:
+        """The one reason that stands without knowing the layer's shapes."""
+        name, limit = _OPAQUE[layer.opaque]
+        rule = self._rules.rules[name]
+        facts = Facts(layer, self._graph, self._common)
+        broken = Failure(layer.op, limit, layer.op)
+        reason = replace(reason_of(rule, broken, facts), mends=False)
+        return LayerVerdict(layer.name, ok=False, reasons=(reason,))
+
+    def _key(self, layer: Layer, precision: str) -> Hashable:
+        tensors = self._graph.tensors
+        forms = [(tensors[name].shape, tensors[name].dtype) for name in layer.inputs]
+        forms += [(tensors[name].shape, tensors[name].dtype) for name in layer.outputs]
+        # as text, for 1 and 1.0 are equal and messages write them differently
+        return (
+            layer.kind, layer.op, bool(layer.nodes), precision, len(layer.inputs), tuple(forms),
+            repr(layer.params),
+        )  # fmt: skip
+
+    def _verdict(self, layer: Layer, precision: str) -> LayerVerdict:
+        kind = layer.kind
+        facts = Facts(layer, self._graph, self._common)
+        facts["kind_supported"] = kind in self._rules.kinds
+        facts["precision"] = precision
+        row = self._rules.operators.get(layer.op) if layer.nodes else None
+        refusals: list[tuple[Rule, VerdictReason]] = []
+        risks: list[tuple[Rule, VerdictReason]] = []
+        runs_in = precision
+        for rule in _active(kind, self._generation, self._version):
+            if precision not in rule.precisions:
+                continue
+            if rule.when is not None and rule.when(facts) is not None:
+                continue
+            if rule.check is None:
+                runs_in = rule.runs_in
+                continue
+            failure = rule.check(facts)
+            if failure is not None:
+                findings = risks if rule.effect == "risk" else refusals
+                findings.append((rule, reason_of(rule, failure, facts, row)))
+        if not refusals and row is not None and not row.composed:
+            self._check_matrix(row, facts, refusals, risks)
+        found = refusals or risks
+        disputed = bool(found) and all(rule.certainty == "disputed" for rule, _ in found)
+        return LayerVerdict(
+            layer.name,
+            ok=not refusals,
+            certainty="disputed" if disputed else "certain",
+            reasons=tuple(reason for _, reason in found),
+            precision="" if refusals else runs_in,
+            needs_gpu=any(rule.needs_gpu for rule, _ in found),
+        )
+
+    def _check_matrix(
+        self,
+        row: Operator,
+        facts: Facts,
+        refusals: list[tuple[Rule, VerdictReason]],
+        risks: list[tuple[Rule, VerdictReason]],
+    ) -> None:
+        """What the operator matrix adds where the layer rules have nothing against the layer."""
+        if row.settled_by:
+            return
+        by_id = self._rules.rules
+        if row.trt == "native":
+            if row.since and self._version < parse_version(row.since):
+                rule = by_id["operators.since"]
+                broken = Failure(row.name, f"TensorRT {row.since}", row.name)
+                refusals.append((rule, reason_of(rule, broken, facts)))
+            return
+        if row.trt == "folded":
+            return
+        rule = by_id["operators.not_exposed"]
+        broken = Failure(row.name, "native", row.name)
+        yes = self._rules.allowing(facts["kind"], facts["function"])
+        risks.append((rule, reason_of(rule, broken, facts, row, yes)))

@@ -1,0 +1,167 @@
+"""What TensorRT groups into loadables when it places layers on the DLA by itself, and the runs
+of layers that found no slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.dla.facts import batch_of
+from edgekit.dla.rules import load_rules, loadables_per_core
+from edgekit.dla.verdicts import Judgement, LoadableCandidate, VerdictReason
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+
+
+# What TensorRT groups into loadables when it places layers on the DLA by itself.
+#
+# TensorRT 10.3 goes through the layers in graph order (seen in verbose builds of ResNet-50 and
+# DETR). Those that the DLA can run form one run, connected or not, until one of them needs the
+# run's results over the GPU: it begins the next run. So a run never takes in what comes later,
+# although it could. A tensor of fewer than four dimensions passes over the GPU, where the builder
+# reshapes it. A run is cut into candidates where the batch size changes; in INT8 also in front of a
+# product of several rows that is connected with nothing in the candidate. The builder keeps the
+# candidates with the most layers, ties in graph order, and sends the rest to the GPU.
+
+
+_NO_RUN = -1
+_NCHW = 4
+SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds
+
+
+def candidates(
+    network: Network,
+    ok: Mapping[str, bool],
+    max_loadables: int | None = None,
+    precision: str | Mapping[str, str] = "",
+) -> tuple[LoadableCandidate, ...]:
+    """Groups the layers that ``ok`` allows, in graph order; linear in the size of the network.
+
+    Candidates follow each other among the layers that ``ok`` allows, so each is convex, and they
+    can run one after the other.
+
+    Args:
+        network: The layer graph.
+        ok: By layer name, whether the DLA can run it.
+        max_loadables: How many candidates are kept; as many as a core holds when None.
+        precision: "int8" or "fp16", of all layers or by layer name.
+    """
+    producers = network.producers()
+    # by layer the run that it is in, or for a layer on the GPU the last one that it depends on
+    run: dict[str, int] = {}
+    found: list[list[str]] = []
+    current = _NO_RUN
+    last = _Last()
+    for layer in network.layers:
+        if not ok.get(layer.name, False):
+            read = (producers[name].name for name in layer.inputs if name in producers)
+            run[layer.name] = max((run[source] for source in read), default=_NO_RUN)
+            last.pass_on(layer)
+            continue
+        int8 = (precision if isinstance(precision, str) else precision.get(layer.name)) == "int8"
+        over_gpu = any(
+            run[source.name] == current
+            and (not ok.get(source.name, False) or len(network.tensors[name].shape) < _NCHW)
+            for name in layer.inputs
+            if (source := producers.get(name)) is not None
+        )
+        if current == _NO_RUN or over_gpu:
+            current += 1
+            found.append([])
+            last.clear()
+        elif not last.takes(layer, network, int8=int8):
+            found.append([])
+            last.clear()
+        run[layer.name] = current
+        found[-1].append(layer.name)
+        last.add(layer, network)
+    largest = sorted(range(len(found)), key=lambda i: (-len(found[i]), i))
+    slots = loadables_per_core() if max_loadables is None else max_loadables
+    chosen = set(largest[: max(slots, 0)])
+    return tuple(
+        LoadableCandidate(tuple(names), i in chosen, "" if i in chosen else SLOTS)
+        for i, names in enumerate(found)
+    )
+
+
+class _Last:
+    """The candidate that is being filled: its batch size, and the tensors that connect it."""
+
+    def __init__(self) -> None:
+        self._batch = 0
+        self._tensors: set[str] = set()
+        # by result of a shuffle on the GPU the tensor that it rearranges
+        self._origin: dict[str, str] = {}
+
+    def clear(self) -> None:
+        self._tensors.clear()
+
+    def pass_on(self, layer: Layer) -> None:
+        """Notes a layer on the GPU."""
+        if layer.kind == "SHUFFLE" and layer.inputs:
+            source = layer.inputs[0]
+            self._origin[layer.outputs[0]] = self._origin.get(source, source)
+
+    def takes(self, layer: Layer, network: Network, *, int8: bool) -> bool:
+        """Whether a layer that could join does so."""
+        size = loadable_batch(layer, network)
+        if size != self._batch:
+            return False
+        if not (int8 and size > 1 and layer.params.get("gemm")):
+            return True
+        return any(self._origin.get(name, name) in self._tensors for name in layer.inputs)
+
+    def add(self, layer: Layer, network: Network) -> None:
+        self._batch = loadable_batch(layer, network)
+        self._tensors.update(self._origin.get(name, name) for name in layer.inputs)
+        self._tensors.update(layer.outputs)
+
+
+def candidates_of_work(
+    network: Network,
+    ok: Mapping[str, bool],
+    idle: Collection[str],
+    max_loadables: int,
+    precision: str | Mapping[str, str] = "",
+) -> tuple[LoadableCandidate, ...]:
+    """Returns the candidates without those of nothing but kinds in ``idle``.
+
+    Q/DQ nodes whose neighbours are all on the GPU are parts of kernels there.
+    """
+    groups = candidates(network, ok, max_loadables, precision)
+    kinds = {layer.name: layer.kind for layer in network.layers}
+    bare = {
+        name
+        for group in groups
+        if all(kinds[name] in idle for name in group.layers)
+        for name in group.layers
+    }
+    if not bare:
+        return groups
+    able = {name: ok[name] and name not in bare for name in ok}
+    return candidates(network, able, max_loadables, precision)
+
+
+def loadable_batch(layer: Layer, network: Network) -> int:
+    """Returns the batch size that a layer gives its loadable, which has only one."""
+    name = (layer.outputs or layer.inputs)[0]
+    return batch_of(network.tensors[name].shape)
+
+
+def without_slot(judgement: Judgement) -> tuple[VerdictReason, tuple[str, ...]] | None:
+    """Returns why layers that the DLA allows stay on the GPU, and these layers; None if none do.
+
+    Args:
+        judgement: A network's verdicts and loadables.
+    """
+    lost = [group.layers for group in judgement.candidates if group.dropped == SLOTS]
+    if not lost:
+        return None
+    rule = load_rules().rules[SLOTS]
+    names = tuple(name for layers in lost for name in layers)
+    found = "1 layer" if len(names) == 1 else f"{len(names):,} layers"
+    limit = f"{judgement.slots} loadables"
+    message = f"{found} could run on the DLA, but all {limit} of a core are taken"
+    return VerdictReason(rule.id, message, found, limit, "; ".join(rule.sources), rule.fix), names

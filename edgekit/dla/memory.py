@@ -1,0 +1,601 @@
+"""Memory of loadables: managed SRAM, local DRAM (tensors), global DRAM (weights), which limit
+a loadable breaks, and the banks of the convolution buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from edgekit.dla.formats import nbytes
+from edgekit.dla.rules import load_rules, memory_facts, titles_of
+from edgekit.dla.verdicts import LoadableCandidate, MemoryNeed
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Layer, Network
+    from edgekit.targets.board import Target
+
+
+_CHW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CbufUse:
+    """The banks of one convolution out of ``available``.
+
+    ``near`` says that it is so close to the limit, or beyond it, that boards and the documented
+    formula may disagree: a warning, whatever the verdict.
+    """
+
+    layer: str
+    banks: int
+    available: int
+    near: bool
+    source: str
+    fix: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "layer": self.layer, "banks": self.banks, "available": self.available,
+            "near": self.near, "source": self.source, "fix": self.fix,
+        }  # fmt: skip
+
+
+def cbuf_use(network: Network, precision: str | Mapping[str, str]) -> tuple[CbufUse, ...]:
+    """Returns the banks of every two-dimensional convolution, in graph order.
+
+    Args:
+        network: The layer graph.
+        precision: "int8" or "fp16", of all layers or by layer name.
+    """
+    facts = memory_facts()["cbuf"]
+    rule = load_rules().rules["convolution.cbuf_unsure"]
+    found = []
+    for layer in network.layers:
+        if layer.kind != "CONVOLUTION" or not layer.inputs:
+            continue
+        own = precision if isinstance(precision, str) else precision[layer.name]
+        banks = banks_of(layer.params, network.tensors[layer.inputs[0]].shape, own)
+        if banks is not None:
+            near = banks >= facts["near"]
+            source = "; ".join(rule.sources)
+            found.append(CbufUse(layer.name, banks, facts["banks"], near, source, rule.fix))
+    return tuple(found)
+
+
+def banks_of(params: Mapping[str, Any], shape: Sequence[int], precision: str) -> int | None:
+    """Returns the banks of a convolution by its parameters and its input's shape.
+
+    None if it has no kernel of two sides or its input no C, H and W.
+    """
+    kernel = params.get("kernel")
+    if kernel is None or len(kernel) != 2 or len(shape) <= _CHW:
+        return None
+    height, width = kernel
+    dilation = params.get("dilation") or (1, 1)
+    groups = params.get("groups") or 1
+    return cbuf_banks(shape[-3], (height, width), dilation[0], shape[-1], precision, groups)
+
+
+def cbuf_banks(
+    channels: int,
+    kernel: tuple[int, int],
+    dilation_h: int,
+    width: int,
+    precision: str,
+    groups: int = 1,
+) -> int:
+    """Returns the banks for one kernel and the input rows that it reads.
+
+    The formula of the TensorRT 8.5 guide: ``ceil(round_up(C kh kw b, 128) / 32768)`` banks for one
+    kernel, which has the channels of one group, and ``ceil(ceil(ceil(C b / 32) W / 4) ((kh - 1) d
+    + 1) / 256)`` for the rows; b is 1 byte for INT8 and 2 for FP16. Its sizes are those of the open
+    NVDLA: 16 banks of 256 entries of 128 bytes.
+
+    Args:
+        channels: Input channels.
+        kernel: Height and width.
+        dilation_h: Dilation of the height.
+        width: Input width.
+        precision: "int8" or "fp16".
+        groups: Number of groups.
+    """
+    facts = memory_facts()["cbuf"]
+    size = 1 if precision == "int8" else 2
+    height, kernel_width = kernel
+    kernel_bytes = channels // max(groups, 1) * height * kernel_width * size
+    padded = -(-kernel_bytes // facts["kernel_multiple"]) * facts["kernel_multiple"]
+    weight_banks = -(-padded // facts["bank_bytes"])
+    vectors = -(-channels * size // facts["vector_bytes"])
+    entries = -(-vectors * width // facts["vectors_per_entry"])
+    rows = (height - 1) * dilation_h + 1
+    return int(weight_banks + -(-entries * rows // facts["entries_per_bank"]))
+
+
+# precision: (NumPy type, tensor format)
+_STORAGE = {"int8": ("int8", "CHW32"), "fp16": ("float16", "CHW16")}
+
+
+class Sizes(NamedTuple):
+    """What a loadable takes in bytes: its pools, and the tensors and weights that they hold."""
+
+    need: MemoryNeed
+    tensors: int
+    weights: int
+    # by the size that their types have, and without what is at the border; builds were seen to
+    # take more
+    documented_weights: int
+    documented_need: MemoryNeed
+
+
+class _Uses:
+    """Who reads what in a network, and its layers by name: made once, so a loadable costs only
+    what it holds itself."""
+
+    def __init__(self, network: Network) -> None:
+        self.place = {layer.name: index for index, layer in enumerate(network.layers)}
+        self.readers = network.consumers()
+        self.outputs = frozenset(network.outputs)
+
+
+_USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
+
+
+def memory(
+    network: Network,
+    layers: Sequence[str],
+    target: Target,
+    precision: str | Mapping[str, str] = "int8",
+) -> MemoryNeed:
+    """Returns the smallest legal pools that hold a loadable, predicted.
+
+    Each pool is a power of two. Local DRAM holds the tensors between the loadable's layers at the
+    moment when they are most, and those at its border; global DRAM holds its weights. Floors,
+    factors and extras come from the verbose builds named in ``dla/memory.yaml``: exact for these
+    (ResNet-50 and DETR).
+
+    Args:
+        network: The layer graph.
+        layers: The names of the loadable's layers.
+        target: The board.
+        precision: "int8" or "fp16", of all layers or by layer name ("fp32", or no word on a
+            layer, counts as "fp16": no DLA computes in FP32).
+    """
+    return sizes_of(network, layers, target, precision).need
+
+
+def sizes_of(
+    network: Network, layers: Sequence[str], target: Target, precision: str | Mapping[str, str]
+) -> Sizes:
+    """Returns pools, tensors and weights of a loadable; arguments as for :func:`memory`."""
+    chosen = _ordered(network, layers)
+    generation = target.dla.generation or "2.0"
+    facts = memory_facts()
+    smallest = facts["smallest"]
+    tensors, inside, local = _local(network, chosen, precision, generation)
+    weights = weight_bytes(network, chosen, precision, generation)
+    documented = weight_bytes(network, chosen, precision, generation, documented=True)
+    sram = facts["managed_sram"]["default"]
+    if target.dla.sram_bytes:
+        sram = min(sram, target.dla.sram_bytes)
+    predicted, least = (
+        MemoryNeed(
+            managed_sram=_pool(sram, smallest),
+            local_dram=_pool(max(held, facts["local_dram"]["floor"]), smallest),
+            global_dram=_pool(max(size, facts["global_dram"]["floor"]), smallest),
+        )
+        for held, size in ((local, weights), (inside, documented))
+    )
+    return Sizes(predicted, tensors, weights, documented, least)
+
+
+def _local(
+    network: Network,
+    chosen: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> tuple[int, int, int]:
+    """Returns bytes: of the tensors inside, of local DRAM for these, of local DRAM for all."""
+    facts = memory_facts()
+    extra, borders = facts["local_extra"], facts["local_borders"]
+    live = _live(network, chosen, precision, generation)
+    inside = max(math.ceil(_scaled(by_width)) for by_width in live)
+    tensors = max(sum(by_width) for by_width in live)
+    if inside:
+        # what a precision takes besides the tensors it takes once, however few layers have it
+        most = max(extra[_width(layer.name, precision)] for layer in chosen)
+        inside += min(most, math.ceil(extra["of_tensors"] * tensors))
+    border = _border_bytes(network, chosen, precision, generation)
+    rows = sum(_rows(network, layer) for layer in chosen)
+    whole = border + max(tensors, math.ceil((borders["factor"] - 1) * border))
+    return tensors, inside, max(inside, whole) + rows * facts["local_rows"]["value"]
+
+
+def _border_bytes(
+    network: Network,
+    chosen: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> int:
+    """Returns the bytes of the tensors that enter and leave a loadable."""
+    uses = _uses(network)
+    inside = {layer.name for layer in chosen}
+    written = {name for layer in chosen for name in layer.outputs}
+    found: dict[str, int] = {}
+    for layer in chosen:
+        entering = (name for name in layer.inputs if name not in written)
+        leaving = (
+            name
+            for name in layer.outputs
+            if name in uses.outputs
+            or any(reader.name not in inside for reader in uses.readers.get(name, ()))
+        )
+        width = _width(layer.name, precision)
+        for name in (*entering, *leaving):
+            size = nbytes(network.tensors[name].shape, *_STORAGE[width], generation)
+            found[name] = max(size, found.get(name, 0))
+    return sum(found.values())
+
+
+def _rows(network: Network, layer: Layer) -> int:
+    """Returns the rows of a matrix product of several, which the DLA runs one by one."""
+    rows = network.tensors[layer.outputs[0]].shape[0] if layer.params.get("gemm") else 0
+    return rows if rows > 1 else 0
+
+
+def pool_limits(target: Target) -> MemoryNeed:
+    """Returns the largest pools that a build gets by default, in bytes.
+
+    Managed SRAM is what the hardware has (on Xavier shared by all cores); the DRAM pools are
+    TensorRT's defaults, which are also the documented limits for weights and internal tensors.
+    """
+    facts = memory_facts()
+    return MemoryNeed(
+        managed_sram=target.dla.sram_bytes,
+        local_dram=facts["local_dram"]["default"],
+        global_dram=facts["global_dram"]["default"],
+    )
+
+
+def internal_bytes(
+    network: Network,
+    layers: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> int:
+    """The most bytes of tensors alive at once between ``layers`` (in graph order).
+
+    A tensor lives from the layer that writes it to the last one that reads it; what enters or
+    leaves the loadable is the caller's memory and does not count. Between layers of two
+    precisions it counts in the format that takes more. Linear in ``layers``.
+
+    Args:
+        network: The layer graph.
+        layers: The loadable's layers.
+        precision: As for :func:`memory`.
+        generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
+    """
+    return max(sum(by_width) for by_width in _live(network, layers, precision, generation))
+
+
+def _live(
+    network: Network,
+    layers: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> list[tuple[int, ...]]:
+    """Returns the bytes alive while each layer runs, by the widths of ``_STORAGE``."""
+    uses = _uses(network)
+    inside = {layer.name for layer in layers}
+    last = {name: index for index, layer in enumerate(layers) for name in layer.inputs}
+    alive = dict.fromkeys(_STORAGE, 0)
+    held: dict[str, tuple[str, int]] = {}
+    found = [tuple(alive.values())]
+    for index, layer in enumerate(layers):
+        for name in layer.outputs:
+            readers = uses.readers.get(name, ())
+            leaves = name in uses.outputs or any(r.name not in inside for r in readers)
+            if name in last and not leaves:
+                shape = network.tensors[name].shape
+                widths = dict.fromkeys(_width(la.name, precision) for la in (layer, *readers))
+                sizes = {w: nbytes(shape, *_STORAGE[w], generation) for w in widths}
+                held[name] = max(sizes.items(), key=lambda item: item[1])
+                alive[held[name][0]] += held[name][1]
+        found.append(tuple(alive.values()))
+        for name in set(layer.inputs):
+            if last[name] == index and name in held:
+                width, size = held.pop(name)
+                alive[width] -= size
+    return found
+
+
+def _scaled(by_width: Sequence[int]) -> float:
+    factor = memory_facts()["local_factor"]
+    return float(sum(factor[w] * size for w, size in zip(_STORAGE, by_width, strict=True)))
+
+
+def _width(layer: str, precision: str | Mapping[str, str]) -> str:
+    own = precision if isinstance(precision, str) else precision.get(layer)
+    return "int8" if own == "int8" else "fp16"
+
+
+def weight_bytes(
+    network: Network,
+    layers: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+    *,
+    documented: bool = False,
+) -> int:
+    """Bytes of weights in global DRAM, with the padding of the channels.
+
+    Convolution weights take two bytes each in either precision (the build log's pools cannot be
+    explained by one); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
+    With ``documented`` they take what their type does: one byte in INT8. Other arguments as for
+    :func:`internal_bytes`.
+    """
+    facts = memory_facts()
+    sizes = facts["convolution_weight_bytes"]
+    other = facts["other_weight_bytes"][generation]
+    total = 0
+    for layer in layers:
+        params = layer.params
+        width = _width(layer.name, precision)
+        multiple = facts["channel_multiple"][width]
+        each = sizes["documented"][width] if documented else sizes["value"]
+        if layer.kind in {"CONVOLUTION", "DECONVOLUTION"} and layer.inputs:
+            groups = params.get("groups", 1)
+            maps = _round_up(params.get("out_maps", 1), facts["map_multiple"]["value"])
+            inputs = network.tensors[layer.inputs[0]].shape[1]
+            # a grouped convolution keeps only its own channels
+            per_kernel = _round_up(inputs, multiple) if groups == 1 else -(-inputs // groups)
+            total += maps * per_kernel * math.prod(params.get("kernel", (1,))) * each
+            total += maps * other
+        elif layer.weight_elements:
+            total += _round_up(layer.weight_elements, multiple) * other
+    return total
+
+
+def _uses(network: Network) -> _Uses:
+    found = _USES.get(network)
+    if found is None:
+        found = _USES[network] = _Uses(network)
+    return found
+
+
+def _ordered(network: Network, layers: Sequence[str]) -> list[Layer]:
+    """Returns the layers of these names in graph order; costs what they are, not the network."""
+    place = _uses(network).place
+    return [network.layers[index] for index in sorted({place[name] for name in layers})]
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _pool(size: int, smallest: int) -> int:
+    return 1 << (max(size, smallest) - 1).bit_length()
+
+
+_DRAM = ("local_dram", "global_dram")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLimit:
+    """A limit that a loadable breaks; sizes in bytes.
+
+    ``need`` is the size that is held against ``limit``: the pool for ``memory.pool``, the tensors
+    or weights themselves for the others. ``documented`` is that size with weights as large as their
+    type is: where it fits and ``need`` does not, the limit is disputed, not broken.
+    """
+
+    pool: str
+    rule: str
+    need: int
+    limit: int
+    documented: int
+    source: str
+    fix: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "pool": self.pool, "rule": self.rule, "need": self.need, "limit": self.limit,
+            "documented": self.documented, "source": self.source, "fix": self.fix,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LoadableMemory:
+    """The predicted memory of one loadable; sizes in bytes.
+
+    Attributes:
+        layers: In graph order.
+        retained: Whether it is one: the core has a slot for it, and it breaks no memory limit.
+        need: The smallest legal pools.
+        tensors: Internal tensors alive at once at most, in the DLA's formats.
+        weights: Weights with their padding.
+        limits: What each pool may be.
+        broken: Limits that do not hold; empty if all do.
+        disputed: Limits that hold by the documented size of the weights, but not by the size that
+            builds were seen to take; they keep nothing off the DLA.
+    """
+
+    layers: tuple[str, ...]
+    retained: bool
+    need: MemoryNeed
+    tensors: int
+    weights: int
+    limits: MemoryNeed
+    broken: tuple[BrokenLimit, ...] = ()
+    disputed: tuple[BrokenLimit, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values; everything is predicted."""
+        return {
+            "layers": list(self.layers),
+            "kept": self.retained,
+            "need": self.need.to_json(),
+            "raw": {"local_dram": self.tensors, "global_dram": self.weights},
+            "limits": self.limits.to_json(),
+            "broken": [one.to_json() for one in self.broken],
+            "disputed": [one.to_json() for one in self.disputed],
+        }
+
+
+def memory_report(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    limits: MemoryNeed | None = None,
+) -> tuple[LoadableMemory, ...]:
+    """Predicts the memory of every candidate, in graph order; linear in the network.
+
+    Args:
+        network: The layer graph that was judged.
+        judgement: Its verdict for ``target``.
+        target: The board.
+        limits: The pools that the build is given; :func:`pool_limits` when None.
+    """
+    allowed = pool_limits(target) if limits is None else limits
+    precision = judgement.precisions or judgement.precision
+    return tuple(
+        _memory_of(network, group, target, precision, allowed) for group in judgement.candidates
+    )
+
+
+def loadable_memory(
+    network: Network,
+    layers: Sequence[str],
+    target: Target,
+    precision: str | Mapping[str, str],
+    limits: MemoryNeed | None = None,
+) -> LoadableMemory:
+    """Predicts the memory of one loadable; arguments as for :func:`memory` and the report."""
+    allowed = pool_limits(target) if limits is None else limits
+    group = LoadableCandidate(tuple(layers), True)
+    return _memory_of(network, group, target, precision, allowed)
+
+
+def within_memory(
+    network: Network,
+    groups: Sequence[LoadableCandidate],
+    target: Target,
+    precision: str | Mapping[str, str],
+) -> tuple[LoadableCandidate, ...]:
+    """Returns candidates of which those that break a memory limit are not kept.
+
+    TensorRT offloads the candidates one by one, and one that needs more than a pool may hold falls
+    back to the GPU; its slot stays empty. A disputed limit takes none away.
+
+    Args:
+        network: The layer graph.
+        groups: What the slots hold is kept.
+        target: The board.
+        precision: As for :func:`memory`.
+    """
+    limits = pool_limits(target)
+
+    def held(group: LoadableCandidate) -> LoadableCandidate:
+        broken = _memory_of(network, group, target, precision, limits).broken
+        return replace(group, retained=False, dropped=broken[0].rule) if broken else group
+
+    return tuple(held(group) if group.retained else group for group in groups)
+
+
+def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
+    """Returns what the kept loadables take on one core: DRAM adds up, managed SRAM is shared."""
+    needs = [one.need.to_json() for one in loadables if one.retained]
+    how = memory_facts()["totals"]
+    total = {
+        pool: sum(sizes) if how[pool] == "sum" else max(sizes, default=0)
+        for pool in ("managed_sram", *_DRAM)
+        for sizes in [[need[pool] for need in needs]]
+    }
+    return MemoryNeed(**total)
+
+
+def pool_disputes(target: Target) -> dict[str, str]:
+    """Returns, by pool, what other sources say of its default on this board; empty if nothing."""
+    pools = ("managed_sram", *_DRAM)
+    disputes = {pool: disputes_of(pool).get(target.dla.generation) for pool in pools}
+    return {pool: text for pool, text in disputes.items() if text}
+
+
+def disputes_of(pool: str) -> dict[str, str]:
+    """Returns what other sources say of a pool's default, by DLA generation."""
+    fact = memory_facts()[pool]
+    ours = titles_of(fact["source"])
+    return {
+        generation: f"{row['text']} ({titles_of(row['source'])}; against: {ours})"
+        for generation, row in fact.get("disputed", {}).items()
+    }
+
+
+def _memory_of(
+    network: Network,
+    group: LoadableCandidate,
+    target: Target,
+    precision: str | Mapping[str, str],
+    limits: MemoryNeed,
+) -> LoadableMemory:
+    sizes = sizes_of(network, group.layers, target, precision)
+    broken, disputed = _broken(sizes, limits, len(group.layers))
+    return LoadableMemory(
+        layers=group.layers,
+        retained=group.retained,
+        need=sizes.need,
+        tensors=sizes.tensors,
+        weights=sizes.weights,
+        limits=limits,
+        broken=broken,
+        disputed=disputed,
+    )
+
+
+def _broken(
+    sizes: Sizes, limits: MemoryNeed, layers: int
+) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
+    """Returns the limits that a loadable of so many layers breaks, and the disputed ones."""
+    raw = {
+        "local_dram": (sizes.tensors, sizes.tensors),
+        "global_dram": (sizes.weights, sizes.documented_weights),
+    }
+    need, allowed = sizes.need.to_json(), limits.to_json()
+    least = sizes.documented_need.to_json()
+    documented = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
+    broken: list[BrokenLimit] = []
+    disputed: list[BrokenLimit] = []
+    for pool in _DRAM:
+        row = documented[pool]
+        of_rule = (row["id"], *raw[pool], row["bytes"], raw[pool][1] >= row["bytes"])
+        of_pool = (
+            "memory.pool", need[pool], least[pool], allowed[pool], least[pool] > allowed[pool]
+        )  # fmt: skip
+        over = [
+            *([of_rule] if raw[pool][0] >= row["bytes"] else ()),
+            *([of_pool] if need[pool] > allowed[pool] else ()),
+        ]
+        if not over:
+            continue
+        # a certain refusal by a smaller pool outweighs a disputed one
+        held = next((one for one in over if one[-1]), over[0])
+        (broken if held[-1] else disputed).append(_limit(pool, held, layers))
+    return tuple(broken), tuple(disputed)
+
+
+def _limit(pool: str, held: tuple[str, int, int, int, bool], layers: int) -> BrokenLimit:
+    name, need, documented, limit, certain = held
+    rule = load_rules().rules[name]
+    facts = {"layers": layers}
+    fix = next((way.fix for way in rule.ways if way.when(facts) is None), rule.fix)
+    source = "; ".join(rule.sources)
+    if not certain:
+        against = titles_of(memory_facts()["convolution_weight_bytes"]["source"])
+        source = f"{source}; against: {against}"
+    return BrokenLimit(pool, name, need, limit, documented, source, fix)

@@ -1,0 +1,547 @@
+"""In which precision a layer runs: by scales, or by the Q/DQ nodes around it; and where Q/DQ
+nodes will stand when a plain INT8 network is lowered to a strongly typed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import log2
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgekit.disjoint_sets import DisjointSets
+from edgekit.knowledge import data_folder, read_knowledge
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+
+
+_SCHEMA = "edgekit.dla-int8/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Operators:
+    """ONNX operators with INT8 kernels on the GPU and on the DLA, by what these do.
+
+    Attributes:
+        weighted: With quantised weights.
+        pointwise: From values at the same place; fused with the layer before.
+        moving: What moves or interpolates values.
+        selecting: Whose outputs are some of their inputs' values, or 0.
+        computing: Those with weights and the pointwise ones: their results first exist with the
+            precision of sums.
+        every: All of them; any other operator runs in FP16.
+        fused_kinds: TensorRT's kinds of layers that run together with the one before them.
+    """
+
+    weighted: frozenset[str]
+    pointwise: frozenset[str]
+    moving: frozenset[str]
+    selecting: frozenset[str]
+    computing: frozenset[str]
+    every: frozenset[str]
+    fused_kinds: frozenset[str]
+
+
+@lru_cache(maxsize=1)
+def int8_operators() -> Int8Operators:
+    """Reads ``dla/int8.yaml``.
+
+    Raises:
+        ValueError: The file is of another schema, or names an operator twice: edgekit's own file
+            is wrong.
+    """
+    path = data_folder("dla") / "int8.yaml"
+    document = read_knowledge(path)
+    if document.get("schema") != _SCHEMA:
+        raise ValueError(f"{path} is no file of schema {_SCHEMA}")
+    groups = document["operators"]
+    named = [operator for operators in groups.values() for operator in operators]
+    if len(set(named)) < len(named) or not set(document["selecting"]) <= set(named):
+        raise ValueError(f"{path}: an operator stands twice, or selects and has no group")
+    return Int8Operators(
+        weighted=frozenset(groups["weighted"]),
+        pointwise=frozenset(groups["pointwise"]),
+        moving=frozenset(groups["moving"]),
+        selecting=frozenset(document["selecting"]),
+        computing=frozenset(groups["weighted"]) | frozenset(groups["pointwise"]),
+        every=frozenset(named),
+        fused_kinds=frozenset(document["fused"]["kinds"]),
+    )
+
+
+# In which precision a layer runs: by its scales, or by the Q/DQ nodes around it.
+#
+# Up to TensorRT 10.7 a layer of an INT8 build runs in INT8 where its tensors have scales. From
+# 11.4.1 on the network is strongly typed: a layer between a DequantizeLinear and a QuantizeLinear
+# runs in INT8 and the others in FP16, whatever was requested.
+#
+# Where values of different range meet in one tensor, the smaller ones lose bits to its one scale: a
+# detector's boxes and scores. After the last layer with weights INT8 saves next to nothing, so
+# that such a tail stays in FP16 (:func:`float_tail`); elsewhere a concatenation does whose parts
+# lose more than INT8 can spare (:func:`uneven_joins`). Ranges that were measured, or that a cache
+# gives, say where that is; without them the network's structure says where it is likely.
+
+
+QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
+
+# a layer with weights that reads floats and has at most this share of the network's
+# multiplications saves nothing in INT8: the sum over the bins of YOLOv8's box distributions
+_SMALL = 0.01
+# Bits that the narrowest tensor of a join may lose. Rounding to 8 bits leaves about 42 dB of values
+# that fill their range, 6 dB less for each bit. At the network's end, where nothing is gained by
+# INT8, what is left is to be better than the 20 to 30 dB that INT8 leaves of a network; elsewhere
+# not much worse.
+_TAIL_BITS = 2.0
+_BITS = 3.0
+# what hands on the values of a join as they are, part by part
+_PASSES = frozenset({
+    "CONCATENATION", "IDENTITY", "POOLING", "REDUCE", "RESIZE", "SHUFFLE", "SLICE",
+})  # fmt: skip
+_KEEPS_RANGE = frozenset({"RELU", "CLIP", "LEAKY_RELU"})
+
+#: Largest magnitude by tensor, by one or several methods.
+Amax = Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A concatenation of tensors whose ranges differ by more than INT8 can spare.
+
+    Attributes:
+        layer: Its name.
+        narrow: The part that loses most.
+        wide: The part with the largest range.
+        ranges: Their largest magnitudes.
+        bits: How many of its 8 bits the narrow one loses.
+        layers: The layers that stay in FP16 for it, in graph order: the concatenation, and the
+            kernels that read its values.
+    """
+
+    layer: str
+    narrow: str
+    wide: str
+    ranges: tuple[float, float]
+    bits: float
+    layers: tuple[str, ...]
+
+
+def by_scales(
+    layer: Layer,
+    precision: str,
+    scales: Mapping[str, float] | None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> str:
+    """Returns the precision of a layer in a build with a calibration cache.
+
+    Args:
+        layer: The layer.
+        precision: The requested precision.
+        scales: INT8 scales by tensor; None if every tensor is taken to have one.
+        fp16_layers: Names of layers that the user keeps out of INT8.
+    """
+    if precision != "int8":
+        return precision
+    if layer.name in fp16_layers or layer.opaque:
+        return "fp16"
+    if scales is None:
+        return precision
+    return "int8" if all(name in scales for name in (*layer.inputs, *layer.outputs)) else "fp16"
+
+
+def by_quantization(network: Network) -> dict[str, str]:
+    """Returns the precision of each layer of a strongly typed network, by layer name.
+
+    A layer runs in INT8 when every input comes from a DEQUANTIZE and every reader is a QUANTIZE,
+    its weights' too: strong typing gives a convolution one type, and a float kernel is none of
+    INT8 (dla/general.yaml, general.explicit_quantization).
+    Layers that fuse (a convolution with the activation after it) are one in this respect, and
+    shuffles are seen through, for they change no value. Linear in the number of layers.
+    """
+    producers, consumers = network.producers(), network.consumers()
+    outputs = set(network.outputs)
+    fed: dict[str, bool] = {}
+    read: dict[str, bool] = {}
+
+    def feeds(source: Layer | None, layer: Layer) -> bool:
+        if source is None or source.kind == "DEQUANTIZE":
+            return source is not None
+        alone = all(len(consumers.get(name, ())) == 1 for name in source.outputs)
+        return alone and fed[source.name] and _one(source, layer)
+
+    def reads(reader: Layer, layer: Layer) -> bool:
+        if reader.kind == "QUANTIZE":
+            return True
+        return fed[reader.name] and read[reader.name] and _one(layer, reader)
+
+    for layer in network.layers:
+        sources = [producers.get(name) for name in layer.inputs]
+        quantised = layer.weight_operators is None or "DequantizeLinear" in layer.weight_operators
+        fed[layer.name] = (
+            quantised and bool(sources) and all(feeds(source, layer) for source in sources)
+        )
+    for layer in reversed(network.layers):
+        readers = [reader for name in layer.outputs for reader in consumers.get(name, ())]
+        inner = bool(readers) and not outputs.intersection(layer.outputs)
+        read[layer.name] = inner and all(reads(reader, layer) for reader in readers)
+    return {
+        layer.name: "int8"
+        if layer.kind in QUANTIZATION or (fed[layer.name] and read[layer.name])
+        else "fp16"
+        for layer in network.layers
+    }
+
+
+def _one(before: Layer, after: Layer) -> bool:
+    """Whether no rounding lies between a layer and its reader."""
+    if before.kind in QUANTIZATION:
+        return False
+    return after.kind in int8_operators().fused_kinds or "SHUFFLE" in {before.kind, after.kind}
+
+
+def uneven_joins(network: Network, ranges: Amax) -> tuple[Join, ...]:
+    """Returns the concatenations whose parts must not share one INT8 scale, in graph order.
+
+    On a DLA parts and result have one scale; on a GPU the result has one all the same, whatever
+    those of its parts are. So the concatenation runs in FP16, and with it the kernels that read
+    its values. Linear in the number of layers.
+
+    Args:
+        network: The layer graph.
+        ranges: As measured, or as a cache gives them; none where nothing is known.
+    """
+    if not ranges:
+        return ()
+    consumers, producers = network.consumers(), network.producers()
+    found: dict[str, _Apart] = {}
+    layers_of: dict[str, list[str]] = {}
+    # by tensor the join whose values it has; by layer that of the kernel which reads them
+    values: dict[str, str] = {}
+    reading: dict[str, str] = {}
+    for layer in network.layers:
+        apart = _apart(layer.inputs, ranges) if layer.kind == "CONCATENATION" else None
+        if apart is not None and apart.bits > _BITS:
+            found[layer.name] = apart
+            origin = layer.name
+        elif (origin := next((values[n] for n in layer.inputs if n in values), "")) == "":
+            origin = _fused_with(layer, reading, producers, consumers)
+            if origin:
+                reading[layer.name] = origin
+                layers_of[origin].append(layer.name)
+            continue
+        layers_of.setdefault(origin, []).append(layer.name)
+        if layer.kind in _PASSES or layer.params.get("function") in _KEEPS_RANGE:
+            values.update(dict.fromkeys(layer.outputs, origin))
+        else:
+            reading[layer.name] = origin
+    return tuple(
+        Join(name, apart.narrow, apart.wide, apart.ranges, apart.bits, tuple(layers_of[name]))
+        for name, apart in found.items()
+    )
+
+
+def _fused_with(
+    layer: Layer,
+    reading: Mapping[str, str],
+    producers: Mapping[str, Layer],
+    consumers: Mapping[str, Sequence[Layer]],
+) -> str:
+    """Returns the join that the kernel reads which a layer is fused with; "" if none."""
+    if layer.kind not in int8_operators().fused_kinds:
+        return ""
+    sources = [(n, s) for n in layer.inputs if (s := producers.get(n)) is not None]
+    own = [(n, reading[s.name]) for n, s in sources if s.name in reading]
+    # a gate (SiLU) reads nothing else; a sum is fused with the operand that nothing else reads
+    if own and (len(own) == len(sources) or any(len(consumers[n]) == 1 for n, _ in own)):
+        return own[0][1]
+    return ""
+
+
+class _Apart(NamedTuple):
+    """Two tensors, how wide they are, and how many bits lie between them."""
+
+    narrow: str
+    wide: str
+    ranges: tuple[float, float]
+    bits: float
+
+
+def _apart(names: Sequence[str], ranges: Amax) -> _Apart | None:
+    """Returns the narrowest and the widest of tensors.
+
+    By the method that has them nearest, so that a single outlier says nothing; None if fewer
+    than two ranges are known.
+    """
+    found: list[_Apart] = []
+    for amax in ranges:
+        known = [name for name in dict.fromkeys(names) if amax.get(name, 0.0) > 0]
+        if len(known) > 1:
+            narrow, wide = (pick(known, key=amax.__getitem__) for pick in (min, max))
+            low, high = amax[narrow], amax[wide]
+            found.append(_Apart(narrow, wide, (low, high), log2(high / low)))
+    return min(found, key=lambda one: one.bits, default=None)
+
+
+def float_tail(network: Network, ranges: Amax = ()) -> frozenset[str]:
+    """Returns the layers that an INT8 build keeps in FP16 at the network's end.
+
+    They come after the last layers with weights (and the kernels of those), and lead to or from a
+    concatenation or arithmetic with constants (the decoding of boxes), whose operands and results
+    differ in range. Linear in the number of layers.
+
+    Args:
+        network: The layer graph.
+        ranges: As measured, or as a cache gives them; where they are not known, the ranges are
+            taken to differ.
+    """
+    weighted, fused = _last_kernels(network)
+    if not weighted:
+        return frozenset()
+    producers, consumers = network.producers(), network.consumers()
+    leads: set[str] = set()
+    tail: list[Layer] = []
+    for layer in reversed(network.layers):
+        readers = [reader for name in layer.outputs for reader in consumers.get(name, ())]
+        if layer.name in weighted or any(reader.name in leads for reader in readers):
+            leads.add(layer.name)
+        elif layer.name not in fused:
+            tail.append(layer)
+    before = {layer.name for layer in tail if _joins(layer, ranges)}
+    after = set(before)
+    for layer in tail:
+        if any(r.name in before for name in layer.outputs for r in consumers.get(name, ())):
+            before.add(layer.name)
+    for layer in reversed(tail):
+        if any((s := producers.get(name)) is not None and s.name in after for name in layer.inputs):
+            after.add(layer.name)
+    return frozenset(before | after)
+
+
+def _last_kernels(network: Network) -> tuple[set[str], set[str]]:
+    """Returns the layers that gain from weights in INT8, and those fused with what they write."""
+    ops = int8_operators()
+    producers = network.producers()
+    small = _SMALL * sum(layer.macs for layer in network.layers)
+    # what has no INT8 kernel, and what only moves its results
+    floats: set[str] = set()
+    weighted: set[str] = set()
+    fused: set[str] = set()
+    for layer in network.layers:
+        sources = [source for name in layer.inputs if (source := producers.get(name)) is not None]
+        reads_floats = bool(sources) and all(source.name in floats for source in sources)
+        computes = layer.op in ops.weighted and layer.kind != "SHUFFLE"
+        if computes and layer.weight_operators is not None:
+            if not (reads_floats and layer.macs <= small):
+                weighted.add(layer.name)
+        elif (
+            reads_floats
+            if layer.op in ops.moving or layer.kind == "SHUFFLE"
+            else computes or layer.op not in ops.every
+        ):
+            floats.add(layer.name)
+        if layer.kind in ops.fused_kinds and any(
+            source.name in weighted or source.name in fused for source in sources
+        ):
+            fused.add(layer.name)
+    return weighted, fused
+
+
+def _joins(layer: Layer, ranges: Amax) -> bool:
+    """Whether the values that a layer reads and writes differ in range, or are likely to."""
+    with_constant = layer.kind == "ELEMENTWISE" and len(layer.inputs) == 1
+    if not (layer.kind in {"CONCATENATION", "SCALE"} or with_constant):
+        return False
+    apart = _apart((*layer.inputs, *layer.outputs), ranges)
+    if apart is None or (apart.bits == 0 and layer.kind == "CONCATENATION"):
+        # a cache that was made for a DLA gives all parts one scale, which says nothing of them
+        return True
+    return apart.bits > _TAIL_BITS
+
+
+# How a plain INT8 network is lowered to a strongly typed one: where Q/DQ nodes will stand.
+#
+# From TensorRT 11.4.1 on a layer runs in INT8 between a DequantizeLinear and a QuantizeLinear, so
+# every tensor that an INT8 layer reads or writes gets a pair of them, as NVIDIA's
+# ``modelopt.onnx.quantization --target_dla`` does it. Two kinds get none: what a convolution, a sum
+# or a scale hands to the one activation or scale after it, which never leaves the fused kernel,
+# and what lies between the layers of one ONNX node.
+
+
+_FLOATS = frozenset({"float32", "float16"})
+
+
+@dataclass(frozen=True, eq=False)
+class Lowering:
+    """What becomes of a network.
+
+    Attributes:
+        precisions: "int8" or "fp16" by layer name.
+        tensors: Those of the ONNX model that get Q/DQ nodes, in graph order.
+        missing: Tensors whose lack of a scale keeps layers out of INT8, in graph order.
+    """
+
+    precisions: dict[str, str]
+    tensors: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def lowering(
+    network: Network,
+    scales: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> Lowering:
+    """Decides which layers run in INT8, and which tensors get Q/DQ nodes for it.
+
+    Args:
+        network: A plain network.
+        scales: Tensors that have a scale; None if every one is taken to have one.
+        fp16_layers: Names of layers kept out of INT8.
+    """
+    return _Lowering(network, scales, fp16_layers).answer()
+
+
+@dataclass(frozen=True, eq=False)
+class _NodeLayers:
+    """Layers that stand for the same ONNX nodes: no Q/DQ node can stand between them."""
+
+    layers: tuple[Layer, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @cached_property
+    def ops(self) -> frozenset[str]:
+        return frozenset(layer.op for layer in self.layers)
+
+    @property
+    def computes(self) -> bool:
+        """Whether its result first exists with the precision of its sums."""
+        return self.ops <= int8_operators().computing and self.layers[-1].kind != "SHUFFLE"
+
+    @property
+    def moves(self) -> bool:
+        return self.ops <= int8_operators().moving
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether it is a part of the kernel that writes the one activation that it reads."""
+        return len(self.reads) == 1 and all(
+            layer.kind in int8_operators().fused_kinds for layer in self.layers
+        )
+
+
+class _Lowering:
+    def __init__(
+        self, network: Network, scales: Collection[str] | None, fp16_layers: Collection[str]
+    ) -> None:
+        self._network = network
+        self._scales = scales
+        self._outputs = frozenset(network.outputs)
+        self._units = self._group()
+        self._writer = {name: unit for unit in self._units for name in unit.writes}
+        self._readers: dict[str, list[_NodeLayers]] = {}
+        for unit in self._units:
+            for name in unit.reads:
+                self._readers.setdefault(name, []).append(unit)
+        fp16 = frozenset(fp16_layers)
+        self._int8 = {unit for unit in self._units if _able(unit, fp16)}
+        self._drop_movers()
+
+    def _group(self) -> list[_NodeLayers]:
+        network = self._network
+        names = {la.name: la.nodes or la.origin or (la.name,) for la in network.layers}
+        sets = DisjointSets[str]()
+        for nodes in names.values():
+            sets.join(*nodes)
+        members: dict[str, list[Layer]] = {}
+        for layer in network.layers:
+            members.setdefault(sets.root(names[layer.name][0]), []).append(layer)
+        home = {layer.name: key for key, layers in members.items() for layer in layers}
+        consumers = network.consumers()
+        units = []
+        for key, layers in members.items():
+            written = dict.fromkeys(name for layer in layers for name in layer.outputs)
+            read = dict.fromkeys(name for layer in layers for name in layer.inputs)
+            leaving = (
+                name
+                for name in written
+                if name in self._outputs
+                or any(home[reader.name] != key for reader in consumers.get(name, ()))
+            )
+            units.append(
+                _NodeLayers(
+                    tuple(layers),
+                    tuple(n for n in read if n not in written and self._is_float(n)),
+                    tuple(n for n in leaving if self._is_float(n)),
+                )
+            )
+        return units
+
+    def _is_float(self, name: str) -> bool:
+        tensor = self._network.tensors.get(name)
+        return tensor is not None and tensor.dtype in _FLOATS
+
+    def _drop_movers(self) -> None:
+        """Lets what moves floats only for readers of other types move them unchanged."""
+        wanted: set[_NodeLayers] = set()
+        for unit in reversed(self._units):
+            readers = [reader for name in unit.writes for reader in self._readers.get(name, ())]
+            if any(r in self._int8 and (not r.moves or r in wanted) for r in readers):
+                wanted.add(unit)
+        for unit in self._units:
+            if unit.moves and unit in self._int8 and unit not in wanted and unit.reads:
+                sources = [self._writer.get(name) for name in unit.reads]
+                if all(source is not None and source not in self._int8 for source in sources):
+                    self._int8.discard(unit)
+
+    def answer(self) -> Lowering:
+        missing: dict[str, None] = {}
+        while True:
+            tensors = self._tensors()
+            lacking = {name for name in tensors if not self._has_scale(name)}
+            fallen = {u for u in self._int8 if lacking.intersection((*u.reads, *u.writes))}
+            if not fallen:
+                break
+            missing.update(dict.fromkeys(name for name in tensors if name in lacking))
+            self._int8 -= fallen
+            self._drop_movers()
+        running = {layer.name for unit in self._int8 for layer in unit.layers}
+        precisions = {
+            layer.name: "int8" if layer.name in running else "fp16"
+            for layer in self._network.whole.layers
+        }
+        return Lowering(precisions, tuple(tensors), tuple(missing))
+
+    def _has_scale(self, name: str) -> bool:
+        return self._scales is None or name in self._scales
+
+    def _tensors(self) -> dict[str, None]:
+        """The tensors that INT8 layers read and write, without those inside a kernel."""
+        found: dict[str, None] = {}
+        for unit in self._units:
+            if unit in self._int8:
+                names = (*unit.reads, *unit.writes)
+                found.update(dict.fromkeys(name for name in names if not self._is_inside(name)))
+        return found
+
+    def _is_inside(self, name: str) -> bool:
+        writer, readers = self._writer.get(name), self._readers.get(name, [])
+        return (
+            writer in self._int8
+            and writer is not None
+            and writer.computes
+            and name not in self._outputs
+            and len(readers) == 1
+            and readers[0] in self._int8
+            and readers[0].is_tail
+        )
+
+
+def _able(unit: _NodeLayers, fp16_layers: Collection[str]) -> bool:
+    """Whether all layers have an INT8 kernel; a product of two activations has none."""
+    return bool(unit.reads or unit.writes) and all(
+        layer.op in int8_operators().every
+        and layer.name not in fp16_layers
+        and (layer.op not in int8_operators().weighted or layer.weights or layer.kind == "SHUFFLE")
+        for layer in unit.layers
+    )

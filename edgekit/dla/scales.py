@@ -1,0 +1,159 @@
+"""INT8 scales that the hardware dictates: TensorRT's symmetric scheme for weights, and tensors
+that must share one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.rules import Check, compile_check, load_rules
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.dla.rules import Rule
+    from edgekit.network.model import Layer
+
+
+#: The largest INT8 code of a symmetric scale, ``amax / 127``.
+LEVELS = 127
+_BLOCK_ELEMENTS = 1 << 22
+
+
+def channel_axis(node: onnx.NodeProto, rank: int) -> int | None:
+    """Returns the axis of the output channels of a node's second input; None without INT8.
+
+    Args:
+        node: What multiplies by it.
+        rank: Its number of axes.
+    """
+    op = node.op_type
+    if op == "Conv":
+        return 0
+    if op == "ConvTranspose":
+        return 1
+    if op == "MatMul":
+        return 1 if rank == 2 else None
+    if op == "Gemm":
+        return 0 if any(item.name == "transB" and item.i for item in node.attribute) else 1
+    return None
+
+
+def weight_scales(value: np.ndarray, axis: int | None) -> np.ndarray:
+    """Returns amax / 127 in float32; 1 where that is no normal number, as for zeros.
+
+    NaN and infinity stay what they are.
+
+    Args:
+        value: A weight.
+        axis: That of its channels, each of which has a scale; None for one scale of no axes.
+    """
+    import numpy as np
+
+    source = value[np.newaxis] if axis is None else np.moveaxis(value, axis, 0)
+    amax = np.zeros(source.shape[0], np.float32)
+    rest = tuple(range(1, source.ndim))
+    for block in channel_blocks(source):
+        part = source[block]
+        amax[block] = np.maximum(part.max(axis=rest, initial=0), -part.min(axis=rest, initial=0))
+    scales = amax / np.float32(LEVELS)
+    scales[scales < np.finfo(np.float32).tiny] = 1.0
+    return scales.reshape(()) if axis is None else scales
+
+
+def channel_blocks(array: np.ndarray) -> list[slice]:
+    """Cuts the first axis so that temporaries stay a few megabytes (fully connected layers)."""
+    channels = array.shape[0]
+    step = max(1, _BLOCK_ELEMENTS * channels // max(1, array.size))
+    return [slice(start, start + step) for start in range(0, channels, step)]
+
+
+# Tensors that share one INT8 scale: the ``ties`` of the rules under ``dla/``.
+#
+# ``tensors`` says which tensors of a layer share it ("all" that it reads and writes, or its
+# "inputs"), ``kinds`` which layers (those of the family when absent), ``when`` on which parameters
+# it depends. It binds a layer on the DLA; with ``everywhere`` one on the GPU, too. ``moves``: the
+# layer only moves values. ``apart``: the sources do not settle it, and the scales stay apart.
+
+
+_TENSORS = frozenset({"all", "inputs"})
+_KEYS = frozenset({"tensors", "kinds", "when", "everywhere", "moves", "apart"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaleTie:
+    """A rule that gives tensors of a layer one INT8 scale.
+
+    Attributes:
+        rule: The rule.
+        kinds: Layer kinds that it binds.
+        inputs_only: It ties what a layer reads; otherwise what it writes, too.
+        everywhere: It binds layers on the GPU, too.
+        moves: The layer only moves values, so that a scale at one end is known at the other.
+        apart: The sources do not settle it: it is reported, and nothing is tied.
+        when: Holds for the parameters of the layers it binds; None for all of the kind.
+    """
+
+    rule: Rule
+    kinds: tuple[str, ...]
+    inputs_only: bool
+    everywhere: bool
+    moves: bool
+    apart: bool
+    when: Check | None
+
+    def tensors(self, layer: Layer) -> tuple[str, ...]:
+        """Returns the tensors of a layer that share a scale, each once."""
+        names = layer.inputs if self.inputs_only else (*layer.inputs, *layer.outputs)
+        return tuple(dict.fromkeys(names))
+
+
+class _Params(dict[str, Any]):
+    """A layer's parameters; one that it does not have breaks no rule."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def scale_tie(layer: Layer) -> ScaleTie | None:
+    """Returns the rule that ties the INT8 scales of a layer's tensors; None if none does."""
+    for tie in _by_kind().get(layer.kind, ()):
+        if tie.when is None or tie.when(_Params(layer.params)) is None:
+            return tie
+    return None
+
+
+@lru_cache(maxsize=1)
+def scale_ties() -> tuple[ScaleTie, ...]:
+    """Returns all of them, in the order of the rule files.
+
+    Raises:
+        ValueError: A file has ``ties`` of no known form: edgekit's own files are wrong.
+    """
+    return tuple(_tie(rule, rule.ties) for rule in load_rules() if rule.ties is not None)
+
+
+@lru_cache(maxsize=1)
+def _by_kind() -> Mapping[str, tuple[ScaleTie, ...]]:
+    ties = scale_ties()
+    kinds = dict.fromkeys(kind for tie in ties for kind in tie.kinds)
+    return {kind: tuple(tie for tie in ties if kind in tie.kinds) for kind in kinds}
+
+
+def _tie(rule: Rule, row: Mapping[str, Any]) -> ScaleTie:
+    if row.get("tensors") not in _TENSORS or not row.keys() <= _KEYS:
+        raise ValueError(f"{rule.id}: no ties: {dict(row)!r}")
+    when = row.get("when")
+    return ScaleTie(
+        rule=rule,
+        kinds=tuple(row.get("kinds", rule.kinds)),
+        inputs_only=row["tensors"] == "inputs",
+        everywhere=bool(row.get("everywhere", False)),
+        moves=bool(row.get("moves", False)),
+        apart=bool(row.get("apart", False)),
+        when=compile_check(when) if when else None,
+    )

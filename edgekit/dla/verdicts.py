@@ -1,0 +1,182 @@
+"""Verdicts, reasons and loadable candidates as values, and a broken rule in words: its message
+and the fix that fits the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgekit.dla.rules import Failure, Operator, Rule, loadables_per_core, show
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictReason:
+    """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
+
+    ``mends`` is False if the fix only says to leave the layer on the GPU.
+    """
+
+    rule: str
+    message: str
+    found: str
+    limit: str
+    source: str
+    fix: str
+    mends: bool = True
+
+    def to_json(self) -> dict[str, str]:
+        """Returns the contract's reason object."""
+        return {
+            "rule": self.rule, "message": self.message, "found": self.found,
+            "limit": self.limit, "source": self.source, "fix": self.fix,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LayerVerdict:
+    """Whether one layer can run on a DLA.
+
+    Attributes:
+        layer: The layer's name.
+        ok: Whether it can.
+        certainty: "certain", or "disputed" where the sources are silent or disagree.
+        reasons: Why it cannot; of a disputed yes, the evidence against it.
+        precision: What a DLA computes it in ("fp16", "int8"); empty if it cannot.
+        needs_gpu: The builder lets the DLA run it with a part on the GPU.
+    """
+
+    layer: str
+    ok: bool
+    certainty: str = "certain"
+    reasons: tuple[VerdictReason, ...] = ()
+    precision: str = ""
+    needs_gpu: bool = False
+
+    @property
+    def placeable(self) -> bool:
+        """Whether a plan may place it on a DLA."""
+        return self.ok and not self.needs_gpu
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the contract's ``dla`` object."""
+        return {
+            "ok": self.ok,
+            "certainty": self.certainty,
+            "reasons": [r.to_json() for r in self.reasons],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
+
+    managed_sram: int
+    local_dram: int
+    global_dram: int
+
+    def to_json(self) -> dict[str, int]:
+        """Returns the contract's ``memory`` object."""
+        return {
+            "managed_sram": self.managed_sram,
+            "local_dram": self.local_dram,
+            "global_dram": self.global_dram,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadableCandidate:
+    """A maximal convex run of DLA-capable layers, in graph order.
+
+    Attributes:
+        layers: Their names.
+        retained: Whether it becomes a loadable.
+        dropped: The rule that prevents it: "memory.loadables" if larger candidates take all slots,
+            or the memory limit that it breaks. Empty if retained.
+    """
+
+    layers: tuple[str, ...]
+    retained: bool
+    dropped: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """The verdict of a whole network for a target, precision and TensorRT version.
+
+    Attributes:
+        verdicts: By layer name, in graph order.
+        candidates: What TensorRT would group with automatic DLA placement.
+        placed: "DLA" or "GPU" by layer name after the slot limit.
+        slots: Loadables that a core holds with this TensorRT release.
+        precisions: By layer name what it was judged in, where that is known by layer: "int8" or
+            "fp16"; empty if the whole network was refused.
+    """
+
+    target: str
+    precision: str
+    tensorrt: str
+    verdicts: Mapping[str, LayerVerdict]
+    candidates: tuple[LoadableCandidate, ...]
+    placed: Mapping[str, str]
+    slots: int = field(default_factory=loadables_per_core)
+    precisions: Mapping[str, str] = field(default_factory=dict)
+
+    def precision_of(self, layer: str) -> str:
+        """Returns what a layer was judged in; the requested precision if nothing is known of it."""
+        return self.precisions.get(layer, self.precision)
+
+
+class _Words(Mapping[str, str]):
+    """The facts of a layer as texts, for the braces of the rule files."""
+
+    def __init__(self, facts: Mapping[str, Any], value: str) -> None:
+        self._facts = facts
+        self._value = value
+
+    def __getitem__(self, name: str) -> str:
+        return self._value if name == "value" else show(self._facts[name])
+
+    def __iter__(self) -> Any:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
+def reason_of(
+    rule: Rule,
+    failure: Failure,
+    facts: Mapping[str, Any],
+    row: Operator | None = None,
+    against: Iterable[str] = (),
+) -> VerdictReason:
+    """Returns why a layer is refused or unsure, in the rule's own words.
+
+    Args:
+        rule: The rule that is broken.
+        failure: What its check says.
+        facts: Of the layer, or of the network for a rule of the whole network.
+        row: The operator's row of NVIDIA's matrix, if it has one.
+        against: Titles of the sources that the rule's own contradict.
+    """
+    words = _Words(facts, failure.value)
+    found = rule.found.format_map(words) if rule.found else failure.found
+    limit = rule.limit or failure.limit
+    message = f"{rule.text.rstrip('.')}: {found}"
+    if not rule.brief:
+        message += f", allowed: {limit}"
+    fix, mends = _fix(rule, facts, row)
+    fix = fix.format_map(words)
+    source = "; ".join(dict.fromkeys((*against, *rule.sources)))
+    return VerdictReason(rule.id, message, found, limit, source, fix, mends)
+
+
+def _fix(rule: Rule, facts: Mapping[str, Any], row: Operator | None) -> tuple[str, bool]:
+    if rule.operator_fix and row is not None and row.fix:
+        return row.fix, row.mends
+    for way in rule.ways:
+        if way.when(facts) is None:
+            return way.fix, way.mends
+    return rule.fix, rule.mends

@@ -1,0 +1,207 @@
+"""Files that a reader sees whole, the old one or the new one; and files of other people, which
+are opened only when they are regular files and no larger than they may be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from edgekit.errors import EnvironmentLack
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
+    """Returns a file's bytes as a read-only ``numpy.memmap`` that holds no descriptor.
+
+    NumPy's own keeps one open for each map, and a network may have more weights than a process may
+    have files open.
+
+    Raises:
+        OSError: The file cannot be opened or mapped.
+        ValueError: Its bytes are not an array of this type and shape.
+    """
+    import numpy as np
+
+    from edgekit_device.files import map_file
+
+    kind, data = np.dtype(dtype), map_file(path)
+    if shape == (-1,):
+        shape = (len(data) // kind.itemsize,)
+    if kind.itemsize * math.prod(shape) != len(data):
+        raise ValueError(f"{len(data)} bytes are not {kind} {list(shape)}")
+    array: np.ndarray = np.ndarray.__new__(np.memmap, shape, kind, buffer=data)
+    # what says which piece of which file an array is
+    vars(array).update(filename=path.resolve(), offset=0, mode="r", _mmap=data)
+    return array
+
+
+_KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
+          (stat.S_ISBLK, "a device"))  # fmt: skip
+_WRITER_S = 5.0
+
+
+def regular(path: Path) -> Path:
+    """Returns the path of a file to read; a pipe could be waited for, and a device read, for ever.
+
+    Raises:
+        OSError: There is no such file, or it is a folder, a pipe, a socket or a device.
+    """
+    try:
+        mode = path.stat().st_mode
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a NUL character", str(path)) from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    for kind, words in _KINDS:
+        if kind(mode):
+            raise OSError(errno.EINVAL, f"it is {words}, not a file", str(path))
+    return path
+
+
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
+    """Returns what JSON says, as ``json.loads`` does with these hooks.
+
+    Raises:
+        ValueError: It is no JSON, or has a number that is too long: in edgekit's words, where
+            Python's name a setting of Python's.
+        RecursionError: Arrays or objects are nested too deeply.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # looked at number by number only now, for that is slow
+        return json.loads(text, parse_int=_integer, **hooks)
+
+
+def _integer(text: str) -> int:
+    digits, most = len(text.lstrip("-")), sys.get_int_max_str_digits()
+    if 0 < most < digits:
+        raise ValueError(f"a number of {digits:,} digits")
+    return int(text)
+
+
+def open_stream(path: Path) -> BinaryIO:
+    """Opens a file, or a pipe that somebody writes to, which is read once and in order.
+
+    Raises:
+        OSError: As :func:`regular`; or no process opened the pipe's other end within seconds.
+    """
+    try:
+        if not path.is_fifo():
+            return regular(path).open("rb")
+    except ValueError:  # a NUL character
+        return regular(path).open("rb")
+    import threading
+
+    opened: list[BinaryIO] = []
+    thread = threading.Thread(target=lambda: opened.append(path.open("rb")), daemon=True)
+    thread.start()
+    thread.join(_WRITER_S)
+    if not opened:
+        with contextlib.suppress(OSError):  # lets the thread go
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        thread.join(_WRITER_S)
+        for file in opened:
+            file.close()
+        raise OSError(errno.ETIMEDOUT, "it is a pipe that nobody writes to", str(path))
+    return opened[0]
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yields a temporary path in the folder of ``path``; it is renamed when the block ends well.
+
+    Args:
+        path: The file; its folder is there. Where it is a link, the file that it names is replaced.
+        private: Whether only its owner may read it; otherwise the umask decides, and it can be run
+            where the block made it so.
+
+    Raises:
+        OSError: The folder is missing or cannot be written, or ``path`` is no regular file (a
+            device, a pipe, a folder).
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "it is there and is no regular file")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        if not private:
+            mask = os.umask(0)
+            os.umask(mask)
+            executable = temporary.stat().st_mode & 0o111
+            temporary.chmod((0o666 | executable) & ~mask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path) -> Iterator[Path]:
+    """As :func:`replacing`, makes the folder, and says what is wrong as edgekit does.
+
+    Raises:
+        EnvironmentLack: The folder cannot be made or written (code "file.write").
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise not_written(path, "cannot write the file", error) from error
+
+
+@contextlib.contextmanager
+def write_folder_atomically(path: Path) -> Iterator[Path]:
+    """Yields an empty folder next to ``path``, which takes its place when the block ends well.
+
+    Raises:
+        EnvironmentLack: It cannot be made or written (code "file.write").
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as work:
+            temporary, old = Path(work, "new"), Path(work, "old")
+            temporary.mkdir()
+            yield temporary
+            # a folder cannot be renamed over another that has files: the old one steps aside first
+            if path.is_dir():
+                path.rename(old)
+            try:
+                temporary.rename(path)
+            except OSError:
+                if old.is_dir():
+                    old.rename(path)
+                raise
+    except OSError as error:
+        raise not_written(path, "cannot write the folder", error) from error
+
+
+def not_written(path: Path, message: str, error: OSError) -> EnvironmentLack:
+    """Returns the error of a path that cannot be written: ``message`` and the system's reason."""
+    return EnvironmentLack(
+        f"{message}: {error.strerror or error}",
+        code="file.write",
+        where=str(path),
+        hint=("free space there, or " if error.errno in _FULL else "")
+        + "choose a folder that can be written (EDGEKIT_CACHE, --out)",
+    )

@@ -1,0 +1,463 @@
+"""The folder that ``edgekit fleet export ansible`` writes: the boards, the signed bundle, the
+loader, playbooks, and a role that calls the board's one command (``install``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.files import not_written
+from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, make_waves
+
+if TYPE_CHECKING:
+    from edgekit.bundles.manifest import Bundle
+    from edgekit.config.loader import Config
+    from edgekit.pipeline.progress import Progress
+
+
+_ROLE = "edgekit_board"
+_COMMENT = "Written by edgekit fleet export ansible. The waves take boards in this order."
+
+_SETTINGS = """\
+# Written by edgekit fleet export ansible; ansible-playbook reads it in this folder.
+[defaults]
+inventory = inventory.yml
+roles_path = roles
+host_key_checking = True
+gathering = explicit
+forks = 25
+interpreter_python = auto_silent
+retry_files_enabled = False
+any_errors_fatal = False
+
+[connection]
+pipelining = True
+
+[ssh_connection]
+ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o StrictHostKeyChecking=yes
+retries = 3
+"""
+
+PIN = """\
+#!/bin/sh
+# OpenSSH's KnownHostsCommand: a board's key is known when it has the fingerprint that is pinned.
+# Arguments: host, key's type, key, its fingerprint, the pin.
+if [ -n "$5" ] && [ "$4" = "$5" ]; then
+    printf '%s %s %s\\n' "$1" "$2" "$3"
+fi
+"""
+
+# OpenSSH splits these itself: no shell reads them
+_PINNED = (
+    '-o \'KnownHostsCommand=/bin/sh "{{ inventory_dir }}/pinned_host_key" %H %t %K %f '
+    "{{ edgekit_board_host_key }}' -o UserKnownHostsFile=none -o GlobalKnownHostsFile=none"
+)
+_KNOWN = "-o 'UserKnownHostsFile=~/.ssh/known_hosts \"{{ inventory_dir }}/known_hosts\"'"
+_GROUP = re.compile(r"[^A-Za-z0-9_]")
+_BUDGET = re.compile(r"(\d+)(%?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A folder for Ansible.
+
+    Attributes:
+        folder: Where it is.
+        boards: Number of boards.
+        waves: Boards of each wave.
+        order: Names of the boards, wave by wave.
+        bundles: App and digest of each bundle.
+        notes: What a user should know.
+    """
+
+    folder: str
+    boards: int
+    waves: tuple[int, ...]
+    order: tuple[str, ...]
+    bundles: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+def export(
+    folder: Path,
+    config: str | Path,
+    *,
+    inventory: Path | None = None,
+    selector: str | None = None,
+    bundle: Path | None = None,
+    sources: Sequence[str] = (),
+    canary: int = 0,
+    waves: str = DEFAULT_WAVES,
+    budget: str = "0",
+    trust_key: bool = True,
+    again: bool = False,
+    private: bool = False,
+    progress: Progress | None = None,
+) -> Exported:
+    """Builds what the boards get and writes the folder.
+
+    Args:
+        folder: Where to.
+        config: The configuration of the application.
+        inventory: The boards; None: those of the configuration.
+        selector: Which of them.
+        bundle: Instead of building one.
+        sources: See ``export_ansible``, as ``canary``, ``waves``, ``budget``, ``again`` and
+            ``private``. None given: the configuration's ``deploy.mirror``.
+        trust_key: Whether boards are to trust the keys that sign the configurations' bundles.
+        progress: Where a build reports.
+
+    Raises:
+        ConfigError: The configuration or the inventory is wrong.
+        UsageError: Nothing is selected, and what ``export_ansible`` raises.
+        EdgekitError: The build failed.
+    """
+    from edgekit.bundles.files import read
+    from edgekit.config.loader import open_config
+    from edgekit.fleet.bundles import signer_of
+    from edgekit.fleet.inventory import select
+    from edgekit.pipeline.cache import Cache
+
+    opened = open_config(config)
+    members = select(_members(inventory, opened), selector)
+    configs = {str(m.config): open_config(m.config) for m in members if m.config is not None}
+    configs[""] = opened
+    _check(folder, members, canary, waves, budget)  # a build may take long
+    given = None if bundle is None else read(bundle)
+    made: dict[str, Bundle] = {}
+    of: dict[str, Bundle] = {}
+    for member in members:
+        key = str(member.config) if member.config else ""
+        if key not in made:
+            made[key] = given or _packed(configs[key], progress)
+        of[member.name] = made[key]
+    signers = [_trusted(signer_of(configs[key])) for key in made] if trust_key else []
+    deploy = opened.file.deploy
+    return export_ansible(
+        folder,
+        members,
+        of,
+        canary=canary,
+        waves=waves,
+        budget=budget,
+        sources=[*sources] or deploy.mirror,
+        signers=list(dict.fromkeys(signers)),
+        policy={"keep": deploy.keep, **deploy.health.policy()},
+        again=again,
+        private=private,
+        known_hosts=Cache().folder / "known_hosts",
+    )
+
+
+def export_ansible(
+    folder: Path,
+    members: Sequence[FleetBoard],
+    bundles: Mapping[str, Bundle],
+    *,
+    canary: int = 0,
+    waves: str = DEFAULT_WAVES,
+    budget: str = "0",
+    sources: Sequence[str] = (),
+    signers: Sequence[str] = (),
+    policy: Mapping[str, Any] | None = None,
+    again: bool = False,
+    private: bool = False,
+    known_hosts: Path | None = None,
+) -> Exported:
+    """Writes the folder; one that an export made before is brought up to date.
+
+    Args:
+        folder: Where to; files of others in it (``group_vars``, ``host_vars``) stay.
+        members: The boards.
+        bundles: By board's name its bundle, signed and with its weights.
+        canary: Boards of a first wave of their own.
+        waves: As of ``make_waves``.
+        budget: Percent of a wave's boards that may fail, "5%".
+        sources: Mirrors' URLs that boards fetch from; none: Ansible copies.
+        signers: Lines of allowed_signers that boards shall trust.
+        policy: The health policy.
+        again: Whether boards put back what was taken back on them.
+        private: Whether a new folder is for its owner alone.
+        known_hosts: edgekit's own file of known host keys.
+
+    Raises:
+        UsageError: No boards, wrong waves, a board with a container, or a folder of others.
+        EnvironmentLack: "file.write"; the folder cannot be made.
+        BundleError: A bundle without its weights.
+    """
+    made, most = _check(folder, members, canary, waves, budget)
+    ordered = [member for wave in made for member in wave]
+    different = {bundle.digest: bundle for bundle in bundles.values()}
+    known = ""
+    if known_hosts is not None and known_hosts.is_file():
+        known = known_hosts.read_text(encoding="utf-8")
+    try:
+        folder.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_written(folder, "cannot make the folder", error) from error
+    shutil.copytree(Path(__file__).with_name("role"), folder / "roles" / _ROLE, dirs_exist_ok=True)
+    settings: dict[str, Any] = {
+        "edgekit_board_signers": list(signers),
+        "edgekit_board_policy": dict(policy or {}),
+        "edgekit_board_sources": list(sources),
+        **({"edgekit_board_again": True} if again else {}),
+        "edgekit_board_loader": "{{ inventory_dir }}/" + _put_loader(folder),
+    }
+    facts = {
+        name: {"edgekit_board_app": bundle.name, "edgekit_board_digest": bundle.digest}
+        for name, bundle in bundles.items()
+    }
+    for bundle in different.values():
+        _put_bundle(bundle, folder, copied=not sources)
+    texts = {
+        "ansible.cfg": _SETTINGS,
+        "pinned_host_key": PIN,
+        "known_hosts": known,
+        "inventory.yml": _to_yaml(_inventory(ordered, facts, settings), _COMMENT),
+        **_playbooks([len(wave) for wave in made], most),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return Exported(
+        str(folder),
+        len(ordered),
+        tuple(len(wave) for wave in made),
+        tuple(member.name for member in ordered),
+        tuple((bundle.name, bundle.digest) for bundle in different.values()),
+        _notes(ordered, known),
+    )
+
+
+def _check(
+    folder: Path, members: Sequence[FleetBoard], canary: int, waves: str, budget: str
+) -> tuple[list[list[FleetBoard]], int]:
+    """Returns waves and budget, and refuses what cannot be exported before anything is written."""
+    if not members:
+        raise UsageError("there is no board to export", code="fleet.empty")
+    most = percentage(budget)
+    made = make_waves(members, canary, waves)
+    for member in members:
+        _host_vars(member)
+    ours = not folder.exists() or (folder / "roles" / _ROLE).is_dir()
+    if not ours and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            "there is something else here",
+            code="write.occupied",
+            where=str(folder),
+            hint="name a new folder, or one that this command wrote",
+        )
+    return made, most
+
+
+def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
+    if inventory is not None:
+        from edgekit.fleet.inventory import load_inventory
+
+        return load_inventory(inventory).members
+    from edgekit.pipeline.boards.addresses import boards_of_config
+
+    boards = boards_of_config(config)
+    if not boards:
+        raise UsageError(
+            "the configuration names no board",
+            where=config.path,
+            hint="write them under deploy.boards, or give --inventory",
+        )
+    return tuple(FleetBoard(board, where=config.path) for board in boards)
+
+
+def _packed(config: Config, progress: Progress | None) -> Bundle:
+    from edgekit.pipeline.pipeline import Pipeline
+
+    with Pipeline(config, progress=progress) as pipeline:
+        pipeline.bundle()
+        return pipeline.packing.bundle
+
+
+def _put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:
+    """Writes a bundle as a mirror has it, and the board's request; for copying also whole."""
+    from edgekit.bundles.files import write
+    from edgekit.bundles.push import push
+
+    mirror = folder / "bundles"
+    push(bundle, str(mirror))
+    here = mirror / bundle.name / bundle.digest
+    if copied:
+        write(bundle, here / "bundle.ekb", stripped=False)
+    signature = None if bundle.signature is None else bundle.signature.decode("ascii")
+    offer = {"manifest": bundle.manifest_bytes.decode("utf-8"), "signature": signature}
+    (here / "offer.json").write_text(json.dumps(offer) + "\n", encoding="utf-8")
+
+
+def _put_loader(folder: Path) -> str:
+    """Writes the loader under the name that edgekit itself gives it on boards."""
+    from edgekit.bundles.files import build_zipapp
+
+    (folder / "loader").mkdir(exist_ok=True)
+    temporary = folder / "loader" / ".new"
+    digest = build_zipapp(temporary)
+    name = f"loader/edgekit_device-{digest[:16]}.pyz"
+    temporary.replace(folder / name)
+    return name
+
+
+def _notes(members: Sequence[FleetBoard], known: str) -> tuple[str, ...]:
+    loose = [member.name for member in members if member.board.host_key is None]
+    if not loose or known:
+        return ()
+    shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
+    return (
+        f"no host key is pinned for {shown}: they have to be in ~/.ssh/known_hosts of who runs "
+        "Ansible",
+    )
+
+
+def _trusted(public_key: str) -> str:
+    """Returns the allowed_signers line of a public key's text."""
+    from tempfile import TemporaryDirectory
+
+    from edgekit.bundles.sign import allowed_signers_line
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "key.pub")
+        path.write_text(public_key + "\n", encoding="utf-8")
+        return allowed_signers_line(path)
+
+
+def _to_yaml(document: Any, comment: str) -> str:
+    """Returns YAML with a comment above it."""
+    import yaml
+
+    text: str = yaml.safe_dump(document, sort_keys=False, width=96, allow_unicode=True)
+    return "".join(f"# {line}\n" for line in comment.splitlines()) + "---\n" + text
+
+
+def _host_vars(member: FleetBoard) -> dict[str, Any]:
+    """Returns what Ansible is to know of a board.
+
+    Raises:
+        UsageError: "fleet.container"; its loader runs in a container.
+    """
+    board = member.board
+    if board.container is not None:
+        raise UsageError(
+            "the board's loader runs in a container, which the Ansible role does not start",
+            code="fleet.container",
+            where=member.name,
+            hint="edgekit fleet deploy does over SSH, or install the runtime on the board itself",
+        )
+    found: dict[str, Any] = {"ansible_host": board.host}
+    if board.port is not None:
+        found["ansible_port"] = board.port
+    if board.user is not None:
+        found["ansible_user"] = board.user
+    if board.key is not None:
+        found["ansible_ssh_private_key_file"] = str(board.key)
+    if board.python != "python3":
+        found["edgekit_board_python"] = board.python
+    if board.python.startswith("/"):
+        found["ansible_python_interpreter"] = board.python
+    if board.root != "~/.edgekit":
+        found["edgekit_board_root"] = board.root
+    if board.host_key is not None:
+        found["edgekit_board_host_key"] = board.host_key
+        found["ansible_ssh_common_args"] = _PINNED
+    return found
+
+
+def _inventory(
+    members: Sequence[FleetBoard],
+    bundles: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Returns an inventory in Ansible's YAML form.
+
+    Args:
+        members: The boards, in the order of their waves.
+        bundles: By board's name its ``edgekit_board_app``, ``edgekit_board_digest`` and the like.
+        settings: Variables of all boards.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    hosts: dict[str, Any] = {}
+    first = next(iter(bundles.values()))
+    same = all(facts == first for facts in bundles.values())
+    for member in members:
+        own = {} if same else dict(bundles[member.name])
+        hosts[member.name] = {**_host_vars(member), **own}
+        for key, value in sorted(member.labels.items()):
+            name = _GROUP.sub("_", f"{key}_{value}" if value else key)
+            name = f"label_{name}" if name[:1].isdigit() or name in ("all", "ungrouped") else name
+            groups.setdefault(name, {"hosts": {}})["hosts"][member.name] = None
+    shared: dict[str, Any] = {"ansible_ssh_common_args": _KNOWN, **settings}
+    if same:
+        shared.update(first)
+    boards = {"edgekit_boards": {"hosts": hosts, "vars": shared}}
+    return {"all": {"children": {**boards, **groups}}}
+
+
+def percentage(budget: str) -> int:
+    """Returns ``--max-failures`` as Ansible's ``max_fail_percentage``.
+
+    Raises:
+        UsageError: It is a number of boards other than 0.
+    """
+    found = _BUDGET.fullmatch(budget.strip())
+    number = int(found[1]) if found else -1
+    if found is None or (number and not found[2]) or number > 100:
+        raise UsageError(
+            f"--max-failures {budget!r}: Ansible counts failures in percent of a wave",
+            code="fleet.budget",
+            hint="--max-failures 5%, or 0",
+        )
+    return number
+
+
+def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
+    """Returns the playbooks' texts by file name.
+
+    Args:
+        waves: Boards of each wave.
+        most: Percent of a wave that may fail.
+    """
+    deploy = {
+        "name": "Bring the boards to the bundle, wave by wave",
+        "hosts": "edgekit_boards",
+        "gather_facts": False,
+        "serial": list(waves),
+        "max_fail_percentage": most,
+        "vars": {"edgekit_board_most_failed": most},
+        "tasks": [
+            {"name": "The board", "ansible.builtin.import_role": {"name": _ROLE}},
+        ],
+    }
+    serving = _of_role("Say what serves", "serving")
+    back = _of_role("Go back to the release before, where the bundle serves", "rollback")
+    serial = (
+        "serial: the boards of each wave, canaries first (a percentage is allowed, too).\n"
+        "max_fail_percentage: with more failures in a wave no further one begins. Boards that\n"
+        "failed have gone back by themselves; edgekit_board_most_failed, the same number, has the\n"
+        "wave's others taken back. Waves before it stay: rollback.yml takes these back."
+    )
+    twice = "Boards on which another bundle serves are left alone; --limit narrows it to a wave."
+    return {
+        "deploy.yml": _to_yaml([deploy], serial),
+        "rollback.yml": _to_yaml([back], twice),
+        "serving.yml": _to_yaml([serving], "Changes nothing."),
+    }
+
+
+def _of_role(name: str, tasks: str) -> dict[str, Any]:
+    role = {"name": _ROLE, "tasks_from": tasks}
+    return {
+        "name": name,
+        "hosts": "edgekit_boards",
+        "gather_facts": False,
+        "tasks": [{"name": "The board", "ansible.builtin.import_role": role}],
+    }

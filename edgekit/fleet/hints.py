@@ -1,0 +1,141 @@
+"""Names of rollouts, and what a user may do next as commands that can be typed as they stand."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import UsageError
+from edgekit.fleet.waves import ENDED
+from edgekit.knowledge import cache_folder
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+UNKNOWN_HOST_KEY = "board.unknown-host-key"
+
+#: How a board's host key comes to be known for good.
+ACCEPT_KEY = (
+    "compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the board, then pin it "
+    'in the inventory, `host_key: "SHA256:..."`, or connect once with ssh, which remembers it'
+)
+
+
+def state_folder() -> Path:
+    """Returns the folder of the rollouts' state where no other is named."""
+    return cache_folder() / "fleet"
+
+
+def rollout_name(name: str | None, app: str, taken: Callable[[str], bool]) -> str:
+    """Returns the name of a new rollout: the one that is given, or the app's and the time.
+
+    Args:
+        name: The given one, which may be taken.
+        app: The application.
+        taken: Whether there is a rollout of a name.
+
+    Raises:
+        UsageError: It is no name.
+    """
+    if name is None:
+        first = f"{app}-{time.strftime('%Y%m%d-%H%M%S')}"[-64:]
+        more = (f"{first}-{number}" for number in itertools.count(2))
+        return next(new for new in itertools.chain([first], more) if not taken(new))
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-'")
+    return name
+
+
+def ansible_folder(folder: Path, name: str) -> Path:
+    """Returns where the export of a rollout by Ansible lies, in the state's folder."""
+    return folder / "ansible" / name
+
+
+def playbook_command(folder: Path) -> str:
+    """Returns what can be done with an export, by commands in its folder."""
+    return (
+        f"cd {shlex.quote(str(folder))}, then `ansible-playbook deploy.yml` runs it again, "
+        "rollback.yml takes it back, serving.yml says what serves"
+    )
+
+
+def action_command(action: str, name: str, folder: Path, *more: str) -> str:
+    """Returns the command of an action on a rollout.
+
+    Args:
+        action: "resume", "rollback" and the like.
+        name: The rollout's.
+        folder: The state's; named unless it is edgekit's own.
+        more: Further options.
+    """
+    words = ["edgekit", "fleet", action, name, *more]
+    if folder.resolve() != state_folder().resolve():
+        words += ["--state", str(folder.resolve())]
+    return shlex.join(words)
+
+
+def resume_command(name: str, folder: Path, failure: Mapping[str, Any] | None) -> str:
+    """Returns the command that a rollout goes on with.
+
+    Args:
+        name: The rollout's.
+        folder: The state's.
+        failure: Why it stopped. One that waits for host keys would pause again without their
+            consent.
+    """
+    keys = failure is not None and failure["code"] == UNKNOWN_HOST_KEY
+    return action_command("resume", name, folder, *(("--accept-host-key",) if keys else ()))
+
+
+def refuse_ended(rollout: Mapping[str, Any], folder: Path) -> UsageError:
+    """Returns the refusal to go on with a rollout that has ended."""
+    name, state = str(rollout["name"]), rollout["state"]
+    back = f", {action_command('rollback', name, folder)} takes this one back"
+    return UsageError(
+        f"{name} has ended: {state}",
+        code="fleet.ended",
+        where=name,
+        hint="edgekit fleet deploy begins another" + ("" if state == "rolled-back" else back),
+    )
+
+
+def refuse_pause(rollout: Mapping[str, Any], folder: Path, *, driven: bool) -> UsageError:
+    """Returns the refusal to pause a rollout that is taken back: a resume would deploy again."""
+    name = str(rollout["name"])
+    hint = f"{action_command('resume', name, folder)} goes on with that"
+    if driven:
+        hint = "Ctrl-C stops the process that does it; edgekit fleet resume goes on with it later"
+    return UsageError(
+        f"{name} is being rolled back", code="fleet.rolling-back", where=name, hint=hint
+    )
+
+
+def name_taken(
+    rollout: Mapping[str, Any], folder: Path, *, skipped: bool, driven: bool
+) -> UsageError:
+    """Returns the refusal of a name that a rollout has already.
+
+    Args:
+        rollout: Its row.
+        folder: The state's.
+        skipped: Whether boards of it were skipped, which a resume tries again.
+        driven: Whether a process drives it now.
+    """
+    name, state = str(rollout["name"]), str(rollout["state"])
+    goes_on = resume_command(name, folder, rollout["error"])
+    text, hint = f"it is {state}", f"{goes_on} goes on with it; or give"
+    if driven:
+        text, hint = f"{text} now", f"{action_command('status', name, folder)} shows it; give"
+    elif state == "done" and skipped:
+        resume = action_command("resume", name, folder)
+        hint = f"{resume} tries the boards again that were skipped; or give"
+    elif state in ENDED:
+        text, hint = f"it has ended: {state}", "give"
+    return UsageError(
+        f"there is a rollout {name!r} already, {text}",
+        code="fleet.name",
+        hint=f"{hint} another --name",
+    )

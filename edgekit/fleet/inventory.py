@@ -1,0 +1,559 @@
+"""Which boards there are: edgekit's own YAML, with the line of every fault, or an Ansible
+inventory (read by ``ansible-inventory`` where installed); ranges in names, and selectors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import translate
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from edgekit.config.positions import YamlDocument, parse_yaml
+from edgekit.deployment.board import Board, Container
+from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
+from edgekit.files import regular
+from edgekit.fleet.waves import FleetBoard
+from edgekit.text import listed
+
+
+def _text(value: Any) -> Any:
+    """A number in a label is its text: ``rack: 12``."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,62}$")]
+
+# what a terminal and a selector can show; control characters are neither
+Value = Annotated[str, BeforeValidator(_text), Field(pattern=r"^[^\x00-\x1f\x7f]{0,128}$")]
+_Host = Annotated[
+    str, Field(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$")
+]
+_HostKey = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")]
+
+
+class InsideFile(_Part):
+    """A container that the loader runs in."""
+
+    image: str = Field(min_length=1)
+    runtime: str | None = "nvidia"
+    options: list[str] = Field(default_factory=list)
+
+
+class _Common(_Part):
+    port: int | None = Field(None, ge=1, le=65535)
+    user: str | None = Field(None, min_length=1)
+    key: str | None = Field(None, min_length=1)
+    root: str | None = Field(None, min_length=1)
+    python: str | None = Field(None, min_length=1)
+    container: InsideFile | None = None
+    labels: dict[Key, Value] = Field(default_factory=dict)
+    config: str | None = Field(None, min_length=1)
+
+
+class DefaultsFile(_Common):
+    """What boards have that do not say otherwise; labels are joined."""
+
+
+class BoardFile(_Common):
+    """A board; ``[01:20]`` in name and host makes twenty of it."""
+
+    name: str = Field(min_length=1)
+    host: _Host
+    host_key: _HostKey | None = None
+
+
+class InventoryFile(_Part):
+    """An inventory."""
+
+    version: Literal[1]
+    defaults: DefaultsFile = Field(default_factory=DefaultsFile)
+    boards: list[BoardFile] = Field(min_length=1)
+
+
+_RANGE = re.compile(r"\[(\d+):(\d+)\]")
+_MOST = 100_000
+
+
+def expand(name: str, host: str) -> list[tuple[str, str]]:
+    """Returns names and hosts; those of one range each are paired in order.
+
+    Raises:
+        ValueError: Only one of the two has a range, or they are of different lengths.
+    """
+    names, hosts = _every(name), _every(host)
+    if names is None and hosts is None:
+        return [(name, host)]
+    if names is None or hosts is None:
+        raise ValueError(f"a range in both or in none of '{name}' and '{host}'")
+    if len(names) != len(hosts):
+        raise ValueError(f"{len(names)} names and {len(hosts)} hosts: {name}, {host}")
+    return list(zip(names, hosts, strict=True))
+
+
+def _every(text: str) -> list[str] | None:
+    found = list(_RANGE.finditer(text))
+    if not found:
+        return None
+    if len(found) > 1:
+        raise ValueError(f"more than one range in '{text}'")
+    first, last = found[0].groups()
+    # leading zeros are kept: 01 to 20 are all two digits wide
+    width = len(first) if first.startswith("0") else 0
+    count = int(last) - int(first) + 1
+    if not 0 < count <= _MOST:
+        raise ValueError(f"'{text}' goes from {first} to {last}")
+    start, end = found[0].span()
+    return [f"{text[:start]}{i:0{width}d}{text[end:]}" for i in range(int(first), int(last) + 1)]
+
+
+# An Ansible inventory as ours: read by ``ansible-inventory`` where that is installed.
+#
+# Its YAML form is also read without Ansible, as long as no value is a template. Names of variables:
+# https://docs.ansible.com/ansible/latest/inventory_guide/intro_inventory.html
+
+
+_SECONDS = 120
+_OWN = ("all", "ungrouped")
+_DIGITS = 5  # of a TCP port
+
+
+def members_of(path: Path, document: YamlDocument) -> list[FleetBoard]:
+    """Returns the boards of an inventory in Ansible's YAML form.
+
+    Raises:
+        ConfigError: It is none, or has a template and Ansible is not installed.
+    """
+    if find_program("ansible-inventory"):
+        return by_ansible(path)
+    if document.problems:
+        raise ConfigError(list(document.problems), code="fleet.inventory")
+    hosts: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
+
+    def walk(name: str, group: Any, inherited: Mapping[str, Any], above: tuple[str, ...]) -> None:
+        at = document.where(tuple(part for step in above for part in (step, "children"))[:-1])
+        if not isinstance(group, dict) and (group is not None or len(above) == 1):
+            problem = Problem(f"'{name}' is empty or no group of boards", at, "version: 1, boards:")
+            raise ConfigError([problem], code="fleet.inventory")
+        group = group or {}
+        if unknown := set(group) - {"hosts", "vars", "children"}:
+            problem = Problem(f"'{min(unknown)}' is no part of a group of Ansible's", at,
+                              "or begin an inventory of edgekit's own: version: 1")  # fmt: skip
+            raise ConfigError([problem], code="fleet.inventory")
+        values = {**inherited, **(group.get("vars") or {})}
+        for host, own in (group.get("hosts") or {}).items():
+            hosts[host] = {**hosts.get(host, {}), **values, **(own or {})}
+            groups.setdefault(host, []).extend(above)
+            places.setdefault(host, document.name)
+        for child, inside in (group.get("children") or {}).items():
+            walk(child, inside, values, (*above, child))
+
+    for name, group in document.value.items():
+        walk(name, group, {}, (name,))
+    return [_member(n, v, groups[n], places[n], path.parent) for n, v in hosts.items()]
+
+
+def by_ansible(path: Path) -> list[FleetBoard]:
+    """Returns the boards that ``ansible-inventory --list`` says are in ``path``.
+
+    Raises:
+        EnvironmentLack: "fleet.no-ansible".
+        ConfigError: Ansible cannot read it.
+    """
+    program = find_program("ansible-inventory")
+    if program is None:
+        raise EnvironmentLack(
+            "only Ansible can read this inventory, and ansible-inventory is not installed",
+            code="fleet.no-ansible",
+            where=str(path),
+            hint="pip install 'edgekit[ansible]', or write the inventory as YAML (docs/fleet.md)",
+        )
+    command = [program, "-i", str(path), "--list", "--export"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_SECONDS,
+            stdin=subprocess.DEVNULL, errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        problem = Problem(f"ansible-inventory did not end within {_SECONDS} s", str(path))
+        raise ConfigError([problem], code="fleet.inventory") from None
+    try:
+        listing = json.loads(done.stdout)
+    except ValueError:
+        listing = None
+    if done.returncode or not isinstance(listing, dict):
+        output = (done.stderr or done.stdout).strip().splitlines()
+        problem = Problem(
+            f"Ansible cannot read it: {output[-1] if output else 'no reason'}", str(path)
+        )
+        raise ConfigError([problem], code="fleet.inventory")
+    return _listed(listing, path)
+
+
+def _listed(listing: Mapping[str, Any], path: Path) -> list[FleetBoard]:
+    values: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[str]] = {}
+
+    def walk(name: str, inherited: Mapping[str, Any], above: tuple[str, ...]) -> None:
+        group = listing.get(name) or {}
+        # --export leaves a group's variables with the group
+        inside = {**inherited, **(group.get("vars") or {})}
+        for host in group.get("hosts") or ():
+            values[host] = {**values.get(host, {}), **inside}
+            groups.setdefault(host, []).extend((*above, name))
+        for child in group.get("children") or ():
+            walk(child, inside, (*above, name))
+
+    walk("all", {}, ())
+    own = (listing.get("_meta") or {}).get("hostvars") or {}
+    folder = path if path.is_dir() else path.parent
+    return [
+        _member(host, {**inside, **(own.get(host) or {})}, groups[host], str(path), folder)
+        for host, inside in values.items()
+    ]
+
+
+def _member(
+    name: str, values: Mapping[str, Any], groups: list[str], where: str, folder: Path
+) -> FleetBoard:
+    def text(*keys: str) -> str | None:
+        for key in keys:
+            if (value := values.get(key)) is None:
+                continue
+            if "{{" in str(value):
+                problem = Problem(f"{name}: {key} is a template, which only Ansible can fill in",
+                                  where, "pip install 'edgekit[ansible]'")  # fmt: skip
+                raise ConfigError([problem], code="fleet.inventory")
+            return str(value)
+        return None
+
+    key = text("ansible_ssh_private_key_file", "ansible_private_key_file")
+    port = text("ansible_port", "ansible_ssh_port")
+    config = text("edgekit_config")
+    if port is not None and not (port.isdecimal() and len(port) <= _DIGITS):
+        problem = Problem(f"{name}: ansible_port is {port!r}, no TCP port", where)
+        raise ConfigError([problem], code="fleet.inventory")
+    board = Board(
+        name=name,
+        host=text("ansible_host", "ansible_ssh_host") or name,
+        port=int(port) if port else None,
+        user=text("ansible_user", "ansible_ssh_user"),
+        key=folder / Path(key).expanduser() if key else None,
+        host_key=text("edgekit_host_key"),
+        root=text("edgekit_root") or Board("").root,
+        python=text("edgekit_python", "ansible_python_interpreter") or Board("").python,
+    )
+    labels = {group: "" for group in groups if group not in _OWN}
+    labels.update(_labels(values.get("edgekit_labels")))
+    return FleetBoard(board, labels, folder / config if config else None, where)
+
+
+def _labels(given: Any) -> Iterator[tuple[str, str]]:
+    for key, value in given.items() if isinstance(given, dict) else ():
+        yield str(key), str(value)
+
+
+def find_program(name: str) -> str | None:
+    """Returns a program of Ansible's: this Python's own, or the one in PATH."""
+    own = Path(sys.executable).with_name(name)
+    return str(own) if own.is_file() else shutil.which(name)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+# what is wrong with a text that does not have its form
+_FORMS = {
+    "host": "a host name or address has no spaces and begins with no dash",
+    "host_key": "a host key is SHA256:..., as ssh-keygen -lf prints it",
+    "label": "a label has letters, digits, '.', '_', '/' and '-'",
+    "value": "a label's value is one line of at most 128 letters",
+}
+
+# an inventory of ten thousand boards, ten values each; an alias bomb is still found
+_NODES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The boards of a file.
+
+    Attributes:
+        path: The file.
+        members: Its boards, in its order.
+        digest: SHA-256 of the boards as they were understood.
+    """
+
+    path: str
+    members: tuple[FleetBoard, ...]
+
+    @property
+    def digest(self) -> str:
+        """A digest that changes with the inventory; comments do not count."""
+        shown = [(m.name, sorted(m.labels.items()), sorted(map(str, m.entry().items())))
+                 for m in self.members]  # fmt: skip
+        return hashlib.sha256(repr(shown).encode()).hexdigest()
+
+
+def load_inventory(path: str | Path) -> Inventory:
+    """Reads ``path``: edgekit's inventory, or one of Ansible's (INI, YAML, a folder, a script).
+
+    Raises:
+        ConfigError: Every fault of it, each with file, line and column.
+        EnvironmentLack: It is one that only Ansible can read, and Ansible is not installed.
+    """
+    path = Path(path)
+    if path.is_dir() or path.suffix.lower() not in (".yaml", ".yml"):
+        if not path.exists():
+            raise _missing(path)
+        return Inventory(str(path), check_members(by_ansible(path)))
+    document = _parse(path)
+    if isinstance(document.value, dict) and not {"version", "boards"} & set(document.value):
+        members = members_of(path, document)
+    else:
+        members = _own(document, path.parent)
+    return Inventory(str(path), check_members(members))
+
+
+def _missing(path: Path) -> ConfigError:
+    hint = "give a YAML file of boards (docs/fleet.md) or an Ansible inventory"
+    return ConfigError([Problem("no such inventory", str(path), hint)], code="fleet.no-inventory")
+
+
+def _parse(path: Path) -> YamlDocument:
+    try:
+        text = regular(path).read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except UnicodeDecodeError as error:
+        problem = Problem(f"not UTF-8 text (byte {error.start})", str(path))
+        raise ConfigError([problem], code="fleet.inventory") from None
+    except OSError as error:
+        problem = Problem(f"cannot be read: {error.strerror}", str(path))
+        raise ConfigError([problem], code="fleet.inventory") from None
+    return parse_yaml(text, str(path), most=_NODES)
+
+
+def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
+    from pydantic import ValidationError
+
+    if not isinstance(document.value, dict):
+        kind = "empty" if document.value is None else "no mapping of keys"
+        problem = Problem(f"the inventory is {kind}", f"{document.name}:1:1", "version: 1")
+        raise ConfigError([problem], code="fleet.inventory")
+    problems = list(document.problems)
+    members: list[FleetBoard] = []
+    try:
+        file = InventoryFile.model_validate(document.value)
+    except ValidationError as error:
+        problems += [_problem(document, dict(fault)) for fault in error.errors(include_url=False)]
+    else:
+        for index, row in enumerate(file.boards):
+            where = document.where(("boards", index))
+            try:
+                members += _members(row, file.defaults, folder, where)
+            except ValueError as fault:
+                problems.append(Problem(str(fault), where))
+    if problems:
+        raise ConfigError(problems, code="fleet.inventory")
+    return members
+
+
+def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> list[FleetBoard]:
+    def path(text: str | None) -> Path | None:
+        return folder / Path(text).expanduser() if text else None
+
+    inside = row.container or own.container
+    made = []
+    for name, host in expand(row.name, row.host):
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+        board = Board(
+            name=name,
+            host=host,
+            port=row.port or own.port,
+            user=row.user or own.user,
+            key=path(row.key or own.key),
+            host_key=row.host_key,
+            root=row.root or own.root or Board("").root,
+            python=row.python or own.python or Board("").python,
+            container=Container(inside.image, inside.runtime, tuple(inside.options))
+            if inside
+            else None,
+        )
+        labels = {**own.labels, **row.labels}
+        made.append(FleetBoard(board, labels, path(row.config or own.config), where))
+    return made
+
+
+def _problem(document: YamlDocument, fault: dict[str, Any]) -> Problem:
+
+    path: tuple[str | int, ...] = tuple(fault["loc"])
+    if path and path[-1] == "[key]":
+        path = path[:-1]
+    shown = ".".join(map(str, path))
+    where = document.where(path)
+    if fault["type"] == "extra_forbidden":
+        models: dict[int, type[BaseModel]] = {1: InventoryFile, 2: DefaultsFile}
+        model = models.get(len(path), BoardFile)
+        known = list(model.model_fields)
+        near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
+        return Problem(f"unknown key '{shown}'", where, hint)
+    if fault["type"] == "missing":
+        return Problem(f"key '{shown}' is missing", where, "add it; see docs/fleet.md")
+    found = fault["input"]
+    value = "" if isinstance(found, dict | list) else f", found {found!r}"
+    number = isinstance(found, bool | float)
+    hint = f"write it in quotes: '{found}'" if fault["type"] == "string_type" and number else ""
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "string_pattern_mismatch":
+        of_label = "labels" in path
+        message = _FORMS["value" if of_label and fault["loc"][-1] != "[key]" else
+                         "label" if of_label else str(path[-1])]  # fmt: skip
+    return Problem(f"{shown}: {message[:1].lower()}{message[1:]}{value}", where, hint)
+
+
+def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:
+    """Returns the boards if each is another one.
+
+    Raises:
+        ConfigError: A name stands twice, two names are of one board, or there is no board.
+    """
+    names: dict[str, FleetBoard] = {}
+    places: dict[tuple[object, ...], FleetBoard] = {}
+    problems: list[Problem] = []
+    every = tuple(members)
+    for member in every:
+        board = member.board
+        other = names.setdefault(board.name.lower(), member)
+        if other is not member:
+            message = f"board '{board.name}' stands twice; first at {other.where}"
+            problems.append(Problem(message, member.where, "give each board a name of its own"))
+            continue
+        # one account with one folder is one board, by whatever name; 22 is SSH's own port
+        place = (board.host.lower(), board.port or 22, board.user, board.root,
+                 board.container and board.container.image)  # fmt: skip
+        other = places.setdefault(place, member)
+        if other is not member:
+            problems.append(
+                Problem(
+                    f"'{other.name}' and '{board.name}' are the same board: {board.host}, port "
+                    f"{board.port or 22}, folder {board.root}; the first at {other.where}",
+                    member.where,
+                    "leave one out, or give them different `root:` folders",
+                )
+            )
+        problems += [Problem(p.message, member.where, p.hint) for p in board.problems()]
+    if not every:
+        problems.append(Problem("the inventory has no board", ""))
+    if problems:
+        raise ConfigError(problems, code="fleet.inventory")
+    return every
+
+
+_TERM = re.compile(
+    r"""\s*(?P<absent>!)?\s*(?P<key>[A-Za-z0-9_][A-Za-z0-9._/-]*)\s*
+    (?:(?P<sign>!=|==?)\s*(?:"(?P<quoted>(?:[^"\\]|\\["\\])*)"|(?P<plain>[^,"]*?)))?\s*(?:,|$)""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition; ``pattern`` None matches if the label is there at all."""
+
+    key: str
+    wanted: bool
+    pattern: re.Pattern[str] | None
+
+    def fits(self, labels: Mapping[str, str]) -> bool:
+        """Whether a board of these labels (its name among them) is meant."""
+        value = labels.get(self.key)
+        met = value is not None and (self.pattern is None or bool(self.pattern.fullmatch(value)))
+        return met is self.wanted
+
+
+def parse_selector(text: str) -> tuple[Term, ...]:
+    """Reads ``KEY=VALUE``, ``KEY!=VALUE``, ``KEY`` (has it) and ``!KEY`` (has not), with commas.
+
+    ``*`` and ``?`` in a value stand for any letters; a value in double quotes is taken as it is,
+    with commas and stars. The label ``name`` is the board's name.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    terms, at = [], 0
+    while at < len(text):
+        found = _TERM.match(text, at)
+        if found is None or (found["absent"] and found["sign"]):
+            raise UsageError(
+                f"{text!r} selects nothing that edgekit understands, from {text[at:]!r} on",
+                code="fleet.selector",
+                hint="--select 'site=a,kind!=xavier,!spare'; quotes take a value as it is: "
+                'site="a,b"',
+            )
+        pattern = None
+        if found["quoted"] is not None:
+            pattern = re.compile(re.escape(re.sub(r"\\(.)", r"\1", found["quoted"])))
+        elif found["sign"]:
+            # brackets are letters here: only * and ? stand for others
+            plain = found["plain"].strip().replace("[", "[[]")
+            pattern = re.compile(translate(plain))
+        wanted = found["sign"] != "!=" and not found["absent"]
+        terms.append(Term(found["key"], wanted, pattern))
+        at = found.end()
+    return tuple(terms)
+
+
+def select(members: Iterable[FleetBoard], text: str | None) -> tuple[FleetBoard, ...]:
+    """Returns the boards that ``text`` selects, all without one.
+
+    Raises:
+        UsageError: "fleet.selector": it cannot be read; "fleet.nothing-selected", with the labels
+            that there are.
+    """
+    every = tuple(members)
+    if not text:
+        return every
+    terms = parse_selector(text)
+    chosen = tuple(
+        member
+        for member in every
+        if all(term.fits({**member.labels, "name": member.name}) for term in terms)
+    )
+    if not chosen:
+        raise UsageError(
+            f"--select {text!r} fits none of {len(every)} boards",
+            code="fleet.nothing-selected",
+            hint=f"labels there: {_known(every)}",
+        )
+    return chosen
+
+
+def _known(members: Iterable[FleetBoard]) -> str:
+    values: dict[str, set[str]] = {}
+    for member in members:
+        for key, value in member.labels.items():
+            values.setdefault(key, set()).add(value)
+    parts = []
+    for key in sorted(values):
+        words = sorted(value for value in values[key] if value)
+        parts.append(f"{key}={listed(words, 6)}" if words else key)
+    return "; ".join(parts[:20]) or "none (boards can be selected by name=...)"

@@ -1,0 +1,199 @@
+"""The values of a rollout (its boards, states and settings), and its waves: which boards go first,
+how many at a time, and how many of them may fail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from edgekit.deployment.board import Board, Container
+from edgekit.errors import UsageError
+
+State = Literal[
+    "pending", "running", "done", "failed", "offline", "rolled-back", "skipped", "aborted"
+]
+"""Of one board in a rollout. "offline" is tried again until the deadline."""
+
+#: States of a board on which something is left to do.
+LEFT = ("pending", "running", "offline")
+
+#: A board of a rollout as the state has it.
+Row = dict[str, Any]
+
+#: States of a rollout in which nothing of it is left to do.
+ENDED = ("done", "failed", "aborted", "rolled-back")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBoard:
+    """A board of an inventory.
+
+    Attributes:
+        board: How it is reached.
+        labels: What it is selected by; a group of Ansible's is a label without a value.
+        config: Its own configuration, instead of the one that the command names.
+        where: Where the inventory names it.
+    """
+
+    board: Board
+    labels: Mapping[str, str] = field(default_factory=dict)
+    config: Path | None = None
+    where: str = ""
+
+    @property
+    def name(self) -> str:
+        """The board's name."""
+        return self.board.name
+
+    def entry(self) -> dict[str, Any]:
+        """Returns the board as JSON, for a rollout's state; holds no secret, only a key's path."""
+        board = self.board
+        made: dict[str, Any] = {
+            "host": board.host,
+            "port": board.port,
+            "user": board.user,
+            "key": str(board.key) if board.key else None,
+            "host_key": board.host_key,
+            "root": board.root,
+            "python": board.python,
+            "config": str(self.config) if self.config else None,
+            "where": self.where,
+        }
+        if board.container is not None:
+            made["container"] = {
+                "image": board.container.image,
+                "runtime": board.container.runtime,
+                "options": list(board.container.options),
+            }
+        return made
+
+    @staticmethod
+    def of_entry(name: str, entry: Mapping[str, Any], labels: Mapping[str, str]) -> FleetBoard:
+        """Returns the board of an :meth:`entry`."""
+        inside = entry.get("container")
+        board = Board(
+            name=name,
+            host=entry["host"],
+            port=entry["port"],
+            user=entry["user"],
+            key=Path(entry["key"]) if entry["key"] else None,
+            host_key=entry["host_key"],
+            root=entry["root"],
+            python=entry["python"],
+            container=Container(inside["image"], inside["runtime"], tuple(inside["options"]))
+            if inside
+            else None,
+        )
+        config = Path(entry["config"]) if entry["config"] else None
+        return FleetBoard(board, dict(labels), config, entry["where"])
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How a rollout goes on.
+
+    Attributes:
+        parallel: Boards that are worked on at a time.
+        budget: Boards of a wave that may fail: "2" or "10%" of the wave.
+        soak_s: How long a wave is watched before the next one begins, seconds.
+        deadline_s: How long a board that cannot be reached is tried again, seconds.
+        offline: What a board is that could not be reached all along: "skip" or "fail".
+        retry_s: The first wait before a board is tried again; doubled each time, up to ``most_s``.
+        most_s: The longest such wait.
+        again: Whether boards put back what was taken back on them.
+    """
+
+    parallel: int = 8
+    budget: str = "0"
+    soak_s: float = 0.0
+    deadline_s: float = 600.0
+    offline: Literal["skip", "fail"] = "skip"
+    retry_s: float = 5.0
+    most_s: float = 120.0
+    again: bool = False
+
+
+DEFAULT_WAVES = "10%,50%,100%"
+_STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
+
+
+def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[list[FleetBoard]]:
+    """Returns the boards of each wave.
+
+    Args:
+        members: All boards, in the inventory's order.
+        canary: Boards of a first wave of their own; they are taken from each ``kind`` in turn, so
+            that every kind is tried early. 0 for none.
+        waves: How far each wave brings the rollout: ``10%,50%,100%`` or numbers of boards. A
+            percentage is rounded up, canaries included; a wave that would be empty is left out.
+
+    Raises:
+        UsageError: The steps do not rise, or do not end with all boards.
+    """
+    ends = _ends(waves, len(members))
+    ordered = _kinds_first(members, canary)
+    made, at = [], 0
+    for end in [min(canary, len(members)), *ends]:
+        if end > at:
+            made.append(ordered[at:end])
+            at = end
+    return made
+
+
+def _ends(waves: str, count: int) -> list[int]:
+    ends, last = [], (0.0, "0")
+    for step in waves.split(","):
+        found = _STEP.fullmatch(step)
+        number = int(found[1]) if found else 0
+        if found is None or number < 1 or (found[2] and number > 100):
+            raise _wrong(f"--waves {waves!r}: {step.strip()!r} is neither boards nor a percentage")
+        share = number / 100 if found[2] else min(1.0, number / count)
+        if share < last[0]:
+            raise _wrong(f"--waves {waves!r}: {step.strip()} comes after {last[1]}")
+        last = (share, step.strip())
+        ends.append(-(-number * count // 100) if found[2] else min(number, count))
+    if ends[-1] < count:
+        raise _wrong(f"--waves {waves!r} ends with {ends[-1]} of {count} boards")
+    return ends
+
+
+def _wrong(message: str) -> UsageError:
+    hint = f"each step says how far the rollout is then, the last is 100%: --waves {DEFAULT_WAVES}"
+    return UsageError(message, code="fleet.waves", hint=hint)
+
+
+def _kinds_first(members: Sequence[FleetBoard], canary: int) -> list[FleetBoard]:
+    kinds: dict[str, list[FleetBoard]] = defaultdict(list)
+    for member in members:
+        kinds[member.labels.get("kind", "")].append(member)
+    first: list[FleetBoard] = []
+    while len(first) < min(canary, len(members)):
+        for rows in kinds.values():
+            if rows and len(first) < canary:
+                first.append(rows.pop(0))
+    taken = {member.name for member in first}
+    return [*first, *(member for member in members if member.name not in taken)]
+
+
+def check_budget(text: str) -> None:
+    """Raises UsageError unless ``text`` is a number of boards or a percentage."""
+    found = _STEP.fullmatch(text)
+    if found is None or (found[2] and int(found[1]) > 100):
+        raise UsageError(
+            f"--max-failures {text!r} is neither boards nor a percentage",
+            code="fleet.budget",
+            hint="--max-failures 2, or --max-failures 5%",
+        )
+
+
+def allowed_failures(budget: str, size: int) -> int:
+    """Returns how many of a wave's ``size`` boards may fail; a percentage is rounded down."""
+    found = _STEP.fullmatch(budget)
+    assert found is not None
+    number = int(found[1])
+    return number * size // 100 if found[2] else number

@@ -1,0 +1,119 @@
+"""The YAML files that edgekit ships (boards, DLA rules, TensorRT releases): where they lie, and
+how they are read. Parsed files are kept as JSON in the cache folder, since parsing YAML would
+take a quarter of the time of a check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import DataError, EnvironmentLack
+from edgekit.version import __version__
+
+
+@cache
+def data_folder(kind: str) -> Path:
+    """Returns the folder of ``kind`` ("targets", "dla" or "trt")."""
+    package = Path(__file__).resolve().parent
+    packed = package / "_data" / kind
+    return packed if packed.is_dir() else package.parent / kind
+
+
+def cache_folder() -> Path:
+    """Returns $EDGEKIT_CACHE, $XDG_CACHE_HOME/edgekit or ~/.cache/edgekit."""
+    if chosen := os.environ.get("EDGEKIT_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "edgekit"
+
+
+# Reads the knowledge files: YAML once, and from then on the same values kept as JSON.
+#
+# The check of a model takes about as long as reading it; parsing YAML would be a quarter of that.
+# What is kept is named after the file and believed only for the very file that it was made from.
+
+
+_FOLDER = "facts"
+
+
+def read_knowledge(path: Path) -> Any:
+    """Returns the content of a YAML file, as plain values that no other code holds.
+
+    Only files of edgekit's own are kept. A cache that is stale, damaged or cannot be written is no
+    failure.
+
+    Raises:
+        DataError: It is not YAML (code "data.yaml"); ``where`` is file:line:column.
+        OSError: It cannot be read.
+    """
+    content = path.read_bytes()
+    if data_folder("dla").parent not in path.parents:
+        return _parse(content, path)
+    key = _digest(__version__.encode() + content)
+    # two installations side by side keep theirs apart
+    home = zlib.crc32(os.fsencode(path.parent))
+    cached = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}-{home:08x}.json"
+    record = _parsed_before(cached, key)
+    if record is not None:
+        return json.loads(record)
+    value = _parse(content, path)
+    _store_parsed(cached, key, value)
+    return value
+
+
+def _digest(content: bytes) -> bytes:
+    # against edits and damage, not against somebody: the folder keeps others out; and importing
+    # hashlib would take ten times as long as all of these sums
+    return b"%d-%08x-%08x" % (len(content), zlib.crc32(content), zlib.adler32(content))
+
+
+def _parsed_before(path: Path, key: bytes) -> bytes | None:
+    """Returns the JSON kept for ``key``: key, digest and JSON stand on a line each."""
+    try:
+        found, digest, text = path.read_bytes().split(b"\n", 2)
+        if found == key and digest == _digest(text) and _is_private(path.parent):
+            return text
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether no other user could have written there, so that the digest means something."""
+    status = folder.stat()
+    mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return mine and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _parse(content: bytes, path: Path) -> Any:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(content, Loader=loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        message = getattr(error, "problem", None) or "this is not YAML"
+        raise DataError(message, code="data.yaml", where=place) from error
+
+
+def _store_parsed(path: Path, key: bytes, value: Any) -> None:
+    from edgekit.files import write_atomically
+
+    try:
+        text = json.dumps(value).encode()
+        # dates and keys that are no texts are YAML's alone: such a file is read anew each time
+        if json.loads(text) == value:
+            path.parent.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            with write_atomically(path) as temporary:
+                temporary.write_bytes(b"\n".join((key, _digest(text), text)))
+    except (OSError, TypeError, ValueError, EnvironmentLack):
+        pass

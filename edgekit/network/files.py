@@ -1,0 +1,661 @@
+"""ONNX files: read with the weights left in the files, and written again.
+
+``read`` outlines a file without its weights; ``save`` writes a plain ONNX file with
+external data where it is large; ``save_annotated`` writes one whose nodes say where they
+run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, cast
+
+from edgekit.errors import DataError, ModelError
+from edgekit.files import map_array, regular, replacing
+from edgekit.network.graph import name_nodes, subgraphs
+from edgekit.network.model import Model, chunks, entries
+from edgekit.network.source import refuse_foreign
+from edgekit.text import listed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+
+# Reads an ONNX file's outline without its weights.
+#
+# A protobuf message is a sequence of (key, value) records, so the raw bytes of each initializer can
+# be located by walking three levels (ModelProto.graph, GraphProto.initializer,
+# TensorProto.raw_data; field numbers from onnx.proto3) and skipped. The rest of a model of any size
+# is small enough to parse, and the weights stay memory-mapped in the file.
+
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+#: Field numbers of ModelProto.graph, GraphProto.initializer and TensorProto.raw_data.
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
+# onnx.proto3: every field of ModelProto with its wire type
+_MODEL_FIELDS = {
+    1: _VARINT,
+    2: _BYTES,
+    3: _BYTES,
+    4: _BYTES,
+    5: _VARINT,
+    6: _BYTES,
+    7: _BYTES,
+    8: _BYTES,
+    14: _BYTES,
+    20: _BYTES,
+    25: _BYTES,
+    26: _BYTES,
+}
+# a shorter tensor is read faster than mapped
+_KEEP_BELOW = 1024
+
+
+class NotOnnx(ValueError):
+    """The bytes are not a ModelProto."""
+
+
+class Truncated(ValueError):
+    """The bytes begin like a ModelProto and end too early."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A model without its larger raw tensors.
+
+    Attributes:
+        model: Serialized ModelProto, parseable by onnx.
+        raw: (offset, length) in the file of the raw data left out, by index of the initializer.
+    """
+
+    model: bytes
+    raw: dict[int, tuple[int, int]]
+
+
+def outline(data: memoryview) -> Outline:
+    """Walks a serialized ModelProto.
+
+    Raises:
+        NotOnnx: when the bytes are something else.
+        Truncated: when a record reaches past the end.
+    """
+    pieces: list[memoryview | bytes] = []
+    raw: dict[int, tuple[int, int]] = {}
+    count = 0
+    graphs = 0
+    for field, wire, start, value, end in _records(data, 0, len(data)):
+        if _MODEL_FIELDS.get(field) != wire:
+            raise NotOnnx(f"field {field} with wire type {wire} is not part of a ModelProto")
+        if end > len(data):
+            raise Truncated(f"a record of {end - value} bytes begins at byte {value}")
+        if field != GRAPH:
+            pieces.append(data[start:end])
+            continue
+        graphs += 1
+        body, count = _graph_outline(data, value, end, raw, count)
+        pieces.append(key(GRAPH) + varint(sum(len(piece) for piece in body)))
+        pieces.extend(body)
+    if not graphs:
+        # protobuf writes fields in order, so a cut before the graph leaves a valid message
+        raise Truncated("there is no graph in it")
+    return Outline(b"".join(pieces), raw)
+
+
+def _graph_outline(
+    data: memoryview, start: int, end: int, raw: dict[int, tuple[int, int]], count: int
+) -> tuple[list[memoryview | bytes], int]:
+    pieces: list[memoryview | bytes] = []
+    copied = start
+    for field, wire, begin, value, stop in _records(data, start, end):
+        if stop > end:
+            raise NotOnnx(f"a record of the graph at byte {begin} reaches past its end")
+        if field != INITIALIZER or wire != _BYTES:
+            continue
+        tensor = _tensor_outline(data, value, stop)
+        if tensor is not None:
+            retained, raw[count] = tensor
+            pieces.append(data[copied:begin])
+            pieces.append(key(INITIALIZER) + varint(len(retained)) + retained)
+            copied = stop
+        count += 1
+    pieces.append(data[copied:end])
+    return pieces, count
+
+
+def _tensor_outline(data: memoryview, start: int, end: int) -> tuple[bytes, tuple[int, int]] | None:
+    """A TensorProto without its raw data and where that lies; None when it has no large one."""
+    if end - start < _KEEP_BELOW:
+        return None
+    retained: list[memoryview] = []
+    found: tuple[int, int] | None = None
+    for field, wire, begin, value, stop in _records(data, start, end):
+        if stop > end:
+            raise NotOnnx(f"a record of an initializer at byte {begin} reaches past its end")
+        if field == RAW_DATA and wire == _BYTES:
+            found = (value, stop - value)
+        else:
+            retained.append(data[begin:stop])
+    if found is None or found[1] < _KEEP_BELOW:
+        return None
+    return b"".join(retained), found
+
+
+def _records(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yields (field, wire type, start of key, start of value, end of value)."""
+    position = start
+    while position < end:
+        begin = position
+        head, position = _read_varint(data, position, end)
+        field, wire = head >> 3, head & 7
+        value = position
+        if wire == _VARINT:
+            _, position = _read_varint(data, position, end)
+        elif wire == _FIXED64:
+            position += 8
+        elif wire == _FIXED32:
+            position += 4
+        elif wire == _BYTES:
+            length, value = _read_varint(data, position, end)
+            position = value + length
+        else:
+            raise NotOnnx(f"wire type {wire} at byte {begin} is not used by ONNX")
+        if field == 0:
+            raise NotOnnx(f"field number 0 at byte {begin}")
+        yield field, wire, begin, value, position
+
+
+def _read_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        if position >= end:
+            raise Truncated(f"the file ends inside a number at byte {position}")
+        if shift > 63:
+            raise NotOnnx(f"no number at byte {position}")
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7
+
+
+def key(field: int) -> bytes:
+    """Returns what stands before a field of bytes; its length comes next."""
+    return varint(field << 3 | _BYTES)
+
+
+def varint(value: int) -> bytes:
+    """Returns a number as protobuf writes it."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Parses a model; larger inline tensors come back as memory maps by name, out of the proto.
+
+    Raises:
+        ModelError: ``model.missing``, ``model.directory``, ``model.unreadable``, ``model.empty``,
+            ``model.truncated`` or ``model.not_onnx``.
+    """
+    import numpy as np
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    hint = "give the path of an .onnx file, as torch.onnx.export or onnx.save writes it"
+    where = str(path)
+    try:
+        if path.is_dir():
+            refuse_foreign(path)
+        size = regular(path).stat().st_size
+        refuse_foreign(path)
+        if size == 0:
+            raise ModelError("the file is empty", code="model.empty", where=where, hint=hint)
+        # one file: map_array, for many of them, would import what nothing else of a check needs
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+    except FileNotFoundError as error:
+        raise ModelError(
+            "there is no such file", code="model.missing", where=where, hint=hint
+        ) from error
+    except IsADirectoryError as error:
+        raise ModelError(
+            "it is a folder", code="model.directory", where=where, hint=hint
+        ) from error
+    except OSError as error:
+        raise ModelError(
+            f"it cannot be read: {error.strerror}", code="model.unreadable", where=where, hint=hint
+        ) from error
+    try:
+        found = outline(memoryview(cast("Any", data)))
+        proto = onnx.ModelProto.FromString(found.model)
+    except Truncated as error:
+        raise ModelError(
+            f"the file is truncated after {size} bytes: {error}",
+            code="model.truncated",
+            where=where,
+            hint="copy or export it again, and compare sizes and checksums",
+        ) from error
+    except (NotOnnx, DecodeError) as error:
+        raise ModelError(
+            f"the file is not an ONNX model: {error}", code="model.not_onnx", where=where, hint=hint
+        ) from error
+    values = {}
+    for index, (offset, length) in found.raw.items():
+        tensor = proto.graph.initializer[index]
+        values[tensor.name] = as_array(tensor, data[offset : offset + length])
+    return proto, values
+
+
+def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dict[str, np.ndarray]:
+    """Memory-maps the external data of ``tensors``, which lies in ``folder``.
+
+    Raises:
+        ModelError: ``model.external_missing``, ``model.external_escape`` or
+            ``model.external_truncated``, naming the tensor and the file.
+    """
+    maps: dict[Path, np.ndarray] = {}
+    values = {}
+    for tensor in tensors:
+        entry = {item.key: item.value for item in tensor.external_data}
+        path = _external_path(tensor.name, entry.get("location", ""), folder)
+        if path not in maps:
+            maps[path] = map_array(path)
+        data = maps[path]
+        try:
+            offset = int(entry.get("offset") or 0)
+            length = int(entry.get("length") or len(data) - offset)
+        except ValueError:
+            offset = length = -1
+        if offset < 0 or length < 0 or offset + length > len(data):
+            raise ModelError(
+                f"tensor {tensor.name!r} reaches past the end of {path.name} "
+                f"({len(data)} bytes; offset {entry.get('offset', 0)}, "
+                f"length {entry.get('length', 'unset')})",
+                code="model.external_truncated",
+                where=str(path),
+                hint="copy the data file again, whole",
+            )
+        if not entry.get("length"):
+            length = min(length, _byte_length(tensor))
+        values[tensor.name] = as_array(tensor, data[offset : offset + length])
+    return values
+
+
+def embed(graph: onnx.GraphProto, folder: Path | None) -> None:
+    """Reads external data of Constant nodes and of bodies into the graph, where it lies otherwise.
+
+    Raises:
+        ModelError: As :func:`external_values`.
+    """
+    from onnx import TensorProto
+
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensors = [item.t for item in node.attribute if item.HasField("t")]
+        else:
+            tensors = []
+            for body in subgraphs(node):
+                tensors += body.initializer
+                embed(body, folder)
+        for tensor in tensors:
+            if tensor.data_location != TensorProto.EXTERNAL:
+                continue
+            array = external_values([tensor], folder)[tensor.name]
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = array.tobytes()
+
+
+def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
+    if folder is None:
+        raise ModelError(
+            f"tensor {tensor!r} has external data ({location!r}) and the model has no folder",
+            code="model.external_missing",
+        )
+    base = folder.resolve()
+    nul = "\0" in location
+    path = base if nul else Path(os.path.realpath(base / location))
+    if not location or nul or Path(location).is_absolute() or not path.is_relative_to(base):
+        raise ModelError(
+            f"the external data of tensor {tensor!r} lies outside the model's folder: {location!r}",
+            code="model.external_escape",
+            where=str(folder),
+            hint="keep data files beside or below the model; links out of the folder do not count",
+        )
+    if not path.is_file():
+        raise ModelError(
+            f"the external data of tensor {tensor!r} is missing: {location!r}",
+            code="model.external_missing",
+            where=str(path),
+            hint="copy the model together with its data files",
+        )
+    return path
+
+
+def _byte_length(tensor: onnx.TensorProto) -> int:
+    from onnx import helper
+
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
+    """Views raw bytes as the tensor's array (which may be unaligned); packed data is copied."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
+    packed |= {
+        getattr(TensorProto, name) for name in ("INT2", "UINT2") if hasattr(TensorProto, name)
+    }
+    try:
+        if tensor.data_type in packed:
+            whole = type(tensor)()
+            whole.CopyFrom(tensor)
+            whole.ClearField("external_data")
+            whole.ClearField("data_location")
+            whole.raw_data = data.tobytes()
+            return numpy_helper.to_array(whole)
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if data.size != _byte_length(tensor):
+            raise ValueError(f"{data.size} bytes for {_byte_length(tensor)}")
+        array: np.ndarray = data.view(dtype).reshape(tuple(tensor.dims))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"initializer {tensor.name!r} does not hold what its shape {list(tensor.dims)} "
+            f"and type {tensor.data_type} say: {error}",
+            code="model.tensor_size",
+            where=tensor.name,
+            hint="the exporter wrote a broken tensor, or the file is damaged",
+        ) from error
+    array.flags.writeable = False
+    return array
+
+
+#: NumPy type name and shape.
+WeightType: TypeAlias = tuple[str, tuple[int, ...]]
+
+_SHOWN = 20
+
+
+def weight_types(model: Model) -> dict[str, WeightType]:
+    """Returns type and shape of every weight by name, without computing any."""
+    return {
+        name: (value.dtype.name, tuple(value.shape))
+        for name, value in entries(model.weights).items()
+    }
+
+
+def check_weights(
+    path: str | Path,
+    needed: Callable[[Collection[str]], Mapping[str, WeightType]] | Mapping[str, WeightType],
+) -> None:
+    """Refuses a file whose weights cannot take the place of a model's.
+
+    Only initializers are looked at, before the graph is: weights of another shape often make a
+    graph that no longer fits together, which says less. A weight that the file computes (a folded
+    constant) is judged later.
+
+    Args:
+        path: The ONNX file.
+        needed: The weights by name; or what says them for the names that the file has.
+
+    Raises:
+        DataError: Code "refit.mismatch"; the hint lists the weights.
+        ModelError: The file cannot be read.
+    """
+    import onnx
+
+    proto, _ = read(Path(path))
+    computed = {name for node in proto.graph.node for name in node.output}
+    found = {
+        tensor.name: (
+            onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name,
+            tuple(tensor.dims),
+        )
+        for tensor in proto.graph.initializer
+    }
+    if callable(needed):
+        needed = needed(found)
+    known = {name: kind for name, kind in needed.items() if name in found or name not in computed}
+    faults = differences(found, known)
+    if faults:
+        raise mismatch(faults, len(needed), str(path))
+
+
+def differences(found: Mapping[str, WeightType], needed: Mapping[str, WeightType]) -> list[str]:
+    """Returns a line for each weight of ``needed`` that is missing or of another type or shape."""
+    faults = []
+    for name, wanted in needed.items():
+        if name not in found:
+            faults.append(f"{name} (missing)")
+        elif found[name] != wanted:
+            (dtype, shape), (was, sizes) = found[name], wanted
+            faults.append(f"{name} ({dtype} {list(shape)}, the build has {was} {list(sizes)})")
+    return faults
+
+
+def mismatch(faults: Sequence[str], total: int, where: str) -> DataError:
+    """Returns the error that lists weights which cannot be used.
+
+    Args:
+        faults: A line for each.
+        total: Number of weights that were looked for.
+        where: The file they were looked for in.
+    """
+    return DataError(
+        f"{len(faults)} of the build's {total} weights are not in the file with "
+        "the same name, shape and type",
+        code="refit.mismatch",
+        where=where,
+        hint="build again, or give a file of the same network: " + listed(faults, _SHOWN),
+    )
+
+
+# protobuf cannot write 2 GiB; above this the weights go into a file next to the model
+_LARGEST_INLINE = 1_800_000_000
+# what ONNX Runtime and the onnx package align external data to, so that it can be mapped
+_ALIGNMENT = 4096
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Writes ``model`` with its weights, replacing ``path`` in one step.
+
+    Over about 1.8 GB the weights go into ``<name>.<digest>.data`` next to it, which is complete
+    before the model that names it appears.
+
+    Raises:
+        ModelError: ``model.unwritable`` if the folder is missing or full; no partial file remains.
+    """
+    import onnx
+
+    target = Path(path)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    total = sum(array.nbytes for array in entries(model.weights).values())
+    try:
+        if total > _LARGEST_INLINE:
+            data = target.with_name(f"{target.name}.{model.digest[:12]}.data")
+            _replace(data, lambda file: _write_external(model, proto, data.name, file))
+            _replace(target, lambda file: file.write(proto.SerializeToString()))
+        else:
+            _replace(target, lambda file: _write_inline(model, proto, file))
+    except OSError as error:
+        raise ModelError(
+            f"the model cannot be written: {error.strerror or error}",
+            code="model.unwritable",
+            where=str(target),
+            hint="the folder must exist, be writable and have room for the weights",
+        ) from error
+
+
+def _write_inline(model: Model, proto: onnx.ModelProto, file: IO[bytes]) -> None:
+    """Writes what ``SerializeToString`` would return, with one piece of a weight in memory."""
+    weights = entries(model.weights)
+    tensors: list[tuple[bytes, str, bytes]] = []
+    total = 0
+    for tensor in proto.graph.initializer:
+        name, size, head, tail = "", 0, b"", b""
+        if tensor.name in weights:
+            name, size = tensor.name, weights[tensor.name].nbytes
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            head, tail = _around(tensor, RAW_DATA)
+            head += key(RAW_DATA) + varint(size)
+        else:
+            head = tensor.SerializeToString()
+        head = key(INITIALIZER) + varint(len(head) + size + len(tail)) + head
+        tensors.append((head, name, tail))
+        total += len(head) + size + len(tail)
+    before, after = _around(proto.graph, INITIALIZER)
+    head, end = _around(proto, GRAPH)
+    file.write(head + key(GRAPH) + varint(len(before) + total + len(after)) + before)
+    for head, name, tail in tensors:
+        file.write(head)
+        for chunk in chunks(model.weights[name]) if name else ():
+            file.write(chunk)
+        file.write(tail)
+    file.write(after + end)
+
+
+def _around(
+    message: onnx.ModelProto | onnx.GraphProto | onnx.TensorProto, number: int
+) -> tuple[bytes, bytes]:
+    """Returns a message's fields before and after the field ``number``, as they are written."""
+    before, after = type(message)(), type(message)()
+    before.CopyFrom(message)
+    after.CopyFrom(message)
+    for field, _ in message.ListFields():
+        if field.number >= number:
+            before.ClearField(field.name)
+        if field.number <= number:
+            after.ClearField(field.name)
+    return before.SerializeToString(), after.SerializeToString()
+
+
+def _write_external(model: Model, proto: onnx.ModelProto, name: str, file: IO[bytes]) -> None:
+    for tensor in proto.graph.initializer:
+        if tensor.name not in model.weights:
+            continue
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        offset = file.tell()
+        for chunk in chunks(model.weights[tensor.name]):
+            file.write(chunk)
+        del tensor.external_data[:]
+        length = file.tell() - offset
+        rows = (("location", name), ("offset", str(offset)), ("length", str(length)))
+        for item, value in rows:
+            tensor.external_data.add(key=item, value=value)
+
+
+def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Writes next to ``path`` under a temporary name and renames when all of it is on the disk."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# An ONNX file whose nodes say where they run and how long: Netron shows it as their metadata.
+#
+# ``NodeProto.metadata_props`` came with ONNX IR version 10 (onnx 1.16, docs/IR.md "Metadata"). A
+# file of an older IR version keeps that version, which says how its graph is meant; protobuf
+# readers that do not know the field skip it (seen with the checker of onnx 1.14 and ONNX Runtime
+# 1.15).
+#
+# Netron has 95 pixels for a name and cuts the rest: keys are short enough to be read.
+
+
+_OWN = "edgekit."  # of a node
+_MODEL = "edgekit:"  # of the model; "edgekit." is what loading keeps
+
+Notes = Mapping[str, Mapping[str, str]]
+
+
+def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, str]) -> None:
+    """Writes a model with notes at its nodes.
+
+    Args:
+        model: As it was placed.
+        path: The file; replaced in one step.
+        notes: By name of the node: keys without "edgekit." and values.
+        about: The same for the whole model, keys without "edgekit:".
+
+    Raises:
+        ModelError: The file cannot be written.
+    """
+    import onnx
+
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    _write(proto, notes, about)
+    save(replace(model, proto=proto, stored_digest=None), path)
+
+
+def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, str]) -> None:
+    """Writes a copy of an ONNX file with notes at its nodes, everything else being as it is.
+
+    Weights in files next to it stay there and are referred to, so the copy goes next to them, too.
+
+    Args:
+        source: The file that was loaded.
+        path: The copy.
+        notes: As for :func:`save_annotated`; unnamed nodes have the names that loading gives them.
+        about: The same for the whole model.
+
+    Raises:
+        ModelError: The source cannot be read, or the copy not written there.
+    """
+    import onnx
+
+    try:
+        data = regular(source).read_bytes()
+        proto = onnx.ModelProto.FromString(data)
+    except Exception as error:  # protobuf's own, and the file's
+        raise ModelError(
+            f"it cannot be read: {error}", code="model.unreadable", where=str(source)
+        ) from error
+    same_folder = os.path.realpath(path.parent) == os.path.realpath(source.parent)
+    if not same_folder and any(tensor.external_data for tensor in proto.graph.initializer):
+        raise ModelError(
+            "the weights lie in files beside the model, and are not copied",
+            code="model.external", where=str(path),
+            hint=f"write it beside them: {source.with_name(f'{source.stem}.annotated.onnx')}",
+        )  # fmt: skip
+    _write(proto, notes, about)
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(proto.SerializeToString())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"the model cannot be written: {error}", code="model.unwritable", where=str(path)
+        ) from error
+
+
+def _write(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:
+    import onnx
+
+    named = [onnx.NodeProto(name=node.name, op_type=node.op_type) for node in proto.graph.node]
+    name_nodes(named)
+    for node, known in zip(proto.graph.node, named, strict=True):
+        retained = [item for item in node.metadata_props if not item.key.startswith(_OWN)]
+        own = [
+            onnx.StringStringEntryProto(key=_OWN + key, value=value)
+            for key, value in notes.get(known.name, {}).items()
+        ]
+        del node.metadata_props[:]
+        node.metadata_props.extend([*retained, *own])
+    others = [item for item in proto.metadata_props if not item.key.startswith(_MODEL)]
+    new = [
+        onnx.StringStringEntryProto(key=_MODEL + key, value=value) for key, value in about.items()
+    ]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend([*others, *new])

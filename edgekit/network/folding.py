@@ -1,0 +1,417 @@
+"""Constant folding: nodes whose inputs are all constants, computed now or when their
+values are first read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+from edgekit.network.graph import has_bodies
+from edgekit.network.model import Constant, Deferred, DeferredStep, real
+from edgekit.network.windows import attributes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+
+_ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
+_PLAIN_MOVES = frozenset({"Concat", "Gather", "Transpose"})
+
+
+def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Returns the output of a node as onnx's reference computes it; None for any other node.
+
+    Args:
+        node: Of an opset of 7 or later.
+        values: Of its inputs.
+    """
+    import numpy as np
+
+    name = _ARITHMETIC.get(node.op_type, "")
+    if not name and node.op_type not in _PLAIN_MOVES:
+        return None
+    read = [values[item] for item in node.input]
+    if name:
+        if len({item.dtype for item in read}) > 1 or read[0].dtype.kind not in "fiu":
+            return None
+        with np.errstate(all="ignore"):
+            return np.asarray(getattr(np, name)(*read))
+    given = attributes(node)
+    if node.op_type == "Transpose":
+        return np.transpose(read[0], given.get("perm"))
+    if node.op_type == "Gather":
+        return _gathered(read[0], read[1], given.get("axis", 0))
+    if "axis" not in given or len({item.dtype for item in read}) > 1:
+        return None
+    return np.concatenate(read, given["axis"])
+
+
+def _gathered(data: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray | None:
+    import numpy as np
+
+    if not data.ndim or not index.size:
+        return None
+    length = data.shape[axis]
+    if index.min() < -length or index.max() >= length:
+        return None
+    return np.asarray(np.take(data, index, axis))
+
+
+# their output is their input in another shape
+VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
+_REPEATS = {"ConstantOfShape", "Expand"}
+# explicit quantization must stay visible; random values are not constants
+_NEVER = {
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+}
+# a folded value may have this many elements more than its inputs: larger Tiles and OneHots stay
+_LARGEST_GROWTH = 1 << 22
+# a repeated value costs nothing until something writes it out; no board could hold more elements
+_LARGEST_REPEAT = 1 << 32
+
+
+def foldable(
+    node: onnx.NodeProto,
+    constants: Mapping[str, Constant],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> bool:
+    """Whether a node can become a constant without making the model much larger.
+
+    Raises:
+        ModelError: ``model.too_large``.
+    """
+    inputs = [name for name in node.input if name]
+    if not inputs or any(name not in constants for name in inputs):
+        return False
+    if node.op_type in _NEVER or has_bodies(node):
+        return False
+    if node.op_type in VIEWS:
+        return True
+    if node.op_type in _REPEATS:
+        _fits(node, shapes[node.output[0]])
+        return True
+    before = sum(constants[name].size for name in inputs)
+    after = sum(math.prod(shapes[name]) for name in node.output if name)
+    return after <= before + _LARGEST_GROWTH
+
+
+def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
+    """The output of a plain ConstantOfShape; None for any other node, and for a doubtful one.
+
+    Light models have hundreds of them in place of weights: they need no inference.
+
+    Raises:
+        ModelError: ``model.too_large``.
+    """
+    if node.op_type != "ConstantOfShape" or len(node.input) != 1 or len(node.attribute) > 1:
+        return None
+    if any(item.name != "value" or not item.HasField("t") for item in node.attribute):
+        return None
+    given = constants.get(node.input[0])
+    if given is None or given.dtype.name != "int64" or given.ndim != 1:
+        return None
+    sizes = real(given)
+    if (sizes < 0).any():
+        return None
+    try:
+        fill = _fill(node)
+    except (ValueError, TypeError, KeyError):
+        # inference says better what is wrong with it
+        return None
+    if fill.size != 1 or fill.dtype.kind not in "fiub":
+        return None
+    return _repeat(fill, _fits(node, tuple(sizes.tolist())))
+
+
+def _fits(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]:
+    count = math.prod(shape)
+    if count > _LARGEST_REPEAT:
+        raise ModelError(
+            f"node {node.name!r} ({node.op_type}) makes a constant of {count} elements",
+            code="model.too_large",
+            where=node.name,
+            hint="no board holds such a tensor; the file may be damaged",
+        )
+    return shape
+
+
+def _fill(node: onnx.NodeProto) -> np.ndarray:
+    import numpy as np
+    from onnx import numpy_helper
+
+    if not node.attribute:
+        return np.zeros(1, np.float32)
+    return numpy_helper.to_array(node.attribute[0].t)
+
+
+def _repeat(fill: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    import numpy as np
+
+    # a view of one value: such weights cost no memory until something writes them out
+    return np.broadcast_to(fill.reshape(()), shape)
+
+
+def fold(
+    node: onnx.NodeProto,
+    constants: Mapping[str, np.ndarray],
+    types: Mapping[str, onnx.TypeProto],
+    version: int,
+) -> dict[str, np.ndarray] | None:
+    """The outputs of a foldable node by name; None when onnx's reference cannot compute it.
+
+    Args:
+        node: The node.
+        constants: Values of its inputs.
+        types: Types with static shapes of its inputs and outputs.
+        version: The ai.onnx opset.
+    """
+    import numpy as np
+
+    first = node.output[0]
+    shape = _shape(types[first])
+    if node.op_type in VIEWS:
+        return {first: constants[node.input[0]].reshape(shape)}
+    if node.op_type == "Expand":
+        return {first: np.broadcast_to(constants[node.input[0]], shape)}
+    if node.op_type == "ConstantOfShape":
+        return {first: _repeat(_fill(node), shape)}
+    expected = outputs_of(node, types)
+    quick = fold_with_numpy(node, constants)
+    if quick is not None and (quick.shape, quick.dtype) == expected[first]:
+        return {first: quick}
+    arrays = run(node, constants, types, version)
+    if arrays is None or any((a.shape, a.dtype) != expected[name] for name, a in arrays.items()):
+        return None
+    return arrays
+
+
+def run(
+    node: onnx.NodeProto,
+    values: Mapping[str, np.ndarray],
+    types: Mapping[str, onnx.TypeProto],
+    version: int,
+) -> dict[str, np.ndarray] | None:
+    """The outputs of a node by name as onnx's reference computes them; None when it cannot."""
+    import numpy as np
+
+    reference = evaluator(node, types, version)
+    if reference is None:
+        return None
+    wanted = [name for name in node.output if name]
+    try:
+        with np.errstate(all="ignore"):
+            made = reference.run(None, dict(values))
+    except Exception:
+        # the reference lacks some old operator versions; the node then stays as it is
+        return None
+    return {name: np.asarray(value) for name, value in zip(wanted, made, strict=True)}
+
+
+def evaluator(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], version: int
+) -> Any | None:
+    """onnx's reference for one node; None when it does not know the operator."""
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    graph = helper.make_graph(
+        [node],
+        "fold",
+        [helper.make_value_info(n, types[n]) for n in dict.fromkeys(node.input) if n],
+        [helper.make_value_info(name, types[name]) for name in node.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    try:
+        return ReferenceEvaluator(model)
+    except Exception:
+        # some old operator versions are unknown to it
+        return None
+
+
+def outputs_of(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and NumPy type of a node's outputs by name."""
+    from onnx import helper
+
+    return {
+        name: (
+            _shape(types[name]),
+            helper.tensor_dtype_to_np_dtype(types[name].tensor_type.elem_type),
+        )
+        for name in node.output
+        if name
+    }
+
+
+def constant(node: onnx.NodeProto) -> np.ndarray:
+    """The value of a Constant node.
+
+    Raises:
+        ModelError: ``model.type`` for strings and sparse tensors.
+    """
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        return numpy_helper.to_array(attribute.t)
+    kinds = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    if attribute.name not in kinds:
+        raise ModelError(
+            f"constant node {node.name!r} holds a {attribute.name}, not a dense tensor of numbers",
+            code="model.type",
+            where=node.name,
+        )
+    return np.asarray(helper.get_attribute_value(attribute), dtype=kinds[attribute.name])
+
+
+def _shape(proto: onnx.TypeProto) -> tuple[int, ...]:
+    return tuple(dim.dim_value for dim in proto.tensor_type.shape.dim)
+
+
+# what folding reads and makes at once: larger nodes wait, and all do when the sum is large
+_LARGEST_NOW = 1 << 20
+_ALL_NOW = 64 << 20
+_SMALL = 1 << 12
+# views of their input where onnx's reference computes them: waiting saves nothing
+_SLICES = {"Transpose", "Slice", "Split"}
+_MOVES = {*_SLICES, "Concat", "Gather", "Tile"}
+_ELEMENTWISE = {
+    "Abs", "Add", "Cast", "CastLike", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor",
+    "Greater", "Less", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Pow", "Reciprocal",
+    "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh", "Where",
+}  # fmt: skip
+_REDUCTIONS = {
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+}  # fmt: skip
+_PRODUCTS = {"MatMul", "Gemm"}
+# computing them on single elements shows whether onnx's reference can, and of what type it makes
+_TRIED = _ELEMENTWISE | _REDUCTIONS | _PRODUCTS
+
+
+class Patience:
+    """Decides which folding waits: what is large, or much together, is not done while loading."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    def step(
+        self,
+        node: onnx.NodeProto,
+        constants: Mapping[str, Constant],
+        types: Mapping[str, onnx.TypeProto],
+        version: int,
+    ) -> dict[str, Constant] | None:
+        """The outputs of a foldable node, to be computed later; None to compute them now.
+
+        Args:
+            node: The node.
+            constants: Its inputs.
+            types: Types with static shapes of its inputs and outputs.
+            version: The ai.onnx opset.
+        """
+        read = {name: constants[name] for name in node.input if name}
+        if not self._waits(node, read, types) or not _can(node, read, types, version):
+            return None
+        names = list(read)
+
+        def compute(values: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
+            made = fold(node, dict(zip(names, values, strict=True)), types, version)
+            if made is None:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) cannot be computed from its constants",
+                    code="model.constant",
+                    where=node.name,
+                    hint="fold the constants when exporting the model, or export it again",
+                )
+            return made
+
+        step = DeferredStep(list(read.values()), compute)
+        return {
+            name: Deferred(step, name, shape, dtype)
+            for name, (shape, dtype) in outputs_of(node, types).items()
+        }
+
+    def _waits(
+        self,
+        node: onnx.NodeProto,
+        read: Mapping[str, Constant],
+        types: Mapping[str, onnx.TypeProto],
+    ) -> bool:
+        if any(isinstance(value, Deferred) for value in read.values()):
+            return True
+        if node.op_type in VIEWS or node.op_type in _SLICES or node.op_type == "Expand":
+            return False
+        made = [math.prod(s) * d.itemsize for s, d in outputs_of(node, types).values()]
+        sizes = [*made, *(value.nbytes for value in read.values())]
+        if node.op_type == "Gather":
+            # it reads no more than it makes
+            sizes = made
+        if max(sizes) > (_LARGEST_NOW if self._done <= _ALL_NOW else _SMALL):
+            return True
+        self._done += sum(sizes)
+        return False
+
+
+def _can(
+    node: onnx.NodeProto,
+    read: Mapping[str, Constant],
+    types: Mapping[str, onnx.TypeProto],
+    version: int,
+) -> bool:
+    """Whether it is sure enough that computing it later will work as it would now."""
+    if node.op_type in VIEWS or node.op_type == "Expand":
+        return True
+    if node.op_type in _TRIED:
+        return _tried(node, read, types, version)
+    if node.op_type == "Gather":
+        return _inside(node, read)
+    return node.op_type in _MOVES and evaluator(node, types, version) is not None
+
+
+def _tried(
+    node: onnx.NodeProto,
+    read: Mapping[str, Constant],
+    types: Mapping[str, onnx.TypeProto],
+    version: int,
+) -> bool:
+    """Whether it works on single elements of the same ranks and types."""
+    import numpy as np
+
+    first = read[node.input[0]]
+    if node.op_type == "Pow" and first.dtype.kind in "iu":
+        # whether an integer has that power depends on the values
+        return False
+    small: dict[str, np.ndarray] = {}
+    for name, value in read.items():
+        axes = node.op_type in _REDUCTIONS and name != node.input[0]
+        small[name] = real(value) if axes else np.ones((1,) * value.ndim, value.dtype)
+    values = run(node, small, types, version)
+    wanted = {name: dtype for name, (_, dtype) in outputs_of(node, types).items()}
+    return values is not None and {n: v.dtype for n, v in values.items()} == wanted
+
+
+def _inside(node: onnx.NodeProto, read: Mapping[str, Constant]) -> bool:
+    """Whether a Gather's indices are: the reference refuses others, and so it must now."""
+    data, index = read[node.input[0]], real(read[node.input[1]])
+    axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+    length = data.shape[axis]
+    return bool(((index >= -length) & (index < length)).all())

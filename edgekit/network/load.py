@@ -1,0 +1,571 @@
+"""From an ONNX file to a checked ``Model``: static shapes, folded constants, referenced
+weights.
+
+``load`` is the package's main function; ``emit`` writes the evaluated graph as a stripped
+ModelProto and its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ModelError
+from edgekit.network import files, validation
+from edgekit.network import graph as graph_module
+from edgekit.network.graph import reachable, reads, rename_reads, subgraphs
+from edgekit.network.model import (
+    Constant,
+    Deferred,
+    Folded,
+    Model,
+    copy_metadata,
+    entries,
+    frozen,
+    real,
+    weight_arrays,
+)
+from edgekit.network.opaque import is_plugin, opaque_notes
+from edgekit.network.shapes import Evaluation, dtype_name, elem_of, tensor_type
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+
+# location of a weight whose values are stored outside the graph
+STRIPPED = "stripped"
+_WEIGHT_BYTES = 1024
+# inputs that say how an operator works, by position: they stay readable in the graph
+_PARAMETERS = {
+    "Clip": {1, 2},
+    "DequantizeLinear": {1, 2},
+    "Dropout": {1, 2},
+    "Pad": {1, 2, 3},
+    "QuantizeLinear": {1, 2},
+    "Resize": {1, 2, 3},
+    "Upsample": {1},
+    "Expand": {1},
+    "OneHot": {1, 2},
+    "Pow": {1},
+}
+# even a single value is a weight there: it can be refitted
+_WEIGHT_OPS = {
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "Gemm",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "MatMul",
+    "PRelu",
+}
+_FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
+_OLDEST_IR = 4
+
+
+def emit(
+    state: Evaluation,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    name: str,
+    domains: Mapping[str, int],
+) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
+    """Returns the stripped model and its weights by name, both in a fixed order.
+
+    ``domains`` has the versions of operator sets other than ai.onnx.
+    """
+    from onnx import helper
+
+    nodes = _settle_outputs(state, inputs, outputs)
+    nodes = reachable(nodes, outputs, state.constants)
+    read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
+    _drop_unused_outputs(nodes, read, state.version)
+    roles = _roles(nodes)
+    weights: dict[str, Constant] = {}
+    initializers = []
+    for tensor in read:
+        if tensor not in state.constants:
+            continue
+        value = state.constants[tensor]
+        value = value if isinstance(value, Deferred) else frozen(value)
+        if _is_weight(value, roles.get(tensor, set())):
+            weights[tensor] = value
+            initializers.append(stub(tensor, value))
+        else:
+            initializers.append(_inline(tensor, real(value)))
+    ends = frozenset(outputs)
+    graph = helper.make_graph(
+        nodes,
+        name or "network",
+        [_info(state, tensor) for tensor in inputs if tensor in read],
+        [_info(state, tensor) for tensor in outputs],
+        initializers,
+        value_info=[
+            _info(state, tensor)
+            for node in nodes
+            for tensor in node.output
+            # of what a plugin writes not even the type may be known
+            if tensor and tensor not in ends and state.unknown.get(tensor, 1) is not None
+        ],
+    )
+    for node in graph.node:
+        _forget_origin(node)
+    opsets = [helper.make_opsetid("", state.version)]
+    for domain in dict.fromkeys(node.domain for node in nodes if node.domain):
+        opsets.append(helper.make_opsetid(domain, domains.get(domain, 1)))
+    oldest = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=max(_OLDEST_IR, oldest))
+    model.producer_name = "edgekit"
+    return model, weight_arrays(weights)
+
+
+def stub(name: str, value: Constant) -> onnx.TensorProto:
+    """An initializer without data, in the form that ONNX Runtime takes values for."""
+    import onnx
+
+    tensor = onnx.TensorProto(
+        name=name,
+        data_type=elem_of(value.dtype),
+        dims=value.shape,
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    for key, text in (("location", STRIPPED), ("offset", "0"), ("length", str(value.nbytes))):
+        tensor.external_data.add(key=key, value=text)
+    return tensor
+
+
+def _settle_outputs(
+    state: Evaluation, inputs: Sequence[str], outputs: Sequence[str]
+) -> list[onnx.NodeProto]:
+    """Keeps the outputs' names where an Identity that made them was removed."""
+    from onnx import helper
+
+    nodes = list(state.nodes)
+    renamed: dict[str, str] = {}
+    fixed = {*inputs, *outputs, *state.constants}
+    for output in outputs:
+        root = state.alias.get(output)
+        if root is None:
+            continue
+        root = renamed.get(root, root)
+        if root in state.unknown:
+            state.unknown[output] = state.unknown[root]
+        else:
+            state.shapes[output] = _shape(state, root)
+            state.types[output] = _type(state, root)
+        if root in state.constants:
+            state.constants[output] = state.constants[root]
+        elif root in fixed:
+            identity = helper.make_node("Identity", [root], [output], name=f"Identity:{output}")
+            nodes.append(identity)
+        else:
+            renamed[root] = output
+            state.alias[root] = output
+            fixed.add(output)
+    if renamed:
+        for node in nodes:
+            rename_reads(node, renamed)
+            for index, tensor in enumerate(node.output):
+                node.output[index] = renamed.get(tensor, tensor)
+    return nodes
+
+
+def _drop_unused_outputs(
+    nodes: Sequence[onnx.NodeProto], used: Collection[str], version: int
+) -> None:
+    """Optional results that nothing reads (masks, saved means) lose their names."""
+    import onnx
+
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    for node in nodes:
+        if len(node.output) == 1 or is_plugin(node, version):
+            continue
+        formal = onnx.defs.get_schema(node.op_type, version).outputs
+        for index, tensor in enumerate(node.output):
+            if tensor not in used and index < len(formal) and formal[index].option == optional:
+                node.output[index] = ""
+        while len(node.output) > 1 and not node.output[-1]:
+            del node.output[-1]
+
+
+def _roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
+    roles: dict[str, set[tuple[str, int]]] = {}
+    for node in nodes:
+        for index, tensor in enumerate(node.input):
+            if tensor:
+                roles.setdefault(tensor, set()).add((node.op_type, index))
+    return roles
+
+
+def _is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
+    # packed and 8-bit float types have no NumPy layout that ONNX Runtime takes by reference
+    name = dtype_name(elem_of(value.dtype))
+    if value.dtype.kind not in "fiub" and name != "bfloat16":
+        return False
+    if value.nbytes >= _WEIGHT_BYTES:
+        return True
+    if name not in _FLOATS or value.size == 0:
+        return False
+    if any(index in _PARAMETERS.get(op, set()) for op, index in roles):
+        return False
+    return value.size > 1 or any(op in _WEIGHT_OPS for op, _ in roles)
+
+
+def _inline(name: str, value: np.ndarray) -> onnx.TensorProto:
+    import numpy as np
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(np.array(value, order="C"), name)
+
+
+def _info(state: Evaluation, name: str) -> onnx.ValueInfoProto:
+    import onnx
+
+    if name in state.unknown:
+        known = state.unknown[name]
+        if known is None:  # an output must have a type
+            known = onnx.TypeProto()
+            known.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        return onnx.ValueInfoProto(name=name, type=known)
+    return onnx.ValueInfoProto(name=name, type=tensor_type(_type(state, name), _shape(state, name)))
+
+
+def _shape(state: Evaluation, name: str) -> tuple[int, ...]:
+    if name in state.constants:
+        return tuple(state.constants[name].shape)
+    return state.shapes[name]
+
+
+def _type(state: Evaluation, name: str) -> int:
+    if name in state.constants:
+        return elem_of(state.constants[name].dtype)
+    return state.types[name]
+
+
+def _forget_origin(node: onnx.NodeProto) -> None:
+    """Exporters leave source paths and stack traces: not part of what the model computes."""
+    node.ClearField("doc_string")
+    if "metadata_props" in node.DESCRIPTOR.fields_by_name:
+        node.ClearField("metadata_props")
+    for body in subgraphs(node):
+        body.ClearField("doc_string")
+        for inner in body.node:
+            _forget_origin(inner)
+
+
+def load(
+    source: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Model:
+    """Reads an ONNX file.
+
+    Args:
+        source: Path of the file. Its weights, inline or external, stay in their files and are
+            memory-mapped.
+        shapes: Sizes for inputs, in elements per dimension; needed where the file leaves more
+            open than the batch. Also for tensors whose shape a plugin or the data decide.
+        batch: The batch where the file leaves it open; 1 when None, which ``Model.notes`` says.
+        outputs: Tensor or node names to cut the network at; the file's outputs when None.
+
+    Raises:
+        ModelError: with a stable code ``model.*`` for everything that can be wrong with the file.
+    """
+    path = Path(source)
+    proto, values = files.read(path)
+    try:
+        validation.size(proto.graph)
+        return canonical(
+            proto, path.parent, shapes=shapes, batch=batch, outputs=outputs, source=str(source),
+            weights=values,
+        )  # fmt: skip
+    except ModelError as error:
+        error.where = error.where or str(path)
+        raise
+
+
+def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:
+    """The inputs whose sizes the file leaves open, with None for each open dimension.
+
+    An input of unknown rank has an empty shape here, and ``batch`` stands for an open batch.
+
+    Raises:
+        ModelError: when the file cannot be read; see :func:`load`.
+    """
+    graph = files.read(Path(source))[0].graph
+    constants = {tensor.name for tensor in graph.initializer}
+    found: dict[str, tuple[int | None, ...]] = {}
+    for value in graph.input:
+        tensor = value.type.tensor_type
+        dims = tensor.shape.dim
+        closed = tensor.HasField("shape") and all(map(validation.is_fixed, dims))
+        if value.name not in constants and not closed:
+            found[value.name] = tuple(
+                dim.dim_value if validation.is_fixed(dim)
+                else batch if validation.is_batch(position, dim) else None
+                for position, dim in enumerate(dims)
+            )  # fmt: skip
+    return found
+
+
+def canonical(
+    proto: onnx.ModelProto,
+    base_folder: Path | None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+    source: str = "",
+    weights: Mapping[str, np.ndarray] | None = None,
+    known: Mapping[str, tuple[int, tuple[int, ...]]] | None = None,
+) -> Model:
+    """Makes a Model of a ModelProto, which is left as it is.
+
+    Of its metadata only edgekit's own is kept ("edgekit.rewrite", ...).
+
+    Args:
+        proto: The graph; an initializer may be a stub whose values stand in ``weights``, so a
+            Model's own proto and weights may be passed again after editing.
+        base_folder: Where external data lies; None when there is none.
+        shapes: As in :func:`load`.
+        batch: As in :func:`load`.
+        outputs: As in :func:`load`.
+        source: What to call the model (``Model.source``).
+        weights: Values by tensor name. A name that a node produces replaces that node: so the
+            generated weights of a light model can be given. Read-only arrays are kept as they
+            are, others as read-only views: do not change them afterwards.
+        known: ONNX element type and shape of computed tensors by name, where an inference has
+            found them already: it is not repeated for nodes all of whose outputs are known.
+
+    Raises:
+        ModelError: see :func:`load`.
+    """
+    import onnx
+
+    validation.opset(proto)
+    validation.text(proto.graph)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(validation.modern(proto))
+    version = validation.opset(copy)
+    calls: dict[str, Folded] = {}
+    if copy.functions:
+        calls = _calls(copy)
+        copy = _inlined(copy)
+        validation.size(copy.graph)
+    graph = copy.graph
+    files.embed(graph, base_folder)
+    graph_module.name_nodes(graph.node)
+    validation.names(graph)
+    values = {
+        name: value if isinstance(value, Deferred) else frozen(value)
+        for name, value in entries(weights or {}).items()
+    }
+    constants = _constants(graph, values, base_folder)
+    inputs = [value for value in graph.input if value.name not in constants]
+    defined = {value.name for value in inputs} | set(constants)
+    nodes = [node for node in graph.node if not any(name in values for name in node.output)]
+    nodes = graph_module.sort(nodes, defined)
+    wanted = _outputs(graph, nodes, defined, outputs)
+    nodes = graph_module.reachable(nodes, wanted, defined)
+    validation.operators(nodes, version)
+    used = {name for node in nodes for name in graph_module.reads(node)} | set(wanted)
+    written = {name for node in nodes for name in node.output if name}
+    given = {name: tuple(s) for name, s in (shapes or {}).items() if name in written}
+    sizes = {name: s for name, s in (shapes or {}).items() if name not in written}
+    used |= set(sizes)
+    inputs = [value for value in inputs if value.name in used]
+    fixed, notes = validation.input_shapes(inputs, sizes, batch)
+    state = Evaluation(
+        version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given
+    )
+    state.run(nodes)
+    domains = {item.domain: item.version for item in copy.opset_import}
+    ends = [value.name for value in inputs]
+    stripped, arrays = emit(state, ends, wanted, graph.name, domains)
+    copy_metadata(proto, stripped)
+    folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
+    if state.plugins or state.unknown:
+        notes += opaque_notes(stripped)
+    return Model(stripped, arrays, None, source, folded, notes)
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx.checker
+    import onnx.inliner
+
+    validation.calls(proto)
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError, IndexError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        raise ModelError(
+            f"the model's own functions cannot be put in place of their calls: {reason}",
+            code="model.functions",
+            hint="export the model again without functions of its own",
+        ) from error
+
+
+def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
+    """The named nodes that call the file's own functions."""
+    functions = {(function.domain, function.name) for function in proto.functions}
+    return {
+        node.name: Folded("function", tuple(node.input), tuple(node.output))
+        for node in proto.graph.node
+        if node.name and (node.domain, node.op_type) in functions
+    }
+
+
+def _folded(
+    nodes: Iterable[onnx.NodeProto],
+    given: Collection[str],
+    state: Evaluation,
+    retained: Collection[str],
+) -> dict[str, Folded]:
+    """What became of the nodes that are not kept, with the names their tensors have now."""
+    found = dict(state.folded)
+    for node in [*nodes, *state.nodes]:
+        if node.name not in retained and node.name not in found:
+            replaced = any(name in given for name in node.output)
+            reason = "given" if replaced else "unused"
+            found[node.name] = Folded(reason, tuple(node.input), tuple(node.output))
+    if not state.alias:
+        return found
+    for name, gone in found.items():
+        now = [_current(output, state.alias) for output in gone.outputs]
+        found[name] = replace(gone, outputs=tuple(dict.fromkeys((*gone.outputs, *now))))
+    return found
+
+
+def _current(name: str, alias: Mapping[str, str]) -> str:
+    # an alias of a tensor that then took the name of the graph's output: two steps at most
+    name = alias.get(name, name)
+    return alias.get(name, name)
+
+
+def _constants(
+    graph: onnx.GraphProto, given: Mapping[str, Constant], folder: Path | None
+) -> dict[str, Constant]:
+    from onnx import TensorProto, numpy_helper
+
+    constants: dict[str, Constant] = {}
+    external = []
+    for tensor in graph.initializer:
+        if tensor.name in given:
+            value = given[tensor.name]
+            if tuple(value.shape) != tuple(tensor.dims):
+                raise ModelError(
+                    f"the values given for {tensor.name!r} have shape {list(value.shape)}; "
+                    f"the model's have {list(tensor.dims)}",
+                    code="model.weight_shape",
+                    where=tensor.name,
+                )
+            constants[tensor.name] = value
+        elif tensor.data_location == TensorProto.EXTERNAL:
+            external.append(tensor)
+        else:
+            try:
+                constants[tensor.name] = frozen(numpy_helper.to_array(tensor))
+            except (ValueError, TypeError, KeyError) as error:
+                raise ModelError(
+                    f"initializer {tensor.name!r} does not hold what its shape "
+                    f"{list(tensor.dims)} and type {tensor.data_type} say: {error}",
+                    code="model.tensor_size",
+                    where=tensor.name,
+                    hint="the exporter wrote a broken tensor, or the file is damaged",
+                ) from error
+    stub = next((t for t in external if any(e.value == STRIPPED for e in t.external_data)), None)
+    if stub is not None:
+        raise ModelError(
+            f"the values of weight {stub.name!r} are stripped and were not given",
+            code="model.weight_missing",
+            where=stub.name,
+        )
+    constants.update(files.external_values(external, folder))
+    return {**constants, **given}
+
+
+def _outputs(
+    graph: onnx.GraphProto,
+    nodes: Sequence[onnx.NodeProto],
+    known: set[str],
+    outputs: Sequence[str] | None,
+) -> list[str]:
+    """The tensors to end at: those requested (a node stands for its outputs) or the graph's."""
+    own = [value.name for value in graph.output]
+    produced = {name for node in nodes for name in node.output if name}
+    if outputs is None:
+        for name in own:
+            if name not in produced and name not in known:
+                raise ModelError(
+                    f"the graph's output {name!r} is not defined by any node",
+                    code="model.undefined_tensor",
+                    where=name,
+                    hint=graph_module.nearest(name, produced),
+                )
+        return list(dict.fromkeys(own))
+    by_node = {node.name: [name for name in node.output if name] for node in nodes}
+    wanted: list[str] = []
+    for name in outputs:
+        if name in produced:
+            wanted.append(name)
+        elif name in by_node:
+            wanted += by_node[name]
+        else:
+            candidates = [*own, *produced, *by_node]
+            raise ModelError(
+                f"there is no tensor or node called {name!r} to cut the network at",
+                code="model.unknown_output",
+                where=name,
+                hint=graph_module.nearest(name, candidates)
+                or f"the model's outputs are: {', '.join(own)}",
+            )
+    if not wanted:
+        raise ModelError(
+            "the list of outputs is empty",
+            code="model.unknown_output",
+            hint=f"the model's outputs are: {', '.join(own)}",
+        )
+    return list(dict.fromkeys(wanted))
+
+
+def _declared(
+    graph: onnx.GraphProto,
+    inputs: Sequence[onnx.ValueInfoProto],
+    fixed: Mapping[str, tuple[int, tuple[int, ...]]],
+) -> dict[str, onnx.TypeProto]:
+    """What the file says about tensors, for operators without inference.
+
+    Where sizes were given it says nothing of the tensors of fixed size: an exporter may have
+    written there what it traced with, a batch of 1 as a rule.
+    """
+    import onnx
+
+    declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
+    sizes = [
+        (dim, size)
+        for value in inputs
+        for dim, size in zip(value.type.tensor_type.shape.dim, fixed[value.name][1], strict=False)
+        if not validation.is_fixed(dim)
+    ]
+    if not sizes:
+        return declared
+    opened = {dim.dim_param: size for dim, size in sizes if dim.dim_param}
+    traced = all(size == 1 for _, size in sizes)
+    found = {}
+    for name, proto in declared.items():
+        labels = {dim.dim_param for dim in proto.tensor_type.shape.dim if dim.dim_param}
+        if labels and labels <= opened.keys():
+            filled = onnx.TypeProto()
+            filled.CopyFrom(proto)
+            for dim in filled.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.dim_value = opened[dim.dim_param]
+            found[name] = filled
+        elif traced and not labels:
+            found[name] = proto
+    return found

@@ -1,0 +1,145 @@
+"""The builder's fusions of shuffles, which happen before anything is placed.
+
+A shuffle of TensorRT transposes, reshapes and transposes again. Two that follow each other become
+one where that is enough for both; one that changes nothing is erased. TensorRT 10.3 logs of
+Flatten before a Gemm: "ShuffleShuffleFusion: Fusing /Flatten with reshape_before_/fc/Gemm", then
+"ShuffleErasure"; and of attention: "Fusing reshape_after_Gemm_1 with Reshape + Transpose".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgekit.network.graph import free_name
+from edgekit.network.model import Absorbed, Layer, Tensor
+
+_FUSED = frozenset({"RESHAPE", "TRANSPOSE"})
+
+
+def fuse_shuffles(
+    layers: Sequence[Layer], tensors: Mapping[str, Tensor], outputs: Collection[str]
+) -> tuple[Layer, ...]:
+    """Merges shuffles that follow each other and erases those that change nothing.
+
+    The ONNX nodes of an erased shuffle go to the layer that reads its result, and it reads what
+    the shuffle read. A merged one has the parameters of
+    both as its ``parts``.
+    """
+    current: list[Layer | None] = list(layers)
+    taken = {layer.name for layer in layers}
+    readers: dict[str, list[int]] = {}
+    for index, layer in enumerate(layers):
+        for name in layer.inputs:
+            readers.setdefault(name, []).append(index)
+    moves: dict[int, _Move] = {}
+    for index, shuffle in enumerate(current):
+        if shuffle is None or not _is_fused(shuffle):
+            continue
+        output = shuffle.outputs[0]
+        users = readers.get(output, [])
+        if output in outputs or len(users) != 1:
+            continue
+        user = current[users[0]]
+        if user is None:
+            continue
+        own = moves.get(index) or _move(shuffle)
+        same = tensors[shuffle.inputs[0]].shape == tensors[output].shape
+        nothing = same and own.turns_nothing
+        both = own.then(_move(user)) if _is_fused(user) else None
+        if not nothing and both is None:
+            continue
+        current[index] = None
+        if nothing:
+            name, params = user.name, dict(user.params)
+        else:
+            assert both is not None
+            name = free_name(f"{shuffle.name} + {user.name}", taken)
+            params = _params(shuffle, user, both)
+            moves[users[0]] = both
+        taken.add(name)
+        current[users[0]] = _joined(shuffle, user, name, params)
+    return tuple(layer for layer in current if layer is not None)
+
+
+def _is_fused(layer: Layer) -> bool:
+    return layer.kind == "SHUFFLE" and layer.params.get("mode") in _FUSED
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A shuffle: ``first`` transposes, then it reshapes or does not, then ``last`` transposes.
+
+    Empty if nothing is transposed; without a reshape ``last`` is empty.
+    """
+
+    first: tuple[int, ...]
+    reshapes: bool
+    last: tuple[int, ...]
+
+    @property
+    def turns_nothing(self) -> bool:
+        return not self.first and not self.last
+
+    def then(self, other: _Move) -> _Move | None:
+        """Both in one; None if that needs a transposition between two reshapes."""
+        if not other.reshapes:
+            if not self.reshapes:
+                return _Move(_composed(self.first, other.first), False, ())
+            return _Move(self.first, True, _composed(self.last, other.first))
+        if not self.reshapes:
+            return _Move(_composed(self.first, other.first), True, other.last)
+        if _composed(self.last, other.first):
+            return None
+        return _Move(self.first, True, other.last)
+
+
+def _move(layer: Layer) -> _Move:
+    if layer.params["mode"] == "RESHAPE":
+        return _Move((), True, ())
+    return _Move(_plain(tuple(layer.params["perm"])), False, ())
+
+
+def _composed(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    if not one or not other:
+        return one or other
+    return _plain(tuple(one[axis] for axis in other))
+
+
+def _plain(perm: tuple[int, ...]) -> tuple[int, ...]:
+    return () if perm == tuple(range(len(perm))) else perm
+
+
+def _params(shuffle: Layer, user: Layer, both: _Move) -> dict[str, Any]:
+    shape, parts = user.params["shape"], (*_parts(shuffle), *_parts(user))
+    if both.turns_nothing:
+        return {"mode": "RESHAPE", "shape": shape, "parts": parts}
+    perm = both.last or both.first
+    return {"mode": "TRANSPOSE", "perm": perm, "shape": shape, "parts": parts}
+
+
+def _parts(layer: Layer) -> tuple[Mapping[str, Any], ...]:
+    return tuple(layer.params.get("parts", (layer.params,)))
+
+
+def _joined(shuffle: Layer, user: Layer, name: str, params: Mapping[str, Any]) -> Layer:
+    source, middle = shuffle.inputs[0], shuffle.outputs[0]
+    both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
+    absorbed = (*_imported(shuffle), *shuffle.absorbed)
+    absorbed += user.absorbed if name == user.name else (*_imported(user), *user.absorbed)
+    return replace(
+        user,
+        name=name,
+        nodes=tuple(dict.fromkeys((*shuffle.nodes, *user.nodes))),
+        origin=both,
+        inputs=tuple(source if read == middle else read for read in user.inputs),
+        params=params,
+        absorbed=absorbed,
+    )
+
+
+def _imported(layer: Layer) -> tuple[Absorbed, ...]:
+    """A shuffle as the importer wrote it; not those of the builder, nor pairs joined before."""
+    as_written = layer.kind == "SHUFFLE" and layer.nodes and not layer.absorbed
+    return (Absorbed("SHUFFLE", layer.name),) if as_written else ()

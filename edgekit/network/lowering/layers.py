@@ -1,0 +1,177 @@
+"""The layer graph of a model: what TensorRT's parser and builder make of each ONNX node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edgekit.network.lowering import pointwise
+from edgekit.network.lowering import pooling as over_axes
+from edgekit.network.lowering import products as by_weights
+from edgekit.network.lowering import shuffles as moving
+from edgekit.network.lowering.fusion import fuse_shuffles
+from edgekit.network.lowering.placer import Placer
+from edgekit.network.model import Network
+from edgekit.network.opaque import PLUGIN, opaque_nodes, plugin_of
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.network.model import Model
+
+
+_Family = Callable[[Placer, "onnx.NodeProto"], None]
+
+# operators that become one layer without parameters of their own
+_PLAIN = {
+    "Where": "SELECT",
+    "PRelu": "PARAMETRIC_RELU",
+    "Identity": "IDENTITY",
+    "Dropout": "IDENTITY",
+    "ScatterElements": "SCATTER",
+    "ScatterND": "SCATTER",
+    "Scatter": "SCATTER",
+    "OneHot": "ONE_HOT",
+    "NonMaxSuppression": "NMS",
+    "GridSample": "GRID_SAMPLE",
+    "RandomNormal": "FILL",
+    "RandomNormalLike": "FILL",
+    "RandomUniform": "FILL",
+    "RandomUniformLike": "FILL",
+    "Loop": "LOOP",
+    "Scan": "LOOP",
+    "If": "CONDITION",
+    "CumSum": "LOOP",
+}
+# the kinds of operators that have layers of their own kind each, where their shapes are unknown
+_UNSHAPED = {
+    **dict.fromkeys(pointwise.ELEMENTWISE, "ELEMENTWISE"),
+    **dict.fromkeys(pointwise.UNARY, "UNARY"),
+    **dict.fromkeys(pointwise.ACTIVATIONS, "ACTIVATION"),
+    **dict.fromkeys(over_axes.REDUCTIONS, "REDUCE"),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), "SHUFFLE"),
+    **dict.fromkeys(("Slice", "Split", "Expand", "Tile", "Pad"), "SLICE"),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND"), "GATHER"),
+    **dict.fromkeys(("TopK", "ArgMax", "ArgMin"), "TOPK"),
+    **dict.fromkeys(("Gemm", "MatMul"), "MATRIX_MULTIPLY"),
+    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), "POOLING"),
+    "Cast": "CAST",
+    "Concat": "CONCATENATION",
+    "ConstantOfShape": "FILL",
+    "Conv": "CONVOLUTION",
+    "ConvTranspose": "DECONVOLUTION",
+    "DequantizeLinear": "DEQUANTIZE",
+    "LSTM": "LOOP",
+    "GRU": "LOOP",
+    "RNN": "LOOP",
+    "NonZero": "NON_ZERO",
+    "QuantizeLinear": "QUANTIZE",
+    "Range": "FILL",
+    "Resize": "RESIZE",
+    "Shape": "SHAPE",
+    "Softmax": "SOFTMAX",
+}
+# the importer reads all their inputs as tensors of one rank
+_BROADCASTING = {"Where", "PRelu"}
+
+
+def layers(model: Model) -> Network:
+    """The model as TensorRT's builder places it.
+
+    One layer stands for each unit after constant folding, the change of Gemm and MatMul into
+    convolutions, and the fusion of shuffles; before vertical fusion. A node that TensorRT
+    implements with several layers appears in the ``nodes`` of each. An operator that it has no
+    layer for becomes a PLUGIN_V2, which no DLA runs.
+
+    Raises:
+        ModelError: ``model.parameter`` when what should be constant is computed while running.
+    """
+    at = Placer(model)
+    families = _families()
+    graph = model.proto.graph
+    opaque = opaque_nodes(model.proto, at.unknown)
+    for node in graph.node:
+        if node.name in opaque:
+            _opaque(at, node, opaque[node.name])
+        elif not at.absorb(node):
+            _place(at, node, families.get(node.op_type))
+        at.done(node)
+    inputs = tuple(value.name for value in graph.input)
+    outputs = tuple(value.name for value in graph.output)
+    placed = fuse_shuffles(at.layers, at.tensors, outputs)
+    used = {name for layer in placed for name in (*layer.inputs, *layer.outputs)}
+    used |= {*inputs, *outputs}
+    return Network(
+        name=graph.name,
+        layers=placed,
+        tensors={name: tensor for name, tensor in at.tensors.items() if name in used},
+        inputs=inputs,
+        outputs=outputs,
+        views={name: source for name, source in at.views.items() if name in used},
+        constants=at.remaining_constants(),
+        fixed=at.fixed(),
+        operators=frozenset(node.op_type for node in graph.node),
+    )
+
+
+def _place(at: Placer, node: onnx.NodeProto, family: _Family | None) -> None:
+    if family is not None:
+        family(at, node)
+    elif node.op_type == "Cast":
+        at.emit(node, "CAST", {"to": at.tensors[node.output[0]].dtype})
+    else:
+        read = list(node.input) if node.op_type in _BROADCASTING else []
+        absorbed = pointwise.as_imported(at, node, read)
+        at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"), absorbed=absorbed)
+
+
+def _opaque(at: Placer, node: onnx.NodeProto, why: str) -> None:
+    """A layer of which nothing is known but its kind, or which plugin it is."""
+    if why == PLUGIN:
+        at.emit(node, "PLUGIN_V2", plugin_of(node), opaque=why)
+        return
+    kind = _PLAIN.get(node.op_type) or _UNSHAPED.get(node.op_type, "PLUGIN_V2")
+    at.emit(node, kind, opaque=why)
+
+
+def _families() -> dict[str, _Family]:
+    table: dict[str, _Family] = {
+        "Conv": by_weights.conv,
+        "ConvTranspose": by_weights.conv_transpose,
+        "Gemm": by_weights.gemm,
+        "MatMul": by_weights.matmul,
+        "Einsum": by_weights.einsum,
+        "BatchNormalization": over_axes.batch_norm,
+        "LRN": over_axes.lrn,
+        "Concat": moving.concat,
+        "Transpose": moving.transpose,
+        "Slice": moving.slice_,
+        "Split": moving.split,
+        "Pad": moving.pad,
+        "Mean": pointwise.elementwise,
+    }
+    groups: list[tuple[tuple[str, ...], _Family]] = [
+        (("LSTM", "GRU", "RNN"), by_weights.recurrence),
+        (("MaxPool", "AveragePool"), over_axes.pool),
+        (("GlobalAveragePool", "GlobalMaxPool"), over_axes.global_pool),
+        (("Softmax", "LogSoftmax"), over_axes.softmax),
+        (
+            ("InstanceNormalization", "LayerNormalization", "GroupNormalization"),
+            over_axes.normalization,
+        ),
+        (("Resize", "Upsample"), over_axes.resize),
+        (over_axes.REDUCTIONS, over_axes.reduce),
+        (("HardSwish", "Mish"), pointwise.composed),
+        (tuple(pointwise.ACTIVATIONS), pointwise.activation),
+        (tuple(pointwise.ELEMENTWISE), pointwise.elementwise),
+        (tuple(pointwise.UNARY), pointwise.unary),
+        (("Reshape", "Flatten", "Squeeze", "Unsqueeze"), moving.reshape),
+        (("DepthToSpace", "SpaceToDepth"), moving.depth_to_space),
+        (("Expand", "Tile"), moving.expand),
+        (("Gather", "GatherElements", "GatherND"), moving.gather),
+        (("TopK", "ArgMax", "ArgMin"), moving.topk),
+        (("QuantizeLinear", "DequantizeLinear"), moving.quantization),
+    ]
+    for names, family in groups:
+        table.update(dict.fromkeys(names, family))
+    return table

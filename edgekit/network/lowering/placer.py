@@ -1,0 +1,373 @@
+"""What the families write layers into: layers, tensors, the constants they read, and the names
+that TensorRT's ONNX importer gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+from edgekit.network.graph import free_name
+from edgekit.network.model import Absorbed, Layer, Tensor
+from edgekit.network.opaque import is_known
+from edgekit.network.shapes import FLOAT, dtype_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network.model import Model
+
+
+# Counts and names layers as TensorRT's ONNX importer does, to know what its log calls them.
+#
+# The importer writes constants and broadcasts as layers of their own, and leaves some layers
+# without a name; the builder then prints "(Unnamed Layer* N) [ElementWise]", N being the position
+# among all layers that the importer made. Source: onnx-tensorrt 10.3, importerUtils.cpp
+# (convertToTensor, broadcastTensors), ImporterContext.cpp (registerLayer, generateUniqueName) and
+# onnxOpImporters.cpp (Gemm); a verbose TensorRT 10.3 build of ResNet-50 agrees. Exact for weights
+# that the file holds; nodes that fold away count once here, where the importer may write several
+# layers.
+
+
+_BROADCAST = "ONNXTRT_Broadcast"
+_SHAPE_SHUFFLE = "ONNXTRT_ShapeShuffle"
+
+
+class Importer:
+    """The importer's running count of layers and the names that it has given."""
+
+    def __init__(self, constants: Collection[str]) -> None:
+        self._constants = constants
+        self._count = 0
+        self._taken: set[str] = set()
+        self._next_suffix = 0
+
+    def layers(self, count: int = 1) -> None:
+        """Layers that take the name of their node."""
+        self._count += count
+
+    def reshape(self) -> None:
+        """A reshape: registered once as a helper, then again under its node's name."""
+        self._count += 1
+        self._register(_SHAPE_SHUFFLE)
+
+    def constant(self, name: str) -> tuple[Absorbed, ...]:
+        """A constant read as a tensor: a layer the first time, nothing afterwards."""
+        if name not in self._constants or name in self._taken:
+            return ()
+        self._taken.add(name)
+        self._count += 1
+        return (Absorbed("CONSTANT", name),)
+
+    def broadcast(self) -> Absorbed:
+        """A shuffle that prepends dimensions of size 1."""
+        self._count += 1
+        self._register(_SHAPE_SHUFFLE)
+        return Absorbed("SHUFFLE", self._register(_BROADCAST))
+
+    def unnamed_sum(self) -> Absorbed:
+        """The element-wise layer that adds a Gemm's bias, which a convolution takes in."""
+        part = Absorbed("ELEMENTWISE", f"(Unnamed Layer* {self._count}) [ElementWise]", True)
+        self._count += 1
+        return part
+
+    def scalar_product(self) -> None:
+        """Multiplication by a Gemm's alpha or beta: constant, broadcast and element-wise."""
+        self._count += 1
+        self.broadcast()
+        self._count += 1
+
+    def _register(self, name: str) -> str:
+        # one counter for all names, as in generateUniqueName
+        found = name
+        while found in self._taken:
+            found = f"{name}_{self._next_suffix}"
+            self._next_suffix += 1
+        self._taken.add(found)
+        return found
+
+
+# what multiplies by its second input (or, for MatMul, by its first)
+_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# what reads a constant as a tensor like any other; all other layers take their constants in
+_KEEPERS = frozenset(
+    {"CONCATENATION", "ELEMENTWISE", "GATHER", "MATRIX_MULTIPLY", "SCATTER", "SELECT"}
+)
+
+
+class Placer:
+    """Collects the layers of a model, one node after the other.
+
+    Attributes:
+        version: The model's ai.onnx opset.
+        layers: The layers so far, in graph order.
+        tensors: Every activation tensor, inner ones too.
+        views: ONNX tensor by inner tensor that holds the same values in another shape.
+        importer: What TensorRT's importer counts and names.
+        constants: The constants that stay layers of their own, by tensor, with their readers.
+        unknown: Tensors whose shape is not known; their unknown sizes are 0.
+    """
+
+    def __init__(self, model: Model) -> None:
+        graph = model.proto.graph
+        self.version = next(item.version for item in model.proto.opset_import if not item.domain)
+        self.layers: list[Layer] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.views: dict[str, str] = {}
+        self.constants: dict[str, list[onnx.NodeProto]] = {}
+        self.outputs = {value.name for value in graph.output}
+        self._weights = model.weights
+        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.importer = Importer(self._initializers)
+        self._names = {node.name for node in graph.node}
+        self._named: set[str] = set()
+        self._tried_names: dict[str, int] = {}
+        self._tried_tensors: dict[str, int] = {}
+        # Identity and Dropout are layers until the builder removes them
+        self._identities = Counter(
+            gone.after for gone in model.folded.values() if gone.reason == "identity"
+        )
+        self.importer.layers(self._identities[""])
+        # what nodes make from constants alone (dequantized weights): the nodes and weights
+        # they come from
+        self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._operators: dict[str, frozenset[str]] = {}
+        known: set[str] = set()
+        for value in [*graph.input, *graph.value_info, *graph.output]:
+            if is_known(value):
+                known.add(value.name)
+            tensor = value.type.tensor_type
+            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+            # of what a plugin writes the type may be unknown
+            kind = dtype_name(tensor.elem_type or FLOAT)
+            self.tensors[value.name] = Tensor(value.name, shape, kind)
+        written = (name for node in graph.node for name in node.output if name)
+        self.unknown = {name for name in written if name not in known}
+        for name in self.unknown:
+            tensor_info = self.tensors.get(name, Tensor(name, (), "float32"))
+            self.tensors[name] = Tensor(name, tensor_info.shape or (0,), tensor_info.dtype)
+
+    def done(self, node: onnx.NodeProto) -> None:
+        """Call after each node: the importer's layers after it that loading removed count too."""
+        gone = self._identities.get(node.name, 0)
+        if gone:
+            self.importer.layers(gone)
+
+    def constant(self, name: str) -> bool:
+        """Whether a tensor is known before running: an initializer or made from some."""
+        return name in self._initializers or name in self._derived
+
+    def stored(self, name: str) -> bool:
+        """Whether a tensor's values stand in the model, so that ``value`` returns them."""
+        return name in self._initializers
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Static shape of an activation or a constant."""
+        if name in self._initializers:
+            return tuple(self._initializers[name].dims)
+        return self.tensors[name].shape
+
+    def value(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
+        """The constant at input ``index`` of ``node``; None when it is left out.
+
+        Raises:
+            ModelError: ``model.parameter`` when it is computed while running.
+        """
+        from onnx import numpy_helper
+
+        name = node.input[index] if index < len(node.input) else ""
+        if not name:
+            return None
+        if name in self._weights:
+            return self._weights[name]
+        if name in self._initializers:
+            return numpy_helper.to_array(self._initializers[name])
+        raise ModelError(
+            f"node {node.name!r} ({node.op_type}) takes {name!r} from another node, "
+            "where a constant is needed",
+            code="model.parameter",
+            where=node.name,
+            hint="export the model so that shapes, axes and sizes are constants",
+        )
+
+    def ints(self, node: onnx.NodeProto, index: int) -> tuple[int, ...] | None:
+        """The integers at input ``index``; None when it is left out."""
+        value = self.value(node, index)
+        return None if value is None else tuple(int(item) for item in value.reshape(-1))
+
+    def scalar(self, node: onnx.NodeProto, index: int) -> float | None:
+        """The single number at input ``index``; None when it is left out."""
+        value = self.value(node, index)
+        return None if value is None or not value.size else float(value.reshape(-1)[0])
+
+    def absorb(self, node: onnx.NodeProto) -> bool:
+        """Takes a node of constants alone out of the way: its readers stand for it too."""
+        read = [name for name in node.input if name]
+        if not read or not all(self.constant(name) for name in read):
+            return False
+        sources = self._sources(read)
+        self.importer.layers(len([name for name in read if name in self._initializers]) + 1)
+        for name in node.output:
+            if name:
+                self._derived[name] = ((*sources[0], node.name), sources[1])
+                before = (self._operators.get(source, frozenset()) for source in read)
+                self._operators[name] = frozenset({node.op_type}).union(*before)
+        for name in node.output:
+            if name in self.outputs:
+                self.emit(node, "CONSTANT", outputs=[name])
+        return True
+
+    def emit(
+        self,
+        node: onnx.NodeProto,
+        kind: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        inputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+        name: str = "",
+        macs: int = 0,
+        inserted: bool = False,
+        imported: bool = True,
+        constants: Iterable[str] | None = None,
+        absorbed: Iterable[Absorbed] = (),
+        opaque: str = "",
+    ) -> Layer:
+        """Adds a layer that stands for ``node``, or serves it when ``inserted``.
+
+        Args:
+            node: The ONNX node.
+            kind: TensorRT's layer type.
+            params: As :class:`~edgekit.network.model.Layer` documents them.
+            inputs: Tensors read, constants among them allowed; the node's when None.
+            outputs: Tensors written; the node's when None.
+            name: The layer's name, made unique; the node's when empty.
+            macs: Multiply-accumulates.
+            inserted: The importer or builder adds this layer by itself.
+            imported: To be counted among the importer's layers.
+            constants: Constant inputs that it uses; those among ``inputs`` when None.
+            absorbed: Layers of the importer that are a part of this one.
+            opaque: As :class:`~edgekit.network.model.Layer` has it.
+        """
+        read = [i for i in (node.input if inputs is None else inputs) if i]
+        used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
+        if kind in _KEEPERS:
+            retained = self._keep(node, used)
+            absorbed = [part for part in absorbed if part.name not in retained]
+        if imported and kind == "SHUFFLE":
+            self.importer.reshape()
+        elif imported:
+            self.importer.layers()
+        before, weights = self._sources(used)
+        layer = Layer(
+            name=self.unique(name) if name else self._own_name(node.name),
+            kind=kind,
+            op=node.op_type,
+            nodes=() if inserted else (*before, node.name),
+            origin=(node.name,) if inserted else (*before, node.name),
+            inputs=tuple(i for i in read if not self.constant(i)),
+            outputs=tuple(o for o in (node.output if outputs is None else outputs) if o),
+            params=dict(params or {}),
+            weights=weights,
+            macs=macs,
+            weight_elements=sum(math.prod(self.shape(w)) for w in weights),
+            absorbed=tuple(absorbed),
+            weight_operators=self._weight_operators(node, used),
+            opaque=opaque,
+        )
+        self.layers.append(layer)
+        return layer
+
+    def _weight_operators(self, node: onnx.NodeProto, used: Iterable[str]) -> frozenset[str] | None:
+        # the third input is a bias, which stays a float in INT8 layers
+        factors = [name for name in node.input[:2] if name in used]
+        if node.op_type not in _WEIGHTED_OPS or not factors:
+            return None
+        return frozenset[str]().union(*(self._operators.get(name, ()) for name in factors))
+
+    def _keep(self, node: onnx.NodeProto, used: Sequence[str]) -> set[str]:
+        """Notes constants that become layers; those made by other nodes are the nodes' own."""
+        retained = {name for name in used if name in self._initializers}
+        for name in used:
+            if name in retained:
+                self.importer.constant(name)
+                self.constants.setdefault(name, []).append(node)
+        return retained
+
+    def remaining_constants(self) -> tuple[Layer, ...]:
+        """The CONSTANT layers, in the order of their first readers."""
+        return tuple(self._constant(name, readers) for name, readers in self.constants.items())
+
+    def _constant(self, name: str, readers: Sequence[onnx.NodeProto]) -> Layer:
+        return Layer(
+            name=self.unique(name),
+            kind="CONSTANT",
+            op=readers[0].op_type,
+            nodes=(),
+            origin=tuple(dict.fromkeys(node.name for node in readers)),
+            inputs=(),
+            outputs=(name,),
+            params={"shape": self.shape(name)},
+        )
+
+    def fixed(self) -> dict[str, Tensor]:
+        """The tensors of the CONSTANT layers, by name."""
+        types = {name: self._initializers[name].data_type for name in self.constants}
+        return {
+            name: Tensor(name, self.shape(name), dtype_name(kind)) for name, kind in types.items()
+        }
+
+    def inner(self, stem: str, shape: Sequence[int], like: str, *, view: bool = False) -> str:
+        """A new tensor between two layers of one node, of the type of ``like``.
+
+        With ``view`` it holds the values of the ONNX tensor ``like`` in another shape.
+        """
+        name = free_name(stem, self.tensors, self._tried_tensors)
+        kind = self.tensors[like].dtype
+        self.tensors[name] = Tensor(name, tuple(shape), kind)
+        if view:
+            self.views[name] = like
+        return name
+
+    def reshape(
+        self, node: onnx.NodeProto, source: str, target: str, name: str, *, imported: bool = True
+    ) -> Layer:
+        """Inserts a SHUFFLE that gives ``source`` the shape of ``target``."""
+        return self.emit(
+            node,
+            "SHUFFLE",
+            {"mode": "RESHAPE", "shape": self.shape(target)},
+            inputs=[source],
+            outputs=[target],
+            name=name,
+            inserted=True,
+            imported=imported,
+        )
+
+    def unique(self, name: str) -> str:
+        """``name``, or ``name_1``, ``name_2``, … as TensorRT's parser counts layers of one name."""
+        found = free_name(name, self._names, self._tried_names)
+        self._names.add(found)
+        return found
+
+    def _own_name(self, name: str) -> str:
+        # the first layer of a node has the node's name, further ones are counted
+        if name in self._named:
+            return self.unique(name)
+        self._named.add(name)
+        return name
+
+    def _sources(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        nodes: dict[str, None] = {}
+        weights: dict[str, None] = {}
+        for name in names:
+            if name in self._weights:
+                weights[name] = None
+            elif name in self._derived:
+                nodes.update(dict.fromkeys(self._derived[name][0]))
+                weights.update(dict.fromkeys(self._derived[name][1]))
+        return tuple(nodes), tuple(weights)

@@ -1,0 +1,277 @@
+"""Layers of single elements: activations, arithmetic, scales, unary functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgekit.network.windows import attributes
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.network.lowering.placer import Placer
+    from edgekit.network.model import Absorbed
+
+
+# ONNX operator: (TensorRT's ActivationType, attribute defaults for alpha and beta)
+ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "Relu": ("RELU", {}),
+    "Sigmoid": ("SIGMOID", {}),
+    "Tanh": ("TANH", {}),
+    "Clip": ("CLIP", {}),
+    "LeakyRelu": ("LEAKY_RELU", {"alpha": 0.01}),
+    "Elu": ("ELU", {"alpha": 1.0}),
+    "Celu": ("CELU", {"alpha": 1.0}),
+    "Selu": ("SELU", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
+    "Softplus": ("SOFTPLUS", {}),
+    "Softsign": ("SOFTSIGN", {}),
+    "HardSigmoid": ("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
+    "ThresholdedRelu": ("THRESHOLDED_RELU", {"alpha": 1.0}),
+    "Gelu": ("GELU_ERF", {}),
+}
+ELEMENTWISE = {
+    "Add": "SUM",
+    "Sum": "SUM",
+    "Mul": "PROD",
+    "Max": "MAX",
+    "Min": "MIN",
+    "Sub": "SUB",
+    "Div": "DIV",
+    "Pow": "POW",
+    "And": "AND",
+    "Or": "OR",
+    "Xor": "XOR",
+    "Equal": "EQUAL",
+    "Greater": "GREATER",
+    "Less": "LESS",
+    "GreaterOrEqual": "GREATER_OR_EQUAL",
+    "LessOrEqual": "LESS_OR_EQUAL",
+    "Mod": "MOD",
+}
+UNARY = {
+    "Abs": "ABS",
+    "Neg": "NEG",
+    "Exp": "EXP",
+    "Log": "LOG",
+    "Sqrt": "SQRT",
+    "Reciprocal": "RECIP",
+    "Sin": "SIN",
+    "Cos": "COS",
+    "Tan": "TAN",
+    "Sinh": "SINH",
+    "Cosh": "COSH",
+    "Asin": "ASIN",
+    "Acos": "ACOS",
+    "Atan": "ATAN",
+    "Asinh": "ASINH",
+    "Acosh": "ACOSH",
+    "Atanh": "ATANH",
+    "Ceil": "CEIL",
+    "Floor": "FLOOR",
+    "Round": "ROUND",
+    "Sign": "SIGN",
+    "Erf": "ERF",
+    "Not": "NOT",
+    "IsNaN": "ISNAN",
+    "IsInf": "ISINF",
+}
+_ONE_VALUE = frozenset({"Div", "Pow", "Equal", "Greater", "Less"})
+# the builder turns these by a constant on the right into SCALE; Sub and Div only that way round
+_SCALES = {"Add": "SUM", "Mul": "PROD", "Sub": "SUB", "Div": "DIV"}
+_COMMUTES = {"Add", "Mul"}
+_LARGEST = 3.4028234663852886e38
+# activations that the parser composes; each step reads the step before, "x" being the input
+_COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
+    "HardSwish": (
+        ("ACTIVATION", "HARD_SIGMOID", {"alpha": 1 / 6, "beta": 0.5}, False),
+        ("ELEMENTWISE", "PROD", {}, True),
+    ),
+    "Mish": (
+        ("ACTIVATION", "SOFTPLUS", {}, False),
+        ("ACTIVATION", "TANH", {}, False),
+        ("ELEMENTWISE", "PROD", {}, True),
+    ),
+}
+
+
+def activation(at: Placer, node: onnx.NodeProto) -> None:
+    """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION.
+
+    A Clip between bounds that are computed while running is a MAX and a MIN instead.
+    """
+    if node.op_type == "Clip" and any(name and not at.stored(name) for name in node.input[1:]):
+        _clip_between(at, node)
+        return
+    given = attributes(node)
+    function, defaults = ACTIVATIONS[node.op_type]
+    params: dict[str, Any] = {"function": function}
+    params |= {key: float(given.get(key, value)) for key, value in defaults.items()}
+    if function == "CLIP":
+        low = given.get("min") if at.version < 11 else at.scalar(node, 1)
+        high = given.get("max") if at.version < 11 else at.scalar(node, 2)
+        params["alpha"] = -_LARGEST if low is None else float(low)
+        params["beta"] = _LARGEST if high is None else float(high)
+    if function == "GELU_ERF" and given.get("approximate", "none") == "tanh":
+        params["function"] = "GELU_TANH"
+    if function == "SELU":
+        # TensorRT calls the outer factor beta
+        params["beta"] = params.pop("gamma")
+    at.emit(node, "ACTIVATION", params, inputs=[node.input[0]])
+
+
+def _clip_between(at: Placer, node: onnx.NodeProto) -> None:
+    steps = [step for step in zip(("MAX", "MIN"), node.input[1:], strict=False) if step[1]]
+    current, shape = node.input[0], at.shape(node.output[0])
+    for index, (function, bound) in enumerate(steps, start=1):
+        absorbed = as_imported(at, node, [current, bound])
+        params: dict[str, Any] = {"function": function}
+        if at.constant(bound):
+            fixed = at.shape(bound)
+            params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
+        read = _of_one_rank(at, node, [current, bound])
+        target = node.output[0]
+        if index < len(steps):
+            target = at.inner(f"{node.name}:{function.lower()}", shape, target)
+        at.emit(node, "ELEMENTWISE", params, inputs=read, outputs=[target], absorbed=absorbed)
+        current = target
+
+
+def composed(at: Placer, node: onnx.NodeProto) -> None:
+    """HardSwish and Mish: a chain of layers."""
+    steps = _COMPOSED[node.op_type]
+    current = node.input[0]
+    for index, (kind, function, values, with_input) in enumerate(steps):
+        last = index == len(steps) - 1
+        target = node.output[0]
+        if not last:
+            target = at.inner(f"{node.name}:{function.lower()}", at.shape(target), target)
+        read = [node.input[0], current] if with_input else [current]
+        at.emit(node, kind, {"function": function, **values}, inputs=read, outputs=[target])
+        current = target
+
+
+def elementwise(at: Placer, node: onnx.NodeProto) -> None:
+    """Arithmetic -> ELEMENTWISE, n-ary as a chain of n - 1; by a constant -> SCALE where it is one.
+
+    The chain's layers are called NAME, NAME_1, …
+    """
+    inputs = [name for name in node.input if name]
+    mode = _scale_mode(at, node, inputs)
+    if mode:
+        scale = {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]}
+        scale |= _uniform(at, node)
+        at.emit(node, "SCALE", scale, absorbed=as_imported(at, node, inputs))
+        return
+    function = "SUM" if node.op_type == "Mean" else ELEMENTWISE[node.op_type]
+    if len(inputs) == 1:
+        at.emit(node, "IDENTITY")
+        return
+    target = node.output[0]
+    absorbed = as_imported(at, node, inputs)
+    inputs = _of_one_rank(at, node, inputs)
+    current = inputs[0]
+    shape = at.shape(current)
+    scaled = node.op_type == "Mean"
+    for index, name in enumerate(inputs[1:], start=1):
+        result = target
+        shape = _broadcast(shape, at.shape(name))
+        if index < len(inputs) - 1 or scaled:
+            result = at.inner(f"{node.name}:{index}", shape, target)
+        params: dict[str, Any] = {"function": function}
+        if at.constant(name) or at.constant(current):
+            # the builder keeps the operand as a CONSTANT layer, whose shape counts too
+            fixed = at.shape(name if at.constant(name) else current)
+            params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
+            params |= _uniform(at, node)
+        at.emit(
+            node,
+            "ELEMENTWISE",
+            params,
+            inputs=[current, name],
+            outputs=[result],
+            absorbed=absorbed,
+        )
+        current, absorbed = result, []
+    if scaled:
+        mean = {"mode": "UNIFORM", "axis": 1, "function": "PROD"}
+        at.emit(node, "SCALE", mean, inputs=[current])
+
+
+def as_imported(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[Absorbed]:
+    """The importer's constants among ``inputs``, and broadcasts of those of lower rank."""
+    # a recurrence may leave its first output out
+    rank = len(at.shape(next(name for name in node.output if name)))
+    parts: list[Absorbed] = []
+    for name in inputs:
+        if at.constant(name):
+            parts += at.importer.constant(name)
+            if len(at.shape(name)) < rank:
+                parts.append(at.importer.broadcast())
+    return parts
+
+
+def _of_one_rank(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[str]:
+    """Activations of lower rank go through a shuffle that prepends dimensions of size 1."""
+    rank = len(at.shape(node.output[0]))
+    found = []
+    for name in inputs:
+        shape = at.shape(name)
+        if at.constant(name) or len(shape) == rank:
+            found.append(name)
+            continue
+        wide = at.inner(f"{node.name}:{name}", (1,) * (rank - len(shape)) + shape, name, view=True)
+        at.reshape(node, name, wide, at.importer.broadcast().name, imported=False)
+        found.append(wide)
+    return found
+
+
+def _scale_mode(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> str:
+    """UNIFORM, CHANNEL or ELEMENTWISE when the node scales one activation by a constant."""
+    if node.op_type not in _SCALES or len(inputs) != 2:
+        return ""
+    fixed = [at.constant(name) for name in inputs]
+    if fixed == [True, False] and node.op_type in _COMMUTES:
+        data, factor = inputs[1], inputs[0]
+    elif fixed == [False, True]:
+        data, factor = inputs
+    else:
+        return ""
+    if not at.tensors[data].dtype.startswith(("float", "bfloat")):
+        return ""
+    whole, part = at.shape(data), at.shape(factor)
+    part = (1,) * (len(whole) - len(part)) + tuple(part)
+    if len(part) != len(whole) or len(whole) not in {4, 5}:
+        return ""
+    if all(size == 1 for size in part):
+        return "UNIFORM"
+    if part == (1, whole[1], *[1] * (len(whole) - 2)):
+        return "CHANNEL"
+    return "ELEMENTWISE" if part[1:] == whole[1:] and part[0] in {1, whole[0]} else ""
+
+
+def _uniform(at: Placer, node: onnx.NodeProto) -> dict[str, bool]:
+    """Whether the constant of a division, power or comparison has one value: a DLA requires that.
+
+    Empty for other operators, and where the constant is made from others.
+    """
+    if node.op_type not in _ONE_VALUE:
+        return {}
+    for index, name in enumerate(node.input):
+        if at.stored(name):
+            value = at.value(node, index)
+            return (
+                {} if value is None else {"uniform_constant": bool((value == value.flat[:1]).all())}
+            )
+    return {}
+
+
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(left), len(right))
+    left = (1,) * (rank - len(left)) + left
+    right = (1,) * (rank - len(right)) + right
+    return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
+
+
+def unary(at: Placer, node: onnx.NodeProto) -> None:
+    """Functions of one element -> UNARY."""
+    at.emit(node, "UNARY", {"function": UNARY[node.op_type]})

@@ -1,0 +1,128 @@
+"""ONNX Runtime on a model, with the weights lent and not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EnvironmentLack, ModelError
+from edgekit.network.graph import nearest
+from edgekit.network.opaque import opaque_nodes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network.model import Model
+
+
+#: ONNX Runtime's graph optimisations that go wrong (1.31), which no session of edgekit's may use.
+#: Pad_Fusion moves a Pad's pads into the pool after it also where they are as large as its
+#: window, which the pool then refuses; ClipQuantRewrite drops a Clip before a QuantizeLinear whose
+#: bounds differ from the code's range by less than some 1e-8, whatever the scale.
+WRONG_FUSIONS = ("Pad_Fusion", "ClipQuantRewrite")
+
+# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
+_QUIET = 4
+
+
+def session(
+    model: Model,
+    *,
+    outputs: Sequence[str] | None = None,
+    optimise: bool = True,
+    threads: int = 0,
+) -> Any:
+    """An ``onnxruntime.InferenceSession`` on the CPU.
+
+    Args:
+        model: The model; its weights are referenced by the session as long as it lives.
+        outputs: Tensors to return, intermediate ones too; the model's outputs when None.
+        optimise: False turns ONNX Runtime's graph optimisations off, so that every node runs as
+            it is written.
+        threads: Threads for one operator; 0 leaves it to ONNX Runtime.
+
+    Raises:
+        ModelError: ``model.unknown_output`` or ``model.runtime`` (ONNX Runtime refuses the model).
+        EnvironmentLack: ``environment.onnxruntime``.
+    """
+    try:
+        import onnxruntime as ort
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
+        raise EnvironmentLack(
+            "ONNX Runtime is not installed",
+            code="environment.onnxruntime",
+            hint="pip install onnxruntime",
+        ) from error
+    proto = model.proto if outputs is None else _with_outputs(model.proto, outputs)
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads
+    # nothing here is timed, and threads that wait busily take others' time: half of all CPU seconds
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not optimise:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    arrays = list(model.weights.values())
+    values = [_value(array) for array in arrays]
+    options.add_external_initializers(list(model.weights), values)
+    try:
+        made = ort.InferenceSession(
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"],
+            disabled_optimizers=WRONG_FUSIONS,
+        )  # fmt: skip
+    except Exception as error:
+        # ONNX Runtime's own exceptions share no base class but Exception
+        reason = " ".join(str(error).split())
+        opaque = opaque_nodes(model.proto)
+        if opaque:
+            raise ModelError(
+                f"ONNX Runtime cannot run node {next(iter(opaque))!r}, which only the board can",
+                code="model.opaque",
+                where=model.source,
+                hint="cut the network before it with model.outputs (--outputs)",
+            ) from error
+        raise ModelError(
+            f"ONNX Runtime cannot run the model: {reason}",
+            code="model.runtime",
+            where=model.source,
+            hint="the reference backend runs what ONNX Runtime runs; see which node it names",
+        ) from error
+    # the session reads the arrays in place, so they must live as long as it does
+    made.edgekit_weights = (values, arrays)
+    return made
+
+
+def _value(array: np.ndarray) -> Any:
+    import numpy as np
+    import onnxruntime as ort
+    from onnx import helper
+
+    # broadcast views (weights that are one value) and unaligned ones (inside an .onnx file)
+    # become real here, all others are lent
+    whole = np.require(array, requirements=["C", "A"])
+    if whole.dtype.kind in "fiub":
+        return ort.OrtValue.ortvalue_from_numpy(whole)
+    elem = int(helper.np_dtype_to_tensor_dtype(whole.dtype))
+    bits = whole.view(np.dtype(f"uint{whole.itemsize * 8}"))
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, elem)
+
+
+def _with_outputs(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
+    import onnx
+
+    infos = {value.name: value for value in [*proto.graph.value_info, *proto.graph.output]}
+    for name in outputs:
+        if name not in infos:
+            raise ModelError(
+                f"there is no tensor called {name!r} to return",
+                code="model.unknown_output",
+                where=name,
+                hint=nearest(name, infos),
+            )
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    del changed.graph.output[:]
+    changed.graph.output.extend(infos[name] for name in outputs)
+    return changed

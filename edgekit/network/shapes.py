@@ -1,0 +1,477 @@
+"""One pass over the graph that gives every tensor its static shape and type and folds
+constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+from edgekit.network.folding import Patience, constant, fold, foldable, repeated
+from edgekit.network.graph import free_name, has_bodies, reads, rename_reads
+from edgekit.network.model import Constant, Folded, real
+from edgekit.network.opaque import inferred_plugin, is_plugin
+from edgekit.network.validation import MOST_ELEMENTS, no_size
+from edgekit.network.windows import POOLS, attributes, floored, pooled
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+
+# of onnx.TensorProto
+FLOAT, STRING = 1, 8
+
+
+@cache
+def dtype_name(elem: int) -> str:
+    """Returns NumPy's name of an ONNX element type."""
+    from onnx import helper
+
+    return str(helper.tensor_dtype_to_np_dtype(elem).name)
+
+
+@lru_cache(maxsize=256)
+def elem_of(dtype: np.dtype) -> int:
+    """Returns ONNX's element type of a NumPy type."""
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+@lru_cache(maxsize=4096)
+def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
+    """Returns the type of a tensor; it is shared, so do not change it."""
+    from onnx import helper
+
+    return helper.make_tensor_type_proto(elem, shape)
+
+
+# One pass over the graph that gives every tensor its static shape and folds constants.
+#
+# All input shapes are fixed, so walking the nodes in order with onnx's own per-operator inference
+# and the values of the constants seen so far resolves what whole-graph inference with symbols
+# cannot, and it is linear in the number of nodes.
+
+
+# inference reads shapes, axes and scales: short vectors
+_LONGEST_HINT = 1024
+# comparisons with the inference of these
+_LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
+_INFERRED_SINCE = 16
+
+
+class Evaluation:
+    """The state of the pass: types and constants by tensor name, kept nodes, renamed tensors.
+
+    Attributes:
+        nodes: The nodes that remain.
+        constants: Values known before running: initializers and what was folded.
+        shapes: Static shape by tensor.
+        types: ONNX element type by tensor.
+        alias: Name of the tensor that stands for a removed Identity's output.
+        folded: The nodes that do not remain.
+        unknown: What is known of tensors whose shape a plugin or the data decide: their type
+            and some of their sizes, or None.
+        plugins: Whether there are nodes of operators that are not ai.onnx's.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        constants: dict[str, Constant],
+        inputs: Mapping[str, tuple[int, tuple[int, ...]]],
+        declared: Mapping[str, onnx.TypeProto],
+        known: Mapping[str, tuple[int, tuple[int, ...]]],
+        given: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        from onnx import helper
+
+        self.version = version
+        self.constants = constants
+        self.nodes: list[onnx.NodeProto] = []
+        self.alias: dict[str, str] = {}
+        self.folded: dict[str, Folded] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.types: dict[str, int] = {}
+        self.unknown: dict[str, onnx.TypeProto | None] = {}
+        self.plugins = False
+        self._given = given
+        self._names: set[str] = set()
+        self._patience = Patience()
+        self._declared = declared
+        self._known = known
+        self._protos: dict[str, onnx.TypeProto] = {}
+        self._hints: dict[str, onnx.TensorProto] = {}
+        self._opsets = [helper.make_opsetid("", version)]
+        self._schemas: dict[str, onnx.defs.OpSchema] = {}
+        for name, (elem, shape) in inputs.items():
+            self._learn(name, tensor_type(elem, shape))
+
+    def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Visits nodes in topological order.
+
+        Raises:
+            ModelError: ``model.shape_inference``, ``model.shape_unknown`` or ``model.type``,
+                naming the first node in the way.
+        """
+        self._names.update(node.name for node in nodes)
+        stack = list(reversed(nodes))
+        while stack:
+            node = stack.pop()
+            if self.alias and any(name in self.alias for name in reads(node)):
+                rename_reads(node, self.alias)
+            branch = None if node.domain else self._taken_branch(node)
+            if branch is not None:
+                self._fold_away(node, "branch")
+                stack.extend(reversed(branch))
+            elif node.domain or not self._removed(node):
+                self._visit(node)
+
+    def _removed(self, node: onnx.NodeProto) -> bool:
+        """Identity, and Dropout in inference, become other names of their input."""
+        if node.op_type == "Identity" or (node.op_type == "Dropout" and not self._trains(node)):
+            self._fold_away(node, "identity")
+            self.alias[node.output[0]] = node.input[0]
+            if len(node.output) > 1 and node.output[1]:
+                self._fold_mask(node)
+            return True
+        return False
+
+    def _fold_away(self, node: onnx.NodeProto, reason: str) -> None:
+        if not node.name:
+            # joins a branch's result to the If's
+            return
+        last = self.nodes[-1].name if self.nodes else ""
+        written = tuple(name for name in node.output if name)
+        self.folded[node.name] = Folded(reason, tuple(reads(node)), written, last)
+
+    def _trains(self, node: onnx.NodeProto) -> bool:
+        if len(node.input) < 3 or not node.input[2]:
+            return False
+        flag = self.constants.get(node.input[2])
+        return flag is None or bool(real(flag))
+
+    def _fold_mask(self, node: onnx.NodeProto) -> None:
+        import numpy as np
+
+        shape = self._shape(node.input[0])
+        # the mask became boolean with opset 10; before, it had the type of the data
+        kind = np.bool_ if self.version >= 10 else np.float32
+        self.constants[node.output[1]] = np.broadcast_to(np.array(1, kind), shape)
+
+    def _taken_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """The nodes of an If whose condition is constant, writing the If's own outputs."""
+        from onnx import numpy_helper
+
+        if node.op_type != "If" or not node.input or node.input[0] not in self.constants:
+            return None
+        wanted = "then_branch" if bool(real(self.constants[node.input[0]]).any()) else "else_branch"
+        body = next((item.g for item in node.attribute if item.name == wanted), None)
+        if body is None or len(body.output) != len(node.output):
+            return None  # inference says what is wrong with it
+        # both branches and other Ifs may use the same inner names
+        names = {value.name: f"{node.name}/{value.name}" for value in body.initializer}
+        for value in body.initializer:
+            self.constants[names[value.name]] = numpy_helper.to_array(value)
+        branch = []
+        for index, inner in enumerate(body.node):
+            rename_reads(inner, names)
+            inner.name = free_name(
+                f"{node.name}/{inner.name or f'{inner.op_type}_{index}'}", self._names
+            )
+            self._names.add(inner.name)
+            # from here on; the graph around may have a tensor of that name, too
+            names |= {name: f"{node.name}/{name}" for name in inner.output if name}
+            for position, name in enumerate(inner.output):
+                inner.output[position] = names.get(name, name)
+            branch.append(inner)
+        for result, outer in zip(body.output, node.output, strict=True):
+            source = names.get(result.name, result.name)
+            branch.append(_identity(source, outer))
+        return branch
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        import numpy as np
+
+        if node.op_type == "Constant" and not node.domain:
+            self._fold_away(node, "constant")
+            self.constants[node.output[0]] = constant(node)
+            return
+        plain = None if node.domain else repeated(node, self.constants)
+        if plain is not None:
+            self._fold_away(node, "constant")
+            self.constants[node.output[0]] = plain
+            return
+        if not self._recalled(node):
+            outputs = self._infer(node)
+            for name in node.output:
+                if name:
+                    self._learn(name, outputs.get(name), node)
+        first = node.output[0]
+        if any(name in self.unknown for name in (*reads(node), *node.output)):
+            self.nodes.append(node)
+        elif node.op_type in {"Shape", "Size"} and not node.domain:
+            shape = self._shape(node.input[0])
+            value: Any = np.prod(shape, dtype=np.int64)
+            if node.op_type == "Shape":
+                bounds = {item.name: item.i for item in node.attribute}
+                value = shape[slice(bounds.get("start"), bounds.get("end"))]
+            self._fold_away(node, "constant")
+            self.constants[first] = np.asarray(value, dtype=np.int64)
+        elif not node.domain and foldable(node, self.constants, self.shapes):
+            values = self._constants_of(node)
+            if values is None:
+                self.nodes.append(node)
+            else:
+                self._fold_away(node, "constant")
+                self.constants.update(values)
+        else:
+            self.nodes.append(node)
+
+    def _recalled(self, node: onnx.NodeProto) -> bool:
+        """Takes over what is known already of the tensors that a node writes, if it is of all."""
+        if not self._known:
+            return False
+        written = [name for name in node.output if name]
+        if any(name not in self._known for name in written):
+            return False
+        if node.op_type in POOLS and attributes(node).get("ceil_mode"):
+            # its attributes may have to be written anew
+            return False
+        for name in written:
+            self.types[name], self.shapes[name] = self._known[name]
+        return True
+
+    def _constants_of(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
+        """The outputs of a node of constants, the large ones yet to be computed."""
+        named = [name for name in (*node.input, *node.output) if name]
+        types = {name: proto for name in named if (proto := self._proto(name)) is not None}
+        later = self._patience.step(node, self.constants, types, self.version)
+        if later is not None:
+            return later
+        known = {name: real(self.constants[name]) for name in node.input if name}
+        return fold(node, known, types, self.version)
+
+    def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
+        import onnx
+
+        schema = None if node.domain else self._schemas.get(node.op_type)
+        if schema is None and is_plugin(node, self.version):
+            self.plugins = True
+            return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
+        if schema is None:
+            # before opset 16 these are functions without an inference of shapes
+            name = _LIKE.get(node.op_type, "") if self.version < _INFERRED_SINCE else ""
+            schema = onnx.defs.get_schema(name or node.op_type, self.version)
+            self._schemas[node.op_type] = schema
+        types = {name: self._proto(name) or onnx.TypeProto() for name in reads(node)}
+        unsure = any(name in self.unknown for name in reads(node))
+        try:
+            if has_bodies(node):
+                return self._infer_model(node, types)
+            hints = {
+                name: hint for name in node.input if (hint := self._hint(name, node)) is not None
+            }
+            found: dict[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
+                schema, node, types, hints, opset_imports=self._opsets
+            )
+        except (
+            onnx.shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+            ValueError,
+        ) as error:
+            if unsure:
+                return {}
+            given = ", ".join(f"{name} {list(self._shape(name))}" for name in types)
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) does not fit its inputs ({given}): {reason}",
+                code="model.shape_inference",
+                where=node.name,
+                hint="check the sizes given for the inputs, or export the model again",
+            ) from error
+        if unsure:
+            return found
+        for name, proto in found.items():
+            # inference subtracts a window or a crop from the input, also where more than there is
+            sizes = [dim.dim_value for dim in proto.tensor_type.shape.dim]
+            if any(size < 0 for size in sizes):
+                raise no_size(node, name, sizes)
+        self._check_channels(node)
+        # onnx has no inference of shapes for these
+        if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
+            return {node.output[0]: types[node.input[0]]}
+        return self._pooled(node, found) if node.op_type in POOLS else found
+
+    def _pooled(
+        self, node: onnx.NodeProto, found: dict[str, onnx.TypeProto]
+    ) -> dict[str, onnx.TypeProto]:
+        """A pool's results without windows that start after the input."""
+        from onnx import helper
+
+        given = attributes(node)
+        name = node.output[0]
+        shape = _static(found.get(name))
+        if not given.get("ceil_mode") or shape is None:
+            return found
+        source = self._shape(node.input[0])[2:]
+        right = pooled(given, source, shape[2:])
+        if right == shape[2:]:
+            return found
+        # said without ceil_mode there is one size, whoever reads it
+        for key, value in (floored(given, source, right) or {}).items():
+            for item in [item for item in node.attribute if item.name == key]:
+                node.attribute.remove(item)
+            node.attribute.append(helper.make_attribute(key, value))
+        return {
+            name: helper.make_tensor_type_proto(proto.tensor_type.elem_type, (*shape[:2], *right))
+            for name, proto in found.items()
+        }
+
+    def _check_channels(self, node: onnx.NodeProto) -> None:
+        """What onnx's inference does not compare: a convolution's weights and its input."""
+        if node.op_type not in {"Conv", "ConvTranspose"}:
+            return
+        channels, weight = self._shape(node.input[0])[1], self._shape(node.input[1])
+        groups = next((item.i for item in node.attribute if item.name == "group"), 1)
+        wanted = weight[1] * groups if node.op_type == "Conv" else weight[0]
+        if channels != wanted or weight[0] % max(groups, 1):
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) gets {channels} channels; its weights "
+                f"{list(weight)} in {groups} groups take {wanted}",
+                code="model.shape_inference",
+                where=node.name,
+                hint="check the sizes given for the inputs, or export the model again",
+            )
+
+    def _infer_model(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+    ) -> dict[str, onnx.TypeProto]:
+        """Bodies need whole-model inference; what they capture become inputs."""
+        import onnx
+        from onnx import helper
+
+        graph = helper.make_graph(
+            [node],
+            "body",
+            [helper.make_value_info(name, proto) for name, proto in types.items()],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        )
+        model = helper.make_model(graph, opset_imports=self._opsets)
+        done = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        return {value.name: value.type for value in done.graph.output}
+
+    def _learn(
+        self, name: str, proto: onnx.TypeProto | None, node: onnx.NodeProto | None = None
+    ) -> None:
+        shape = _static(proto)
+        if shape is None and _static(self._declared.get(name)) is not None:
+            proto = self._declared[name]
+            shape = _static(proto)
+        if name in self._given:
+            proto = self._as_given(name, proto, shape)
+            shape = self._given[name]
+        if proto is not None and proto.WhichOneof("value") not in {None, "tensor_type"}:
+            raise self._not_a_tensor(name, str(proto.WhichOneof("value")), node)
+        if proto is not None and proto.tensor_type.elem_type == STRING:
+            raise self._not_a_tensor(name, "tensor of strings", node)
+        if proto is None or shape is None:
+            proto = proto if proto is not None else self._declared.get(name)
+            sure = proto is not None and proto.tensor_type.elem_type
+            self.unknown[name] = proto if sure else None
+            if proto is not None and sure:
+                self._protos[name] = proto
+            return
+        if math.prod(shape) > MOST_ELEMENTS:
+            where = node.name if node is not None else name
+            raise ModelError(
+                f"node {where!r} makes {name!r} {list(shape)}: {math.prod(shape):,} elements",
+                code="model.too_large",
+                where=where,
+                hint=f"TensorRT takes up to {MOST_ELEMENTS:,} in one tensor; check the node's "
+                "attributes and the sizes given for the inputs",
+            )
+        elem = proto.tensor_type.elem_type
+        self._protos[name] = proto
+        self.shapes[name] = shape
+        self.types[name] = elem
+
+    def _as_given(
+        self, name: str, proto: onnx.TypeProto | None, shape: tuple[int, ...] | None
+    ) -> onnx.TypeProto:
+        """The type of a tensor with the shape that the user gives; FP32 if it is unknown."""
+        given = self._given[name]
+        if shape is not None and shape != given:
+            raise ModelError(
+                f"the shape given for tensor {name!r}, {list(given)}, conflicts with the model's "
+                f"{list(shape)}",
+                code="model.shape_conflict",
+                where=name,
+                hint="leave it out: only shapes that a plugin or the data decide can be given",
+            )
+        declared = proto or self._declared.get(name)
+        elem = declared.tensor_type.elem_type if declared is not None else 0
+        return tensor_type(elem or FLOAT, given)
+
+    def _not_a_tensor(self, name: str, kind: str, node: onnx.NodeProto | None) -> ModelError:
+        where = node.name if node is not None else name
+        return ModelError(
+            f"{name!r} is a {kind.removesuffix('_type')}, not a tensor of numbers",
+            code="model.type",
+            where=where,
+            hint="TensorRT runs tensors only; cut the network before it with model.outputs",
+        )
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name in self.constants:
+            return tuple(self.constants[name].shape)
+        return self.shapes[name]
+
+    def _proto(self, name: str) -> onnx.TypeProto | None:
+        if name in self.unknown:
+            return self.unknown[name]
+        if name not in self._protos and name in self.constants:
+            value = self.constants[name]
+            self._learn(name, tensor_type(elem_of(value.dtype), tuple(value.shape)))
+        elif name not in self._protos:
+            self._protos[name] = tensor_type(self.types[name], self.shapes[name])
+        return self._protos[name]
+
+    def _hint(self, name: str, node: onnx.NodeProto) -> onnx.TensorProto | None:
+        from onnx import numpy_helper
+
+        value = self.constants.get(name)
+        if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
+            return None
+        if value.dtype.kind not in "iu" and not _reads_floats(node):
+            return None
+        if name not in self._hints:
+            self._hints[name] = numpy_helper.from_array(real(value), name)
+        return self._hints[name]
+
+
+def _reads_floats(node: onnx.NodeProto) -> bool:
+    """Whether an output's shape can follow from real numbers."""
+    return node.op_type in {"OneHot", "Range", "Resize", "Upsample"}
+
+
+def _identity(source: str, target: str) -> onnx.NodeProto:
+    from onnx import helper
+
+    return helper.make_node("Identity", [source], [target])
+
+
+def _static(proto: onnx.TypeProto | None) -> tuple[int, ...] | None:
+    if proto is None or not proto.HasField("tensor_type"):
+        return None
+    tensor = proto.tensor_type
+    if not tensor.elem_type or not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in dims):
+        return None
+    return tuple(dim.dim_value for dim in dims)

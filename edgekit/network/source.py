@@ -1,0 +1,250 @@
+"""What a user may give as a model: a built-in network's name, a Python function, or a file.
+
+Files of other formats (PyTorch, TensorFlow, engines, OpenVINO) are recognised and refused
+with what to do instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+
+from edgekit.errors import ModelError, UsageError
+from edgekit.files import regular
+
+#: In the place of data, before a function of a module: ``python:module:function``.
+PYTHON = "python:"
+_BUILTIN = "builtin:"
+_DIGITS = 20  # a seed has 64 bits
+
+
+def parse_builtin(source: str) -> tuple[str, int] | None:
+    """Returns name and seed of "builtin:NAME?seed=N"; None if ``source`` is none of these.
+
+    Raises:
+        UsageError: The seed is no number.
+    """
+    if not source.startswith(_BUILTIN):
+        return None
+    name, _, seed = source.removeprefix(_BUILTIN).partition("?seed=")
+    if seed and not (seed.isdecimal() and len(seed) < _DIGITS):
+        raise UsageError(f"{seed!r} is not a seed", where=source, hint=f"{_BUILTIN}{name}?seed=1")
+    return name, int(seed or 0)
+
+
+# Files of other formats that are given for an ONNX model: what they are, and what to do.
+#
+# They are recognised by content: an ending says little (``.pb``, ``.bin``) or is wrong. Nothing of
+# them is run or unpacked.
+
+
+_START, _HEAD = 1 << 12, 1 << 20
+_TORCH = (
+    "load the network in PyTorch and export it: "
+    'torch.onnx.export(model.eval(), (torch.zeros(1, 3, 224, 224),), "model.onnx")'
+)
+_TF = "python -m tf2onnx.convert --opset 17 --output model.onnx"
+_ENGINE = (
+    "a TensorRT engine, whose network cannot be read", "give the ONNX file that it was built from",
+)  # fmt: skip
+# of a file's first bytes: what begins so (position, bytes), what it is, what to do
+_MAGIC = (
+    (4, b"TFL3", "a TensorFlow Lite model", f"convert it: {_TF} --tflite {{}}"),
+    (4, b"ORTM", "a model in ONNX Runtime's own format", "give the ONNX file it was made from"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes it",
+     f"convert it: {_TF} --keras {{}}"),
+    (0, b"GGUF", "a GGUF file of a language model",
+     "export the original: optimum-cli export onnx --model NAME FOLDER"),
+    (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself",
+     "fetch the file: git lfs pull --include {}"),
+    (0, b"ftrt", *_ENGINE),  # as edgekit_device/tensorrt/plan.py
+    (4, b"NVDA", "a DLA loadable, whose network cannot be read", _ENGINE[1]),
+    (0, b"\x1f\x8b", "compressed by gzip", "uncompress it first: gunzip -k {}"),
+    (0, b"\xfd7zXZ\0", "compressed by xz", "uncompress it first: unxz -k {}"),
+    (0, b"BZh", "compressed by bzip2", "uncompress it first: bunzip2 -k {}"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by Zstandard", "uncompress it first: unzstd {}"),
+    # magic_number of torch/serialization.py, as a pickle of protocol 2
+    (0, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", "a PyTorch file", _TORCH),
+    (0, b"<!DOCTYPE", "a web page", "the download went wrong: fetch the file itself"),
+    (0, b"<html", "a web page", "the download went wrong: fetch the file itself"),
+)  # fmt: skip
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_WEIGHTS = "it has weights and no network: load them in their framework, and export that to ONNX"
+_OPENVINO = ("an OpenVINO model", "give the ONNX file, or export the original network to ONNX")
+# what a SavedModel, a frozen graph or text begins with; an ONNX file has a higher version
+_NEEDS_MORE = re.compile(rb"\x08\x01\x12|[\n\t -~]")
+_SAVED = re.compile(rb"serve|Placeholder|StatefulPartitionedCall|saved_model|tensorflow")
+_OPERATOR = re.compile(rb"[A-Z][A-Za-z0-9_]{1,60}")
+_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*[{\[\"\d-]")
+_CONFIG = re.compile(rb"(?m)^(version|model|target)\s*:")
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuses a file or folder of another format.
+
+    Raises:
+        ModelError: ``model.not_onnx``, with what it is and how to get to ONNX;
+            ``model.unreadable`` of a pipe, a socket or a device.
+    """
+    found = None
+    if path.exists() and not path.is_dir():
+        try:
+            regular(path)
+        except OSError as error:
+            raise ModelError(
+                f"it cannot be read: {error.strerror}", code="model.unreadable", where=str(path),
+                hint="give the path of an .onnx file",
+            ) from None  # fmt: skip
+    with contextlib.suppress(OSError):  # whoever opens it says so
+        found = foreign(path)
+    if found is not None:
+        what, hint = found
+        raise ModelError(
+            f"this is {what}; edgekit reads ONNX models",
+            code="model.not_onnx",
+            where=str(path),
+            hint=hint,
+        )
+
+
+def foreign(path: Path) -> tuple[str, str] | None:
+    """Returns what a file or folder is and what to do, None if it may be an ONNX model.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    named = quote(str(path))
+    if path.is_dir():
+        return _folder(path, named)
+    if not path.is_file():
+        return None  # whoever opens it says so
+    with path.open("rb") as file:
+        head = file.read(_START)
+        if _NEEDS_MORE.match(head):
+            head += file.read(_HEAD)
+        size = os.fstat(file.fileno()).st_size
+    for at, magic, what, hint in _MAGIC:
+        if head.startswith(magic, at):
+            return what, hint.format(named)
+    if head.startswith(b"PK\x03\x04"):
+        return _archive(path, named)
+    if _PICKLE.match(head):
+        return "a Python pickle, as PyTorch files of old are", _TORCH
+    return _by_form(path, head, size, named)
+
+
+def _by_form(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] | None:
+    """As :func:`foreign`, for formats that begin with nothing of their own."""
+    if size > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
+        return "a file of safetensors", _WEIGHTS
+    if head.lstrip().startswith((b"<?xml", b"<net")) and b"<net" in head:
+        return _OPENVINO
+    if _is_saved_model(head):
+        return "a TensorFlow SavedModel", (
+            f"convert its folder: {_TF} --saved-model {quote(str(path.parent))}"
+        )
+    if _is_graph_def(head):
+        return "a frozen TensorFlow graph", (
+            f"convert it: {_TF} --graphdef {named} --inputs NAME:0 --outputs NAME:0"
+        )
+    ending = path.suffix.lower()
+    if ending not in (".yaml", ".yml") and len(set(_CONFIG.findall(head))) == 3:
+        return "a YAML configuration", "give it a name that ends in .yaml"
+    if ending in (".engine", ".plan", ".trt") and not head.startswith(b"\x08"):
+        return _ENGINE
+    if ending == ".json" and _JSON.match(head):
+        return "a JSON document", (
+            "give the ONNX file of the network; a measurement takes a board's log: edgekit bench "
+            f"{named} --tegrastats LOG"
+        )
+    return None
+
+
+def _folder(path: Path, named: str) -> tuple[str, str] | None:
+    names = sorted(os.listdir(path))
+    if {"saved_model.pb", "saved_model.pbtxt"} & set(names):
+        return "the folder of a TensorFlow SavedModel", (f"convert it: {_TF} --saved-model {named}")
+    models = [name for name in names if name.lower().endswith(".onnx")]
+    if models:
+        return "a folder with an ONNX model", f"name the file: {quote(str(path / models[0]))}"
+    if any(name.endswith((".safetensors", ".bin")) for name in names) and "config.json" in names:
+        return "the folder of a Hugging Face model", (
+            f"export it: optimum-cli export onnx --model {named} FOLDER"
+        )
+    if any(name.endswith(".xml") for name in names) and any(n.endswith(".bin") for n in names):
+        return _OPENVINO
+    return None
+
+
+def _archive(path: Path, named: str) -> tuple[str, str]:
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
+        return "a damaged zip archive", "copy it again, whole"
+    ends = {name.rpartition("/")[2] for name in names}
+    if {"archive_format", "serialized_exported_program.json"} & ends:
+        return "a program of torch.export (.pt2)", (
+            f'export it: torch.onnx.export(torch.export.load("{path}"), (), "model.onnx", '
+            "dynamo=True)"
+        )
+    if "data.pkl" in ends:
+        if any("/code/" in f"/{name}" for name in names):
+            return "a TorchScript file", _TORCH
+        return "a PyTorch file", _TORCH
+    if {"config.json", "model.weights.h5"} <= ends:
+        return "a Keras model", (
+            f'export it: keras.models.load_model("{path}").export("model.onnx", format="onnx")'
+        )
+    models = sorted(name for name in names if name.lower().endswith(".onnx"))
+    if models:
+        return f"a zip archive with {models[0]!r} in it", f"unpack it first: unzip {named}"
+    if "manifest.json" in names and any(name.startswith("blobs/") for name in names):
+        return "a bundle of edgekit", f"install it: edgekit deploy CONFIG --bundle {named}"
+    if names and all(name.endswith(".npy") for name in names):
+        return "a NumPy archive of arrays", "it is data; give the network that reads it"
+    return "a zip archive", f"unpack it first: unzip {named}"
+
+
+def _is_saved_model(head: bytes) -> bool:
+    """tensorflow/core/protobuf/saved_model.proto: version 1, then a graph that begins with facts.
+
+    In an ONNX file the second field is the producer's name, which is text.
+    """
+    if not head.startswith(b"\x08\x01\x12"):
+        return False
+    fields = _fields(head[2:])
+    number, inner = next(fields, (0, b""))
+    return number == 2 and inner[:1] == b"\x0a" and _SAVED.search(head) is not None
+
+
+def _is_graph_def(head: bytes) -> bool:
+    """tensorflow/core/framework/graph.proto: nodes, each a name and then an operator."""
+    number, node = next(_fields(head), (0, b""))
+    if number != 1:
+        return False
+    parts = _fields(node)
+    name, operator = next(parts, (0, b"")), next(parts, (0, b""))
+    return name[0] == 1 and operator[0] == 2 and bool(_OPERATOR.fullmatch(operator[1]))
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The protobuf fields with a length at the begin of bytes that may be cut off."""
+    at = 0
+    while at < len(data) and data[at] & 7 == 2:
+        number, size, shift = data[at] >> 3, 0, 0
+        at += 1
+        while at < len(data) and shift < 64:
+            byte = data[at]
+            size |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                break
+        yield number, data[at : at + size]
+        at += size

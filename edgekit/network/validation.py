@@ -1,0 +1,497 @@
+"""Refuses models that edgekit does not read, before anything is computed: opsets, control
+flow, misspelt operators, dynamic shapes, sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ModelError
+from edgekit.network.graph import nearest, subgraphs
+from edgekit.network.model import QDQ
+from edgekit.network.opaque import is_plugin
+
+if TYPE_CHECKING:
+    import onnx
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_NAME = 1024
+_SHOWN_NAME = 60
+# "Dims volume must be at most 2^31-1": NvInferRuntimeBase.h, Dims
+#: Elements of a tensor (also TensorRT 10.7 developer guide, section 2.6).
+MOST_ELEMENTS = (1 << 31) - 1
+# the largest exports have some 10,000 nodes; time and memory of a check grow with them
+_MOST_NODES = 30_000
+
+# exporters' names of the batch, wherever it stands: an LSTM's state has it in the middle
+_BATCH = re.compile(r"(?i)(n|bs|b|batch([ _.-]?size|[ _.-]?dim)?)")
+
+# ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
+NEWEST_OPSET = 26
+# the oldest opset that ONNX Runtime has kernels for, and what older models are raised to
+_OLDEST_RUN = 7
+_CONVERT_TO = 9
+# ONNX Runtime's operators on INT8 codes: QLinearAdd, QGemm, QAttention, DynamicQuantizeMatMul
+_INTEGER = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger")
+_INTEGERS = (
+    "this model was quantised in ONNX Runtime's QOperator format, or dynamically: quantise it in "
+    "the Q/DQ format (quantize_static(..., quant_format=QuantFormat.QDQ))"
+)
+# TensorRT's own plugins are called so, and so are most others
+_PLUGIN = re.compile(r"_TRT|(?i:plugin)")
+_MISSPELT = 0.74
+# from here on ai.onnx's pair has the axis that com.microsoft's has
+_QDQ_SINCE = 13
+
+
+def opset(proto: onnx.ModelProto) -> int:
+    """The model's ai.onnx opset.
+
+    Raises:
+        ModelError: ``model.opset_missing`` or ``model.opset``.
+    """
+    import onnx
+
+    found = [item.version for item in proto.opset_import if item.domain in {"", "ai.onnx"}]
+    if not found:
+        raise ModelError(
+            "the model does not say which ai.onnx opset it uses",
+            code="model.opset_missing",
+            hint="export it again, or add an opset_import with domain '' to the file",
+        )
+    newest = min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
+    if not 1 <= found[0] <= newest:
+        raise ModelError(
+            f"the model uses ai.onnx opset {found[0]}; edgekit reads 1 to {newest}",
+            code="model.opset",
+            hint="export with an older opset, for example torch.onnx.export(opset_version=17)",
+        )
+    return int(found[0])
+
+
+def modern(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with operators that today's runtimes have: opsets before 7 are raised to 9.
+
+    Before opset 7 arithmetic broadcast by an attribute; neither TensorRT's parser nor ONNX
+    Runtime implements that.
+
+    Raises:
+        ModelError: ``model.opset`` when onnx cannot convert it.
+    """
+    version = opset(proto)
+    if version >= _OLDEST_RUN:
+        return proto
+    import onnx.version_converter
+
+    try:
+        _converts(proto.graph)
+        return onnx.version_converter.convert_version(proto, _CONVERT_TO)
+    except Exception as error:
+        # the converter raises plain RuntimeErrors and onnx's own kinds without a common base
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"the model uses ai.onnx opset {version}, and it cannot be raised to "
+            f"{_CONVERT_TO}: {reason}",
+            code="model.opset",
+            hint="export it again with opset 9 or later",
+        ) from error
+
+
+def _converts(graph: onnx.GraphProto) -> None:
+    """What the converter passes through although its meaning changed."""
+    single = {tensor.name for tensor in graph.initializer if list(tensor.dims) in ([], [1])}
+    for node in graph.node:
+        if node.op_type == "PRelu" and node.input[1] not in single:
+            raise ValueError(f"node {node.name!r} (PRelu) has slopes per channel")
+
+
+def text(graph: onnx.GraphProto) -> None:
+    """Every name is text: protobuf hands damaged names out as bytes.
+
+    Raises:
+        ModelError: ``model.not_onnx``.
+    """
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    found: list[object] = [graph.name, *(value.name for value in values)]
+    for node in graph.node:
+        found += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        found += [item.name for item in node.attribute]
+        for body in subgraphs(node):
+            text(body)
+    if {*map(type, found)} <= {str}:
+        return
+    for name in found:
+        if not isinstance(name, str):
+            raise ModelError(
+                f"a name in the model is not text: {name!r}",
+                code="model.not_onnx",
+                hint="the file is damaged; copy or export it again",
+            )
+
+
+def size(graph: onnx.GraphProto) -> None:
+    """There are so few nodes that a check of them ends within seconds.
+
+    Raises:
+        ModelError: ``model.too_large``.
+    """
+    if len(graph.node) > _MOST_NODES:
+        raise ModelError(
+            f"the graph has {len(graph.node):,} nodes; edgekit reads up to {_MOST_NODES:,}",
+            code="model.too_large",
+            hint="export loops and recurrences as Loop, LSTM or GRU instead of unrolling them, or "
+            "split the network",
+        )
+
+
+def calls(proto: onnx.ModelProto) -> None:
+    """The model's own functions make few nodes: functions of functions can make 2^40 of them.
+
+    Raises:
+        ModelError: ``model.too_large``, or ``model.functions`` where one calls itself.
+    """
+    bodies = {(one.domain, one.name): one.node for one in proto.functions}
+    made: dict[tuple[str, str], int] = {}
+    begun: set[tuple[str, str]] = set()
+
+    def count(nodes: Iterable[onnx.NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            total += made.get(key, 1) + sum(count(body.node) for body in subgraphs(node))
+        return total
+
+    waiting = list(bodies)
+    while waiting:
+        key = waiting[-1]
+        if key in made:
+            waiting.pop()
+            continue
+        inner = [(node.domain, node.op_type) for node in _every(bodies[key])]
+        open_ = [one for one in inner if one in bodies and one not in made]
+        if key in begun and open_:
+            raise ModelError(
+                f"the model's function {open_[0][1]!r} calls itself",
+                code="model.functions",
+                hint="ONNX functions are not recursive; export the model again",
+            )
+        begun.add(key)
+        if open_:
+            waiting += open_
+            continue
+        made[key] = count(bodies[key])
+    most = count(proto.graph.node)
+    if most > _MOST_NODES:
+        raise ModelError(
+            f"the model's own functions make {most:,} nodes; edgekit reads up to {_MOST_NODES:,}",
+            code="model.too_large",
+            hint="export loops and recurrences as Loop, LSTM or GRU instead of unrolling them",
+        )
+
+
+def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for body in subgraphs(node):
+            yield from _every(body.node)
+
+
+def names(graph: onnx.GraphProto) -> None:
+    """Every tensor is defined once.
+
+    Raises:
+        ModelError: ``model.empty_graph``, ``model.duplicate_tensor``, ``model.sparse``,
+            ``model.name``.
+    """
+    if not graph.node or not graph.output:
+        raise ModelError("the graph has no nodes or no outputs", code="model.empty_graph")
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise ModelError(
+            f"initializer {name!r} is a sparse tensor, which TensorRT does not read",
+            code="model.sparse",
+            hint="store it as a dense initializer",
+        )
+    inputs = [value.name for value in graph.input]
+    constants = [value.name for value in graph.initializer]
+    for kind, listed in (("input", inputs), ("initializer", constants)):
+        _once(kind, listed)
+    seen = set(inputs) | set(constants)
+    for node in graph.node:
+        for name in node.output:
+            if name and name in seen:
+                raise ModelError(
+                    f"tensor {name!r} is defined twice, the second time by node {node.name!r}",
+                    code="model.duplicate_tensor",
+                    where=node.name,
+                    hint="tensor names must be unique in an ONNX graph; export the model again",
+                )
+            seen.add(name)
+    for name in (*seen, *(node.name for node in graph.node)):
+        if len(name) > _LONGEST_NAME or _CONTROL.search(name):
+            shown = name if len(name) <= _SHOWN_NAME else name[:_SHOWN_NAME] + "..."
+            raise ModelError(
+                f"the name {shown!r} holds control characters or has over {_LONGEST_NAME} "
+                "characters",
+                code="model.name",
+                hint="names go into logs, engines and bundles; rename it in the exporter",
+            )
+
+
+def _once(kind: str, listed: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in listed:
+        if name in seen or not name:
+            raise ModelError(
+                f"{kind} {name!r} is there twice" if name else f"an {kind} has no name",
+                code="model.duplicate_tensor",
+                hint="tensor names must be unique in an ONNX graph; export the model again",
+            )
+        seen.add(name)
+
+
+def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = False) -> None:
+    """Every operator is one of ai.onnx at the model's opset, or a plugin's.
+
+    Q/DQ nodes of com.microsoft become those of ai.onnx. ``inside``: of the body of a Loop or an
+    If, where a plugin cannot be distinguished from what is around it.
+
+    Raises:
+        ModelError: ``model.domain`` or ``model.operator``, naming the node.
+    """
+    there: set[str] = set()
+    for node in nodes:
+        if node.domain == "com.microsoft" and node.op_type in QDQ and version >= _QDQ_SINCE:
+            node.domain = ""
+        if node.domain == "ai.onnx":
+            node.domain = ""
+        if node.domain and (inside or node.op_type.startswith(_INTEGER)):
+            raise ModelError(
+                f"node {node.name!r} uses operator {node.op_type!r} of domain {node.domain!r}, "
+                "which edgekit does not read",
+                code="model.domain",
+                where=node.name,
+                hint="export with standard ai.onnx operators, or cut the network before this "
+                "node with model.outputs (--outputs)"
+                if inside and not node.op_type.startswith(_INTEGER)
+                else _INTEGERS,
+            )
+        if node.op_type not in there and not node.domain and is_plugin(node, version):
+            _plugin_or_mistake(node, version, inside)
+        there.add(node.op_type)
+        for body in subgraphs(node):
+            operators(body.node, version, inside=True)
+
+
+def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None:
+    """Refuses an operator of a later opset and a misspelt one; any other name is a plugin's."""
+    import difflib
+
+    import onnx
+
+    known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
+    later = node.op_type in known
+    near = difflib.get_close_matches(node.op_type, known, 1, _MISSPELT)
+    if not (later or inside or near) or (_PLUGIN.search(node.op_type) and not inside):
+        return
+    raise ModelError(
+        f"node {node.name!r}: operator {node.op_type!r} is not part of "
+        f"ai.onnx opset {version}" + (" (a later opset has it)" if later else ""),
+        code="model.operator",
+        where=node.name,
+        hint=nearest(node.op_type, known - {node.op_type}) or "check the exporter's opset_version",
+    )
+
+
+def no_size(node: onnx.NodeProto, name: str, shape: Sequence[int]) -> ModelError:
+    """Returns the error of a node whose result has a negative size."""
+    return ModelError(
+        f"node {node.name!r} ({node.op_type}) makes {name!r} {list(shape)}: no size may be "
+        "negative",
+        code="model.shape_inference",
+        where=node.name,
+        hint="it takes away more than its input has: check the node's pads, window, starts and "
+        "ends, and the sizes given for the inputs",
+    )
+
+
+def _with_batch(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]], batch: int | None
+) -> tuple[dict[str, Sequence[int]], tuple[str, ...]]:
+    """Shapes with those of the inputs whose batch alone the file leaves open, and a note of it.
+
+    The batch is an open first size, or an open size that has the batch's name. It is what
+    ``shapes`` says of another input where that has the same symbol, else ``batch``, else 1.
+
+    Raises:
+        ModelError: ``model.batch`` where ``batch`` cannot be had.
+    """
+    bound = {
+        dim.dim_param: size
+        for value in inputs
+        for dim, size in zip(
+            value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False
+        )
+        if dim.dim_param
+    }
+    found: dict[str, Sequence[int]] = dict(shapes)
+    assumed = []
+    fixed = []
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        at = [i for i, dim in enumerate(dims) if not is_fixed(dim)]
+        if value.name in shapes:
+            fixed += [(value.name, found[value.name][i]) for i in at if i < len(found[value.name])
+                      and is_batch(i, dims[i])]  # fmt: skip
+        elif at and all(is_batch(i, dims[i]) for i in at):
+            own = batch or next((bound[dims[i].dim_param] for i in at
+                                 if dims[i].dim_param in bound), 1)  # fmt: skip
+            sizes = [dim.dim_value if is_fixed(dim) else own for dim in dims]
+            found[value.name] = sizes
+            if batch is None and not any(dims[i].dim_param in bound for i in at):
+                assumed.append(f"--shape {value.name}:{'x'.join(map(str, sizes))}")
+        elif dims and not at:
+            fixed.append((value.name, dims[0].dim_value))
+    if batch is not None and len(found) == len(shapes):
+        other = next(((name, size) for name, size in fixed if size != batch), None)
+        if other is not None and all(size != batch for _, size in fixed):
+            way = "change its shape" if other[0] in shapes else "export it with an open batch"
+            raise ModelError(
+                f"the batch cannot be {batch}: it is {other[1]} in input {other[0]!r}",
+                code="model.batch",
+                where=other[0],
+                hint=f"{way}, or leave --batch (model.batch) out",
+            )
+    note = (f"the file leaves the batch open: taken as 1, as --batch 1 or {' '.join(assumed)} "
+            "would; --batch N (model.batch) gives another",)  # fmt: skip
+    return found, note if assumed else ()
+
+
+def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether a size is a number; some exporters write -1 for one that is open."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
+def is_batch(position: int, dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether an open size is the batch."""
+    return position == 0 or bool(_BATCH.fullmatch(dim.dim_param))
+
+
+def input_shapes(
+    inputs: Sequence[onnx.ValueInfoProto],
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None = None,
+) -> tuple[dict[str, tuple[int, tuple[int, ...]]], tuple[str, ...]]:
+    """Element type and static shape of each input, and what was assumed of the batch.
+
+    Args:
+        inputs: The graph's inputs.
+        shapes: Sizes by input, where the file leaves them open.
+        batch: The batch where it is all that is open; 1 when None.
+
+    Raises:
+        ModelError: ``model.batch``, ``model.unknown_input``, ``model.shape_rank``,
+            ``model.shape_conflict``, ``model.shape_value``, ``model.dynamic_shape`` or
+            ``model.type``.
+    """
+    known = [value.name for value in inputs]
+    for name in shapes:
+        if name not in known:
+            raise ModelError(
+                f"a shape is given for {name!r}, which is neither an input nor computed",
+                code="model.unknown_input",
+                hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
+            )
+    shapes, notes = _with_batch(inputs, shapes, batch)
+    found: dict[str, tuple[int, tuple[int, ...]]] = {}
+    dynamic: dict[str, str] = {}
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"input {value.name!r} is a {value.type.WhichOneof('value') or 'value of no type'}"
+                ", not a tensor",
+                code="model.type",
+                where=value.name,
+                hint="only tensors can be inputs of a TensorRT network",
+            )
+        tensor = value.type.tensor_type
+        has_rank = tensor.HasField("shape")
+        declared = [dim.dim_value if is_fixed(dim) else None for dim in tensor.shape.dim]
+        shape = declared
+        if value.name in shapes:
+            shape = list(shapes[value.name])
+            _agrees(value.name, shapes[value.name], declared if has_rank else None)
+        if (not has_rank and value.name not in shapes) or None in shape:
+            labels = [dim.dim_param or str(dim.dim_value or "?") for dim in tensor.shape.dim]
+            dynamic[value.name] = f"[{', '.join(labels)}]" if has_rank else "of unknown rank"
+            continue
+        sizes = tuple(int(size or 0) for size in shape)
+        if not 0 < math.prod(sizes) <= MOST_ELEMENTS:
+            raise ModelError(
+                f"input {value.name!r} has {math.prod(sizes):,} elements ({list(sizes)})",
+                code="model.shape_value",
+                where=value.name,
+                hint=f"TensorRT takes 1 to {MOST_ELEMENTS:,}; give sizes with model.shapes "
+                "or --shape",
+            )
+        found[value.name] = (tensor.elem_type, sizes)
+    if dynamic:
+        _refuse_dynamic(inputs, dynamic)
+    return found, notes
+
+
+def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | None) -> None:
+    if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in given):
+        raise ModelError(
+            f"the shape given for input {name!r} is {list(given)}; sizes are whole numbers from 1",
+            code="model.shape_value",
+            where=name,
+        )
+    if declared is None:
+        return
+    shown = [size if size is not None else "?" for size in declared]
+    if len(given) != len(declared):
+        raise ModelError(
+            f"the shape given for input {name!r}, {list(given)}, has {len(given)} dimensions; "
+            f"the model's has {len(declared)}: {shown}",
+            code="model.shape_rank",
+            where=name,
+        )
+    if any(
+        fixed is not None and fixed != size for size, fixed in zip(given, declared, strict=True)
+    ):
+        raise ModelError(
+            f"the shape given for input {name!r}, {list(given)}, conflicts with the model's "
+            f"{shown}",
+            code="model.shape_conflict",
+            where=name,
+            hint="only the dimensions shown as ? can be given",
+        )
+
+
+def _refuse_dynamic(inputs: Sequence[onnx.ValueInfoProto], dynamic: Mapping[str, str]) -> None:
+    examples = {}
+    for value in inputs:
+        if value.name in dynamic:
+            sizes = [max(dim.dim_value, 1) for dim in value.type.tensor_type.shape.dim]
+            # a usual picture size where a convolutional network leaves it open
+            sizes = [
+                224 if i >= 2 and s == 1 and len(sizes) == 4 else s for i, s in enumerate(sizes)
+            ]
+            examples[value.name] = sizes or [1, 3, 224, 224]
+    listed = ", ".join(f"input {name!r} {shape}" for name, shape in dynamic.items())
+    yaml = ", ".join(f"{name}: {sizes}" for name, sizes in examples.items())
+    flags = " ".join(
+        f"--shape {name}:{'x'.join(str(size) for size in sizes)}"
+        for name, sizes in examples.items()
+    )
+    raise ModelError(
+        f"the model has dynamic shapes: {listed}",
+        code="model.dynamic_shape",
+        where=next(iter(dynamic)),
+        hint=f"give every size, for example model.shapes: {{{yaml}}} or {flags}",
+    )

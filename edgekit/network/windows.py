@@ -1,0 +1,155 @@
+"""Windows of convolutions and poolings: attributes with their defaults, padding resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+
+#: Operators whose sizes :func:`pooled` knows.
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+# the least total of SAME_* padding with which all runtimes read the same
+_CROPS = -2
+
+
+@dataclass(frozen=True)
+class KernelWindow:
+    """Kernel, stride and dilation per spatial axis; pads begin first, then end."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    def params(self) -> dict[str, Any]:
+        """The entries of ``Layer.params``; a 1-D window becomes the first axis of a 2-D one."""
+        wide = len(self.kernel) == 1
+        pads = (self.pads[0], 0, self.pads[1], 0) if wide else self.pads
+        one = (1,) if wide else ()
+        return {
+            "kernel": (*self.kernel, *one),
+            "stride": (*self.stride, *one),
+            "pads": pads,
+            "dilation": (*self.dilation, *one),
+        }
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """A node's attributes as plain values, strings decoded."""
+    from onnx import helper
+
+    found = {}
+    for item in node.attribute:
+        value = helper.get_attribute_value(item)
+        found[item.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return found
+
+
+def window(
+    given: Mapping[str, Any], kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
+) -> KernelWindow:
+    """Resolves strides, dilations and padding (auto_pad as ONNX's Conv and pools define it).
+
+    Args:
+        given: The node's attributes.
+        kernel: Window size per spatial axis.
+        source: Spatial input sizes.
+        target: Spatial output sizes.
+    """
+    rank = len(kernel)
+    stride = tuple(given.get("strides") or (1,) * rank)
+    dilation = tuple(given.get("dilations") or (1,) * rank)
+    auto = given.get("auto_pad", "NOTSET")
+    if auto in {"SAME_UPPER", "SAME_LOWER"}:
+        totals = [
+            max((o - 1) * s + (k - 1) * d + 1 - i, 0)
+            for o, s, k, d, i in zip(target, stride, kernel, dilation, source, strict=True)
+        ]
+        pads = split_padding(totals, lower=auto == "SAME_LOWER")
+    elif auto == "VALID":
+        pads = (0,) * (2 * rank)
+    else:
+        pads = tuple(given.get("pads") or (0,) * (2 * rank))
+    return KernelWindow(tuple(kernel), stride, pads, dilation)
+
+
+def split_padding(totals: Sequence[int], *, lower: bool) -> tuple[int, ...]:
+    """Halves padding per axis; the odd element goes to the begin when ``lower``."""
+    small = [total // 2 for total in totals]
+    large = [total - half for total, half in zip(totals, small, strict=True)]
+    return (*large, *small) if lower else (*small, *large)
+
+
+def cropped_by_same(
+    given: Mapping[str, Any], kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
+) -> bool:
+    """Whether SAME_* requires less than no padding: a stride so far over the kernel.
+
+    ONNX's total is negative then. ONNX Runtime crops the input (from a total of -3 on its windows
+    start elsewhere; measured), others take it as no padding.
+    """
+    if given.get("auto_pad", "NOTSET") not in {"SAME_UPPER", "SAME_LOWER"}:
+        return False
+    rank = len(kernel)
+    stride, dilation = (given.get(key) or (1,) * rank for key in ("strides", "dilations"))
+    totals = (
+        (o - 1) * s + (k - 1) * d + 1 - i
+        for o, s, k, d, i in zip(target, stride, kernel, dilation, source, strict=True)
+    )
+    return any(total < _CROPS for total in totals)
+
+
+def pooled(
+    given: Mapping[str, Any], source: Sequence[int], target: Sequence[int]
+) -> tuple[int, ...]:
+    """Returns a pool's spatial output sizes without windows that start after the input.
+
+    With ``ceil_mode``, PyTorch and ONNX Runtime drop a last window that would lie in the padding
+    after the end alone; onnx's shape inference counts it.
+
+    Args:
+        given: The pool's attributes.
+        source: Spatial input sizes.
+        target: Spatial output sizes by onnx's inference.
+    """
+    if not given.get("ceil_mode"):
+        return tuple(target)
+    stride = given.get("strides") or (1,) * len(source)
+    plain = given.get("auto_pad", "NOTSET") == "NOTSET"
+    pads = (given.get("pads") if plain else None) or (0,) * len(source)
+    return tuple(
+        o - 1 if o > 1 and (o - 1) * s >= i + b else o
+        for o, s, i, b in zip(target, stride, source, pads, strict=False)
+    )
+
+
+def floored(
+    given: Mapping[str, Any], source: Sequence[int], target: Sequence[int]
+) -> dict[str, Any] | None:
+    """Returns attributes of the same pool without ``ceil_mode``; None if there are none.
+
+    All windows before a dropped one lie inside the padded input, so rounding down gives them. On
+    other axes padding after the end stands for what a last window lacks; an average that counts
+    padding would count that too.
+
+    Args:
+        given: The pool's attributes, with ``ceil_mode`` and no SAME_* padding.
+        source: Spatial input sizes.
+        target: Spatial output sizes, by :func:`pooled`.
+    """
+    size = window(given, given["kernel_shape"], source, target)
+    rank = len(target)
+    pads = list(size.pads)
+    for axis, (count, length) in enumerate(zip(target, source, strict=True)):
+        span = (size.kernel[axis] - 1) * size.dilation[axis] + 1
+        last = (count - 1) * size.stride[axis] + span - length - pads[axis]
+        if last > pads[axis + rank]:
+            if last >= size.kernel[axis] or given.get("count_include_pad"):
+                return None
+            pads[axis + rank] = last
+    changed: dict[str, Any] = {"ceil_mode": 0}
+    return changed if tuple(pads) == size.pads else {**changed, "auto_pad": "NOTSET", "pads": pads}

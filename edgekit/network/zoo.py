@@ -1,0 +1,604 @@
+"""The nine light_* networks that the onnx package ships, with weights that make them behave
+like trained networks.
+
+``builtin`` returns one as a model; ``builtin_names`` lists them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import ModelError, UsageError
+from edgekit.network.model import Model
+from edgekit.network.synthetic import stream, synthetic_image
+
+if TYPE_CHECKING:
+    import onnx
+
+
+# The shipped light_* graphs, and what their parameters are for.
+#
+# onnx ships the graphs with every large weight as a ConstantOfShape node and the small ones (up to
+# 64 values) as left-overs of the trained network. Here all of them become parameters with a shape
+# and a role; nothing of the shipped values is kept.
+
+
+# operators that carry a weight unchanged to its user (here: Unsqueeze and Reshape of weights)
+_CARRIERS = frozenset({"Unsqueeze", "Reshape"})
+
+
+@dataclass(frozen=True)
+class ShippedGraph:
+    """A shipped graph without its weight generators.
+
+    Attributes:
+        proto: Nodes as shipped, less ConstantOfShape; the image is the only input; no float
+            initializers.
+        shapes: Shape by parameter name.
+        root: Parameter name by any name that carries it (itself, or a reshaped copy).
+        carriers: The node that makes a reshaped copy of a parameter, by the copy's name.
+        users: Nodes by the name of a tensor they read.
+    """
+
+    proto: onnx.ModelProto
+    shapes: Mapping[str, tuple[int, ...]]
+    root: Mapping[str, str]
+    carriers: Mapping[str, onnx.NodeProto]
+    users: Mapping[str, tuple[onnx.NodeProto, ...]]
+
+    @property
+    def steps(self) -> list[onnx.NodeProto]:
+        """The nodes that work on activations, in graph order."""
+        return [n for n in self.proto.graph.node if n.output[0] not in self.carriers]
+
+    def parameter(self, node: onnx.NodeProto, index: int) -> str:
+        """The parameter that ``node`` reads at ``index``; empty when it has none there."""
+        return self.root.get(node.input[index], "") if index < len(node.input) else ""
+
+    def only_user(self, node: onnx.NodeProto, op_type: str) -> onnx.NodeProto | None:
+        """The node's one consumer, when there is just one and it is an ``op_type``."""
+        users = self.users.get(node.output[0], ())
+        return users[0] if len(users) == 1 and users[0].op_type == op_type else None
+
+
+@dataclass(frozen=True)
+class WeightRecipe:
+    """What is chosen for each network, between distinguishing inputs and surviving INT8.
+
+    Attributes:
+        spread: Standard deviation of an image's logits; larger distinguishes inputs better and
+            shows more of INT8's rounding.
+        first_mean: Share of its mean that a filter of the first layer keeps: it answers to
+            brightness, of which images have much and noise has little.
+        smooth: How much of its mean a later filter gets on top: rounding errors differ from pixel
+            to pixel and are averaged away, what distinguishes images is not.
+    """
+
+    spread: float = 1.3
+    first_mean: float = 0.05
+    smooth: float = 1.4
+
+
+def shipped(path: str) -> ShippedGraph:
+    """Reads one light_*.onnx file and separates its graph from its weights."""
+    import onnx
+    from onnx import numpy_helper
+
+    proto = onnx.load(path)
+    graph = proto.graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    shapes: dict[str, tuple[int, ...]] = {}
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "ConstantOfShape":
+            dims = numpy_helper.to_array(stored[node.input[0]])
+            shapes[node.output[0]] = tuple(int(d) for d in dims)
+        else:
+            nodes.append(node)
+    read = {name for node in nodes for name in node.input}
+    retained = []
+    for name, tensor in stored.items():
+        if name in read and tensor.data_type == onnx.TensorProto.FLOAT:
+            shapes[name] = tuple(tensor.dims)
+        elif name in read:
+            retained.append(tensor)
+    inputs = [value for value in graph.input if value.name in read and value.name not in stored]
+    for field, values in (
+        (graph.node, nodes),
+        (graph.initializer, retained),
+        (graph.input, inputs),
+    ):
+        copies = list(values)
+        del field[:]
+        field.extend(copies)
+    return _indexed(proto, shapes)
+
+
+def _indexed(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ShippedGraph:
+    root = {name: name for name in shapes}
+    carriers = {}
+    users: dict[str, list[Any]] = {}
+    for node in proto.graph.node:
+        if node.op_type in _CARRIERS and node.input[0] in root:
+            root[node.output[0]] = root[node.input[0]]
+            carriers[node.output[0]] = node
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    return ShippedGraph(proto, shapes, root, carriers, {k: tuple(v) for k, v in users.items()})
+
+
+Array = np.ndarray[Any, Any]
+
+# variance, as a share of the images' mean, from which on directions are evened out
+_RIDGE = 0.05
+# where the logits pass a ReLU before they are averaged: their mean in standard deviations
+_CLEAR = 1.5
+
+
+def readout(
+    start: Array, features: Sequence[Array], kinds: Sequence[str], *, spread: float, clipped: bool
+) -> tuple[Array, Array]:
+    """Shapes random class weights after the features that the batch shows.
+
+    What only distinguishes the kinds of input is taken out, and the few directions in which images
+    vary most are damped until the others count as well: otherwise all inputs of a kind, and all
+    images that share a colour, would get the same answer.
+
+    Args:
+        start: Random class weights [classes, features].
+        features: What the layer reads, one array [1, features, ...] an input.
+        kinds: The kind of each input; one is "image".
+        spread: Standard deviation that an unseen image's logits shall have; two softmax vectors
+            of independent normal logits with standard deviation s have a cosine of exp(-s^2).
+        clipped: Whether a ReLU follows.
+
+    Returns:
+        Weights float32 [classes, features] and bias float32 [classes].
+    """
+    pooled = np.stack(
+        [v[0].reshape(v.shape[1], -1).mean(axis=1, dtype=np.float64) for v in features]
+    )
+    label = np.array(kinds)
+    means = {kind: pooled[label == kind].mean(axis=0) for kind in dict.fromkeys(kinds)}
+    centre = np.mean(list(means.values()), axis=0)
+    common = np.linalg.qr(np.stack([m - centre for m in means.values()])[:-1].T)[0]
+
+    images = _scaled(pooled[label == "image"] - means["image"], common, 0.0)
+    weights = _evened(_scaled(start, common, 0.0), images)
+    weights *= spread / _unseen(images)
+    bias = -(weights @ centre)
+    if clipped:
+        bias += _CLEAR * np.std([np.tensordot(weights, v[0], 1) for v in features])
+    return weights.astype(np.float32), bias.astype(np.float32)
+
+
+def _scaled(rows: Array, basis: Array, gains: Array | float) -> Array:
+    """Multiplies the rows' parts along the basis (orthonormal columns) by ``gains``."""
+    return np.asarray(rows + ((rows @ basis) * (gains - 1)) @ basis.T)
+
+
+def _evened(rows: Array, images: Array) -> Array:
+    """Damps the rows' parts in the directions in which the images vary most."""
+    values, basis = np.linalg.svd(images, full_matrices=False)[1:]
+    variance = values**2 / len(images)
+    ridge = _RIDGE * variance.mean()
+    return _scaled(rows, basis.T, np.sqrt(ridge / (variance + ridge)))
+
+
+def _unseen(images: Array) -> float:
+    """Length that an image outside the batch has after evening: each is left out in turn."""
+    total = 0.0
+    for index in range(len(images)):
+        others = np.delete(images, index, axis=0)
+        mean = others.mean(axis=0)
+        row = _evened((images[index] - mean)[None], others - mean)
+        total += float((row**2).sum()) * len(others) / len(images)
+    return float(np.sqrt(total / len(images)))
+
+
+# from IR 4 on an initializer need not be a graph input too; every ONNX Runtime in use reads 8
+_IR_VERSION = 8
+
+
+class Stages:
+    """The activations at the frontier of one forward pass over a batch of single images.
+
+    Nodes are queued in graph order; ``advance`` runs what is queued and keeps only the tensors
+    that later nodes read, so that nothing is computed twice and little is held. Images run one
+    by one, each on one thread, so that the sums do not depend on the number of processors.
+
+    Args:
+        graph: The graph whose steps will come.
+        weights: Parameter values by name; may be filled while the stages run.
+        images: The batch: one array of the graph's input shape an image.
+    """
+
+    def __init__(
+        self, graph: ShippedGraph, weights: Mapping[str, Array], images: Sequence[Array]
+    ) -> None:
+        proto = graph.proto
+        self._graph = graph
+        self._weights = weights
+        self._constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+        self._left: dict[str, int] = {}
+        for node in graph.steps:
+            for name in node.input:
+                self._left[name] = self._left.get(name, 0) + 1
+        self._live: dict[str, list[Array]] = {proto.graph.input[0].name: list(images)}
+        self._queue: list[onnx.NodeProto] = []
+        self._workers = min(len(images), os.cpu_count() or 1)
+
+    def push(self, node: onnx.NodeProto) -> None:
+        """Queues the next step of the graph."""
+        self._queue.append(node)
+
+    def advance(self) -> None:
+        """Runs the queued nodes over the batch."""
+        if not self._queue:
+            return
+        nodes, self._queue = self._queue, []
+        for node in nodes:
+            for name in node.input:
+                self._left[name] -= 1
+        made = [name for node in nodes for name in node.output if self._left.get(name, 0) > 0]
+        read = dict.fromkeys(name for node in nodes for name in node.input)
+        feeds = [name for name in read if name in self._live]
+        carried = [self._graph.carriers[name] for name in read if name in self._graph.carriers]
+        read |= dict.fromkeys(name for node in carried for name in node.input)
+        session = self._session([*carried, *nodes], list(read), made)
+        values = {name: self._weights[name] for name in read if name in self._weights}
+
+        def one(index: int) -> list[Array]:
+            inputs = {name: self._live[name][index] for name in feeds}
+            results: list[Array] = session.run(made, {**values, **inputs})
+            for name in feeds:  # an activation that nothing reads any more goes at once
+                if not self._left[name]:
+                    self._live[name][index] = np.empty(0, np.float32)
+            return results
+
+        count = len(next(iter(self._live.values())))
+        with ThreadPoolExecutor(self._workers) as pool:
+            rows = list(pool.map(one, range(count)))
+        for name in feeds:
+            if not self._left[name]:
+                del self._live[name]
+        for position, name in enumerate(made):
+            self._live[name] = [row[position] for row in rows]
+
+    def values(self, name: str) -> list[Array]:
+        """The tensor ``name`` for each image, as [1, C, ...]; it must be live."""
+        return self._live[name]
+
+    def moments(self, name: str) -> tuple[Array, Array]:
+        """Mean and variance of each channel over images and positions, float64 [C]."""
+
+        def sums(value: Array) -> tuple[Any, Any, int]:
+            flat = value.reshape(value.shape[1], -1).astype(np.float64)
+            return flat.sum(axis=1), np.einsum("cp,cp->c", flat, flat), flat.shape[1]
+
+        with ThreadPoolExecutor(self._workers) as pool:
+            parts = list(pool.map(sums, self._live[name]))
+        count = sum(part[2] for part in parts)
+        mean = sum(part[0] for part in parts) / count
+        square = sum(part[1] for part in parts) / count
+        return mean, np.maximum(square - mean**2, 1e-12)
+
+    def affine(self, name: str, scale: Array, shift: Array) -> None:
+        """Replaces the live tensor by ``scale * value + shift`` (both [C])."""
+        for value in self._live[name]:
+            wide = (1, -1) + (1,) * (value.ndim - 2)
+            np.multiply(value, scale.astype(np.float32).reshape(wide), out=value)
+            np.add(value, shift.astype(np.float32).reshape(wide), out=value)
+
+    def _session(
+        self, nodes: Sequence[onnx.NodeProto], read: Sequence[str], made: Sequence[str]
+    ) -> Any:
+        import onnxruntime as ort
+        from onnx import TensorProto, helper
+
+        def values(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
+            return [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names]
+
+        graph = helper.make_graph(
+            nodes,
+            "stage",
+            values([name for name in read if name in self._weights or name in self._live]),
+            values(made),
+            [self._constants[name] for name in read if name in self._constants],
+        )
+        opsets = self._graph.proto.opset_import
+        stage = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.enable_cpu_mem_arena = False
+        return ort.InferenceSession(
+            stage.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+
+# Weights that make a shipped graph behave like a trained one.
+#
+# One pass over a seeded batch draws each layer's weights and sets its statistics at once:
+#
+# - Weights are normal, scaled by 1/sqrt(fan-in), and lie on 255 steps per output channel, as those
+#   of a network trained for INT8 do. Untrained ones would not: a ReLU network's activations have
+#   means as large as their spread, and the rounding of weights times means drowns the answer.
+# - Each channel is centred and scaled over the batch (BatchNorm statistics; weights and bias where
+#   there is no BatchNorm), then shifted by about one standard deviation. A ReLU at the mean would
+#   multiply the noise-to-signal ratio by E[f'^2] / Var[f] = 1.47 a layer, so that rounding errors
+#   grow until nothing else is left; at one standard deviation above it the factor is 1.12.
+# - Residual branches are damped for the same reason.
+# - The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): all are distinguished.
+
+
+# how many of each kind of input set the statistics
+_BATCH = {"image": 12, "normal": 5, "uniform": 5, "centred": 5}
+# mean of a pre-activation in standard deviations, and how far channels differ from it
+_SHIFT, _SHIFT_SPREAD = 1.0, 0.2
+_SCALE_SPREAD = 0.1
+# standard deviation of a residual branch where it joins
+_BRANCH = 0.35
+# share of the layer's mean variance in each channel's: a channel that is silent over the batch
+# must not be blown up
+_SHRINK = 0.3
+# before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
+# centred, so that faint inputs are raised to the contrast of strong ones
+_LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
+
+
+def fill(graph: ShippedGraph, seed: int, recipe: WeightRecipe) -> dict[str, Array]:
+    """Makes every parameter of ``graph``, float32 by name.
+
+    Args:
+        graph: The shipped graph.
+        seed: Another seed gives another network.
+        recipe: What is particular to this network.
+    """
+    return _Filler(graph, seed, recipe).run()
+
+
+class _Filler:
+    def __init__(self, graph: ShippedGraph, seed: int, recipe: WeightRecipe) -> None:
+        self._graph = graph
+        self._seed = seed
+        self._recipe = recipe
+        self._weights: dict[str, Array] = {}
+        kinds, images = _batch(graph, seed)
+        self._kinds = kinds
+        self._stages = Stages(graph, self._weights, images)
+        self._branches = _branches(graph)
+
+    def run(self) -> dict[str, Array]:
+        steps = self._graph.steps
+        layers = [node for node in steps if node.op_type in ("Conv", "Gemm")]
+        for node in steps:
+            if node is layers[-1]:
+                self._readout(node)
+                return self._weights
+            if node.op_type == "BatchNormalization":
+                self._normalise(node)
+            if node.op_type in ("Conv", "Gemm"):
+                self._draw(node, first=node is layers[0])
+            self._stages.push(node)
+            if node.op_type in ("Conv", "Gemm") and not self._normalised_next(node):
+                self._scale(node)
+        return self._weights
+
+    def _normalised_next(self, node: onnx.NodeProto) -> bool:
+        return self._graph.only_user(node, "BatchNormalization") is not None
+
+    def _draw(self, node: onnx.NodeProto, *, first: bool) -> None:
+        name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
+        shape = self._graph.shapes[name]
+        values = stream("weight", self._seed, name).standard_normal(shape, dtype=np.float32)
+        values *= np.float32(1 / np.sqrt(np.prod(shape[1:])))
+        if first:
+            values -= np.float32(1 - self._recipe.first_mean) * values.mean(
+                axis=(2, 3), keepdims=True
+            )
+        elif values.ndim == 4:
+            values += np.float32(self._recipe.smooth) * values.mean(axis=(2, 3), keepdims=True)
+        to_grid(values.reshape(shape[0], -1))
+        self._weights[name] = values
+        if bias:
+            self._weights[bias] = np.zeros(self._graph.shapes[bias], np.float32)
+
+    def _scale(self, node: onnx.NodeProto) -> None:
+        """Statistics of a layer without BatchNorm go into its weights and bias."""
+        name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
+        self._stages.advance()
+        mean, variance = self._moments(node.output[0])
+        scale = 1 / np.sqrt(variance)
+        normalised = self._contrast_normalised(node)
+        if normalised:
+            scale *= _LRN_SCALE
+        weights = self._weights[name]
+        weights *= scale.astype(np.float32).reshape((-1,) + (1,) * (weights.ndim - 1))
+        shift = np.zeros(len(mean))
+        if bias:
+            place = _LRN_SCALE * _LRN_SHIFT if normalised else self._shift(bias, len(mean))
+            shift = place - mean * scale
+        if bias:
+            self._weights[bias] = shift.astype(np.float32)
+        self._stages.affine(node.output[0], scale, shift)
+
+    def _contrast_normalised(self, node: onnx.NodeProto) -> bool:
+        """Whether an LRN follows, after ReLU and pooling."""
+        for op_type in ("Relu", "MaxPool"):
+            node = self._graph.only_user(node, op_type) or node
+        return self._graph.only_user(node, "LRN") is not None
+
+    def _normalise(self, node: onnx.NodeProto) -> None:
+        self._stages.advance()
+        mean, variance = self._moments(node.input[0])
+        scale_name, shift_name, mean_name, variance_name = (
+            self._graph.parameter(node, index) for index in range(1, 5)
+        )
+        self._weights[mean_name] = mean.astype(np.float32)
+        self._weights[variance_name] = variance.astype(np.float32)
+        mul = self._graph.only_user(node, "Mul")
+        add = self._graph.only_user(mul, "Add") if mul is not None else None
+        if mul is not None and add is not None:  # Caffe's Scale layer does what BatchNorm might
+            self._weights[scale_name] = np.ones(len(mean), np.float32)
+            self._weights[shift_name] = np.zeros(len(mean), np.float32)
+            scale_name = self._graph.parameter(mul, 1)
+            shift_name = self._graph.parameter(add, 1)
+        scale = 1 + _SCALE_SPREAD * _uniform("scale", self._seed, scale_name, len(mean))
+        shift = self._shift(shift_name, len(mean))
+        if node.output[0] in self._branches:
+            scale *= _BRANCH
+            shift *= 0
+        elif self._graph.only_user(node, "Conv") is not None:  # no ReLU to keep clear of
+            shift *= 0
+        self._weights[scale_name] = scale.astype(np.float32)
+        self._weights[shift_name] = shift.astype(np.float32)
+
+    def _moments(self, name: str) -> tuple[Array, Array]:
+        mean, variance = self._stages.moments(name)
+        return mean, (1 - _SHRINK) * variance + _SHRINK * variance.mean()
+
+    def _shift(self, name: str, size: int) -> Array:
+        return _SHIFT + _SHIFT_SPREAD * _uniform("shift", self._seed, name, size)
+
+    def _readout(self, node: onnx.NodeProto) -> None:
+        self._stages.advance()
+        name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
+        shape = self._graph.shapes[name]
+        classes = shape[-2] if node.op_type == "Gemm" else shape[0]
+        start = stream("weight", self._seed, name).standard_normal((classes, _size(shape, classes)))
+        features = self._stages.values(node.input[0])
+        clipped = self._graph.only_user(node, "Relu") is not None
+        weights, shift = readout(
+            start, features, self._kinds, spread=self._recipe.spread, clipped=clipped
+        )
+        self._weights[name] = to_grid(weights).reshape(shape)
+        if bias:
+            self._weights[bias] = shift
+
+
+def to_grid(rows: Array) -> Array:
+    """Rounds each row, in place, to multiples of its largest magnitude / 127."""
+    top = np.abs(rows).max(axis=1, keepdims=True)
+    rows *= np.float32(127) / top
+    np.rint(rows, out=rows)
+    rows *= top / np.float32(127)
+    return rows
+
+
+def _size(shape: Sequence[int], classes: int) -> int:
+    return int(np.prod(shape)) // classes
+
+
+def _uniform(purpose: str, seed: int, name: str, size: int) -> Array:
+    return stream(purpose, seed, name).uniform(-1, 1, size)
+
+
+def _batch(graph: ShippedGraph, seed: int) -> tuple[list[str], list[Array]]:
+    value = graph.proto.graph.input[0]
+    shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+    kinds, images = [], []
+    for kind, count in _BATCH.items():
+        for index in range(count):
+            rng = stream("batch", seed, kind, index)
+            if kind == "image":
+                image = synthetic_image(rng, (shape[1], shape[2], shape[3]))[None]
+            elif kind == "normal":
+                image = rng.standard_normal(shape, dtype=np.float32)
+            else:
+                image = rng.random(shape, dtype=np.float32)
+                image = 2 * image - 1 if kind == "centred" else image
+            kinds.append(kind)
+            images.append(image)
+    return kinds, images
+
+
+def _branches(graph: ShippedGraph) -> frozenset[str]:
+    """Of the tensors that a Sum adds, the one after the most convolutions."""
+    depth: dict[str, int] = {}
+    found = set()
+    for node in graph.steps:
+        below = max(depth.get(name, 0) for name in node.input)
+        for name in node.output:
+            depth[name] = below + (node.op_type == "Conv")
+        if node.op_type == "Sum":
+            found.add(max(node.input, key=lambda name: depth[name]))
+    return frozenset(found)
+
+
+# measured so that two images, or two inputs of noise, are distinguished (cosine mostly below 0.5)
+# while INT8 with scales of 16 synthetic images keeps a cosine of about 0.985 or more to FP32
+_RECIPES = {
+    "light_bvlc_alexnet": WeightRecipe(spread=2.4, first_mean=0.0, smooth=0.7),
+    "light_densenet121": WeightRecipe(first_mean=0.4),
+    "light_inception_v1": WeightRecipe(spread=1.95),
+    "light_inception_v2": WeightRecipe(spread=1.9),
+    "light_resnet50": WeightRecipe(spread=1.82, first_mean=0.1),
+    "light_shufflenet": WeightRecipe(spread=1.89),
+    "light_squeezenet": WeightRecipe(spread=1.89),
+    "light_vgg19": WeightRecipe(spread=2.05, first_mean=0.0, smooth=0.7),
+    "light_zfnet512": WeightRecipe(spread=2.0, first_mean=0.0, smooth=0.7),
+}
+_NAMES = tuple(_RECIPES)
+_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
+
+
+def builtin_names() -> tuple[str, ...]:
+    """The names that :func:`builtin` knows, sorted."""
+    return _NAMES
+
+
+def builtin(name: str, seed: int = 0) -> Model:
+    """Makes one of the networks that the onnx package ships, with seeded weights.
+
+    As shipped every large weight is one constant, activations overflow FP16 and all inputs give
+    the same output. Here weights come from ``seed``, and statistics from a seeded batch: outputs
+    differ between inputs, and survive FP16 and INT8. The same seed and package versions on one
+    machine give the same bytes.
+
+    Args:
+        name: One of :func:`builtin_names`.
+        seed: Another seed gives another network.
+
+    Raises:
+        UsageError: There is no such network.
+        ModelError: The installed onnx package came without its test data.
+    """
+    from edgekit.network.load import canonical
+
+    known = _ALIASES.get(name, name)
+    if known not in _NAMES:
+        near = difflib.get_close_matches(name, [*_NAMES, *_ALIASES], n=3, cutoff=0.5)
+        raise UsageError(
+            f"there is no builtin network {name!r}",
+            code="model.unknown_builtin",
+            where=name,
+            hint=f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_NAMES)}",
+        )
+    graph = shipped(_file(known))
+    weights = fill(graph, seed, _RECIPES[known])
+    return canonical(graph.proto, None, source=f"builtin:{known}?seed={seed}", weights=weights)
+
+
+def _file(name: str) -> str:
+    import onnx
+
+    path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
+    if not path.is_file():
+        raise ModelError(
+            f"the installed onnx {onnx.__version__} has no test data, so {name} is not there",
+            code="model.missing",
+            where=str(path),
+            hint="reinstall onnx from its wheel, or give a model file",
+        )
+    return str(path)

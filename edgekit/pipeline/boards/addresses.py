@@ -1,0 +1,137 @@
+"""Boards by what a user names: USER@HOST:PORT, an alias of ~/.ssh/config, or a configuration;
+and the words that name a board in a hint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.deployment.board import Board
+    from edgekit.deployment.client import BoardClient
+    from edgekit.errors import EdgekitError
+
+
+_ROOT, _PYTHON = "~/.edgekit", "python3"
+# where a board's own hints name a board, the user's word for it belongs
+_OF_JOB = re.compile(r"(edgekit jobs \w+ \S+) BOARD\b")
+_PLACE = re.compile(r"\bBOARD\b")
+_CONFIG = re.compile(r"(edgekit deploy) CONFIG\b")
+_HOST = re.compile(
+    r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^@:\s]+)(?::(?P<port>\d+))?"
+)
+
+
+def boards_of_config(config: Config) -> list[Board]:
+    """Returns the boards that a configuration names, with their containers."""
+    from edgekit.deployment.board import Board, Container
+
+    return [
+        Board(
+            name=b.name,
+            host=b.host,
+            port=b.port,
+            user=b.user,
+            key=config.resolve(b.key) if b.key else None,
+            host_key=b.host_key,
+            root=b.root,
+            python=b.python,
+            container=Container(b.container.image, b.container.runtime, tuple(b.container.options))
+            if b.container
+            else None,
+        )
+        for b in config.file.deploy.boards
+    ]
+
+
+def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Board:
+    """Returns the board at ``[USER@]HOST[:PORT]``; HOST may be an alias of ~/.ssh/config.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    from edgekit.deployment.board import Board
+
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"{text!r} is no board", hint="USER@HOST:PORT, an alias of ~/.ssh/config or a YAML file"
+        )
+    host, port = found["host"].strip("[]"), found["port"]
+    return Board(text, host, int(port) if port else None, found["user"], root=root, python=python)
+
+
+def is_config(text: str) -> bool:
+    """Whether ``text`` names a configuration rather than a host."""
+    return Path(text).suffix.lower() in (".yaml", ".yml") or Path(text).is_file()
+
+
+def boards_of(where: str, config: Config | None = None, **options: str) -> list[Board]:
+    """Returns the boards that a user means.
+
+    Args:
+        where: A configuration's file, the name of one of ``config``'s boards, or a host. A
+            configuration without a board means edgekit's own (kind "sshd").
+        config: A configuration, where one is given, too.
+        options: ``root`` and ``python`` of a host.
+
+    Raises:
+        UsageError: ``where`` is nothing of these.
+    """
+    if is_config(where):
+        from edgekit.config.loader import open_config
+        from edgekit.deployment.board import Board
+
+        return boards_of_config(open_config(where)) or [Board("edgekit", kind="sshd")]
+    named = [b for b in boards_of_config(config) if b.name == where] if config else []
+    return named or [board_of_host(where, **options)]
+
+
+def job_command(action: str, id: str, config: Config, board: str) -> str:
+    """Returns the command line for a job on a configuration's board, for a user to copy."""
+    words = ["edgekit", "jobs", action, id, config.path]
+    if len(config.file.deploy.boards) > 1:
+        words += ["--board", board]
+    return shlex.join(words)
+
+
+def command_words(where: str, board: Board, several: bool = False) -> str:
+    """Returns what a user writes for a board after a command, so that it is that board.
+
+    Args:
+        where: A configuration, or a host.
+        board: The board.
+        several: Whether ``where`` names others, too, and the command takes ``--board``.
+    """
+    words = [where, *(["--board", board.name] if several else [])]
+    if not is_config(where):
+        words += ["--root", board.root] if board.root != _ROOT else []
+        words += ["--python", board.python] if board.python != _PYTHON else []
+    return shlex.join(words)
+
+
+def fill_hint(error: EdgekitError, where: str, board: Board, several: bool = False) -> None:
+    """Writes into a hint what the user calls the board; see ``words_for``."""
+    job, plain = command_words(where, board, several), command_words(where, board)
+    hint = _OF_JOB.sub(lambda found: f"{found[1]} {job}", error.hint)
+    hint = _CONFIG.sub(lambda found: f"{found[1]} {plain}" if is_config(where) else found[0], hint)
+    error.hint = _PLACE.sub(lambda _: plain, hint)
+
+
+@contextlib.contextmanager
+def open_client(board: Board, *, accept_host_key: bool = False) -> Iterator[BoardClient]:
+    """Connects to a board, with edgekit's own known_hosts and the user's."""
+    from edgekit.deployment.connection import open_board
+    from edgekit.pipeline.cache import Cache
+
+    wanted = None if board.kind == "sshd" else board
+    with open_board(wanted, state_folder=Cache().folder, accept_host_key=accept_host_key) as client:
+        yield client

@@ -1,0 +1,403 @@
+"""What a board's probe means (`edgekit doctor`): what is there, what is missing, what to do about
+it, and whether the board fits a configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.config.schema import ConfigFile
+    from edgekit.targets.board import Target
+
+
+CheckStatus = Literal["ok", "warn", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorCheck:
+    """One line of ``edgekit doctor``.
+
+    Attributes:
+        id: Stable name.
+        what: What was looked for.
+        status: "ok", "warn" (works, with less) or "missing" (something will not work).
+        found: What was found.
+        fix: What to do about it; empty when nothing is to be done.
+    """
+
+    id: str
+    what: str
+    status: CheckStatus
+    found: str
+    fix: str = ""
+
+
+def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    """TensorRT's libraries, Python modules and trtexec."""
+    trt = probe["tensorrt"]
+    python = trt["python"]
+    jetson = bool(probe["l4t"])
+    if trt["full"]:
+        yield DoctorCheck("tensorrt", "TensorRT", "ok", trt["full"])
+    else:
+        yield DoctorCheck(
+            "tensorrt",
+            "TensorRT",
+            "missing" if jetson else "warn",
+            "libnvinfer not found",
+            "sudo apt-get install nvidia-jetpack" if jetson else "engines cannot be built here",
+        )
+    if python["full"]:
+        yield DoctorCheck("tensorrt.python", "TensorRT for Python", "ok", python["full"])
+    elif trt["full"]:
+        yield DoctorCheck(
+            "tensorrt.python",
+            "TensorRT for Python",
+            "warn",
+            "import tensorrt fails",
+            "sudo apt-get install python3-libnvinfer; until then builds use trtexec",
+        )
+    for flavour in ("lean", "dispatch"):
+        there = trt[flavour] or python[flavour]
+        if there:
+            yield DoctorCheck(f"tensorrt.{flavour}", f"TensorRT {flavour} runtime", "ok", there)
+        elif trt["full"]:
+            yield DoctorCheck(
+                f"tensorrt.{flavour}",
+                f"TensorRT {flavour} runtime",
+                "warn",
+                "not there",
+                "only engines of another TensorRT need it",
+            )
+    if probe["trtexec"]:
+        yield DoctorCheck("trtexec", "trtexec", "ok", probe["trtexec"]["path"])
+    elif trt["full"]:
+        yield DoctorCheck(
+            "trtexec", "trtexec", "warn", "not found", "sudo apt-get install libnvinfer-bin"
+        )
+
+
+def _cuda(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    """The driver and the GPU."""
+    if probe["compute_capability"]:
+        text = f"CUDA {probe['cuda'] or probe['cuda_driver']}, compute capability " + str(
+            probe["compute_capability"]
+        )
+        yield DoctorCheck("cuda", "CUDA", "ok", text)
+    else:
+        why = next((n for n in probe["notes"] if "CUDA driver" in n), "no driver answers")
+        yield DoctorCheck(
+            "cuda",
+            "CUDA",
+            "missing" if probe["l4t"] else "warn",
+            why,
+            _cuda_fix(why) if probe["l4t"] else "",
+        )
+
+
+def _cuda_fix(why: str) -> str:
+    if "cannot open shared object file" in why:
+        return (
+            "the driver's library is not there: sudo apt-get install nvidia-l4t-cuda; in a "
+            "container, start it with --runtime nvidia"
+        )
+    return "is the account in the groups video and render?"
+
+
+def _dla(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    """The DLA's cores, its compiler and cuDLA."""
+    seen = probe["dla"]
+    devices, cores = seen["devices"], seen["cores"]
+    if not devices:
+        if probe["l4t"]:
+            yield DoctorCheck("dla", "DLA", "ok", "this module shows none")
+        return
+    count = f"{len(devices)} in hardware"
+    if cores:
+        yield DoctorCheck("dla", "DLA", "ok", f"{count}, {cores} for TensorRT")
+    elif cores == 0:
+        fix = "this TensorRT drives no DLA: edgekit targets shows which releases do"
+        if seen["compiler"] is None:
+            fix = (
+                "libnvdla_compiler.so is missing: sudo apt-get install nvidia-l4t-dla-compiler "
+                "(JetPack 6; JetPack 7.2 has none)"
+            )
+        yield DoctorCheck("dla", "DLA", "missing", f"{count}, none for TensorRT", fix)
+    else:
+        yield DoctorCheck(
+            "dla",
+            "DLA",
+            "warn",
+            f"{count}; TensorRT was not asked",
+            "its Python module is needed for that",
+        )
+    if probe["cudla"]:
+        yield DoctorCheck("dla.cudla", "cuDLA", "ok", probe["cudla"])
+    else:
+        yield DoctorCheck(
+            "dla.cudla",
+            "cuDLA",
+            "warn",
+            "libcudla not found",
+            "standalone loadables need it; it comes with CUDA's package libcudla",
+        )
+
+
+_GIB = 1 << 30
+_LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
+_SETUP = "edgekit doctor --setup prepares it"
+
+
+def _board(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    name = " ".join(filter(None, (probe["module"], probe["board_id"] and f"({probe['board_id']})")))
+    if probe["l4t"]:
+        jetpack = f", JetPack {probe['jetpack']}" if probe["jetpack"] else ""
+        yield DoctorCheck("board.l4t", "Jetson Linux", "ok", f"L4T {probe['l4t']}{jetpack}")
+    else:
+        yield DoctorCheck(
+            "board.l4t",
+            "Jetson Linux",
+            "warn",
+            "no /etc/nv_tegra_release",
+            "this is no Jetson: the reference backend can run here",
+        )
+    yield DoctorCheck(
+        "board.module", "Module", "ok" if name else "warn", name or "not in the device tree"
+    )
+
+
+def _python(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    yield DoctorCheck("python", "Python", "ok", probe["python"])
+    if probe["numpy"]:
+        yield DoctorCheck("python.numpy", "NumPy", "ok", probe["numpy"])
+    else:
+        yield DoctorCheck(
+            "python.numpy",
+            "NumPy",
+            "missing",
+            "not found by the board's Python",
+            "sudo apt-get install python3-numpy",
+        )
+    if probe["ssh_keygen"]:
+        yield DoctorCheck("openssh", "ssh-keygen", "ok", f"OpenSSH {probe['ssh_keygen']}")
+    else:
+        yield DoctorCheck(
+            "openssh",
+            "ssh-keygen",
+            "missing",
+            "signatures cannot be checked",
+            "sudo apt-get install openssh-client",
+        )
+
+
+def _power(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    if not probe["l4t"]:
+        return
+    power = probe["power"]
+    if power["mode"]:
+        yield DoctorCheck("power.mode", "Power mode", "ok", f"{power['mode']} (id {power['id']})")
+    else:
+        yield DoctorCheck("power.mode", "Power mode", "warn", "nvpmodel said nothing", _SETUP)
+    clocks = power["clocks"]
+    if not clocks:
+        yield DoctorCheck("power.clocks", "Clocks", "warn", "jetson_clocks said nothing", _SETUP)
+    elif clocks.get("gpu", {}).get("locked"):
+        yield DoctorCheck("power.clocks", "Clocks", "ok", "held at their highest")
+    else:
+        yield DoctorCheck(
+            "power.clocks",
+            "Clocks",
+            "warn",
+            "they move with the load",
+            "sudo jetson_clocks, for measurements that repeat",
+        )
+    lacks = sorted({"video", "render"} - set(probe["groups"]))
+    if lacks and not probe["user"]["root"]:
+        yield DoctorCheck("groups", "Groups", "warn", f"not in {' and '.join(lacks)}", _SETUP)
+    else:
+        yield DoctorCheck(
+            "groups", "Groups", "ok", "root" if probe["user"]["root"] else "video, render"
+        )
+
+
+def _free_space(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    free = probe["disk_free"]
+    low = free < _LEAST_DISK
+    yield DoctorCheck(
+        "disk",
+        "Free disk",
+        "warn" if low else "ok",
+        f"{free / _GIB:.1f} GiB",
+        "edgekit keeps deploy.keep releases; gc removes the others" if low else "",
+    )
+    available = probe["memory"]["available"]
+    if available is not None:
+        low = available < _LEAST_MEMORY
+        yield DoctorCheck(
+            "memory",
+            "Free memory",
+            "warn" if low else "ok",
+            f"{available / _GIB:.1f} GiB",
+            "a build may run out of memory: stop what else runs there" if low else "",
+        )
+
+
+def _docker(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+    docker = probe["docker"]
+    if docker is None:
+        return
+    if docker["runtimes"] is None:
+        yield DoctorCheck(
+            "docker",
+            "Docker",
+            "warn",
+            f"{docker['path']} refuses this account",
+            "for `container:` only: sudo usermod -aG docker USER",
+        )
+    elif "nvidia" not in docker["runtimes"]:
+        yield DoctorCheck(
+            "docker",
+            "Docker",
+            "warn",
+            "without the runtime nvidia",
+            "for `container:` only: sudo apt-get install nvidia-container-toolkit",
+        )
+    else:
+        yield DoctorCheck("docker", "Docker", "ok", f"{docker['version']}, runtime nvidia")
+
+
+CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[DoctorCheck]], ...] = (
+    _board,
+    _python,
+    _tensorrt,
+    _cuda,
+    _dla,
+    _power,
+    _free_space,
+    _docker,
+)
+
+
+def examine(probe: Mapping[str, Any], config: Config | None = None) -> dict[str, Any]:
+    """Returns the part of ``edgekit.doctor/1`` that is about the board's software and hardware.
+
+    Args:
+        probe: ``edgekit.probe/1``.
+        config: A configuration that the board should serve.
+
+    Returns:
+        "ok" (nothing is missing), "checks" and "can": its backends, the plans that it loads, DLA
+        cores, standalone loadables, power modes.
+    """
+    checks = [check for part in CHECKS for check in part(probe)]
+    if config is not None:
+        checks += _fits(probe, config)
+    return {
+        "ok": all(check.status != "missing" for check in checks),
+        "checks": [asdict(check) for check in checks],
+        "can": _can(probe),
+    }
+
+
+def _can(probe: Mapping[str, Any]) -> dict[str, Any]:
+    trt = probe["tensorrt"]
+    modes = probe["power"]["modes"] or []
+    backends = {
+        "reference": bool(probe["onnxruntime"] and probe["numpy"]),
+        "tensorrt": bool(trt["python"]["full"] and probe["numpy"]),
+        "trtexec": bool(probe["trtexec"]),
+    }
+    return {
+        "backends": [name for name, there in backends.items() if there],
+        "loads": [name for name in ("full", "lean", "dispatch") if trt["python"][name]],
+        "dla_cores": probe["dla"]["cores"],
+        "standalone": bool(probe["cudla"] and probe["dla"]["devices"]),
+        "power_modes": [mode["name"] for mode in modes],
+    }
+
+
+def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[DoctorCheck]:
+    """Whether the board is what the configuration is for."""
+    from edgekit.targets.loader import get
+
+    file = config.file
+    module = get(file.target).facts.get("module")
+    numbers = module.get("numbers", []) if isinstance(module, Mapping) else []
+    own = probe["board_id"]
+    if not own:
+        yield DoctorCheck(
+            "fits.target",
+            "The config's target",
+            "warn",
+            f"{file.target}; the board's module is not known",
+        )
+    elif any(own.startswith(number) for number in numbers):
+        yield DoctorCheck("fits.target", "The config's target", "ok", file.target)
+    else:
+        yield DoctorCheck(
+            "fits.target",
+            "The config's target",
+            "missing",
+            f"{file.target} is {' or '.join(numbers)}, this is {own}",
+            "write the right `target:` (edgekit targets)",
+        )
+    yield from _mode_fits(probe, get(file.target), file)
+    yield from _dla_fits(probe, get(file.target), file)
+    installed = probe["tensorrt"]["full"] or probe["tensorrt"]["python"]["full"]
+    planned = config.tensorrt if hasattr(config, "tensorrt") else file.tensorrt
+    if planned and installed:
+        parts = max(2, len(planned.split(".")))
+        same = is_planned_release(installed, planned)
+        yield DoctorCheck(
+            "fits.tensorrt",
+            "The config's TensorRT",
+            "ok" if same else "missing",
+            f"planned for {planned}, the board has {installed}",
+            "" if same else f"tensorrt: {'.'.join(installed.split('.')[:parts])}",
+        )
+
+
+def _mode_fits(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
+    """Whether the board is in the power mode that the configuration plans for."""
+    now, planned = probe["power"]["mode"], target.mode(file.power_mode).name
+    if not now:
+        return
+    measured = file.bench.power_mode
+    same = str(now).upper().removeprefix("MODE_") == planned.upper()
+    yield DoctorCheck(
+        "fits.power-mode",
+        "The config's power mode",
+        "ok" if same else "warn",
+        planned if same else f"planned for {planned}, the board is in {now}",
+        ""
+        if same
+        else f"sudo nvpmodel -m, or power_mode: {str(now).removeprefix('MODE_')}; a bench sets "
+        f"{f'{measured} itself' if measured else f'it with --power-mode {planned}'}",
+    )
+
+
+def _dla_fits(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Iterator[DoctorCheck]:
+    """A plan for DLA cores needs a board that shows some."""
+    if probe["dla"]["devices"] or not target.dla.cores or file.placement.dla_cores == []:
+        return
+    yield DoctorCheck(
+        "fits.dla",
+        "The config's DLA cores",
+        "warn",
+        f"{file.target} has {target.dla.cores}, this board's device tree shows none",
+        "placement.dla_cores: [] plans without; in a container, look on the board itself",
+    )
+
+
+def is_planned_release(release: str, planned: str) -> bool:
+    """Whether a board's TensorRT is what a plan is for, as far as both are known.
+
+    A planned patch ("11.4.1") is the oldest that will do: what a DLA can run depends on it.
+    """
+    here, wanted = ([int(x) for x in text.split(".") if x.isdigit()] for text in (release, planned))
+    known = min(len(here), len(wanted))
+    return here[:2] == wanted[:2] and here[2:known] >= wanted[2:known]

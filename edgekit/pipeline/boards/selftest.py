@@ -1,0 +1,125 @@
+"""`edgekit doctor --selftest`: the small network that a board builds and runs, and its answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.deployment.client import BoardClient
+
+
+# small enough to build in seconds, with channels that fill a vector of the DLA's formats
+_SHAPE, _CHANNELS, _SEED = (1, 16, 32, 32), 16, 1
+
+
+def start(client: BoardClient) -> dict[str, Any]:
+    """Sends the toy network and starts the job; returns what ``start_job`` does."""
+    from edgekit.tensorrt.releases import release
+
+    probe = client.probe()
+    version = probe["tensorrt"]["python"]["full"] or probe["tensorrt"]["full"] or "10.3"
+    strong = "weak" not in release(version).typings
+    model = _toy(half=strong)
+    digest = hashlib.sha256(model).hexdigest()
+    if client.missing([digest]):
+        client.receive({digest: model})
+    return client.start_job("selftest", selftest_request(digest, version, strong))
+
+
+def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
+    """Returns the self-test's request: what its builds share.
+
+    Args:
+        digest: SHA-256 of the toy's ONNX file.
+        version: TensorRT there.
+        strong: Whether the types stand in the network, as from TensorRT 11 on.
+    """
+    dtype = "float16" if strong else "float32"
+    layers = [
+        {
+            "name": name,
+            "builder_name": name,
+            "nodes": [name],
+            "kind": kind,
+            "device": "DLA",
+            "precision": "fp16",
+        }
+        for name, kind in (("conv", "Convolution"), ("act", "Activation"), ("conv2", "Convolution"))
+    ]
+    sides = {
+        side: [{"name": name, "dtype": dtype, "shape": list(_SHAPE)}]
+        for side, name in (("inputs", "x"), ("outputs", "y"))
+    }
+    engine: dict[str, Any] = {
+        "key": "toy",
+        "model": digest,
+        "typing": "strong" if strong else "weak",
+        "precisions": [] if strong else ["fp16"],
+        "layers": layers,
+        **{
+            side: [{**one, "formats": [], "scale": None} for one in tensors]
+            for side, tensors in sides.items()
+        },
+        "calibration": None,
+        "pools": {},
+        "constraints": "none" if strong else "prefer",
+        "optimization_level": None,
+        "refit_individual": [],
+        "profiles": [],
+    }
+    build = {
+        "schema": "edgekit.build.request/1",
+        "backend": "tensorrt",
+        "tensorrt": ".".join(version.split(".")[:2]),
+        "timing_cache": True,
+        "lanes": [{"share": 1.0, "engines": ["toy"]}],
+        "network": sides,
+        "golden": [],
+    }
+    return {"name": "selftest", "model": digest, "engine": engine, "build": build}
+
+
+def finished(result: Mapping[str, Any], client: BoardClient) -> dict[str, Any]:
+    """Returns the document that a user can send, with how many questions got which answer."""
+    counts = Counter(item["status"] for item in result["items"])
+    return {**result, "counts": dict(counts), "board": {"kind": client.kind}}
+
+
+def write_answers(document: Mapping[str, Any], path: Path) -> Path:
+    """Writes the document and returns its path."""
+    from edgekit.files import write_atomically
+
+    with write_atomically(path) as temporary:
+        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _toy(half: bool) -> bytes:
+    """Two convolutions and a ReLU between, in float32 or float16: an ONNX file's bytes."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(_SEED)
+    kind = np.float16 if half else np.float32
+    element = TensorProto.FLOAT16 if half else TensorProto.FLOAT
+    weights = [
+        numpy_helper.from_array(
+            (rng.standard_normal((_CHANNELS, _CHANNELS, 3, 3)) / 12).astype(kind), name
+        )
+        for name in ("w", "w2")
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], "act"),
+        helper.make_node("Conv", ["b", "w2"], ["y"], "conv2", pads=[1, 1, 1, 1]),
+    ]
+    x, y = ([helper.make_tensor_value_info(name, element, list(_SHAPE))] for name in "xy")
+    graph = helper.make_graph(nodes, "edgekit-selftest", x, y, weights)
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    return bytes(model.SerializeToString())

@@ -1,0 +1,329 @@
+"""The content-addressed cache: what a step computed, under the digest of everything that it
+depended on. Models, built engines and packed bundles are stored as a record and shared blobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EnvironmentLack
+from edgekit.files import map_array, regular, write_atomically
+from edgekit.knowledge import cache_folder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.bundles.manifest import Bundle
+    from edgekit.network.model import Model
+    from edgekit.reference.artefacts import Artefacts
+
+
+# The content-addressed cache: what a step computed, under the digest of all it depended on.
+#
+# ``steps/<step>/<key>.json`` holds a step's result; ``blobs/<2 hex>/<sha256>`` holds bytes that
+# results refer to. Everything is written under a temporary name and renamed, so an interrupted step
+# leaves nothing that looks finished.
+
+
+# bytes up to which a map of the file does not pay
+_READ = 64 << 10
+_KINDS = ("*.py", "*.yaml", "*.j2", "*.css", "*.js")
+
+
+def digest_of(*parts: Any) -> str:
+    """Returns the SHA-256 of ``parts`` as canonical JSON."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _code_digest() -> str:
+    """Digest of edgekit's own code and data, so that an update never reuses an old result."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from edgekit.knowledge import data_folder
+
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    folders = [package, package.parent / "edgekit_device", data_folder("targets"),
+               data_folder("dla"), data_folder("trt")]  # fmt: skip
+    for folder in folders:
+        for file in sorted([f for kind in _KINDS for f in folder.rglob(kind)]):
+            digest.update(file.relative_to(folder).as_posix().encode())
+            digest.update(regular(file).read_bytes())
+    for name in ("numpy", "onnx", "onnxruntime", "highspy", "ortools"):
+        with contextlib.suppress(PackageNotFoundError):
+            digest.update(f"{name}={version(name)}".encode())
+    return digest.hexdigest()
+
+
+class Cache:
+    """Results and blobs under one folder; several processes may share it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or cache_folder()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentLack(
+                f"the cache folder cannot be made: {error.strerror}",
+                code="cache.unwritable",
+                where=str(self.folder),
+                hint="set EDGEKIT_CACHE to a folder that can be written",
+            ) from None
+
+    def key(self, *parts: Any) -> str:
+        """Returns the key of a step whose result depends on ``parts`` and on this edgekit."""
+        return digest_of(_code_digest(), *parts)
+
+    def get(self, step: str, key: str) -> Any | None:
+        """Returns a stored result, or None; a damaged one counts as absent."""
+        try:
+            return json.loads((self.folder / "steps" / step / f"{key}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def put(self, step: str, key: str, result: Any) -> None:
+        """Stores a JSON result."""
+        with write_atomically(self.folder / "steps" / step / f"{key}.json") as path:
+            path.write_text(json.dumps(result))
+
+    def blob_path(self, digest: str) -> Path:
+        """Returns where the blob of ``digest`` lies or would lie."""
+        return self.folder / "blobs" / digest[:2] / digest
+
+    def put_blob(self, digest: str, data: bytes | memoryview | np.ndarray) -> None:
+        """Stores a blob unless it is there."""
+        path = self.blob_path(digest)
+        size = len(data) if isinstance(data, bytes) else data.nbytes
+        if path.exists() and path.stat().st_size == size:
+            return
+        with write_atomically(path) as temporary, temporary.open("wb") as file:
+            if isinstance(data, bytes | memoryview):
+                file.write(data)
+            else:
+                import numpy as np
+
+                file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+
+    def has_blobs(self, digests: Iterable[str]) -> bool:
+        """Returns whether every blob is there."""
+        return all(self.blob_path(d).exists() for d in digests)
+
+    def blob(self, digest: str) -> bytes:
+        """Returns the bytes of a blob that is named by their SHA-256.
+
+        Raises:
+            LookupError: It is not there, or damaged.
+        """
+        try:
+            data = self.blob_path(digest).read_bytes()
+        except OSError:
+            raise LookupError(digest) from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise LookupError(digest)
+        return data
+
+    def array(self, digest: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns a blob as a read-only memory map; a small one is read.
+
+        Raises:
+            LookupError: It is not there, or a power cut left only part of it.
+        """
+        import ml_dtypes  # noqa: F401  (registers bfloat16 and its kin with NumPy)
+        import numpy as np
+
+        path = self.blob_path(digest)
+        kind = np.dtype(dtype)
+        expected = kind.itemsize * math.prod(shape)
+        if 0 < expected <= _READ:
+            try:
+                data = path.read_bytes()
+            except OSError:
+                raise LookupError(digest) from None
+            if len(data) != expected:
+                raise LookupError(digest)
+            return np.frombuffer(data, kind).reshape(shape)
+        if not path.exists() or path.stat().st_size != expected:
+            raise LookupError(digest)
+        if not expected:
+            return np.zeros(shape, kind)
+        return map_array(path, kind, shape)
+
+
+def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:
+    """Returns size and time of every file, None when one of them is not there."""
+    try:
+        stats = [path.stat() for path in paths]
+    except OSError:
+        return None
+    return [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+
+
+def store_model(cache: Cache, model: Model, base: Model | None = None) -> dict[str, Any]:
+    """Stores a model and returns the record that :func:`load_model` takes.
+
+    Weights that ``base`` holds under the same name are referred to and not stored again.
+    """
+    from edgekit.network.model import weight_digests
+
+    proto = model.proto.SerializeToString(deterministic=True)
+    graph = hashlib.sha256(proto).hexdigest()
+    cache.put_blob(graph, proto)
+    known = weight_digests(base) if base is not None else {}
+    weights: dict[str, list[Any] | None] = {}
+    for name, digest in weight_digests(model).items():
+        if known.get(name) == digest:
+            weights[name] = None
+            continue
+        value = model.weights[name]
+        cache.put_blob(digest, value)
+        weights[name] = [digest, value.dtype.name, list(value.shape)]
+    folded = {
+        name: [gone.reason, gone.inputs, gone.outputs, gone.after]
+        for name, gone in model.folded.items()
+    }
+    return {
+        "digest": model.digest,
+        "source": model.source,
+        "graph": graph,
+        "weights": weights,
+        "folded": folded,
+    }
+
+
+def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) -> Model | None:
+    """Returns the model of ``record`` with its weights as memory maps; None when blobs are gone."""
+    import onnx
+
+    from edgekit.network.model import Folded, Model, joined_weights
+
+    weights = {}
+    shared = []
+    try:
+        for name, entry in record["weights"].items():
+            if entry is not None:
+                weights[name] = cache.array(entry[0], entry[1], tuple(entry[2]))
+            elif base is not None:
+                shared.append(name)
+        data = cache.blob(record["graph"])
+        known = joined_weights(weights, base.weights if base is not None else {}, shared)
+    except LookupError:
+        return None
+    proto = onnx.load_model_from_string(data)
+    folded = {
+        name: Folded(reason, tuple(inputs), tuple(outputs), after)
+        for name, (reason, inputs, outputs, after) in record.get("folded", {}).items()
+    }
+    return Model(proto, known, record["digest"], record["source"], folded)
+
+
+def store_artefacts(cache: Cache, artefacts: Artefacts) -> dict[str, Any]:
+    """Stores engines and weights as blobs and returns the record of the rest."""
+    for digest, engine in artefacts.engines.items():
+        cache.put_blob(digest, engine)
+    for digest, value in artefacts.values.items():
+        cache.put_blob(digest, value)
+    return {
+        "backend": artefacts.backend,
+        "lanes": [[share, [asdict(s) for s in segments]] for share, segments in artefacts.lanes],
+        "engines": sorted(artefacts.engines),
+        "weights": [asdict(weight) for weight in artefacts.weights.values()],
+        "fingerprint": dict(artefacts.fingerprint),
+        "inputs": list(artefacts.inputs),
+        "outputs": list(artefacts.outputs),
+        "notes": list(artefacts.notes),
+    }
+
+
+def load_artefacts(cache: Cache, record: dict[str, Any]) -> Artefacts | None:
+    """Returns the artefacts of ``record``, weights as memory maps; None when blobs are gone."""
+    from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+
+    weights = {w["name"]: Weight(**{**w, "shape": tuple(w["shape"])}) for w in record["weights"]}
+    try:
+        engines = {digest: cache.blob(digest) for digest in record["engines"]}
+        values = {w.digest: cache.array(w.digest, w.dtype, w.shape) for w in weights.values()}
+    except LookupError:
+        return None
+    lanes = tuple(
+        (
+            share,
+            tuple(
+                EngineSegment(**{
+                    **s, "layers": tuple(s["layers"]), "inputs": tuple(s["inputs"]),
+                    "outputs": tuple(s["outputs"]),
+                })
+                for s in segments
+            ),
+        )
+        for share, segments in record["lanes"]
+    )  # fmt: skip
+    return Artefacts(
+        backend=record["backend"],
+        lanes=lanes,
+        engines=engines,
+        weights=weights,
+        values=values,
+        fingerprint=record["fingerprint"],
+        inputs=tuple(record["inputs"]),
+        outputs=tuple(record["outputs"]),
+        notes=tuple(record["notes"]),
+    )
+
+
+def store_bundle(cache: Cache, bundle: Bundle) -> dict[str, Any]:
+    """Puts a bundle's blobs into the cache and returns the record of the rest.
+
+    Its weights are there: the build put them in.
+    """
+    for digest, blob in bundle.blobs.items():
+        cache.put_blob(digest, blob)
+    return {
+        "manifest": bundle.manifest_bytes.decode("utf-8"),
+        "blobs": sorted(bundle.blobs),
+        "signature": (bundle.signature or b"").decode("ascii"),
+    }
+
+
+def load_bundle(cache: Cache, record: Mapping[str, Any]) -> Bundle | None:
+    """Reads a bundle back; None where the cache lacks some of it."""
+    from edgekit.bundles.manifest import Bundle
+
+    manifest = json.loads(record["manifest"])
+    entries = {entry["digest"]: entry for entry in manifest["weights"].values()}
+    try:
+        blobs = {digest: cache.blob(digest) for digest in record["blobs"]}
+        weights = {
+            digest: cache.array(digest, entry["dtype"], tuple(entry["shape"]))
+            for digest, entry in entries.items()
+        }
+    except LookupError:
+        return None
+    return Bundle(
+        manifest,
+        record["manifest"].encode("utf-8"),
+        blobs,
+        weights,
+        record["signature"].encode("ascii"),
+    )
+
+
+def identity_of_path(path: Path) -> str:
+    """Returns what identifies data: a file's SHA-256, a folder's names, sizes and times."""
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file())
+        stats = [(p.relative_to(path).as_posix(), p.stat()) for p in files]
+        return digest_of([[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats])
+    if not path.is_file():
+        return "missing"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

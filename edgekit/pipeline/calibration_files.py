@@ -1,0 +1,263 @@
+"""Calibration caches shown, compared and merged: the documents of `edgekit calibrate show`,
+`diff` and `merge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.scales import LEVELS
+from edgekit.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+    from edgekit.quantize.caches import CalibrationCache
+
+
+def ranges(options: Sequence[str]) -> dict[str, float]:
+    """Parses NAME=AMAX; a name may hold the sign itself."""
+    found = {}
+    for option in options:
+        name, _, text = option.rpartition("=")
+        try:
+            found[name] = float(text)
+        except ValueError:
+            name = ""
+        if not name:
+            raise UsageError(
+                f"--set {option!r} is not NAME=AMAX", code="cache.set", hint="--set conv1_out=6.5"
+            )
+    return found
+
+
+def renames(options: Sequence[str], scales: Mapping[str, float]) -> dict[str, str]:
+    """Parses OLD=NEW; where names hold the sign, OLD is what the cache has."""
+    found = {}
+    for option in options:
+        cuts = [place for place, sign in enumerate(option) if sign == "="]
+        fits = [place for place in cuts if option[:place] in scales] or cuts[:1]
+        if len(fits) != 1 or not option[: fits[0]] or not option[fits[0] + 1 :]:
+            raise UsageError(
+                f"--rename {option!r} is not OLD=NEW"
+                + (": it can be read in several ways" if len(fits) > 1 else ""),
+                code="cache.rename",
+                hint="--rename 'input:0=input'",
+            )
+        found[option[: fits[0]]] = option[fits[0] + 1 :]
+    return found
+
+
+def show_document(
+    path: Path,
+    model: str | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Returns an ``edgekit.cache/1``: a cache's scales; with a model, what writes and reads them.
+
+    Args:
+        path: The cache.
+        model: An ONNX file or "builtin:NAME"; None shows the cache alone. Of a Q/DQ model the
+            translation is shown, which is what reads a cache.
+        shapes: Shapes by input name of the model, for sizes that its file leaves open.
+        batch: The batch where that is all that is open; 1 when None.
+        outputs: Tensors that the model is cut at.
+
+    Raises:
+        UsageError: Shapes or outputs without a model, or such as it has none.
+        DataError: The file is no cache, or of another network than ``model``.
+        ModelError: The model cannot be loaded.
+    """
+    from edgekit.quantize.caches import load_cache
+    from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
+
+    cache = load_cache(path)
+    document: dict[str, Any] = {
+        "schema": "edgekit.cache/1",
+        "file": str(path),
+        "header": cache.header,
+        "version": cache.version,
+        "algorithm": cache.algorithm,
+        "model": model,
+        "tensors": [_row(name, scale) for name, scale in cache.scales.items()],
+        "notes": list(cache.notes),
+    }
+    if model is None:
+        if shapes or batch or outputs:
+            raise UsageError("a part of a model, and no model", hint="add --model model.onnx")
+        return document
+    loaded, notes = _model(model, shapes, batch, outputs), []
+    if has_qdq(loaded):
+        loaded = from_qdq(loaded).model
+        notes.append(f"{model} has Q/DQ nodes: what reads a cache is its translation, shown here")
+    with_model = _with_network(cache, str(path), loaded)
+    return {**document, **with_model, "notes": [*with_model["notes"], *notes]}
+
+
+def _row(name: str, scale: float) -> dict[str, Any]:
+    return {"name": name, "scale": scale, "amax": scale * LEVELS}
+
+
+def _with_network(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]:
+    from edgekit.network.lowering.layers import layers
+    from edgekit.quantize.cached_scales import scales_of
+    from edgekit.quantize.calibration.calibrate import describe_missing
+
+    network = layers(loaded)
+    reading = scales_of(cache, network, model=loaded, name=name)
+    producers, consumers = network.producers(), network.consumers()
+    unknown = {*reading.unknown, *reading.unnamed}
+    rows = []
+    for tensor, scale in cache.scales.items():
+        writer = producers.get(tensor)
+        rows.append(
+            {
+                **_row(tensor, scale),
+                "writer": writer.name if writer else None,
+                "readers": [layer.name for layer in consumers.get(tensor, ())],
+                "known": tensor not in unknown,
+            }
+        )
+    scales = reading.scales.scales
+    listed = [lack for lack in reading.lacks if lack.tensor in reading.without]
+    layers_of = {lack.tensor: list(lack.layers) for lack in listed}
+    return {
+        "tensors": rows,
+        "inferred": [{**_row(tensor, scales[tensor]), "from": why}
+                     for tensor, why in reading.inferred.items()],
+        # as calibrate, plan and build have it: 0 in the cache says that no scale suits
+        "missing": [{"tensor": lack.tensor, "layers": list(lack.layers)}
+                    for lack in reading.lacks if lack.tensor not in reading.without],
+        "without": [{"tensor": name, "layers": layers_of.get(name, [])}
+                    for name in reading.listed],
+        "unknown": list(reading.unknown),
+        "unnamed": len(reading.unnamed),
+        "notes": [*reading.scales.warnings, *describe_missing(reading.listed, listed)],
+    }  # fmt: skip
+
+
+def _model(
+    name: str,
+    shapes: Mapping[str, Sequence[int]] | None,
+    batch: int | None,
+    outputs: Sequence[str] | None,
+) -> Model:
+    from edgekit.network.load import canonical, load
+    from edgekit.network.source import parse_builtin
+    from edgekit.network.validation import input_shapes
+    from edgekit.network.zoo import builtin
+
+    cut = list(outputs or ()) or None
+    given = parse_builtin(name)
+    if given is None:
+        if Path(name).suffix.lower() in (".yaml", ".yml"):
+            raise UsageError(
+                "a configuration, where a model is needed",
+                where=name,
+                hint="give its ONNX file, with --shape and --outputs where it has these",
+            )
+        return load(Path(name), shapes=shapes, batch=batch, outputs=cut)
+    loaded = builtin(*given)
+    input_shapes(loaded.proto.graph.input, shapes or {}, batch)
+    if cut is None:
+        return loaded
+    return canonical(loaded.proto, None, outputs=cut, source=loaded.source, weights=loaded.weights)
+
+
+def diff_document(
+    first: Path, second: Path, *, tolerance: float = 0.0, headers: bool = True
+) -> dict[str, Any]:
+    """Returns an ``edgekit.cache-diff/1``; ``same`` says whether the caches are equal.
+
+    Args:
+        first: The old cache.
+        second: The new cache.
+        tolerance: Scales that differ by at most this part of the smaller are equal.
+        headers: Whether different headers count as a difference.
+
+    Raises:
+        DataError: A file is no cache.
+        UsageError: A negative tolerance.
+    """
+    from edgekit.quantize.caches import diff, load_cache
+
+    if not tolerance >= 0:
+        raise UsageError(f"the tolerance cannot be {tolerance}", hint="a number such as 0.01")
+    found = diff(load_cache(first), load_cache(second), tolerance=tolerance)
+    changed = [
+        {"name": name, "old": old, "new": new, "ratio": new / old if old else None}
+        for name, old, new in found.changed
+    ]
+    return {
+        "schema": "edgekit.cache-diff/1",
+        "files": [str(first), str(second)],
+        "headers": list(found.headers),
+        "same": found.same_scales and not (headers and found.headers[0] != found.headers[1]),
+        "added": [_row(*item) for item in found.added.items()],
+        "removed": [_row(*item) for item in found.removed.items()],
+        "changed": changed,
+        "equal": found.equal,
+    }
+
+
+def merge_document(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    policy: str = "last",
+    amax: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    rename: Sequence[str] = (),
+    tensorrt: str | None = None,
+) -> dict[str, Any]:
+    """Merges caches into a file and returns an ``edgekit.cache-merge/1``.
+
+    All are read before anything is written, so ``out`` may be one of them; it is replaced at once.
+
+    Args:
+        sources: One or more caches.
+        out: The file to write.
+        policy: Which of several scales of a tensor counts: "last", "first", "max" or "error".
+        amax: "NAME=AMAX" to set.
+        drop: Names, or patterns of names, to leave out.
+        rename: "OLD=NEW".
+        tensorrt: The TensorRT release whose header to write; None keeps the first cache's.
+
+    Raises:
+        DataError: A file is no cache, or ``out`` cannot be written.
+        UsageError: An edit that fits nothing.
+    """
+    from edgekit.quantize.caches import edit, load_cache, merge, write_cache
+
+    caches = [load_cache(path) for path in sources]
+    merged = merge(caches, policy=policy, names=[str(path) for path in sources])
+    new = edit(merged, drop=drop, rename=renames(rename, merged.scales), amax=ranges(amax))
+    if tensorrt is not None:
+        new = new.for_tensorrt(tensorrt)
+    if not new.scales:
+        raise DataError(
+            "no tensor is left", code="cache.empty", where=str(out), hint="drop fewer tensors"
+        )
+    write_cache(new, out)
+    tensors: dict[str, set[float]] = {}
+    for cache in caches:
+        for name, scale in cache.scales.items():
+            tensors.setdefault(name, set()).add(scale)
+    notes = list(new.notes)
+    if tensorrt is not None:
+        # it said which header is kept
+        notes = [note for note in notes if not note.startswith("headers differ")]
+    return {
+        "schema": "edgekit.cache-merge/1",
+        "files": [str(path) for path in sources],
+        "file": str(out),
+        "header": new.header,
+        "policy": policy,
+        "tensors": len(new.scales),
+        "conflicts": [name for name, found in tensors.items() if len(found) > 1],
+        "notes": notes,
+    }

@@ -1,0 +1,348 @@
+"""What other programs show: one timeline of everything that was measured (`edgekit trace`), and
+the ONNX file annotated with each node's device, precision and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError, UsageError
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.benchmark.trace.nsys import NsysSource
+    from edgekit.benchmark.trace.sources import TraceSource
+    from edgekit.network.graph import NodePlace
+    from edgekit.network.model import Network
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.placement.plan import Plan
+
+
+SCHEMA = "edgekit.trace-summary/1"
+_NOTED = 8
+
+
+@dataclass(frozen=True)
+class TraceFiles:
+    """What is laid on one timeline, by who wrote it.
+
+    Attributes:
+        bench: ``edgekit bench``'s document or trace.
+        nsys: Nsight Systems' exports or reports.
+        profiles: What ``read_profile`` reads.
+        layer_info: trtexec's --exportLayerInfo of the profiles' engine.
+        times: trtexec's --exportTimes.
+        tegrastats: Its log.
+        statistics: cuDLA's statistics of tasks, as CSV.
+        core: DLA core of profiles and statistics whose layers no plan places.
+    """
+
+    bench: Path | None = None
+    nsys: tuple[Path, ...] = ()
+    profiles: tuple[Path, ...] = ()
+    layer_info: Path | None = None
+    times: Path | None = None
+    tegrastats: Path | None = None
+    statistics: tuple[Path, ...] = ()
+    core: int = 0
+
+    def __bool__(self) -> bool:
+        given = (self.bench, self.nsys, self.profiles, self.times, self.tegrastats)
+        return any(given) or bool(self.statistics)
+
+
+def trace(files: TraceFiles, out: Path, *, pipeline: Pipeline | None = None) -> dict[str, Any]:
+    """Writes the trace and returns what is in it, an ``edgekit.trace-summary/1`` document.
+
+    Args:
+        files: What was measured.
+        out: Gets the trace.
+        pipeline: The configuration's: gives the plan, which names layers and predicts, and the
+            measurement that the bench step left in its folder.
+
+    Raises:
+        UsageError: There is nothing to show.
+        DataError: A file is damaged or none of its kind; the trace is as it was before.
+    """
+    from edgekit.benchmark.trace.layers import linked_layers
+    from edgekit.benchmark.trace.sources import write_trace
+
+    if not files and pipeline is None:
+        raise UsageError(
+            "there is nothing to put on a timeline",
+            hint="give a configuration, a bench.json, or an option such as --nsys FILE",
+        )
+    if files.layer_info is not None and not files.profiles:
+        raise UsageError("--layer-info goes with --profile", hint="add --profile FILE")
+    plan = pipeline.plan() if pipeline is not None else None
+    notes: list[str] = []
+    with ExitStack() as stack:
+        sources: list[TraceSource] = []
+        about: dict[str, Any] = {"name": out.stem}
+        sources += _own(files, pipeline, about, notes)
+        linked = linked_layers(plan)
+        profiled = [_nsys(path, linked, stack) for path in files.nsys]
+        sources += profiled
+        offsets = (source.export.local_offset_s for source in profiled)
+        offset = next((seconds for seconds in offsets if seconds is not None), None)
+        sources += _others(files, pipeline, plan, notes, offset)
+        written = write_trace(out, sources, about)
+        for source in profiled:
+            notes += _notes_of(source, plan)
+        wrong = sum(source.export.wrong.total() for source in profiled)
+    if written.left_out:
+        notes.append(f"{written.left_out} events beyond the first 5,000,000 were left out")
+    return {
+        "schema": SCHEMA, "file": str(out), "events": written.events,
+        "seconds": written.last_us / 1e6, "processes": written.processes,
+        "left_out": written.left_out + wrong, "notes": notes,
+    }  # fmt: skip
+
+
+def _own(
+    files: TraceFiles, pipeline: Pipeline | None, about: dict[str, Any], notes: list[str]
+) -> list[TraceSource]:
+    """What edgekit itself measured and predicted."""
+    from edgekit.benchmark.trace.run import trace_document
+    from edgekit.benchmark.trace.sources import RunTrace, read_bench, read_trace
+
+    if files.bench is not None:
+        if files.bench.name.endswith("trace.json"):
+            found: TraceSource = read_trace(files.bench)
+        else:
+            found, document = read_bench(files.bench)
+            about["name"] = str(document.get("name") or about["name"])
+        return [found]
+    if pipeline is None:
+        return []
+    about |= {"name": pipeline.file.name, "target": pipeline.work.plan.target}
+    stored = pipeline.out / "trace.json"
+    if stored.is_file():
+        return [read_trace(stored)]
+    notes.append("nothing of this configuration was measured yet: only the prediction is shown")
+    document = trace_document(
+        pipeline.work.plan, None, dla_cores=pipeline.work.target.dla.cores,
+        network=pipeline.work.network, name=pipeline.file.name,
+    )  # fmt: skip
+    return [RunTrace("prediction", document)]
+
+
+def _nsys(path: Path, linked: Any, stack: ExitStack) -> NsysSource:
+    from edgekit.benchmark.trace.nsys import NsysSource
+    from edgekit.benchmark.trace.nsys_export import exported
+
+    return NsysSource(stack.enter_context(exported(path)), path.name, linked)
+
+
+def _others(
+    files: TraceFiles,
+    pipeline: Pipeline | None,
+    plan: Plan | None,
+    notes: list[str],
+    utc_offset_s: float | None,
+) -> list[TraceSource]:
+    from edgekit.benchmark.trace.layers import linked_layers, profile_process
+    from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
+    from edgekit.benchmark.trace.sources import (
+        PreparedSource,
+        read_statistics,
+        statistics_process,
+        times_process,
+    )
+    from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
+    from edgekit.benchmark.trtexec import read_times
+    from edgekit.placement.profiles.reader import read_profile
+
+    cores = pipeline.work.target.dla.cores if pipeline is not None else 0
+    linked = linked_layers(plan) if plan is not None else None
+    found: list[TraceSource] = []
+    for path in files.profiles:
+        profile = read_profile(path, layer_info=files.layer_info)
+        notes += [f"{path.name}: {note}" for note in profile.notes[:_NOTED]]
+        with _naming_file(path):
+            process = profile_process(
+                profile, pid=1, dla_cores=cores, core=files.core, linked=linked
+            )
+        found.append(PreparedSource(path.name, [process]))
+    for path in files.statistics:
+        process = statistics_process(
+            read_statistics(path), pid=1, core=files.core, dla_cores=cores, linked=linked
+        )
+        found.append(PreparedSource(path.name, [process]))
+    if files.times is not None:
+        with _naming_file(files.times):
+            process = times_process(read_times(files.times), pid=1)
+        found.append(PreparedSource(files.times.name, [process]))
+    if files.tegrastats is not None:
+        rails = pipeline.work.target.rails if pipeline is not None else None
+        monitor: Mapping[str, Any] = read_tegrastats(
+            files.tegrastats, rails=rails, utc_offset_s=utc_offset_s
+        )
+        with _naming_file(files.tegrastats):
+            notes += [
+                f"{files.tegrastats.name}: {one}"
+                for one in monitor["warnings"]
+                if one != FIRST_LOAD
+            ]
+        if pipeline is not None:
+            reason, differences = other_board(monitor, pipeline.work.target)
+            reasons = [f"of another board: {reason}"] if reason else differences
+            notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
+        processes = monitor_process(
+            {"monitor": monitor}, pid=1, what=f"monitors ({files.tegrastats.name})"
+        )
+        wall = monitor_wall(monitor)
+        start = min((s["t_s"] for s in monitor["samples"]), default=0.0)
+        # the process begins with its first sample
+        at = None if wall is None else wall + start
+        found.append(PreparedSource(files.tegrastats.name, processes, wall=at))
+    return found
+
+
+@contextmanager
+def _naming_file(path: Path) -> Iterator[None]:
+    """Names the file of a time that is none."""
+    try:
+        yield
+    except DataError as error:
+        error.where = error.where or str(path)
+        raise
+
+
+def _notes_of(source: NsysSource, plan: Plan | None) -> list[str]:
+    notes: list[str] = []
+    wrong = source.export.wrong
+    if wrong:
+        words = ", ".join(f"{n} of {table} {why}" for (table, why), n in wrong.most_common(_NOTED))
+        notes.append(f"{source.name}: {counted(wrong.total(), 'event')} left out: {words}")
+    unknown: Sequence[tuple[str, int]] = source.generic.unknown.most_common(_NOTED)
+    if unknown:
+        words = ", ".join(f"{name} ({count})" for name, count in unknown)
+        notes.append(f"{source.name}: generic events that are no DLA's and no metrics: {words}")
+    if plan is not None and not source.matched:
+        notes.append(
+            f"{source.name}: no range is called like a layer of the plan; build with profiling "
+            "verbosity layer_names_only or detailed, and profile with --trace=cuda,nvtx"
+        )
+    return notes
+
+
+def write_annotated(
+    pipeline: Pipeline, path: Path, report: Mapping[str, Any] | None = None
+) -> None:
+    """Writes the model with the plan, and what was measured, in its nodes' metadata.
+
+    The user's own file with nothing else changed, where nothing was rewritten or cut; otherwise the
+    model as it was placed.
+
+    Args:
+        pipeline: Of one network.
+        path: The ONNX file to write.
+        report: Its run's ``edgekit.report/1``, for measured times; the plan's predictions
+            without it.
+
+    Raises:
+        UsageError: ``path`` is the model's own file.
+        ModelError: It cannot be written.
+    """
+    from edgekit.network.files import annotate_file, save_annotated
+    from edgekit.network.graph import places
+
+    work, section = pipeline.work, pipeline.file.model
+    plan = work.plan
+    rows = report["layers"] if report else _rows(plan, work.network)
+    notes = node_notes(rows, places(work.model, work.network))
+    about = {
+        "target": plan.target, "mode": plan.power_mode, "precision": plan.precision,
+        "tensorrt": plan.tensorrt, "objective": plan.objective,
+        "time": _frame_time(plan, (report or {}).get("bench")),
+    }  # fmt: skip
+    if len(plan.plans) > 1:
+        about["plan"] = f"the first of {len(plan.plans)}, {plan.plans[0].share:.0%} of the frames"
+    source = pipeline.config.resolve(section.onnx) if section.onnx else None
+    if source is not None and path.exists() and path.samefile(source):
+        raise UsageError(
+            "this is the model itself", where=str(path), hint="give --annotate another file"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if source is None or work.rewrites or section.outputs:
+        save_annotated(work.model, path, notes, about)
+    else:
+        annotate_file(source, path, notes, about)
+
+
+def _rows(plan: Plan, network: Network) -> list[dict[str, Any]]:
+    from edgekit.placement.plan import booked_layers
+
+    booked = booked_layers(plan.plans[0], network)
+    return [
+        {**row, "predicted_us": layer.predicted_us}
+        for row, layer in zip(plan.to_json()["layers"], booked, strict=True)
+    ]
+
+
+def node_notes(
+    rows: Iterable[Mapping[str, Any]], placed: Mapping[str, NodePlace]
+) -> dict[str, dict[str, str]]:
+    """Returns by ONNX node what is known of the layers that stand for it.
+
+    A layer's time is that of all its nodes together, which "layer" names: it is not divided.
+
+    Args:
+        rows: Layers of a report or of a plan.
+        placed: Where each node is.
+    """
+    by_name = {str(row["name"]): row for row in rows}
+    notes: dict[str, dict[str, str]] = {}
+    for node, place in placed.items():
+        own = [by_name[name] for name in place.layers if name in by_name]
+        note = _note(own) if own else {}
+        if place.reason:
+            note = {"gone": place.reason, **({"layer": note["layer"]} if note else {})}
+        if note:
+            notes[node] = note
+    return notes
+
+
+def _frame_time(plan: Plan, bench: Mapping[str, Any] | None) -> str:
+    """Returns how long a frame takes, the measured median first."""
+    predicted = f"{plan.predicted.latency_us:.1f} µs, predicted"
+    median = ((bench or {}).get("latency_ms") or {}).get("median")
+    if bench is None or median is None:
+        return predicted
+    status = (bench.get("verdict") or {}).get("status") or "not judged"
+    return f"{1000 * median:.1f} µs, {bench['clock']}, {status}; {predicted}"
+
+
+def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
+    def every(key: str) -> str:
+        return ", ".join(dict.fromkeys(str(row[key]) for row in rows))
+
+    note = {"device": every("device"), "time": _layer_time(rows),
+            "precision": every("precision"), "segment": every("segment"),
+            "layer": every("name")}  # fmt: skip
+    within = next((row["within"] for row in rows if row.get("within")), None)
+    if within:  # of what was timed as a whole the layers' times are unknown
+        note["within"] = (
+            f"{within['name']}: {within['us']:.2f} µs, {within['clock']}, "
+            f"{counted(within['layers'], 'layer')} together"
+        )
+    nodes = max(len(row["nodes"]) for row in rows)
+    if nodes > 1:
+        note["note"] = f"the time is of {nodes} nodes, which are one layer"
+    return note
+
+
+def _layer_time(rows: list[Mapping[str, Any]]) -> str:
+    predicted = sum(row["predicted_us"] for row in rows)
+    estimate = (
+        f"{predicted:.2f} µs, predicted" if predicted else "predicted in its neighbour's kernel"
+    )
+    measured = [row["measured"] for row in rows if row.get("measured")]
+    if not measured:
+        return estimate
+    return f"{sum(one['us'] for one in measured):.2f} µs, {measured[0]['clock']}; {estimate}"

@@ -1,0 +1,142 @@
+"""The check of whatever the user names: an ONNX file directly, everything else through its
+configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.pipeline.steps.check import check_model
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.pipeline.steps.check import CheckResult
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | Path)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+def _are_shapes(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str)
+        and isinstance(sizes, list | tuple)
+        and all(type(size) is int for size in sizes)
+        for name, sizes in value.items()
+    )
+
+
+def _is_batch(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+# options that a check of an ONNX file takes, and their forms; with any other one a configuration
+# is made, which says what is wrong with it
+_PLAIN = dict.fromkeys(("target", "precision", "tensorrt", "power_mode"), _is_text)
+_PLAIN["target"] = _is_path
+_INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "model": {"shapes": _are_shapes, "outputs": _are_texts, "batch": _is_batch},
+    "calibration": {"cache": _is_path},
+}
+
+
+def check_named(
+    config: str | Path | Config,
+    *,
+    jetpack: str | None = None,
+    on_note: Callable[[str], object] = str,
+    **options: Any,
+) -> CheckResult:
+    """Checks an ONNX file, "builtin:NAME", a YAML file or a configuration.
+
+    Args:
+        config: What the user named.
+        jetpack: A JetPack release, whose TensorRT's rules hold.
+        on_note: Called with a line of text when the work on something begins.
+        options: The configuration's keys; None means not given.
+
+    Raises:
+        ConfigError: What the file or the options say is wrong.
+        UsageError: An unknown board, mode or release, a model without a board, or both
+            ``jetpack`` and ``tensorrt``.
+    """
+    if jetpack is not None and options.get("tensorrt") is not None:
+        raise UsageError("give a JetPack or a TensorRT release, not both", code="check.release")
+    if jetpack is not None and not _is_text(jetpack):
+        hint = f"write it in quotes: '{jetpack}'"
+        raise ConfigError([Problem(f"found {jetpack!r} for a release", "option jetpack", hint)])
+    if options.get("target") is not None and _is_file(config) and _is_plain(options):
+        return _file(str(config), jetpack, options, on_note)
+    from edgekit.config.loader import open_config
+    from edgekit.pipeline.pipeline import Pipeline
+
+    on_note("reading the configuration and its model")
+    opened = open_config(config, **options)
+    if jetpack is not None:
+        from edgekit.targets.jetpack import tensorrt_of_jetpack
+
+        release = tensorrt_of_jetpack(opened.file.target, jetpack)
+        opened = open_config(opened, tensorrt=release)
+    with Pipeline(opened) as pipeline:
+        return pipeline.check_result(on_note)
+
+
+def _is_file(config: object) -> bool:
+    if not isinstance(config, str | Path):
+        return False
+    return not str(config).startswith("builtin:") and Path(config).suffix.lower() not in (
+        ".yaml", ".yml",
+    )  # fmt: skip
+
+
+def _is_plain(options: Mapping[str, Any]) -> bool:
+    for key, value in options.items():
+        if key in _INNER and isinstance(value, Mapping):
+            if not all(given is None or _fits(inner, given, _INNER[key])
+                       for inner, given in value.items()):  # fmt: skip
+                return False
+        elif value is not None and not _fits(key, value, _PLAIN):
+            return False
+    return True
+
+
+def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -> bool:
+    return key in forms and forms[key](value)
+
+
+def _file(
+    path: str, jetpack: str | None, options: Mapping[str, Any], on_note: Callable[[str], object]
+) -> CheckResult:
+    from edgekit.targets.loader import get
+
+    board = get(str(options["target"]))
+    release = options.get("tensorrt")
+    if jetpack is not None:
+        from edgekit.targets.jetpack import tensorrt_of_jetpack
+
+        release = tensorrt_of_jetpack(board, jetpack)
+    model = options.get("model") or {}
+    calibration = options.get("calibration") or {}
+    return check_model(
+        path,
+        target=board,
+        precision=options.get("precision") or "int8",
+        tensorrt=release,
+        power_mode=options.get("power_mode"),
+        shapes=model.get("shapes"),
+        batch=model.get("batch"),
+        outputs=model.get("outputs"),
+        scales=calibration.get("cache"),
+        on_note=on_note,
+    )

@@ -1,0 +1,151 @@
+"""Whether results may be written where the user wants them, before anything is computed: no input
+is overwritten, two outputs are not one file, and the folder can be written.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError, UsageError
+from edgekit.files import not_written
+from edgekit.network.source import PYTHON
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+
+
+# by the last of their keys, which are a section's; others are called by all of them
+_USUAL = 2
+_SOME = 1 << 16  # bytes that a disk can hold
+_NAMES: Mapping[str | int, str] = {
+    "onnx": "the model",
+    "data": "the calibration data",
+    "cache": "the calibration cache",
+    "profile": "the profile",
+    "layer_info": "the layer information",
+    "sign_with": "the signing key",
+}
+
+
+def may_write_for(
+    config: Config,
+    outputs: Mapping[str, Path | None],
+    others: Mapping[str, Path | None] = MappingProxyType({}),
+    *,
+    makes_folders: bool = False,
+) -> None:
+    """Refuses files that would replace what a configuration reads, itself included.
+
+    Args:
+        config: The configuration.
+        outputs: As for :func:`may_write`.
+        others: Further files that are read, by what they are.
+        makes_folders: As for :func:`may_write`.
+
+    Raises:
+        UsageError: "output.same".
+        ModelError: "model.unwritable".
+    """
+    taken = {what: config.resolve(path) for what, path in _read_by(config.file)}
+    taken |= {what: path for what, path in others.items() if path is not None}
+    if config.document.name and Path(config.document.name).is_file():
+        taken.setdefault("the configuration", Path(config.document.name))
+    may_write(taken, outputs, makes_folders=makes_folders)
+
+
+def _read_by(file: Any) -> Iterator[tuple[str, str]]:
+    """The files that a configuration names, with what they are."""
+    from edgekit.config.loader import paths_in
+
+    for place, path in paths_in(file):
+        if not path.startswith(PYTHON):
+            every = f"what {'.'.join(map(str, place))} names"
+            # of several networks each has a model of its own
+            yield _NAMES.get(place[-1], every) if len(place) == _USUAL else every, path
+
+
+def may_write(
+    inputs: Path | Mapping[str, Path] | None,
+    outputs: Mapping[str, Path | None],
+    *,
+    makes_folders: bool = False,
+) -> None:
+    """Refuses files that cannot be written, and those that would replace what is read.
+
+    Args:
+        inputs: The model's file, or what is read by what it is; None where there is nothing. Of a
+            folder no file may be replaced.
+        outputs: Files by what goes there; None for what goes nowhere.
+        makes_folders: Whether missing folders are made when they are written.
+
+    Raises:
+        UsageError: "output.same": a file is one that is read, or is named twice.
+        ModelError: "model.unwritable": its folder is missing or read-only, or it is no file.
+    """
+    read: Mapping[str, Path] = {"the model": inputs} if isinstance(inputs, Path) else inputs or {}
+    taken: dict[Path, str] = {}
+    for what, given in read.items():
+        # Path.resolve() fails on a link that leads to itself
+        taken.setdefault(Path(os.path.realpath(given)), what)
+    folders = {one: what for one, what in taken.items() if one.is_dir()}
+    for what, path in outputs.items():
+        if path is None:
+            continue
+        real = Path(os.path.realpath(path))
+        inside = next((f for f in folders if real.is_file() and f in real.parents), None)
+        replaced = taken.get(real) or (inside and f"a file of {folders[inside]}")
+        if replaced:
+            raise UsageError(
+                f"{what} would replace {replaced}",
+                code="output.same",
+                where=str(path),
+                hint="give another file",
+            )
+        taken[real] = what
+        if real.exists() and not real.is_file():
+            raise _unwritable(path, "it is no regular file", "give the name of a file")
+        folder = real.parent
+        if not makes_folders and not folder.is_dir():
+            raise _unwritable(path, "its folder is missing", f"make it first: mkdir -p {folder}")
+        try:
+            _try(folder)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise _unwritable(
+                path, f"its folder cannot be written ({reason})", "choose another folder"
+            ) from error
+
+
+def may_fill(folder: Path) -> None:
+    """Refuses a folder for results that cannot be made or written, before minutes of work.
+
+    Raises:
+        EnvironmentLack: "file.write".
+    """
+    try:
+        _try(Path(os.path.realpath(folder)))
+    except OSError as error:
+        raise not_written(folder, "the folder for results cannot be written", error) from error
+
+
+def _try(folder: Path) -> None:
+    """Writes a little where the folder is or would be made, and removes it."""
+    while not folder.exists():
+        folder = folder.parent
+    # permissions do not show a read-only or a full disk
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(bytes(_SOME))
+
+
+def _unwritable(path: Path, reason: str, hint: str) -> ModelError:
+    return ModelError(
+        f"the file cannot be written: {reason}",
+        code="model.unwritable",
+        where=str(path),
+        hint=hint,
+    )

@@ -1,0 +1,235 @@
+"""The steps of a run, their times and states, and how a run reports them on stderr: numbered
+steps, a bar on a terminal, lines elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgekit.errors import EdgekitError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+
+# before so many seconds and parts, the time left is a guess
+_SURE_S, _SURE_PARTS = 3.0, 2.0
+_SILENT_S = 10.0  # where no spinner turns, a line after so long says that it goes on
+
+
+class Progress(Protocol):
+    """What a step reports to."""
+
+    def begin(self, number: int, total: int, name: str) -> None:
+        """A step begins."""
+
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
+        """Part of the step is done.
+
+        ``at`` is when, in seconds of another clock than this machine's: a board's news may be old.
+        """
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        """A step ended: "done", "reused", "failed" or "left" (it goes on without this command)."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+    def detail(self, text: str) -> None:
+        """Details such as where time goes, shown on request (-v)."""
+
+
+class Quiet:
+    """Reports nothing."""
+
+    def begin(self, number: int, total: int, name: str) -> None:
+        """Does nothing."""
+
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
+        """Does nothing."""
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        """Does nothing."""
+
+    def note(self, text: str) -> None:
+        """Does nothing."""
+
+    def detail(self, text: str) -> None:
+        """Does nothing."""
+
+
+def describe_bound(
+    value: float, bound: float, shown: Callable[[float], str] = "{:.6g}".format
+) -> str:
+    """Says how far a search is: the best value found, and what is proven of any other."""
+    proven = f"{shown(bound)} proven" if math.isfinite(bound) else "no bound yet"
+    return f"{shown(value) if math.isfinite(value) else 'none'} found, {proven}"
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[\d.,]+", "", text)
+
+
+class Terminal:
+    """Reports to a rich console on stderr."""
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        verbose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console
+        # a spinner moves the cursor
+        self._live = bool(console.is_terminal and console.color_system)
+        self._verbose = verbose
+        self._shown_name = ""  # what the step was last said to be at, with details
+        self._clock = clock
+        self._status: Status | None = None
+        self._label = ""
+        self._last = 0.0  # when the last line was printed
+        # of the first news of a count: which clock's, when, done, total
+        self._first: tuple[bool, float, float, float] | None = None
+        self._done = 0.0  # as the last news had it
+
+    def begin(self, number: int, total: int, name: str) -> None:
+        """Shows the step's number and name, with a spinner on a terminal."""
+        self._label = (
+            f"[{number:>2}/{total}] {name}" if self._live else f"[{number}/{total}] {name}"
+        )
+        self._first = None
+        self._shown_name = ""
+        self._last = self._clock()
+        if self._live:
+            self._status = self._console.status(self._text(""))
+            self._status.start()
+
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
+        """Shows the share done and the time left; without a spinner it is a line now and then.
+
+        Verbose, other work than before has its line at once: texts of the same differ in numbers.
+        """
+        shown = text
+        if total > 0:
+            shown = f"{text} {min(1.0, done / total):.0%}{self._left(done, total, at)}".lstrip()
+        news = self._verbose and bool(text) and _name(text) != self._shown_name
+        self._shown_name = _name(text)
+        quiet = self._status is None and self._clock() - self._last >= _SILENT_S
+        if shown and (news or quiet):
+            self.note(shown)
+        if shown and self._status is not None:
+            self._status.update(self._text(shown))
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        """Prints the step's line."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        took = "" if status == "reused" else f"{seconds:6.1f} s"
+        mark = {"done": "", "reused": "reused", "failed": "FAILED", "left": "left"}[status]
+        style = {"done": "", "reused": "dim", "failed": "bold red", "left": "dim"}[status]
+        if self._live:
+            line = f"{self._label:<19} {took or mark:>8}  "
+            line += detail if not took or not mark else f"{mark} {detail}"
+        else:
+            # for a log and for searching in it: no columns
+            words = filter(None, (mark, took.strip(), detail))
+            line = f"{self._label}: {', '.join(words)}"
+        self._label = ""  # what follows is of no step, until the next begins
+        self._console.print(line.rstrip(), style=style, markup=False, highlight=False)
+
+    def note(self, text: str) -> None:
+        """Prints a line below the current step; in a log it names the step."""
+        self._last = self._clock()
+        if text:
+            line = f"{'':<29} {text}" if self._live else f"{self._label}: {text}".removeprefix(": ")
+            self._console.print(line, style="dim", markup=False, highlight=False)
+
+    def detail(self, text: str) -> None:
+        """Prints a line below the current step, verbose alone."""
+        if self._verbose:
+            self.note(text)
+
+    def _left(self, done: float, total: float, at: float | None) -> str:
+        """Words of the time left, from what was done since the first news of this count."""
+        now = self._clock() if at is None else at
+        state = (at is None, now, done, total)
+        first = self._first
+        # a count that goes back is another one
+        if first is None or first[0] != state[0] or first[3] != total or done < self._done:
+            first = self._first = state
+        self._done = done
+        spent, made = now - first[1], done - first[2]
+        if spent < _SURE_S or made < min(_SURE_PARTS, total / 2):
+            return ""
+        return f", {max(0.0, total - done) * spent / made:.0f} s left"
+
+    def _text(self, more: str) -> str:
+        from rich.markup import escape
+
+        return escape(f"{self._label} {more}")
+
+
+STEPS = (
+    "check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "refit", "self-test",
+    "infer", "bench", "report",
+)  # fmt: skip
+
+
+@dataclass
+class StepRecord:
+    """One step while it runs."""
+
+    name: str
+    status: str = "done"
+    detail: str = ""
+
+    def reuse(self, detail: str = "") -> None:
+        """Says that nothing had to be done."""
+        self.status = "reused"
+        self.detail = detail or self.detail
+
+
+class StepLog:
+    """Counts steps, times them and reports the progress."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        progress: Progress,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.names = list(names)
+        self.progress = progress
+        self.done: list[dict[str, Any]] = []
+        self._clock = clock
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[StepRecord]:
+        """Runs a step; one that raises is recorded as failed."""
+        step = StepRecord(name)
+        began = self._clock()
+        number = self.names.index(name) + 1 if name in self.names else len(self.done) + 1
+        self.progress.begin(number, max(len(self.names), number), name)
+        try:
+            yield step
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            why = error.message if isinstance(error, EdgekitError) else ""
+            step.status, step.detail = "failed", "interrupted" if interrupted else why
+            raise
+        finally:
+            seconds = self._clock() - began
+            self.done.append(
+                {"name": name, "status": step.status, "seconds": round(seconds, 3),
+                 "detail": step.detail}
+            )  # fmt: skip
+            self.progress.end(name, step.status, seconds, step.detail)

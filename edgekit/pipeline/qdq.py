@@ -1,0 +1,281 @@
+"""Scales taken out of a Q/DQ model and put into one: the documents of `edgekit calibrate
+from-qdq` and `to-qdq`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.files import write_atomically
+from edgekit.network.model import QDQ
+from edgekit.pipeline.steps.scales import describe_widened, scale_binding
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Model, Network
+    from edgekit.pipeline.steps.accuracy import Work
+    from edgekit.quantize.qdq.to_implicit import Translated
+    from edgekit.quantize.scales import Change
+    from edgekit.targets.board import Target
+
+
+_WIDER = "the builder takes the largest"
+
+
+def from_qdq_document(
+    source: str | Path,
+    *,
+    model: Path | None = None,
+    cache: Path | None = None,
+    precisions: Sequence[Path] = (),
+    target: str | None = None,
+    tensorrt: str | None = None,
+    unequal: str = "refuse",
+    tied: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Translates a Q/DQ file, writes the requested files, and returns an ``edgekit.from-qdq/1``.
+
+    Args:
+        source: The ONNX file.
+        model: Where the plain model goes; nowhere when None.
+        cache: Where the calibration cache goes.
+        precisions: Where the FP16 nodes go: a ``.json`` file as NVIDIA's translator writes it
+            (int8_tensor_scales, fp16_nodes), any other one as trtexec's ``--layerPrecisions``.
+        target: The board whose TensorRT will read the cache.
+        tensorrt: That release, where it is another one.
+        unequal: As in :func:`edgekit.quantize.qdq.to_implicit.from_qdq`.
+        tied: Whether scales are written that the builder has one for all of as it takes them: the
+            largest. Otherwise they are those of the Q/DQ nodes, and a note names them.
+        shapes: Sizes for open inputs.
+        batch: The batch where that is all that is open; 1 when None.
+        outputs: Tensors to cut the network at.
+
+    Raises:
+        ModelError: The file cannot be read, or not be translated (codes ``qdq.*``), or a weight
+            has NaN or infinite values.
+        UsageError: Neither a board nor a release for the cache, or a file to write is the source.
+        DataError: The cache cannot be written.
+        EnvironmentLack: The precisions cannot be written.
+    """
+    from edgekit.dla.judge import reads_qdq
+    from edgekit.network.files import save
+    from edgekit.network.load import load
+    from edgekit.pipeline.outputs import may_write
+    from edgekit.quantize.caches import cache_of, write_cache
+    from edgekit.quantize.calibration.checks import check_weights
+    from edgekit.quantize.constraints import change_rows
+    from edgekit.quantize.qdq.to_implicit import from_qdq
+    from edgekit.targets.loader import get
+
+    board = get(target) if target is not None else None
+    release = tensorrt or (board.tensorrt if board is not None else None)
+    if release is None and cache is not None:
+        raise UsageError(
+            "a calibration cache is of one TensorRT release",
+            code="cache.release",
+            hint="give the board with --target or the release with --tensorrt",
+        )
+    wanted = {"the plain model": model, "the calibration cache": cache}
+    wanted |= {f"the precisions {path.name}": path for path in precisions}
+    may_write(Path(source), wanted)
+    loaded = load(source, shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
+    found = from_qdq(loaded, unequal=unequal)
+    check_weights(found.model)
+    reads = board is not None and release is not None and reads_qdq(board, release)
+    scales, changes = _tied(found, board, release)
+    wider = "they are written so" if tied else "--tied writes them so"
+    if tied:
+        found = replace(found, scales={name: scales[name] for name in found.scales})
+    if model is not None:
+        save(found.model, model)
+    if cache is not None and release is not None:
+        write_cache(cache_of(found.scales, release), cache)
+    for path in precisions:
+        with write_atomically(path) as part:
+            part.write_text(_precisions(found, path), encoding="utf-8")
+    notes = [
+        *loaded.notes,
+        *found.notes,
+        *([] if reads else describe_widened(changes, f"{_WIDER}; {wider}")),
+    ]
+    line = None
+    if not reads:
+        line, needed = _trtexec(found, model, cache, precisions)
+        notes += needed
+    else:
+        notes.append(f"TensorRT {release} reads Q/DQ nodes on the DLA and takes no cache there")
+        line = f"trtexec --onnx={quote(str(Path(source)))} --useDLACore=0 --allowGPUFallback"
+    return {
+        "schema": "edgekit.from-qdq/1",
+        "model": str(source),
+        "tensorrt": release,
+        "quantizers": found.quantizers,
+        "weights": found.weights,
+        "scales": dict(found.scales),
+        "tied": tied,
+        "changes": change_rows(changes),
+        "propagated": [
+            {"tensor": row.tensor, "scale": row.scale, "rule": row.rule} for row in found.propagated
+        ],
+        "missing": list(found.missing),
+        "fp16_nodes": list(found.fp16_nodes),
+        "other_codes": list(found.other_codes),
+        "notes": notes,
+        "files": {
+            "model": str(model) if model else None,
+            "cache": str(cache) if cache else None,
+            "precisions": [str(path) for path in precisions],
+        },
+        "trtexec": line,
+    }
+
+
+def _tied(
+    found: Translated, board: Target | None, release: str | None
+) -> tuple[dict[str, float], tuple[Change, ...]]:
+    """Returns the scales that the builder takes, and what it changes for that."""
+    from edgekit.dla.judge import judge
+    from edgekit.network.lowering.layers import layers
+    from edgekit.quantize.constraints import tie
+    from edgekit.reference.proposal import layers_named
+
+    network = layers(found.model)
+    fp16 = layers_named(network, found.fp16_nodes, strict=False)
+    if board is None:
+        return tie(network, found.scales, fp16_layers=fp16)
+    judgement = judge(network, board, tensorrt=release, scales=found.scales)
+    return tie(network, found.scales, **scale_binding(judgement, fp16))
+
+
+def _precisions(found: Translated, path: Path) -> str:
+    if path.suffix.lower() != ".json":
+        return ",".join(f"{name}:fp16" for name in found.fp16_nodes) + "\n"
+    document = {"int8_tensor_scales": dict(found.scales), "fp16_nodes": list(found.fp16_nodes)}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _trtexec(
+    found: Translated, model: Path | None, cache: Path | None, precisions: Sequence[Path]
+) -> tuple[str | None, list[str]]:
+    """The line that builds the translation on the board, by trtexec's own flags up to 10.7.
+
+    Returns:
+        The line, None where files for it were not asked for; and which options write those.
+    """
+    texts = [path for path in precisions if path.suffix.lower() != ".json"]
+    lacking = []
+    if model is None:
+        lacking.append("-o FILE the plain model")
+    if cache is None:
+        lacking.append("--save FILE the calibration cache")
+    if found.fp16_nodes and not texts:
+        lacking.append("--precisions FILE.txt the layers in FP16")
+    if model is None or cache is None or lacking:
+        return None, [f"trtexec needs files that were not asked for: {', '.join(lacking)}"]
+    line = (
+        f"trtexec --onnx={quote(str(model))} --int8 --fp16 "
+        f"--calib={quote(str(cache))} --useDLACore=0 --allowGPUFallback"
+    )
+    if found.fp16_nodes:
+        line += f' --precisionConstraints=prefer --layerPrecisions="$(cat {quote(str(texts[0]))})"'
+    return line, []
+
+
+def to_qdq_document(
+    work: Work, out: Path, *, weights: str = "per_channel", float16: bool = True
+) -> dict[str, Any]:
+    """Lowers a configuration's network, writes it, and returns an ``edgekit.to-qdq/1``.
+
+    Args:
+        work: The configuration, with a strongly typed TensorRT release.
+        out: Where the Q/DQ model goes.
+        weights: "per_channel" or "per_tensor".
+        float16: Whether layers outside of INT8 get FP16 types.
+
+    Raises:
+        UsageError: "qdq.release": no DLA of the board reads Q/DQ nodes with the release, or
+            ``out`` is the model itself.
+        ModelError: "qdq.present", "qdq.opset", or it cannot be written.
+    """
+    from edgekit.dla.judge import judge, release_warnings
+    from edgekit.network.files import save
+    from edgekit.network.lowering import layers as layers_module
+    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.steps.translation import is_typed
+    from edgekit.quantize.qdq.to_explicit import to_qdq
+
+    if not is_typed(work.target, work.tensorrt, "int8"):
+        raise UsageError(
+            f"with TensorRT {work.tensorrt} no DLA of {work.target.name} reads Q/DQ nodes",
+            code="qdq.release",
+            where=work.file.target,
+            hint="up to 10.7 INT8 on the DLA is a calibration cache (edgekit calibrate --save); "
+            "Q/DQ nodes are for --tensorrt 11.4.1 and later on AGX Orin",
+        )
+    may_write_for(work.config, {"the Q/DQ model": out})
+    scales = work.scales
+    assert scales is not None, "the precision is INT8"
+    fp16 = work.fp16_layers(work.network)
+    model = to_qdq(
+        work.named if work.translated is not None else work.model, work.network, scales.scales,
+        fp16_layers=fp16, weights=weights, float16=float16,
+    )  # fmt: skip
+    save(model, out)
+    network = layers_module.layers(model)
+    judgement = judge(network, work.target, precision="int8", tensorrt=work.tensorrt)
+    return {
+        "schema": "edgekit.to-qdq/1",
+        "model": work.source.source,
+        "target": work.file.target,
+        "tensorrt": work.tensorrt,
+        "method": scales.method,
+        "data": scales.data,
+        **_counts(model, scales.quantised or frozenset()),
+        "fp16_layers": [
+            layer.name
+            for layer in work.network.layers
+            if work.judgement.precision_of(layer.name) == "fp16"
+        ],
+        "check": _check(network, judgement),
+        "notes": [
+            *dict.fromkeys(
+                (*work.notes, *scales.warnings, *release_warnings(network, judgement, work.target))
+            )
+        ],
+        "file": str(out),
+        "trtexec": f"trtexec --onnx={quote(str(out))} --useDLACore=0 --allowGPUFallback",
+    }
+
+
+def _counts(model: Model, activations: frozenset[str]) -> dict[str, int]:
+    nodes = [node.op_type for node in model.proto.graph.node]
+    pairs = nodes.count("QuantizeLinear")
+    return {
+        "opset": next(e.version for e in model.proto.opset_import if not e.domain),
+        "activations": len(activations),
+        "weights": pairs - len(activations),
+        "casts": nodes.count("Cast"),
+    }
+
+
+def _check(network: Network, judgement: Judgement) -> dict[str, Any]:
+    """The verdicts on the Q/DQ model: those of its layers other than the Q/DQ nodes."""
+    own = [layer for layer in network.layers if layer.op not in QDQ]
+    verdicts = judgement.verdicts
+    refused = [layer.name for layer in own if not verdicts[layer.name].ok]
+    return {
+        "layers": len(own),
+        "dla_layers": len(own) - len(refused),
+        "int8_layers": sum(judgement.precision_of(layer.name) == "int8" for layer in own),
+        "loadables": sum(group.retained for group in judgement.candidates),
+        "gpu": [{"layer": name, "rule": verdicts[name].reasons[0].rule} for name in refused],
+    }

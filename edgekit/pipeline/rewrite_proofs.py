@@ -1,0 +1,153 @@
+"""Repeats the proofs of a rewriting that somebody recorded (`edgekit rewrite --verify`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BundleError, DataError
+from edgekit.files import parse_json, regular
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+    from edgekit.pipeline.progress import Progress
+    from edgekit.rewriting.provenance.verification import Claim
+
+
+_LARGEST = 256 << 20
+
+
+def verify_rewrites(
+    model: str | Path,
+    record: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+    trust_unsigned: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1`` document.
+
+    Args:
+        model: What was rewritten: an ONNX file, "builtin:NAME" or a YAML configuration.
+        record: What says how: the record that ``rewrite`` wrote, the rewritten model, or a bundle.
+        shapes: Sizes by input, where the file leaves them open.
+        batch: The batch where that is all that is open; 1 when None.
+        outputs: Tensors to cut the network at.
+        trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key. Known
+            are the key of the configuration, edgekit's own, and those that ``edgekit_device``
+            trusts here.
+        progress: Called with the steps' progress; not used when None.
+
+    Raises:
+        DataError: ``record`` is none, or of another model.
+        GateError: "rewrite.not-repeated": a recorded step does not apply any more.
+        ModelError: The model cannot be read.
+        BundleError: ``record`` is a damaged bundle, or one whose signature is not good.
+    """
+    from edgekit.pipeline.progress import Quiet
+    from edgekit.pipeline.steps.translation import model_of_digest
+    from edgekit.rewriting.provenance.verification import verify
+
+    reporter = progress or Quiet()
+    original = _model(str(model), shapes, batch, outputs)
+    claim = _claim(Path(record), original, str(model), trust_unsigned)
+    original = model_of_digest(original, claim.original)
+    document = verify(
+        original, claim, progress=lambda done, total: reporter.update(done, total, "proofs")
+    )
+    return {**document, "record": str(record)}
+
+
+def _model(
+    name: str,
+    shapes: Mapping[str, Sequence[int]] | None,
+    batch: int | None,
+    outputs: Sequence[str] | None,
+) -> Model:
+    from edgekit.network.load import load
+
+    if Path(name).suffix.lower() in (".yaml", ".yml") or name.startswith("builtin:"):
+        from edgekit.config.loader import open_config
+        from edgekit.pipeline.pipeline import Pipeline
+
+        part = {"shapes": shapes, "batch": batch, "outputs": outputs}
+        # a model needs a board, which decides nothing here
+        board = {"target": "jetson-agx-orin-64gb"} if name.startswith("builtin:") else {}
+        with Pipeline(open_config(name, model=part, **board)) as pipeline:
+            return pipeline.work.source
+    return load(Path(name), shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
+
+
+def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Claim:
+    from edgekit.network.load import load
+    from edgekit.rewriting.provenance.verification import claim_of_document, claim_of_model
+
+    if path.suffix.lower() == ".onnx":
+        return claim_of_model(load(path), original)
+    if path.is_dir() or path.suffix.lower() == ".ekb":
+        from edgekit.bundles.files import read
+        from edgekit.bundles.manifest import rewrite_record
+
+        try:
+            bundle = read(path, signers=_signers(model), trust_unsigned=trust_unsigned)
+        except BundleError as error:
+            if error.code in ("bundle.unsigned", "bundle.unknown-signer"):
+                error.hint = (
+                    "give the configuration that made it in the place of the model, or "
+                    "--trust-unsigned (trust_unsigned=True) for a bundle of your own"
+                )
+            raise
+        document = rewrite_record(bundle)
+        if document is None:
+            raise DataError(
+                "nothing was rewritten in this bundle: it has no record",
+                code="rewrite.no-record",
+                where=str(path),
+            )
+        return claim_of_document(document, str(path))
+    return claim_of_document(_json(path), str(path))
+
+
+def _signers(model: str) -> list[str]:
+    """The keys that may have signed a bundle, as lines of OpenSSH's allowed_signers form."""
+    from edgekit.bundles.sign import allowed_signers_line
+    from edgekit.config.loader import open_config
+    from edgekit.knowledge import cache_folder
+    from edgekit_device.store.root import default_root
+
+    keys = [cache_folder() / "keys" / "ed25519"]
+    if Path(model).suffix.lower() in (".yaml", ".yml"):
+        config = open_config(model)
+        chosen = config.file.deploy.sign_with
+        keys += [config.resolve(chosen)] if chosen else []
+    public = [key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub") for key in keys]
+    lines = [allowed_signers_line(key) for key in public if key.is_file()]
+    with contextlib.suppress(OSError, ValueError):
+        lines += (default_root() / "allowed_signers").read_text(encoding="utf-8").splitlines()
+    return lines
+
+
+def _json(path: Path) -> Any:
+    hint = "give what edgekit rewrite wrote: a --record file, a model (.onnx) or a bundle (.ekb)"
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError("it is too large")
+        return parse_json(regular(path).read_bytes())
+    except OSError as error:
+        raise DataError(
+            f"the record cannot be read: {error.strerror or error}",
+            code="rewrite.record",
+            where=str(path),
+            hint=hint,
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            "this is no record of rewrites: it is not JSON",
+            code="rewrite.record",
+            where=str(path),
+            hint=hint,
+        ) from error

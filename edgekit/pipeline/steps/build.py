@@ -1,0 +1,442 @@
+"""The engines: built by this machine for the reference backend, or by the boards that will run
+them, as a job whose answer is kept for the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
+from edgekit.pipeline.boards.addresses import job_command
+from edgekit.pipeline.steps.build_request import (
+    check_board,
+    check_opaque,
+    check_runs,
+    engines_of,
+    has_module,
+    request_of,
+    request_without_known_failures,
+)
+from edgekit.text import listed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.deployment.client import BoardClient
+    from edgekit.network.model import Model
+    from edgekit.pipeline.steps.accuracy import Work
+    from edgekit.pipeline.steps.deploy import ConnectedBoards
+    from edgekit.reference.artefacts import Artefacts, Weight
+    from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltPlan:
+    """Engines, and what is known of them.
+
+    Attributes:
+        key: What distinguishes this build from others.
+        artefacts: The engines and the weights that they lack.
+        golden: What they answered where they were built, as ``golden_of`` returns it; None where
+            this machine can run them.
+        comparison: The plan compared with the build (``edgekit.built/1``), None for the reference.
+        board: The board that built them, empty for this machine.
+        job: The board's job, empty for this machine.
+        result: The board's ``edgekit.build.result/1``, None for this machine.
+        notes: What a person should know of the board's build.
+    """
+
+    key: str
+    artefacts: Artefacts
+    golden: tuple[Mapping[str, Any], ...] | None = None
+    comparison: Mapping[str, Any] | None = None
+    board: str = ""
+    job: str = ""
+    result: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Builder:
+    """The builds of one configuration, one for each kind of board.
+
+    Args:
+        work: The configuration's work.
+        boards: Its boards; they are connected when the backend is not known without them.
+
+    Attributes:
+        deploys: Whether the boards are to run what they build.
+    """
+
+    deploys = False
+
+    def __init__(self, work: Work, boards: ConnectedBoards) -> None:
+        self.work = work
+        self._boards = boards
+        self._built: dict[tuple[str, ...], BuiltPlan] = {}
+        self._probes: dict[int, dict[str, Any]] = {}
+
+    @cached_property
+    def backend(self) -> str:
+        """ "reference", "tensorrt" or "trtexec".
+
+        Raises:
+            EnvironmentLack: "build.no-tensorrt": what the configuration requires is on no board.
+        """
+        requested = self.work.file.build.backend
+        boards = self.work.file.deploy.boards
+        if requested == "reference" or (requested == "auto" and not boards):
+            return "reference"
+        if not boards:
+            raise EnvironmentLack(
+                f"the {requested} backend builds on a board that has TensorRT, and none is named",
+                code="build.no-tensorrt",
+                where=self.work.config.document.where(("build", "backend")),
+                hint="name one under deploy.boards, or use build.backend: reference",
+            )
+        clients = self._boards.clients()
+        for backend in ("tensorrt", "trtexec") if requested == "auto" else (requested,):
+            have = [client for client in clients if _has(self.probe(client), backend)]
+            if have and (lacking := [c.name for c in clients if c not in have]):
+                raise EnvironmentLack(
+                    f"{have[0].name} has what the {backend} backend needs, {lacking[0]} has not",
+                    code="build.no-tensorrt",
+                    where=lacking[0],
+                    hint=f"edgekit doctor shows what is missing; or use {_FALLBACK}",
+                )
+            if have:
+                return backend
+        if requested != "auto":
+            raise EnvironmentLack(
+                f"the board lacks {_NEEDS[requested]}",
+                code="build.no-tensorrt",
+                where=clients[0].name,
+                hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
+            )
+        return "reference"
+
+    def probe(self, client: BoardClient) -> dict[str, Any]:
+        """Returns a board's ``edgekit.probe/1``, requested once."""
+        if id(client) not in self._probes:
+            self._probes[id(client)] = client.probe()
+        return self._probes[id(client)]
+
+    def first(self) -> BuiltPlan:
+        """Returns the build for the first board, or this machine's."""
+        if self.backend == "reference":
+            return self.reference
+        return self.for_board(self._boards.clients()[0])
+
+    def every(self) -> list[BuiltPlan]:
+        """Returns the different builds, in the order of the boards."""
+        if self.backend == "reference":
+            return [self.reference]
+        found = {b.key: b for b in map(self.for_board, self._boards.clients())}
+        return list(found.values())
+
+    @property
+    def reference(self) -> BuiltPlan:
+        """What this machine built."""
+        check_opaque(self.work, on_board=False)
+        return BuiltPlan(self.work.build_key, self.work.artefacts)
+
+    def for_board(self, client: BoardClient) -> BuiltPlan:
+        """Returns the build that a board runs: its own, or that of a board that is like it.
+
+        Raises:
+            BoardError: The board is another than planned for, or its build failed.
+            EnvironmentLack: The board lacks what the engines need.
+        """
+        if self.backend == "reference":
+            return self.reference
+        same = board_kind(self.probe(client)["fingerprint"]) or (client.name,)
+        key = (*same, self.work.build_key)
+        if key not in self._built:
+            self._built[key] = build_on(
+                self.work, client, self.probe(client), self.backend, deploys=self.deploys
+            )
+        return self._built[key]
+
+    def check_bundle(self, client: BoardClient, manifest: Mapping[str, Any]) -> None:
+        """Refuses a bundle of TensorRT engines that were built on another kind of board.
+
+        Raises:
+            BoardError: "deploy.other-board".
+            EnvironmentLack: The board lacks what the engines need.
+        """
+        if manifest["backend"] == "reference":
+            return
+        built, here = manifest["fingerprint"], self.probe(client)["fingerprint"]
+        wrong = [
+            f"{key} {built.get(key) or 'unknown'}, here {here.get(key) or 'unknown'}"
+            for key in BOARD_KIND_KEYS
+            if built.get(key) != here.get(key)
+        ]
+        if wrong:
+            raise BoardError(
+                f"the bundle's engines were built on another kind of board: {'; '.join(wrong)}",
+                code="deploy.other-board",
+                where=client.name,
+                hint="engines are not portable: deploy the configuration, which builds for this "
+                "board",
+            )
+        check_runs(client, self.probe(client), manifest.get("engines", {}))
+
+
+#: What two boards must share to run each other's engines.
+BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
+
+_NEEDS = {
+    "tensorrt": "TensorRT's Python module with its builder",
+    "trtexec": "trtexec",
+}
+_FALLBACK = "build.backend: reference"
+
+
+def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns what boards share that run each other's engines; nothing where that is unknown."""
+    found = tuple(str(fingerprint.get(key, "")) for key in BOARD_KIND_KEYS)
+    return found if all(found) else ()
+
+
+def backend_of(requested: str, probe: Mapping[str, Any], where: str) -> str:
+    """Returns who builds for one board of a fleet, whatever the others have.
+
+    Args:
+        requested: ``build.backend`` of the configuration.
+        probe: What the board is.
+        where: Its name.
+
+    Raises:
+        EnvironmentLack: "build.no-tensorrt".
+    """
+    for backend in ("tensorrt", "trtexec") if requested == "auto" else (requested,):
+        if backend == "reference" or _has(probe, backend):
+            return backend
+    if requested == "auto":
+        return "reference"
+    raise EnvironmentLack(
+        f"the board lacks {_NEEDS[requested]}",
+        code="build.no-tensorrt",
+        where=where,
+        hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
+    )
+
+
+def _has(probe: Mapping[str, Any], backend: str) -> bool:
+    if backend == "trtexec":
+        return bool(probe.get("trtexec"))
+    return has_module(probe)
+
+
+_SHOWN, _REFUSED = 5, 10
+
+
+def build_on(
+    work: Work,
+    client: BoardClient,
+    probe: Mapping[str, Any],
+    backend: str,
+    *,
+    deploys: bool = False,
+) -> BuiltPlan:
+    """Builds a configuration's engines on a board, or reads back what was built before.
+
+    Args:
+        work: The configuration's work; its plan is what is built.
+        client: The board.
+        probe: What it is.
+        backend: "tensorrt" or "trtexec".
+        deploys: Whether the board is to run them too.
+
+    Raises:
+        BoardError: The board is another than was planned for ("board.other-tensorrt",
+            "board.no-dla"), or the build failed.
+        EnvironmentLack: The board lacks what the engines need.
+        GateError: "build.differs": ``build.strict``, and the build is not as planned.
+    """
+    from edgekit.tensorrt.artefacts import artefacts_of, golden_of
+    from edgekit.tensorrt.comparison import compare_build
+
+    check_board(work, client, probe, deploys=deploys)
+    request, lanes = request_of(work, probe, backend)
+    kind = board_kind(probe["fingerprint"]) or (client.name,)
+    key = work.cache.key("board-build", request.digest, list(kind))
+    record = None if work.force else work.cache.get("board-build", key)
+    if record is not None and not work.cache.has_blobs(_blobs(record["result"])):
+        record = None
+    if record is None:
+        work.fresh.add("build")
+        # what is known to fail on such a board is not tried again, and is no other build
+        tried = (
+            request if work.force else request_without_known_failures(work, probe, backend, request)
+        )
+        record = _job(work, client, tried)
+        _record_outcomes(work, probe, tried, record["result"])
+        work.cache.put("board-build", key, record)
+    result, cache = record["result"], work.cache
+
+    def fetch(digests: Iterable[str]) -> dict[str, bytes]:
+        return {digest: cache.blob(digest) for digest in digests}
+
+    logs = {
+        one["key"]: cache.blob(one["log"]).decode("utf-8", "replace")
+        for one in result["engines"] if one["log"]
+    }  # fmt: skip
+    comparison = compare_build(work.network, work.judgement, work.plan, lanes, result, logs)
+    if work.file.build.strict and comparison["differences"]:
+        raise _differs(client, comparison)
+    artefacts = artefacts_of(request, result, lanes, fetch)
+    return BuiltPlan(
+        key,
+        artefacts,
+        tuple(golden_of(result, fetch)),
+        comparison,
+        record["board"],
+        record["job"],
+        result,
+        tuple(
+            f"{client.name}: {text}" for text in (*artefacts.notes, *_shown_differences(comparison))
+        ),
+    )
+
+
+def _shown_differences(comparison: Mapping[str, Any]) -> list[str]:
+    return _first_few(comparison["differences"], _SHOWN)
+
+
+def _first_few(texts: Sequence[str], most: int) -> list[str]:
+    more = len(texts) - most
+    left = [f"and {more} more difference{'s' if more > 1 else ''} (--json has all)"]
+    return [*texts[:most], *(left if more > 0 else [])]
+
+
+def reweighed(
+    work: Work, building: Builder, built: BuiltPlan, model: Model
+) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray]]:
+    """Returns another model's weights as a board's engines want them.
+
+    Raises:
+        UsageError: "refit.identical": the engines take the weights alone that they were built with;
+            "refit.fixed": some of the weights that differ are fixed in them.
+        DataError: "refit.mismatch": the other model has other names.
+    """
+    from edgekit.tensorrt.artefacts import artefacts_of
+
+    assert built.result is not None, "asked for where a board built"
+    unchangeable = sorted({one["refit"] for one in built.result["engines"]} & {"identical", "none"})
+    if unchangeable:
+        raise UsageError(
+            "the engines take no other weights than those that they were built with",
+            code="refit.identical",
+            where=work.config.document.where(("build", "refit")),
+            hint="build.refit: any builds engines that do (slower: fewer fusions)",
+        )
+    probe = {"fingerprint": built.artefacts.fingerprint}
+    request, lanes = request_of(work, probe, "tensorrt", model=model)
+    made = artefacts_of(request, built.result, lanes, lambda digests: {})
+    own = engines_of(work, probe, "tensorrt")
+    fixed = _unchangeable_weights(own, lanes, built.result["engines"])
+    if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
+        raise UsageError(
+            f"the engines take no other values of {listed(fixed, _SHOWN) or 'some weights'}",
+            code="refit.fixed",
+            where=work.config.document.where(("build", "refit")),
+            hint="edgekit build builds engines of the other file; build.refit: any builds some "
+            "that take most weights",
+        )
+    return made.weights, made.values
+
+
+def _unchangeable_weights(
+    old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Returns the weights that differ, and that their engine takes neither by name nor folded.
+
+    Folded batch normalisations have names that TensorRT's importer makes up ("tmp_...").
+    """
+    taken = {one["key"]: set(one["weights"]) for one in engines}
+    models = {engine.key: engine.model for lane in new for engine in lane.engines}
+    found: dict[str, None] = {}
+    for engine in (engine for lane in old for engine in lane.engines):
+        names, graph = taken[engine.key], engine.model.proto.graph
+        if any(name.startswith("tmp_") for name in names):
+            norms = (node for node in graph.node if node.op_type == "BatchNormalization")
+            names.update(name for node in norms for name in node.input[1:5])
+        others = models[engine.key].weights
+        for name, array in engine.model.weights.items():
+            if name not in names and array.tobytes() != others[name].tobytes():
+                found[name] = None
+    return list(found)
+
+
+def _job(work: Work, client: BoardClient, request: BuildRequest) -> dict[str, Any]:
+    """Runs the job and brings home what it made.
+
+    The job runs on the board by itself: when this machine goes away, the same command finds it
+    again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
+    """
+    blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs)}
+    client.receive(blobs, progress=lambda phase, a, b: work.update(a, b, "sending the model"))
+    started = client.start_job("build", request.document)
+    if started["reused"] and work.force:
+        client.remove_job(started["job"])
+        started = client.start_job("build", request.document)
+    job = started["job"]
+    known = ", done before" if started["reused"] else ", joined" if started["joined"] else ""
+    work.on_note(f"{client.name}: build job {job}{known}")
+    try:
+        for event in client.watch_job(job):
+            text = event.get("text") or event["phase"]
+            # a build that is joined reports at once what it did long before
+            at = event["time"] if event["n"] else None
+            work.update(event["done"], event["total"], f"{client.name}: {text}", at=at)
+    except KeyboardInterrupt:
+        end = job_command("cancel", job, work.config, client.name)
+        work.on_note(f"the build goes on as job {job} on {client.name}: the same command joins it, "
+                  f"`{end}` ends it")  # fmt: skip
+        raise
+    result = client.job_result(job)
+    wanted = [digest for digest in _blobs(result) if not work.cache.has_blobs([digest])]
+    for digest, data in client.fetch(wanted).items():
+        work.cache.put_blob(digest, data)
+    return {"result": result, "board": client.name, "job": job}
+
+
+def _record_outcomes(
+    work: Work, probe: Mapping[str, Any], request: BuildRequest, result: Mapping[str, Any]
+) -> None:
+    """Keeps what the build has shown of builder flags on such boards."""
+    from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
+
+    file = outcomes_file(work.cache.folder)
+    requests = {one["key"]: one for one in request.document["engines"]}
+    for one in result["engines"]:
+        engine = requests[one["key"]]
+        kind = engine["kind"]
+        if kind == "plan" and engine["device"] != "GPU":
+            kind = "plan DLA"
+        record_outcome(file, probe["fingerprint"], kind, one["attempts"])
+
+
+def _blobs(result: Mapping[str, Any]) -> list[str]:
+    """Returns what of a build is brought home; the unstripped plans stay on the board."""
+    found = [one[key] for one in result["engines"] for key in ("engine", "inspector", "log")]
+    found += [x["digest"] for case in result["golden"] for x in case["outputs"].values()]
+    return [digest for digest in dict.fromkeys(found) if digest]
+
+
+def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
+    differences = comparison["differences"]
+    ways = "1 way" if len(differences) == 1 else f"{len(differences)} ways"
+    error = GateError(
+        f"the build differs from the plan in {ways}",
+        code="build.differs",
+        where=client.name,
+        hint="build.strict: false takes it as it is",
+    )
+    error.details = tuple(_first_few(differences, _REFUSED))
+    error.extra["built"] = comparison
+    return error

@@ -1,0 +1,488 @@
+"""What a configuration requests of a board's build, and whether the board can do it: options that
+are wrong without any board, what the board lacks, and the request itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
+from edgekit.pipeline.boards.doctor import is_planned_release
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.deployment.client import BoardClient
+    from edgekit.network.model import Model
+    from edgekit.pipeline.steps.accuracy import Work
+    from edgekit.tensorrt.options import Decision, RequestedBuild
+    from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+
+
+GOLDEN_SEED = 7
+
+
+def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
+    """Returns (low, high) by input name: what a calibration input spans."""
+    return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
+
+
+def request_of(
+    work: Work, probe: Mapping[str, Any], backend: str, *, model: Model | None = None
+) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
+    """Returns the request for a board's build, and the engines that it is of.
+
+    Args:
+        work: The configuration's work.
+        probe: What the board is.
+        backend: "tensorrt" or "trtexec".
+        model: Other weights in the same network; the configuration's own model when None.
+
+    Raises:
+        ConfigError: Keys that exclude each other, with the reason and its source.
+    """
+    from edgekit.quantize.caches import cache_of
+    from edgekit.tensorrt.requests import BuildOptions, build_request
+    from edgekit.tensorrt.trtexec import trtexec_command
+
+    file = work.file
+    decision = _decided(work, probe, backend)
+    _note(work, decision)
+    strong = decision.typing == "strong"
+    scales = work.plan_scales
+    lanes = _lanes(work, strong, model)
+    used = {layer.precision for share in work.plan.plans for layer in share.layers}
+    individual = file.build.refit if isinstance(file.build.refit, list) else []
+    options = BuildOptions(
+        backend=backend,
+        tensorrt=work.tensorrt,
+        typing=decision.typing,
+        # a DLA runs an INT8 network's other layers in FP16
+        precisions=() if strong else tuple(p for p in ("fp16", "int8") if _needs_scales(p, used)),
+        constraints=file.build.constraints,
+        optimization_level=file.build.optimization_level,
+        pools=_pools(work),
+        calibration=cache_of(scales.scales, work.tensorrt).text if scales and not strong else None,
+        refit_individual=tuple(individual),
+        timing_cache=file.build.timing_cache,
+    )
+    release = release_of(probe) or work.tensorrt
+
+    def line(engine: Mapping[str, Any], attempt: Mapping[str, Any]) -> list[str]:
+        cache = file.build.timing_cache
+        return trtexec_command(engine, attempt, release, timing_cache=cache, notes=work.notes)
+
+    tensors = work.network.tensors
+    request = build_request(
+        file.name,
+        lanes,
+        options,
+        inputs=[_plain(tensors[name]) for name in work.network.inputs],
+        outputs=[_plain(tensors[name]) for name in work.network.outputs],
+        golden=_golden(work, len(lanes)),
+        attempts=_attempts(decision),
+        command=line if backend == "trtexec" else None,
+    )
+    return request, lanes
+
+
+def request_without_known_failures(
+    work: Work, probe: Mapping[str, Any], backend: str, request: BuildRequest
+) -> BuildRequest:
+    """Returns a request without the attempts that failed on such boards before."""
+    from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
+
+    decision = without_known_failures(
+        _decided(work, probe, backend),
+        outcomes_file(work.cache.folder),
+        probe["fingerprint"],
+        dla=_on_dla(work),
+    )
+    _note(work, decision)
+    return request.trying(_attempts(decision))
+
+
+def engines_of(work: Work, probe: Mapping[str, Any], backend: str) -> tuple[RequestedLane, ...]:
+    """Returns the engines of a board's build alone; arguments as for ``request_of``."""
+    return _lanes(work, _decided(work, probe, backend).typing == "strong", None)
+
+
+def _decided(work: Work, probe: Mapping[str, Any], backend: str) -> Decision:
+    from edgekit.tensorrt.options import decide
+
+    return decide(
+        requested_build(
+            work,
+            dla=_on_dla(work),
+            bindings=backend == "tensorrt" or has_module(probe),
+            plugins=any(layer.kind.startswith("PLUGIN") for layer in work.network.layers),
+        )
+    )
+
+
+def _on_dla(work: Work) -> bool:
+    return any(x.device != "GPU" for part in work.plan.plans for x in part.layers)
+
+
+def _note(work: Work, decision: Decision) -> None:
+    work.notes += [note for note in decision.notes if note not in work.notes]
+
+
+def _lanes(work: Work, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
+    from edgekit.tensorrt.requests import lanes_of
+
+    scales = work.plan_scales
+    given = None if strong else (scales.scales if scales else {})
+    model = _model(work, strong, other)
+    return lanes_of(model, work.network, work.plan, work.file.build.mode, given)
+
+
+def _model(work: Work, strong: bool, other: Model | None) -> Model:
+    """Returns the model that the board builds from, with types in it for a strongly typed one."""
+    if not strong or work.file.precision == "fp32":
+        return other or work.model
+    if work.plan_scales is not None and other is None:
+        return work.typed
+    from edgekit.quantize.qdq.to_explicit import to_qdq
+
+    scales = work.plan_scales.scales if work.plan_scales is not None else {}
+    fp16 = work.fp16_layers(work.network)
+    return to_qdq(other or work.model, work.network, scales, fp16_layers=fp16)
+
+
+def requested_build(
+    work: Work, *, dla: bool, bindings: bool = True, plugins: bool = False
+) -> RequestedBuild:
+    """Returns the build that a configuration requests of TensorRT.
+
+    Args:
+        work: The configuration's work.
+        dla: Whether the plan uses a DLA.
+        bindings: Whether the board has TensorRT's Python module.
+        plugins: Whether the network has layers that are plugins.
+    """
+    from edgekit.tensorrt.options import RequestedBuild
+    from edgekit.tensorrt.releases import release
+
+    build, document = work.file.build, work.config.document
+    refit: Any = tuple(build.refit) if isinstance(build.refit, list) else build.refit
+    keys = ("mode", "strip", "refit", "version_compatible", "lean", "hardware_compatible")
+    paths = [("tensorrt",), ("precision",), ("model",), ("model", "shapes")]
+    paths += [("build", key) for key in keys]
+    return RequestedBuild(
+        target=work.file.target,
+        tensorrt=work.tensorrt,
+        mode=build.mode,
+        dla=dla,
+        precision=work.file.precision,
+        # where types stand in the network, the model is given Q/DQ nodes for the board
+        qdq="weak" not in release(work.tensorrt).typings,
+        strip=build.strip,
+        refit=refit,
+        version_compatible=build.version_compatible,
+        lean=build.lean,
+        hardware_compatible=build.hardware_compatible,
+        plugins=plugins,
+        bindings=bindings,
+        places={".".join(path): document.where(path) for path in paths if document.knows(path)},
+    )
+
+
+def has_module(probe: Mapping[str, Any]) -> bool:
+    """Whether a board has TensorRT's Python module with its builder."""
+    module: Any = probe.get("tensorrt") or {}
+    return bool((module.get("python") or {}).get("full"))
+
+
+def release_of(probe: Mapping[str, Any]) -> str:
+    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
+    return str(probe["fingerprint"].get("tensorrt") or "")
+
+
+def _needs_scales(precision: str, used: set[str]) -> bool:
+    return precision in used or (precision == "fp16" and "int8" in used)
+
+
+def _attempts(decision: Decision) -> dict[str, list[dict[str, Any]]]:
+    kinds = {"plan": decision.plans, "loadable": decision.loadables}
+    return {
+        kind: [{"flags": list(one.flags), "gives_up": one.gives_up} for one in tried]
+        for kind, tried in kinds.items()
+    }
+
+
+def _plain(tensor: Any) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+
+
+def _golden(work: Work, lanes: int) -> list[dict[str, Any]]:
+    spans = golden_ranges(next(iter(work.inputs())))
+    ranges = {name: {"low": low, "high": high} for name, (low, high) in spans.items()}
+    numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
+    return [{"seed": GOLDEN_SEED, "inputs": ranges, "lane": number} for number in numbers]
+
+
+def _pools(work: Work) -> dict[str, int]:
+    """Returns the memory pools by TensorRT's names.
+
+    What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
+    """
+    from edgekit.dla.memory import pool_limits
+
+    section = work.file.placement.pools
+    given = {} if section == "auto" else section.model_dump(exclude_none=True)
+    limits = pool_limits(work.target).to_json()
+    found = {
+        f"DLA_{name.upper()}": given.get(name) or max(limits[name], work.plan.pools.get(name, 0))
+        for name in limits
+    }
+    workspace = work.file.build.workspace_mib
+    return {**found, "WORKSPACE": workspace << 20} if workspace else found
+
+
+def check_build_options(work: Work) -> None:
+    """Refuses at once what TensorRT cannot do together, where a board may build with it.
+
+    Raises:
+        ConfigError: With each pair of keys that exclude each other, the reason and its source.
+    """
+    if not _on_board(work):
+        return
+    from edgekit.dla.judge import drives_dla
+    from edgekit.tensorrt.options import decide
+
+    build, document = work.file.build, work.config.document
+    if build.backend == "trtexec" and isinstance(build.refit, list):
+        message = "trtexec cannot mark single weights as refittable"
+        hint = "build.refit: identical or any, or build with build.backend: tensorrt"
+        place = document.where(("build", "refit"))
+        raise ConfigError([Problem(message, place, hint)], code="trt.features")
+    # cores that are not configured are used where they can be
+    names_dla = document.knows(("placement", "dla_cores"))
+    driven = names_dla or drives_dla(work.target, work.tensorrt)
+    dla = bool(work.file.placement.dla_cores and work.target.dla.cores and driven)
+    decide(requested_build(work, dla=dla))
+
+
+def check_cuda_graph(work: Work) -> None:
+    """Refuses a bench by CUDA graph of a plan that uses a DLA, before anything builds it.
+
+    The reference backend has no graphs at all; it is refused there, too, as the board would.
+
+    Raises:
+        ConfigError: "bench.graph".
+    """
+    if not work.file.bench.graph:
+        return
+    devices = {layer.device for share in work.plan.plans for layer in share.layers}
+    cores = sorted(device for device in devices if device.startswith("DLA"))
+    if cores:
+        raise ConfigError(
+            [Problem(
+                f"a CUDA graph cannot hold what runs on {' and '.join(cores)}",
+                work.config.document.where(("bench", "graph")),
+                "measure without --graph (bench.graph), or plan for the GPU alone "
+                "(placement.dla_cores: [])",
+            )],
+            code="bench.graph",
+        )  # fmt: skip
+
+
+def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
+    """Refuses opaque layers where nothing can run them, and notes what a board must have for them.
+
+    Both before anything is built.
+
+    Args:
+        work: The configuration's work.
+        on_board: Whether a board builds; what the configuration says when None.
+
+    Raises:
+        EnvironmentLack: "build.opaque": this machine would have to run them.
+        ModelError: "model.opaque": nothing comes before them; "model.shape_unknown": a bundle's
+            outputs have fixed shapes.
+    """
+    from edgekit.network.opaque import before_opaque, opaque_nodes, opaque_notes, unknown_tensors
+
+    model = work.source
+    opaque = opaque_nodes(model.proto)
+    if not opaque:
+        return
+    first = next(iter(opaque))
+    ends = [value.name for value in before_opaque(model).proto.graph.output]
+    flags = " ".join(f"--outputs {name}" for name in ends)
+    cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
+    if not (_on_board(work) if on_board is None else on_board):
+        needs = "".join(f"; {text}" for text in opaque_notes(model.proto) if "plugin" in text)
+        raise EnvironmentLack(
+            f"node {first!r} runs on a board with TensorRT only, and none builds{needs}",
+            code="build.opaque",
+            where=model.source,
+            hint=f"name one under deploy.boards, or {cut}",
+        )
+    unknown = unknown_tensors(model.proto)
+    open_outputs = [v.name for v in model.proto.graph.output if v.name in unknown]
+    if open_outputs:
+        raise ModelError(
+            f"the shape of output {open_outputs[0]!r} is not known before running, and a bundle's "
+            "outputs have fixed ones",
+            code="model.shape_unknown",
+            where=model.source,
+            hint=f"give it with model.shapes where it is always the same, or {cut}",
+        )
+    for note in opaque_notes(model.proto):
+        work.on_note(note)
+
+
+def check_names(work: Work) -> None:
+    """Refuses names of weights that the network that is built, rewritten, does not have.
+
+    Raises:
+        ConfigError: "build.refit", with the names that are near.
+    """
+    named = work.file.build.refit
+    if not isinstance(named, list) or not _on_board(work):
+        return
+    from difflib import get_close_matches
+
+    known = work.model.weights
+    problems = []
+    for number, name in enumerate(named):
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.5) or sorted(known)[:5]
+            message = f"the network that is built has no weight {name!r}"
+            place = work.config.document.where(("build", "refit", number))
+            problems.append(Problem(message, place, f"it has {', '.join(near)}"))
+    if problems:
+        raise ConfigError(problems, code="build.refit")
+
+
+def _on_board(work: Work) -> bool:
+    """Whether a board may build with TensorRT, as far as the configuration says."""
+    backend = work.file.build.backend
+    requested = backend in ("tensorrt", "trtexec")
+    return requested or (backend == "auto" and bool(work.file.deploy.boards))
+
+
+def check_board(
+    work: Work, client: BoardClient, probe: Mapping[str, Any], *, deploys: bool
+) -> None:
+    """Refuses a board that the plan is not for, or that lacks what the engines need.
+
+    Args:
+        work: The configuration's work.
+        client: The board.
+        probe: What it is.
+        deploys: Whether the board is to run what it builds, not only to build it.
+
+    Raises:
+        BoardError: "board.other-tensorrt": another release than was planned for; "board.no-dla":
+            the plan uses DLA cores that its TensorRT does not drive.
+        EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
+    """
+    _numpy(client, probe)
+    _release(work, client, probe)
+    dla = {x.device for share in work.plan.plans for x in share.layers} - {"GPU"}
+    if dla:
+        _cores(work, client, probe, dla)
+    build = work.file.build
+    if dla and build.mode != "hybrid":
+        _cudla(client, probe, f"build.mode: {build.mode} makes DLA loadables")
+    if deploys and build.mode != "standalone":
+        _runtime(client, probe, compatible=build.version_compatible is not False)
+
+
+def check_runs(client: BoardClient, probe: Mapping[str, Any], engines: Mapping[str, Any]) -> None:
+    """Refuses a board that cannot run a bundle's engines, before they are sent.
+
+    Args:
+        client: The board.
+        probe: What it is.
+        engines: The manifest's "engines".
+
+    Raises:
+        EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
+    """
+    _numpy(client, probe)
+    plans = [one for one in engines.values() if one["kind"] == "plan"]
+    if len(plans) < len(engines):
+        _cudla(client, probe, "the bundle has DLA loadables")
+    if plans:
+        _runtime(client, probe, compatible=all(one["version_compatible"] for one in plans))
+
+
+def _numpy(client: BoardClient, probe: Mapping[str, Any]) -> None:
+    if probe["numpy"]:
+        return
+    from edgekit.pipeline.boards.doctor import examine
+
+    (check,) = (one for one in examine(probe)["checks"] if one["id"] == "python.numpy")
+    raise EnvironmentLack(
+        f"{check['what']} is {check['found']}",
+        code="board.no-numpy",
+        where=client.name,
+        hint=check["fix"],
+    )
+
+
+def _release(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:
+    release, planned = release_of(probe), work.tensorrt
+    if release and not is_planned_release(release, planned):
+        parts = max(2, len(planned.split(".")))
+        raise BoardError(
+            f"the board has TensorRT {release}, and the plan is for {planned}",
+            code="board.other-tensorrt",
+            where=client.name,
+            hint=f"write tensorrt: {'.'.join(release.split('.')[:parts])} into the configuration, "
+            "for the rules of what a DLA can run differ",
+        )
+
+
+def _cores(work: Work, client: BoardClient, probe: Mapping[str, Any], used: set[str]) -> None:
+    from edgekit.dla.judge import drives_dla
+
+    release, cores = release_of(probe), probe["dla"]["cores"]
+    if release and not drives_dla(work.target, release):
+        why = f"TensorRT {release} there does not drive its DLA"
+    elif cores is not None and any(int(device[3:]) >= cores for device in used):
+        why = f"TensorRT has {cores} DLA cores there"
+    else:
+        return
+    raise BoardError(
+        f"the plan uses {', '.join(sorted(used))}, and {why}",
+        code="board.no-dla",
+        where=client.name,
+        hint="edgekit doctor says why; placement.dla_cores: [] plans for the GPU alone",
+    )
+
+
+def _cudla(client: BoardClient, probe: Mapping[str, Any], what: str) -> None:
+    if not probe["cudla"]:
+        raise EnvironmentLack(
+            f"{what}, and the board has no libcudla to run them",
+            code="board.no-cudla",
+            where=client.name,
+            hint=f"it comes with CUDA's package {_cudla_package(probe)}; build.mode: hybrid does "
+            "without",
+        )
+
+
+def _runtime(client: BoardClient, probe: Mapping[str, Any], *, compatible: bool) -> None:
+    """The lean and dispatch runtimes run version compatible plans alone."""
+    there = [name for name, version in probe["tensorrt"]["python"].items() if version]
+    if "full" in there or (there and compatible):
+        return
+    other = f"only the {there[0]} one, which runs no such plans" if there else "none"
+    raise EnvironmentLack(
+        f"engines run through TensorRT's Python module, and of its kinds the board has {other}",
+        code="board.no-runtime",
+        where=client.name,
+        hint="sudo apt-get install python3-libnvinfer; edgekit build alone does without, with "
+        "trtexec, and build.backend: reference altogether",
+    )
+
+
+def _cudla_package(probe: Mapping[str, Any]) -> str:
+    cuda = str(probe.get("cuda") or "").split(".")
+    return f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"

@@ -1,0 +1,552 @@
+"""The check: which layers of a model the DLA runs, what that costs by prediction, what would
+help, and everything that is known of one layer, of memory and of 2:4 sparsity.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.collector import collector_held
+from edgekit.errors import UsageError
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Layer, Model, Network
+    from edgekit.placement.forecast import Fix, Forecast, PlacementTimer
+    from edgekit.quantize.qdq.to_implicit import Translated
+    from edgekit.targets.board import Target
+
+
+MIB = 1 << 20
+
+
+def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[str, Any]:
+    """Returns what the loadables need of the memory pools, alone and on a core, and the limits."""
+    from edgekit.dla.loadables import SLOTS
+    from edgekit.dla.memory import core_memory, memory_report, pool_disputes, pool_limits
+    from edgekit.network.model import loadable_name
+
+    held: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
+    report = memory_report(network, judgement, target)
+    for group, one in zip(judgement.candidates, report, strict=True):
+        if one.retained or group.dropped != SLOTS:
+            entry = one.to_json()
+            del entry["kept"]
+            name = loadable_name(network, one.layers)
+            entry |= {"name": name, "first": one.layers[0], "last": one.layers[-1]}
+            (held if one.retained else refused).append(entry)
+    limits = pool_limits(target).to_json()
+    return {
+        "memory": held,
+        "memory_refused": refused,
+        "memory_core": {"need": core_memory(report).to_json(), "limits": limits},
+        "memory_disputes": pool_disputes(target),
+    }
+
+
+def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Warns of candidates that a memory limit keeps on the GPU."""
+    return [
+        f"{one['name']} is predicted to stay on the GPU, with all its layers "
+        f"({len(one['layers'])}): it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, "
+        f"the limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
+        f"{limit['fix']}"
+        for one in refused
+        for limit in one["broken"][:1]
+    ]
+
+
+def disputed_size(held: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Warns of loadables that fit by the documented size of their weights only."""
+    return [
+        f"{one['name']} is taken to be on the DLA, disputed: by the documented size of its weights "
+        f"it needs {limit['documented'] / MIB:,.1f} MiB of "
+        f"{_pool(limit)}, where the limit is "
+        f"{limit['limit'] / MIB:,.0f}, but {limit['need'] / MIB:,.1f} by the size that a build was "
+        f"seen to take ({limit['rule']}; {limit['source']}): {limit['fix']}"
+        for one in held
+        for limit in one["disputed"]
+    ]
+
+
+def _pool(limit: Mapping[str, Any]) -> str:
+    """Returns "local DRAM" or "global DRAM", the pools that have limits."""
+    return str(limit["pool"]).replace("_dram", " DRAM")
+
+
+def near_limit(network: Network, judgement: Judgement) -> list[str]:
+    """Warns of convolutions so near the limit, or over it, that boards may judge otherwise."""
+    from edgekit.dla.memory import cbuf_use
+
+    if not judgement.precisions:  # refused as a whole
+        return []
+    near = [one for one in cbuf_use(network, judgement.precisions) if one.near]
+    if not near:
+        return []
+    first = near[0]
+    return [
+        f"{first.layer} needs {first.banks} of {first.available} banks of the convolution buffer"
+        + (f" ({counted(len(near) - 1, 'more layer')} likewise)" if near[1:] else "")
+        + f"; so near the limit boards and the documented formula disagree: {first.fix} "
+        + f"({first.source})"
+    ]
+
+
+# The check: a model judged for a board, what that costs by prediction, and what would help.
+#
+# It needs no configuration and no cache, so ``check MODEL`` starts without them.
+
+
+SHOWN = 3  # as many fixes as a person wants to hear of at once
+
+
+@dataclass(frozen=True, eq=False)
+class CheckResult:
+    """A checked model.
+
+    Attributes:
+        document: The ``edgekit.check/1`` document.
+        model: The model.
+        network: Its layers.
+        judgement: Their verdicts.
+        target: The board.
+        forecast: Predicted times; None for a board without cost data.
+    """
+
+    document: dict[str, Any]
+    model: Model
+    network: Network
+    judgement: Judgement
+    target: Target
+    forecast: Forecast | None
+
+
+@collector_held()
+def check_model(
+    source: str | Path | Model,
+    *,
+    target: str | Target,
+    precision: str = "int8",
+    tensorrt: str | None = None,
+    power_mode: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+    scales: str | Path | Mapping[str, float] | None = None,
+    max_loadables: int | None = None,
+    translated: Translated | None = None,
+    lowers: bool = False,
+    fp16_layers: Callable[[Network], Collection[str]] | None = None,
+    on_note: Callable[[str], object] = str,
+) -> CheckResult:
+    """Judges a model and predicts what TensorRT's automatic placement makes of it.
+
+    Args:
+        source: An ONNX file, or a loaded model.
+        target: A board or its name.
+        precision: "int8", "fp16" or "fp32".
+        tensorrt: TensorRT release; the board's usual one when None.
+        power_mode: For the prediction; the board's MAXN or default mode when None.
+        shapes: Sizes by input, where a file leaves them open.
+        batch: The batch where that is all that is open; 1 when None.
+        outputs: Tensors to cut the network at.
+        scales: INT8 scales by tensor or a calibration cache; layers that need one and have none
+            are judged in FP16, and a warning says which. When None, every tensor has one.
+        max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
+        translated: What ``source`` is a translation of; else a Q/DQ model is translated here where
+            TensorRT reads none on the DLA: the verdicts are of what would be built.
+        lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8; it is
+            refused otherwise.
+        fp16_layers: Returns the layers of a network that an INT8 build keeps in FP16; None: those
+            at its end that INT8 is of no use to (``float_tail``), as every INT8 build does.
+        on_note: Called with a line of text when the work on something begins.
+
+    Raises:
+        ModelError: The file is no model that can be judged.
+        UsageError: Unknown board, precision, power mode, or a malformed release.
+        DataError: The calibration cache cannot be read.
+    """
+    from edgekit.dla.judge import judge, release_warnings
+    from edgekit.dla.loadables import without_slot
+    from edgekit.dla.precision import float_tail
+    from edgekit.network.lowering import layers as layers_module
+    from edgekit.pipeline.steps.translation import (
+        judged_translation,
+        translation,
+        translation_note,
+        translation_notes,
+    )
+    from edgekit.placement.forecast import timer_of
+    from edgekit.targets.loader import get
+
+    board = get(target) if isinstance(target, str) else target
+    on_note("reading the model")
+    loaded = _loaded(source, shapes, batch, outputs)
+    on_note("finding the layers")
+    if translated is None:
+        translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
+        loaded = loaded if translated is None else translated.model
+    else:
+        note = translation_note(translated, tensorrt or board.tensorrt)
+    network = layers_module.layers(loaded)
+    keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
+    floats = keeps(network) if precision == "int8" else ()
+
+    def judging(known: Mapping[str, float] | None) -> Judgement:
+        return judge(
+            network, board, precision=precision, tensorrt=tensorrt, scales=known,
+            max_loadables=max_loadables, fp16_layers=floats, lowers=lowers,
+        )  # fmt: skip
+
+    on_note(f"judging {counted(len(network.layers), 'layer')}")
+    notes = [*loaded.notes, *([note] if note else [])]
+    notes += _lowered(loaded, tensorrt or board.tensorrt) if lowers else []
+    if translated is not None and scales is None:
+        known = judged_translation(translated, loaded, network, judging)
+        judgement = known.judgement
+        notes += translation_notes(translated, known)
+    elif isinstance(scales, str | Path) and precision == "int8":
+        from edgekit.pipeline.steps.scales import judge_with
+        from edgekit.quantize.caches import load_cache
+
+        cache = load_cache(scales)
+        known = judge_with(cache, loaded, network, judging, name=str(scales), typed=lowers)
+        judgement = known.judgement
+        notes += known.notes
+    else:
+        judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
+    on_note("predicting times")
+    clock = timer_of(network, judgement, board, power_mode=power_mode)
+    forecast = clock.forecast(judgement.candidates) if clock else None
+    document = _document(loaded, network, judgement, board, forecast)
+    on_note("looking for what would help")
+    _help(document, loaded, network, judgement, board, clock)
+    document |= memory_keys(network, judgement, board)
+    lost = without_slot(judgement)
+    document["without_slot"] = {**lost[0].to_json(), "layers": list(lost[1])} if lost else None
+    document["sparsity"] = _network_sparsity(network, judgement, board, clock)
+    document["warnings"] = [
+        *release_warnings(network, judgement, board),
+        *too_large(document["memory_refused"]),
+        *disputed_size(document["memory"]),
+        *([lost[0].message] if lost else ()),
+        *near_limit(network, judgement),
+        *_warnings(board, power_mode, forecast),
+        *notes,
+    ]
+    return CheckResult(document, loaded, network, judgement, board, forecast)
+
+
+def _document(
+    loaded: Model, network: Network, judgement: Judgement, board: Target, forecast: Forecast | None
+) -> dict[str, Any]:
+    """The verdicts, and what TensorRT's own placement makes of them."""
+    from edgekit.dla.check_document import check_document
+    from edgekit.placement.forecast import automatic_transitions
+
+    document = check_document(loaded.source, network, judgement, board)
+    document["max_loadables"] = judgement.slots
+    document["transitions"] = automatic_transitions(network, judgement)
+    document["predicted"] = (
+        {**forecast.to_json(), "layers": forecast.layer_us | dict.fromkeys(network.opaque)}
+        if forecast
+        else None
+    )
+    return document
+
+
+def _loaded(
+    source: str | Path | Model,
+    shapes: Mapping[str, Sequence[int]] | None,
+    batch: int | None,
+    outputs: Sequence[str] | None,
+) -> Model:
+    if not isinstance(source, str | Path):
+        return source
+    from edgekit.network.load import load
+
+    return load(source, shapes=shapes, batch=batch, outputs=outputs or None)
+
+
+def _lowered(model: Model, release: str) -> list[str]:
+    from edgekit.pipeline.steps.translation import lowered_note
+
+    return lowered_note(model, release)
+
+
+def _network_sparsity(
+    network: Network, judgement: Judgement, target: Target, clock: PlacementTimer | None
+) -> dict[str, Any]:
+    """Returns ``sparsity``; ``pays`` is None without a prediction."""
+    from edgekit.dla.sparsity import sparsity
+    from edgekit.placement.forecast import saved_us
+
+    spared, pays = sparsity(network, judgement, target), None
+    if clock is not None:
+        auto_us = clock.auto_us(judgement.candidates)
+        pays = saved_us(clock, auto_us, auto_us - 1e6 * spared.seconds_saved) is not None
+    return {**spared.to_json(), "pays": pays}
+
+
+def _help(
+    document: dict[str, Any],
+    model: Model,
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    clock: PlacementTimer | None,
+) -> None:
+    """Adds ``fixes``, the best ones at once, and to the layers the rewrites that mend them."""
+    from edgekit.placement.forecast import combined_fix, fixes
+
+    every = fixes(network, judgement, clock)
+    best = every[:SHOWN]
+    combined = combined_fix(network, judgement, clock, best) if best[1:] else None
+    matches: Mapping[str, str] = {}
+    blamed = {name for fix in every for name in fix.layers}
+    if every:
+        from edgekit.rewriting.offers import offers
+
+        matches = offers(
+            model, target, precision=judgement.precision, tensorrt=judgement.tensorrt,
+            nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
+        )  # fmt: skip
+    rewrites: dict[str, list[str]] = {}
+    for layer in document["layers"]:
+        names = dict.fromkeys(matches[node] for node in layer["from"] if node in matches)
+        layer["rewrites"] = rewrites[layer["name"]] = list(names) if layer["name"] in blamed else []
+    document["fixes"] = [_fix(fix, rewrites) for fix in every if fix.offer]
+    offered = combined is not None and _is_news(combined, best[0])
+    document["fixes_together"] = _fix(combined, rewrites) if combined and offered else None
+
+
+def _is_news(combined: Fix, best: Fix) -> bool:
+    """Whether several fixes at once gain more than the best one: they can need each other."""
+    from edgekit.placement.forecast import LATENCY
+    from edgekit.placement.kernel_costs import noise
+
+    if combined.auto_us is None or best.auto_us is None:
+        return True  # nothing is predicted
+    if combined.offer != LATENCY:
+        return False
+    return best.offer != LATENCY or combined.auto_us < best.auto_us * (1 - noise())
+
+
+def _fix(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    names = dict.fromkeys(name for layer in fix.layers for name in rewrites[layer])
+    return {**fix.to_json(), "rewrites": list(names)}
+
+
+def _warnings(target: Target, power_mode: str | None, forecast: Forecast | None) -> list[str]:
+    warning = target.mode(power_mode).warning
+    notes = [warning] if warning else []
+    if forecast is None:
+        notes.append(f"no prediction for this board: its costs are not known ({target.name})")
+    return notes
+
+
+_KIND = re.compile(r"^[A-Z][A-Z_0-9]*: (?=.)")
+_NODE = re.compile(r"\{ForeignNode\[(.+)\]\}")
+_CUT = re.compile(r"\.\.\.|…")
+
+
+def without_kind(name: str) -> str:
+    """Returns "conv1" of "CONVOLUTION: conv1", as logs list layers on the GPU."""
+    return _KIND.sub("", name)
+
+
+def layers_in_log(result: CheckResult, name: str) -> set[str]:
+    """Returns our layers that a log calls ``name``, fusions included; empty when there is none."""
+    from edgekit.buildlog.layer_names import layers_called
+
+    return set(layers_called(result.network, name))
+
+
+def loadable_in_log(result: CheckResult, name: str) -> dict[str, Any] | None:
+    """Returns the predicted loadable that a log calls ``{ForeignNode[FIRST...LAST]}``, or None.
+
+    It has ``name``, ``layers`` in graph order, ``kept`` (whether it goes to the DLA), ``dropped``
+    (the rule that keeps it on the GPU, or None), and ``memory``: its entry in the check's
+    ``memory`` or ``memory_refused``, None where no slot is left for it.
+    """
+    match = _NODE.search(name)
+    if match is None:
+        return None
+    from edgekit.network.model import loadable_name
+
+    groups = result.judgement.candidates
+    names = [loadable_name(result.network, group.layers) for group in groups]
+    found = [at for at, own in enumerate(names) if own == match[0]]
+    # TensorRT 8 writes more parts into the name of a Gemm: then its layers decide
+    ends = [] if found else _ends(result, match[1])
+    found += [
+        at
+        for at, group in enumerate(groups)
+        if any(group.layers[0] in first and group.layers[-1] in last for first, last in ends)
+    ]
+    if not found:
+        return None
+    group = groups[found[0]]
+    document = result.document
+    entries = (*document["memory"], *document["memory_refused"])
+    return {
+        "name": names[found[0]],
+        "layers": list(group.layers),
+        "kept": group.retained,
+        "dropped": group.dropped or None,
+        "memory": next((one for one in entries if one["layers"] == list(group.layers)), None),
+    }
+
+
+def _ends(result: CheckResult, inside: str) -> list[tuple[set[str], set[str]]]:
+    """Returns our layers of a loadable's first and last name; a name may itself hold dots."""
+    cuts = [(inside[: cut.start()], inside[cut.end() :]) for cut in _CUT.finditer(inside)]
+    pairs = cuts or [(inside, inside)]
+    return [(layers_in_log(result, first), layers_in_log(result, last)) for first, last in pairs]
+
+
+LAYER_SCHEMA = "edgekit.layer/1"
+
+
+def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
+    """Returns the ``edgekit.layer/1`` document of a layer, or of all layers of an ONNX node.
+
+    Args:
+        result: From ``check_model``.
+        name: A layer's name, or an ONNX node's; the layers that were inserted for a node are named
+            with it. For a node that loading took out of the graph
+            ``folded`` says why, and the layers are those that took it in, if any. Or a name of
+            the builder's log: of a fusion, or of a loadable, which ``loadable`` then is.
+
+    Raises:
+        UsageError: "layer.unknown": there is neither.
+    """
+    found, gone, whole = _named(result, name)
+    notes = {entry["name"]: entry for entry in result.document["layers"]}
+    keys = ("model", "target", "precision", "tensorrt")
+    return {
+        "schema": LAYER_SCHEMA,
+        **{key: result.document[key] for key in keys},
+        "name": name,
+        "folded": gone or None,
+        "loadable": whole,
+        "layers": [{**notes[layer.name], **_more(result, layer)} for layer in found],
+    }
+
+
+def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, dict[str, Any] | None]:
+    """Returns the layers, why a node is none of them, and the loadable that is meant."""
+    from edgekit.network.graph import places
+
+    layers = result.network.whole.layers
+    plain = without_kind(name)
+    tried = dict.fromkeys((name, plain))  # a layer may itself be called "A: b"
+    for one in tried:
+        found = [la for la in layers if one == la.name or one in la.nodes or one in la.origin]
+        if found:
+            return found, "", None
+    elsewhere = places(result.model, result.network)
+    for one in tried:
+        if place := elsewhere.get(one):
+            return [layer for layer in layers if layer.name in place.layers], place.reason, None
+    whole = loadable_in_log(result, plain)
+    inside = set(whole["layers"]) if whole else layers_in_log(result, plain)
+    found = [layer for layer in layers if layer.name in inside]
+    if not found:
+        raise _unknown(result, name)
+    return found, "", whole
+
+
+def _unknown(result: CheckResult, name: str) -> UsageError:
+    known = dict.fromkeys(
+        [
+            *(one for layer in result.network.whole.layers for one in (layer.name, *layer.origin)),
+            *result.model.folded,
+            *(one["name"] for one in result.document["memory"]),
+        ]
+    )
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    near = near or [one for one in known if name.lower() in one.lower()][:3]
+    return UsageError(
+        f"there is no layer or ONNX node called {name!r}",
+        code="layer.unknown",
+        where=result.document["model"],
+        hint=f"did you mean {' or '.join(near)}?" if near else "--by-layer lists the layers",
+    )
+
+
+def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
+    times = result.forecast.layer_us if result.forecast else {}
+    return {
+        "op": layer.op,
+        "precision": _precision(result, layer),
+        "inputs": [_tensor(result, name) for name in layer.inputs],
+        "outputs": [_tensor(result, name) for name in layer.outputs],
+        "params": {key: _plain_attribute(value) for key, value in layer.params.items()},
+        "weights": list(layer.weights),
+        "predicted_us": None if layer.opaque else times.get(layer.name),
+        "loadable": _loadable(result, layer),
+        "cbuf": _cbuf(result, layer),
+        "sparsity": _layer_sparsity(result, layer),
+    }
+
+
+def _precision(result: CheckResult, layer: Layer) -> str:
+    return result.judgement.precision_of(layer.name)
+
+
+def _tensor(result: CheckResult, name: str) -> dict[str, Any]:
+    tensor = result.network.whole.tensors[name]
+    return {"name": name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+
+
+def _plain_attribute(value: Any) -> Any:
+    """Returns a parameter as JSON can hold it: "inf", "-inf" and "nan" are texts there."""
+    if isinstance(value, list | tuple):
+        return [_plain_attribute(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _loadable(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
+    entries: list[dict[str, Any]] = result.document["memory"]
+    for number, entry in enumerate(entries):
+        if layer.name in entry["layers"]:
+            return {"number": number, **entry}
+    return None
+
+
+def _layer_sparsity(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
+    every = result.document["sparsity"]["convolutions"]
+    return next((one for one in every if one["layer"] == layer.name), None)
+
+
+def _cbuf(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
+    from edgekit.dla.memory import cbuf_use
+
+    precision = _precision(result, layer)
+    if precision == "fp32":
+        return None
+    alone = replace(result.network, layers=(layer,))
+    return next((use.to_json() for use in cbuf_use(alone, precision)), None)
+
+
+def sparsity_document(result: CheckResult) -> dict[str, Any]:
+    """Returns an ``edgekit.sparsity/1`` document; reads the weights of the convolutions."""
+    from edgekit.dla.sparsity import sparsity
+
+    report = sparsity(result.network, result.judgement, result.target, result.model)
+    keys = ("model", "target", "precision", "tensorrt")
+    notes = {key: result.document[key] for key in keys}
+    notes["pays"] = result.document["sparsity"]["pays"]
+    return {"schema": "edgekit.sparsity/1", **notes, **report.to_json()}

@@ -1,0 +1,426 @@
+"""The boards of a configuration, connected when they are first needed; installing on them as
+steps of the run; and the key that signs the bundles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
+from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
+from edgekit.pipeline.boards.status import serving_of, taken_back_note
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.bundles.manifest import Bundle
+    from edgekit.deployment.board import Board
+    from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.progress import StepLog, StepRecord
+    from edgekit.pipeline.steps.accuracy import Work
+
+
+class SigningKey:
+    """The key of a configuration."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    @cached_property
+    def key(self) -> Path:
+        """The private key that signs: the configuration's, or one of edgekit's own."""
+        from edgekit.bundles.sign import ensure_key
+
+        config = self.work.config
+        chosen = config.file.deploy.sign_with
+        if chosen is None:
+            return ensure_key(self.work.cache.folder / "keys" / "ed25519")
+        path = config.resolve(chosen)
+        if not path.is_file():
+            hint = "make one with: ssh-keygen -t ed25519"
+            problem = Problem(f"there is no signing key {path}", config.path, hint)
+            raise ConfigError([problem], code="config.no-key")
+        return path
+
+    @cached_property
+    def public_key(self) -> Path:
+        """The public half of ``key``, which boards trust."""
+        return self.key if self.key.suffix == ".pub" else self.key.with_name(self.key.name + ".pub")
+
+
+_STEPS = ("deploy", "refit", "self-test")
+# phases of an installation by the step they belong to; the others belong to the step before
+_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
+_BYTES = {"loader": "sending edgekit's loader", "send": "sending the bundle",
+          "download": "the board downloads the bundle"}  # fmt: skip
+_PHASE_TEXTS = {"stage": "the board checks the bundle", "soak": "the board watches the new release",
+          "switch": "the board switches to the new release"}  # fmt: skip
+
+
+class InstallSteps:
+    """The steps deploy, refit and self-test of one board, from the phases of ``install``."""
+
+    def __init__(self, client: BoardClient, bundle: Bundle, steps: StepLog) -> None:
+        self._client = client
+        self._steps = steps
+        self._stack = contextlib.ExitStack()
+        self._begun: list[StepRecord] = []
+        self._details = {
+            "deploy": f"board {client.name}: {client.note}",
+            "refit": f"{counted(len(bundle.manifest['weights']), 'tensor')} from the board's store",
+            "self-test": "golden vectors of the unstripped build",
+        }
+
+    def __enter__(self) -> InstallSteps:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return self._stack.__exit__(kind, error, trace)
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """What ``install`` calls."""
+        from edgekit.reports.text import size
+
+        name = _STEP_OF.get(phase)
+        if name and done == 0 and (not self._begun or self._begun[-1].name != name):
+            self._begin(name)
+        elif phase in _BYTES and total > 1:
+            self._steps.progress.update(done, total, f"{_BYTES[phase]}, {size(total)}")
+        elif phase == "soak" and total > 1:
+            self._steps.progress.update(done, total, _PHASE_TEXTS[phase])
+        elif phase in _PHASE_TEXTS and done == 0:
+            self._steps.progress.update(0, 0, _PHASE_TEXTS[phase])
+
+    def reused(self, release: str, *, other: bool = False) -> None:
+        """The bundle served already; ``other``: no, and another release serves in its place."""
+        detail = f"{self._client.name} serves {release}"
+        if other:
+            detail += ", another release than this configuration's"
+        for name in _STEPS:
+            if all(step.name != name for step in self._begun):
+                self._begin(name)
+            self._begun[-1].reuse(detail)
+
+    def _begin(self, name: str) -> None:
+        # every step has its line, also where the board has nothing to do in it
+        for before in _STEPS[: _STEPS.index(name)]:
+            if all(step.name != before for step in self._begun):
+                self._begin(before)
+                self._begun[-1].reuse("nothing to do")
+        self._stack.close()
+        step = self._stack.enter_context(self._steps.step(name))
+        step.detail = self._details[name]
+        self._begun.append(step)
+
+
+class BoardTimes:
+    """Reports, where a command is verbose, where the time of a board's commands goes."""
+
+    def __init__(self, name: str, work: Work) -> None:
+        self._name, self._work = name, work
+        self._began = time.monotonic()
+        self._starts = 0
+        self._seconds = 0.0
+
+    def command(self, name: str, seconds: float) -> None:
+        """What ``BoardClient.on_command`` calls."""
+        self._starts += 1
+        self._seconds += seconds
+        self._report(f"Python start {self._starts}: {name}: {seconds:.3f} s")
+
+    def connected(self) -> None:
+        """The connection is open; what commands took meanwhile is theirs."""
+        self._report(f"connecting: {time.monotonic() - self._began - self._seconds:.3f} s")
+
+    def ended(self, job: Iterable[Mapping[str, Any]]) -> None:
+        """What the states of the board's job took, and all commands so far."""
+        for step in job:
+            if isinstance(step.get("seconds"), int | float):
+                self._report(f"the board's job: {step.get('state')}: {step['seconds']:.3f} s")
+        self._report(f"{counted(self._starts, 'Python start')}, {self._seconds:.3f} s")
+
+    def _report(self, text: str) -> None:
+        self._work.detail(f"{self._name}: {text}")
+
+
+class DetachedJobNote:
+    """Says at a Ctrl-C that the board goes on, once it does."""
+
+    def __init__(self, work: Work, client: BoardClient) -> None:
+        self._work = work
+        self._client = client
+        self._job = ""
+
+    def begins(self, job: str) -> None:
+        """The board works alone from here on."""
+        self._job = job
+
+    def __enter__(self) -> DetachedJobNote:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._job or kind is None or not issubclass(kind, KeyboardInterrupt):
+            return
+        name, config = self._client.name, self._work.config
+        if not config.file.deploy.boards:
+            return  # edgekit's own board, which needs the same command alone
+        attach = job_command("attach", self._job, config, name)
+        cancel = job_command("cancel", self._job, config, name)
+        self._work.on_note(
+            f"{name} goes on by itself: the same command joins it, `{attach}` follows it, "
+            f"`{cancel}` takes it back"
+        )
+
+
+class ConnectedBoards:
+    """Connections to every board of a configuration; its own board when it names none."""
+
+    def __init__(
+        self, work: Work, signing: SigningKey, *, accept_host_key: bool, trust_key: bool
+    ) -> None:
+        self._work = work
+        self._signing = signing
+        self._accept_host_key = accept_host_key
+        self._trust_key = trust_key
+        self._stack = contextlib.ExitStack()
+        self._clients: list[BoardClient] | None = None
+        self._times: dict[int, BoardTimes] = {}
+
+    def close(self) -> None:
+        """Closes every connection; edgekit's own board stops."""
+        self._clients = None
+        self._stack.close()
+
+    def use(self, clients: Iterable[BoardClient]) -> None:
+        """Takes boards that somebody else has connected, and closes, instead of its own."""
+        self._clients = list(clients)
+
+    def clients(self) -> list[BoardClient]:
+        """Returns the boards, connected."""
+        if self._clients is None:
+            self._clients = [self._open(board) for board in self._wanted()]
+        return self._clients
+
+    def _open(self, board: Board | None) -> BoardClient:
+        from edgekit.deployment.connection import open_board
+
+        times = BoardTimes("board" if board is None else board.name, self._work)
+        client = self._stack.enter_context(
+            open_board(
+                board,
+                state_folder=self._work.cache.folder,
+                signer_public_key=self._signing.public_key,
+                trust_key=self._trust_key,
+                accept_host_key=self._accept_host_key,
+                on_command=times.command,
+            )
+        )
+        times.connected()
+        self._times[id(client)] = times
+        return client
+
+    def look(self) -> None:
+        """Connects to the configuration's boards and checks whether they trust the signing key.
+
+        It is checked before long work, whose result a board would refuse.
+
+        Raises:
+            EdgekitError: As ``open_board``.
+            BundleError: "bundle.unknown-signer" or "bundle.revoked-signer".
+        """
+        from edgekit.bundles.sign import public_key
+
+        if not self._work.file.deploy.boards:
+            return  # edgekit's own board trusts its key
+        path = self._signing.public_key
+        clients = self.clients()
+        key = public_key(path)
+        for client in clients:
+            known = client.trust()
+            # a KRL, and what an authority has signed, are the board's to judge
+            certain = "-cert-" not in key.kind and not any(
+                one.get("authority") for one in known["keys"]
+            )
+            if key.fingerprint in known["revocations"]["fingerprints"]:
+                raise BundleError(
+                    f"the key that signs is revoked there, {key.fingerprint}",
+                    code="bundle.revoked-signer",
+                    where=client.name,
+                    hint="sign with another key (deploy.sign_with)",
+                )
+            if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
+                where = shlex.quote(self._work.config.path)
+                raise BundleError(
+                    f"the board does not trust the key that signs, {key.fingerprint} ({path})",
+                    code="bundle.unknown-signer",
+                    where=client.name,
+                    hint=f"--trust-key lets it, or edgekit trust {where} --add {path}",
+                )
+
+    def describe(self, client: BoardClient) -> dict[str, str]:
+        """Returns the contract's ``board`` object."""
+        return {"name": client.name, "kind": client.kind, "note": client.note}
+
+    def identity(self, client: BoardClient) -> list[str]:
+        """Returns what identifies a board's results."""
+        board = client.board
+        if client.kind != "remote":  # its port and keys are new each time
+            return [client.kind, client.name, board.root]
+        return [client.kind, client.name, board.host, str(board.port), str(board.user),
+                str(board.host_key), board.root]  # fmt: skip
+
+    def serves(self, client: BoardClient, app: str) -> tuple[str, str] | None:
+        """Returns id and bundle digest of the release that serves, or None."""
+        found = serving_of(client.releases(app)["apps"].get(app, {}))
+        return None if found is None else (found["id"], found["digest"])
+
+    def install(
+        self,
+        bundle_for: Callable[[BoardClient], Bundle],
+        steps: StepLog,
+        *,
+        always: bool = False,
+        put_back: bool = False,
+        or_serving: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Brings every board to its bundle; one that serves it already is left alone.
+
+        Args:
+            bundle_for: Returns a board's bundle: engines are not portable between kinds of boards.
+            steps: Called with the steps' progress.
+            always: Install also where the bundle serves already.
+            put_back: Install also where the bundle was taken back.
+            or_serving: Where the bundle was taken back, return what serves instead.
+
+        Returns:
+            One object a board: board, release, digest, bytes sent and reused, refit and self-test,
+            and "taken_back": None, or "release", "at" and "reason" of the bundle's own release
+            where another one serves.
+
+        Raises:
+            BoardError: Among others "install.taken-back".
+        """
+        return [
+            self._install(client, bundle_for(client), steps, always, put_back, or_serving)
+            for client in self.clients()
+        ]
+
+    def _install(
+        self,
+        client: BoardClient,
+        bundle: Bundle,
+        steps: StepLog,
+        always: bool,
+        put_back: bool,
+        or_serving: bool,
+    ) -> dict[str, Any]:
+        from edgekit.deployment.install import install
+
+        cache = self._work.cache
+        key = cache.key("release", self.identity(client), bundle.digest)
+        known = cache.get("release", key)
+        with self.hinting(client), InstallSteps(client, bundle, steps) as shown:
+            job = DetachedJobNote(self._work, client)
+            try:
+                with job:
+                    release = install(
+                        bundle,
+                        client,
+                        signature=bundle.signature,
+                        progress=shown.progress,
+                        keep=self._work.file.deploy.keep,
+                        policy=self._work.file.deploy.health.policy(),
+                        again=always,
+                        put_back=put_back,
+                        source="\n".join(self._work.file.deploy.mirror) or None,
+                        on_start=job.begins,
+                    )
+            except BoardError as error:
+                if not or_serving or "taken_back" not in error.extra:
+                    raise
+                return self._what_serves(client, bundle.name, error, shown)
+            if release.reused:
+                shown.reused(release.id)
+        result = {
+            "board": self.describe(client),
+            "release": release.id,
+            "digest": release.digest,
+            "bytes_sent": release.bytes_sent,
+            "bytes_reused": release.bytes_reused,
+            "previous": release.previous,
+            "refit": dict(release.refit),
+            "selftest": dict(release.selftest),
+            "hello": dict(release.hello) or (known or {}).get("hello") or {},
+            "notes": [f"{client.name}: {text}" for text in release.selftest.get("notes", ())],
+            "reused": release.reused,
+            "taken_back": None,
+        }
+        if id(client) in self._times:
+            self._times[id(client)].ended(() if release.reused else release.steps)
+        cache.put("release", key, result)
+        return self._noted(result)
+
+    def _what_serves(
+        self, client: BoardClient, app: str, error: BoardError, shown: InstallSteps
+    ) -> dict[str, Any]:
+        """What the board serves instead of a bundle that was taken back there."""
+        state = client.releases(app)["apps"].get(app, {})
+        serving = serving_of(state)
+        if serving is None:
+            error.message += "; nothing serves now"
+            raise error
+        back = error.extra["taken_back"]
+        shown.reused(serving["id"], other=True)
+        note = taken_back_note(client.name, serving["id"], back, self._work.config.path)
+        key = self._work.cache.key("release", self.identity(client), serving["digest"])
+        known = self._work.cache.get("release", key) or {}
+        return self._noted({
+            "board": self.describe(client),
+            "release": serving["id"],
+            "digest": serving["digest"],
+            "bytes_sent": 0,
+            "bytes_reused": 0,
+            "previous": state.get("previous"),
+            "refit": known.get("refit") or {},
+            "selftest": known.get("selftest") or {},
+            "hello": known.get("hello") or {},
+            "notes": [note],
+            "reused": True,
+            "taken_back": back,
+            "backend": serving.get("backend"),
+        })  # fmt: skip
+
+    @contextlib.contextmanager
+    def hinting(self, client: BoardClient) -> Iterator[None]:
+        """A board's hints name the board as the user does."""
+        try:
+            yield
+        except EdgekitError as error:
+            config = self._work.config
+            fill_hint(error, config.path, client.board, len(config.file.deploy.boards) > 1)
+            raise
+
+    def _noted(self, result: dict[str, Any]) -> dict[str, Any]:
+        """The result; what its board notes is the run's, too."""
+        notes = self._work.notes
+        notes += [note for note in result.get("notes", ()) if note not in notes]
+        return result
+
+    def _wanted(self) -> list[Any]:
+        return list(boards_of_config(self._work.config)) or [None]

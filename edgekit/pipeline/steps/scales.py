@@ -1,0 +1,296 @@
+"""INT8 scales that are given: the verdicts that they allow, the refusal where some are missing,
+and the tensors that the board binds to one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypedDict
+
+from edgekit.errors import DataError
+from edgekit.network.model import SAME_VALUES
+from edgekit.text import listed
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Model, Network
+    from edgekit.quantize.cached_scales import CacheReading
+    from edgekit.quantize.caches import CalibrationCache
+    from edgekit.quantize.needs import Lack
+    from edgekit.quantize.scales import Change, Scales
+
+
+_SHOWN = 5
+_LAYERS_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class KnownScales:
+    """What a calibration cache gives a network on a board.
+
+    Attributes:
+        reading: Its scales, and what is lacking.
+        judgement: The verdicts with these scales.
+        runs: Where each layer runs that falls from INT8 for want of a scale, for people.
+        name: The cache's file.
+        header: What the board's TensorRT says of its header; empty where nothing.
+        made: Tensors without a scale that rewrites made.
+    """
+
+    reading: CacheReading
+    judgement: Judgement
+    runs: Mapping[str, str]
+    name: str
+    header: str
+    made: tuple[str, ...]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the cache, what is lacking last."""
+        from edgekit.quantize.calibration.calibrate import describe_missing
+
+        texts = [*self.reading.scales.warnings]
+        if self.header:
+            texts.append(
+                f"{self.header}; edgekit calibrate merge {self.name} --tensorrt "
+                f"{self.judgement.tensorrt} -o NEW writes the one that it reads"
+            )
+        bounds = [n for n, why in self.reading.inferred.items() if why == "bound"]
+        if bounds:
+            texts.append(
+                f"scales that the calibration cache lacks are bounds that follow from other "
+                f"tensors: {listed(map(repr, bounds), 1)}"
+            )
+        bare = [lack for lack in self.reading.lacks if lack.tensor in self.reading.without]
+        texts += describe_missing(self.reading.listed, bare)
+        return [*texts, self.lacking] if self.unlisted else texts
+
+    @property
+    def unlisted(self) -> tuple[Lack, ...]:
+        """What is lacking and the cache does not list as having no scale."""
+        return tuple(x for x in self.reading.lacks if x.tensor not in self.reading.without)
+
+    @property
+    def lacking(self) -> str:
+        """The tensors that the cache does not list, and the layers that fall from INT8."""
+        lacks = self.unlisted
+        texts = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
+        more = len(lacks) - len(texts)
+        what = "a tensor" if len(lacks) == 1 else f"{len(lacks)} tensors"
+        return (
+            f"the calibration cache has no scale for {what} that INT8 layers need: "
+            + ", ".join(texts)
+            + (f" and {more} more" if more else "")
+        )
+
+    def _fates(self, layers: tuple[str, ...]) -> str:
+        by_fate: dict[str, list[str]] = {}
+        for name in layers:
+            by_fate.setdefault(self.runs[name], []).append(name)
+        parts = []
+        for fate, names in by_fate.items():
+            parts.append(f"{fate}: {listed(names, _LAYERS_SHOWN)}")
+        return "; ".join(parts)
+
+    @property
+    def refusal(self) -> DataError:
+        """The error that names the tensors."""
+        hint = (
+            f"give ranges (edgekit calibrate merge {self.name} --set NAME=AMAX -o NEW), or let "
+            "these layers run in FP16 (--missing fp16, or calibration: {missing: fp16})"
+        )
+        if self.made:
+            hint += f"; {self.made[0]!r} is of a rewrite: calibrate with data, or disable it"
+        error = DataError(self.lacking, code="cache.missing", where=self.name, hint=hint)
+        error.extra = {
+            "missing": [
+                {
+                    "tensor": lack.tensor,
+                    "layers": [{"layer": n, "runs": self.runs[n]} for n in lack.layers],
+                }
+                for lack in self.unlisted
+            ]
+        }
+        return error
+
+
+def judge_with(
+    cache: CalibrationCache,
+    model: Model,
+    network: Network,
+    judging: Callable[[Mapping[str, float] | None], Judgement],
+    *,
+    original: Model | None = None,
+    name: str = "",
+    typed: bool = False,
+) -> KnownScales:
+    """Judges a network with the scales of a calibration cache.
+
+    Args:
+        cache: The cache; its names may be those of the network before it was rewritten.
+        model: The model.
+        network: Its layers.
+        judging: Judges the network with scales; None: as if each tensor had one.
+        original: The model before it was rewritten; None where it was not.
+        name: The cache's file, for people.
+        typed: Whether the scales become Q/DQ nodes, so that TensorRT never reads the cache.
+
+    Raises:
+        DataError: The cache names no tensor of the network.
+    """
+    from edgekit.quantize.cached_scales import scales_of
+
+    best = judging(None)
+    able = {layer for layer, verdict in best.verdicts.items() if verdict.placeable}
+    reading = scales_of(cache, network, model=model, original=original, on_dla=able, name=name)
+    judgement = judging(reading.judged)
+    runs = {
+        layer: _runs(layer in able, judgement.verdicts[layer].placeable)
+        for lack in reading.lacks
+        for layer in lack.layers
+    }
+    made: tuple[str, ...] = ()
+    if original is not None and reading.lacks:
+        old = original.tensor_names
+        made = tuple(
+            lack.tensor
+            for lack in reading.lacks
+            if lack.tensor not in old and lack.tensor not in reading.without
+        )
+    header = "" if typed else cache.complaint(judgement.tensorrt)
+    return KnownScales(reading, judgement, runs, name, header, made)
+
+
+def _runs(before: bool, after: bool) -> str:
+    if before and not after:
+        return "from the DLA to the GPU"
+    return "FP16 on the DLA" if after else "FP16 on the GPU"
+
+
+def named_scales(scales: Scales, model: Model) -> Scales:
+    """Returns scales of ONNX tensors alone: what is counted, shown and written to a cache.
+
+    Those of the tensors that TensorRT's parser puts between layers (a reshape before a matrix
+    product) follow from them; tensors that only hold another one's values have its scale.
+
+    Args:
+        scales: Scales of the model's layers.
+        model: The model.
+    """
+    known = _moved({**dict.fromkeys(scales.missing, 0.0), **scales.scales}, model)
+    named = model.tensor_names
+    return replace(
+        scales,
+        scales={name: scale for name, scale in known.items() if scale and name in named},
+        missing=tuple(name for name, scale in known.items() if not scale and name in named),
+    )
+
+
+def _moved(scales: dict[str, float], model: Model) -> dict[str, float]:
+    """Adds the tensors that hold the values of another one; the layers do not have them all."""
+    for node in model.proto.graph.node:
+        if node.op_type in SAME_VALUES and node.input[0] in scales:
+            scales.setdefault(node.output[0], scales[node.input[0]])
+    # what a matrix product writes is no layer's where TensorRT merges the moves after it
+    named = model.tensor_names
+    for node in reversed(model.proto.graph.node):
+        if node.op_type in SAME_VALUES and node.output[0] in scales and node.input[0] in named:
+            scales.setdefault(node.input[0], scales[node.output[0]])
+    return scales
+
+
+def cache_for_both(
+    scales: Scales, model: Model, original: Model, tensorrt: str
+) -> CalibrationCache:
+    """Returns a cache of measured scales for the rewritten network and for the original.
+
+    TensorRT on the file as it came asks for the original's tensors; it leaves others aside. Names
+    are those of ONNX tensors only: what TensorRT calls the tensors of layers that its parser puts
+    in is not known.
+
+    Args:
+        scales: Scales of the rewritten network's tensors.
+        model: The rewritten model.
+        original: The model as it came; the same one where nothing was rewritten.
+        tensorrt: The release that will read the cache.
+    """
+    from edgekit.quantize.cached_scales import scales_of
+    from edgekit.quantize.caches import cache_of
+
+    # 0: no scale suits the tensor, and what needs one is meant to run in FP16
+    known = {**dict.fromkeys(scales.missing, 0.0), **scales.scales}
+    if model is not original:
+        from edgekit.network.lowering.layers import layers
+
+        old = original.tensor_names
+        # where no tensor is in both networks there is nothing to add
+        with suppress(DataError):
+            reading = scales_of(
+                cache_of(known, tensorrt), layers(original), model=original, original=model
+            )
+            more = {n: s for n, s in reading.scales.scales.items() if n in old}
+            known = {**more, **known}
+    known = _moved(_moved(known, model), original)
+    named = model.tensor_names | original.tensor_names
+    return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)
+
+
+# the network is judged as it comes, and is given Q/DQ nodes afterwards
+_LOWERED = "general.implicit_int8"
+_CHANGES_SHOWN = 3
+
+
+class ScaleBinding(TypedDict):
+    """Which layers bind scales, as ``quantize.tie`` takes it."""
+
+    dla_layers: Collection[str] | None
+    fp16_layers: Collection[str]
+
+
+def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBinding:
+    """Returns what binds scales on a board: what its DLA can run, less what is kept in FP16.
+
+    A layer may end up on the GPU all the same; its scales are right there, too.
+    """
+    verdicts = judgement.verdicts.values()
+    if any(reason.rule == _LOWERED for verdict in verdicts for reason in verdict.reasons):
+        return {"dla_layers": None, "fp16_layers": fp16_layers}
+    able = frozenset(verdict.layer for verdict in verdicts if verdict.placeable)
+    return {"dla_layers": able, "fp16_layers": fp16_layers}
+
+
+def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
+    """Returns the scales of Q/DQ nodes as they are, with a warning where the board wants others."""
+    from edgekit.quantize.constraints import violations
+
+    found = [one for one in violations(network, scales.scales, **bound) if not one.disputed]
+    if not found:
+        return scales
+    shown = "; ".join(one.message for one in found[:_CHANGES_SHOWN])
+    more = f"; and {len(found) - _CHANGES_SHOWN} more" if len(found) > _CHANGES_SHOWN else ""
+    many = "a layer" if len(found) == 1 else f"{len(found)} layers"
+    warning = (
+        f"the model's Q/DQ nodes give {many} unequal scales where the board has one for all: "
+        f"{shown}{more}; TensorRT takes the largest or runs them in FP16, so quantise them alike"
+    )
+    return replace(scales, warnings=(*scales.warnings, warning))
+
+
+def describe_widened(changes: Sequence[Change], what: str) -> list[str]:
+    """Says which scales of a Q/DQ model are wider in a build without Q/DQ nodes.
+
+    Args:
+        changes: What tying changed.
+        what: What was done about it, or can be.
+    """
+    if not changes:
+        return []
+    shown = "; ".join(
+        f"{change.tensor!r} {change.old or 0:.7g} -> {change.new:.7g} "
+        f"({', '.join(change.layers[:_CHANGES_SHOWN])}, as {change.widest!r})"
+        for change in changes[:_CHANGES_SHOWN]
+    )
+    more = f"; and {len(changes) - _CHANGES_SHOWN} more" if len(changes) > _CHANGES_SHOWN else ""
+    return [f"unequal in the Q/DQ model: {shown}{more}; {what}"]

@@ -1,0 +1,192 @@
+"""What loading does to a Q/DQ model: its translation to a plain model and scales where the release
+takes implicit INT8, and the notes on releases that are strongly typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import DataError, ModelError
+from edgekit.network.model import QDQ
+from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Model, Network
+    from edgekit.pipeline.steps.scales import KnownScales
+    from edgekit.quantize.qdq.to_implicit import Translated
+    from edgekit.targets.board import Target
+
+_LISTED = 5
+
+
+def translation(
+    model: Model, target: Target, tensorrt: str, precision: str
+) -> tuple[Translated | None, str]:
+    """Translates a Q/DQ model for a release that drives a DLA and reads no Q/DQ nodes there.
+
+    Returns:
+        What it became, None where it stays as it is; and what a person should know.
+    """
+    # most models have none, and need neither of these modules for that
+    if precision != "int8" or all(node.op_type not in QDQ for node in model.proto.graph.node):
+        return None, ""
+    from edgekit.dla.judge import drives_dla, reads_qdq
+    from edgekit.quantize.qdq.to_implicit import from_qdq
+
+    if not drives_dla(target, tensorrt) or reads_qdq(target, tensorrt):
+        return None, ""
+    try:
+        found = from_qdq(model)
+    except ModelError as error:
+        where = f" at {error.where!r}" if error.where else ""
+        return None, (
+            f"the Q/DQ nodes cannot be translated to implicit INT8{where}: {error.message} "
+            f"({error.hint})"
+        )
+    return found, translation_note(found, tensorrt)
+
+
+def translation_note(found: Translated, tensorrt: str) -> str:
+    """Says that a model was translated, and why."""
+    follow = f" and {len(found.propagated)} that follow" if found.propagated else ""
+    return (
+        f"TensorRT {tensorrt} reads no Q/DQ nodes on the DLA: the model is translated to implicit "
+        f"INT8 with {counted(found.quantizers, 'scale')} of its own{follow} "
+        "(edgekit calibrate from-qdq writes the translation)"
+    )
+
+
+def float_note(model: Model) -> str:
+    """Says what the build of a Q/DQ model is compared with."""
+    return (
+        f"FP32 here is the float network that {Path(model.source).name} was translated to, without "
+        "its Q/DQ nodes: neither the Q/DQ model itself nor the network that it was made from"
+    )
+
+
+def model_of_digest(model: Model, digest: str) -> Model:
+    """Returns the model with that digest: a Q/DQ model itself, or its translation."""
+    from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
+
+    if model.digest == digest or not has_qdq(model):
+        return model
+    try:
+        plain = from_qdq(model).model
+    except ModelError:
+        return model
+    return plain if plain.digest == digest else model
+
+
+def describe_translation(translated: Translated, model: Model) -> str:
+    """Says for people what the scales are of."""
+    return f"Q/DQ nodes of {Path(model.source).name}, {counted(translated.quantizers, 'scale')}"
+
+
+def judged_translation(
+    translated: Translated,
+    model: Model,
+    network: Network,
+    judging: Callable[[Mapping[str, float] | None], Judgement],
+) -> KnownScales:
+    """Judges a translated model with its scales; ``judging`` is as for ``judge_with``."""
+    from edgekit.pipeline.steps.scales import judge_with
+    from edgekit.quantize.caches import cache_of
+
+    # the release of a cache that is not written does not matter
+    return judge_with(cache_of(translated.scales, "8.6"), model, network, judging)
+
+
+def translation_notes(translated: Translated, known: KnownScales) -> list[str]:
+    """Says what a person should know of a translation, and what rewrites left without a scale."""
+    notes = list(translated.notes)
+    made = [lack.tensor for lack in known.reading.lacks if lack.tensor not in translated.missing]
+    if made:
+        notes.append(
+            f"{len(made)} tensors that rewrites made have no scale in the Q/DQ model, such as "
+            f"{made[0]!r}: their layers run in FP16"
+        )
+    return notes
+
+
+def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
+    """Returns another file of a translated Q/DQ model, for its weights: translated likewise.
+
+    Raises:
+        DataError: "refit.mismatch": it has other activation scales, and engines hold these.
+    """
+    from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
+
+    if not has_qdq(other):
+        return other
+    found = from_qdq(other)
+    names = dict.fromkeys([*mine.scales, *found.scales])
+    apart = [name for name in names if mine.scales.get(name) != found.scales.get(name)]
+    if apart:
+        raise DataError(
+            f"{len(apart)} activations have other scales in this Q/DQ file: "
+            f"{listed(map(repr, apart), _LISTED)}",
+            code="refit.mismatch",
+            where=str(path),
+            hint="scales are a part of the engines: build again, or keep the quantisers frozen "
+            "while the weights are trained",
+        )
+    return found.model
+
+
+def is_typed(target: Target, tensorrt: str, precision: str) -> bool:
+    """Says whether INT8 on the DLA of a board needs Q/DQ nodes with a TensorRT release."""
+    from edgekit.dla.judge import drives_dla, reads_qdq
+
+    return precision == "int8" and drives_dla(target, tensorrt) and reads_qdq(target, tensorrt)
+
+
+def typed_note(tensorrt: str) -> str:
+    """Says that a plain network will be lowered."""
+    return (
+        f"TensorRT {tensorrt} is strongly typed and reads no calibration cache: the network is "
+        "lowered to Q/DQ nodes with its scales (edgekit calibrate to-qdq writes the model)"
+    )
+
+
+def lowered_note(model: Model, tensorrt: str) -> list[str]:
+    """Says that a model will be lowered, unless it has Q/DQ nodes and stays as it is."""
+    from edgekit.quantize.qdq.to_implicit import has_qdq
+
+    return [] if has_qdq(model) else [typed_note(tensorrt)]
+
+
+def typed_translation(model: Model) -> tuple[Translated | None, str]:
+    """Takes the Q/DQ nodes of a model out for planning; it is built as it is.
+
+    Layers that are not between Q/DQ nodes stay in FP16, as they are in the model.
+
+    Returns:
+        The plain network and its scales, None where there is no such form or nothing to take out;
+        and what a person should know.
+    """
+    from edgekit.dla.precision import by_quantization
+    from edgekit.network.lowering.layers import layers
+    from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
+
+    if not has_qdq(model):
+        return None, ""
+    try:
+        found = from_qdq(model)
+    except ModelError as error:
+        return None, (
+            f"the Q/DQ nodes are layers of the plan, for there is no plain form of the model "
+            f"({error.message})"
+        )
+    network = layers(model)
+    precisions = by_quantization(network)
+    halves = dict.fromkeys(
+        name
+        for layer in network.layers
+        if precisions[layer.name] == "fp16"
+        for name in (layer.nodes or layer.origin)
+    )
+    return replace(found, fp16_nodes=tuple({**dict.fromkeys(found.fp16_nodes), **halves})), ""

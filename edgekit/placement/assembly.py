@@ -1,0 +1,751 @@
+"""From the solved problem to the plan: layers, loadables, reformats and pools in running order,
+the notes that a reader needs, and where TensorRT's builder would group layers differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from edgekit.dla.loadables import candidates
+from edgekit.network.model import Network
+from edgekit.placement.baselines import Baseline
+from edgekit.placement.costs import CostModel, contention_table, layout_text, read_formats
+from edgekit.placement.inputs import LoadableCapacity, PlacementInputs
+from edgekit.placement.kernel_costs import cost_data, is_depthwise, model_error, pointwise_function
+from edgekit.placement.plan import (
+    PlacedLayer,
+    Plan,
+    PlannedLoadable,
+    PredictedCost,
+    Reformat,
+    Share,
+    Unfused,
+    proof_of,
+)
+from edgekit.placement.problem import BuiltProblem
+from edgekit.placement.profiles.measured import measured_part
+from edgekit.placement.search import Solved, baseline_within_request, objective_value
+from edgekit.solver.problem import (
+    OPTIMAL_GAP,
+    OUTSIDE,
+    Cost,
+    ExecutionStep,
+    PlacementProblem,
+    Placing,
+    metrics,
+)
+from edgekit.text import counted, listed
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class _ShownPlan:
+    """A plan of the mix as the document shows it."""
+
+    share: Share
+    loadables: tuple[PlannedLoadable, ...]
+    load_us: tuple[float, ...]
+    energy_uj: float
+
+
+def assemble(
+    request: PlacementInputs,
+    built: BuiltProblem,
+    solved: Solved,
+    compared: Mapping[str, Baseline | None],
+    notes: Sequence[str] = (),
+) -> Plan:
+    """Returns the plan document's values for a solved problem."""
+    model, options, problem = request.model, request.options, built.problem
+    shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
+    predicted = _mixed(request, problem, [one.share.share for one in shown], shown)
+    if options.objective == "throughput":
+        value = predicted.throughput_qps
+    else:
+        first = shown[0]
+        value = objective_value(options.objective, problem, first.load_us, first.energy_uj)
+        value = round(value, DIGITS)
+    bound = round(solved.bound, DIGITS)
+    gap = abs(value - bound) / value if value else 0.0
+    loadables = tuple(loadable for one in shown for loadable in one.loadables)
+    builder = builder_document(
+        request.network,
+        [(one.share.layers, one.loadables) for one in shown],
+        options.max_loadables,
+    )
+    measured = measured_part(
+        model,
+        shown[0].share.layers,
+        [(one.us, one.clock == "measured") for one in shown[0].share.reformats],
+        sum(one.us for one in shown[0].share.unfused),
+        metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
+    )
+    # measured times are known
+    unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
+    unknown = tuple(name for name in request.network.opaque if name in unmeasured)
+    whole = measured is not None and measured["fraction"] == 1 and len(shown) == 1
+    extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
+    return Plan(
+        target=model.target.name,
+        power_mode=model.mode.name,
+        precision=model.precision,
+        tensorrt=request.judgement.tensorrt,
+        layers=shown[0].share.layers,
+        loadables=loadables,
+        pools=pools_of(loadables),
+        transitions=shown[0].share.transitions,
+        predicted=predicted,
+        objective=options.objective,
+        optimal=gap <= OPTIMAL_GAP,
+        bound=bound,
+        gap=gap,
+        plans=tuple(one.share for one in shown),
+        baselines={
+            name: None if b is None else _predicted(b.built.problem, b.load_us, b.energy_uj)
+            for name, b in compared.items()
+        },
+        model_error=model_error(),
+        notes=(
+            *_notes(request, shown, gap, extrapolated, measured),
+            *builder_notes(builder),
+            *_without(unknown),
+            *notes,
+            *(measured["notes"] if measured else ()),
+        ),
+        reformats=tuple(reformat for one in shown for reformat in one.share.reformats),
+        builder=builder,
+        bands=_bands(request, predicted, shown, bool(extrapolated), measured),
+        measured=measured,
+        constraints=_constraints(request),
+        unknown_cost=unknown,
+        baselines_keep={
+            name: None if b is None else baseline_within_request(request, problem, b) is not None
+            for name, b in compared.items()
+        },
+        extrapolated=extrapolated,
+    )
+
+
+def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[str, ...]:
+    """Returns what plans predict that no published time supports."""
+    model, network = request.model, request.network
+    found: dict[str, None] = {}
+    used = {(layer.device, layer.precision) for share in shares for layer in share.layers}
+    for device, precision in sorted(used):
+        if not model.has_rows(device, precision):
+            board = model.target.gpu.arch if device == "GPU" else "the DLA"
+            what = f"the GPU ({board})" if device == "GPU" else board
+            found[f"{precision.upper()} on {what} has no published time"] = None
+    known = cost_data("extrapolated")
+    if any(layer.params.get("steps") for layer in network.layers):
+        found[f"{known['recurrences']['why']} have no published time"] = None
+    rule = known["mobile_on_dla"]
+    on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
+    if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
+        gates = any(pointwise_function(layer) in rule["gates"] for layer in network.layers)
+        shuffles = any(
+            layer.kind == "SHUFFLE"
+            and any(len(network.tensors[n].shape) >= rule["shuffle_rank"] for n in layer.inputs)
+            for layer in network.layers
+        )
+        if gates or shuffles:
+            found[f"{rule['why']} have no published time"] = None
+    return tuple(found)
+
+
+def _shown(
+    request: PlacementInputs, built: BuiltProblem, solved: Solved, number: int
+) -> _ShownPlan:
+    part = solved.parts[number]
+    load_us = part.placing.load_us
+    energy_uj, watts = request.model.energy(built.problem.devices, load_us)
+    running = RunningPlan(
+        request.network, request.model, request.capacity, built, part.placing, watts
+    )
+    options = request.options
+    running = with_builder_loadables(running, options.max_loadables, options.min_loadable_layers)
+    layers, loadables = running.layers(), running.loadables(number)
+    share = Share(
+        round(part.share, 9),
+        layers,
+        transitions_of(running.placing.steps),
+        _predicted(built.problem, load_us, energy_uj),
+        running.reformats(number),
+        running.unfused(number),
+        builder_document(request.network, [(layers, loadables)], options.max_loadables, number),
+    )
+    return _ShownPlan(share, loadables, load_us, energy_uj)
+
+
+def _predicted(
+    problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
+) -> PredictedCost:
+    have = metrics(problem, load_us, energy_uj)
+    period = have["period_us"]
+    return PredictedCost(
+        round(have["latency_us"], DIGITS),
+        round(1e6 / period, DIGITS) if period else 0.0,
+        round(have["energy_uj"], DIGITS),
+        round(have["gpu_us"], DIGITS),
+    )
+
+
+def _mixed(
+    request: PlacementInputs,
+    problem: PlacementProblem,
+    shares: Sequence[float],
+    shown: Sequence[_ShownPlan],
+) -> PredictedCost:
+    """Returns what frames take that use plans in these shares.
+
+    Frames of different plans overlap: period and energy are those of a frame's mean loads.
+    """
+    if len(shown) == 1:
+        return _predicted(problem, shown[0].load_us, shown[0].energy_uj)
+    each = [metrics(problem, one.load_us, one.energy_uj) for one in shown]
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(s * value for s, value in zip(shares, values, strict=True))
+
+    loads = [mean([one.load_us[d] for one in shown]) for d in range(len(problem.devices))]
+    period = problem.period_us(loads)
+    return PredictedCost(
+        round(max(have["latency_us"] for have in each), DIGITS),
+        round(1e6 / period, DIGITS) if period else 0.0,
+        round(request.model.energy(problem.devices, loads)[0], DIGITS),
+        round(mean([have["gpu_us"] for have in each]), DIGITS),
+    )
+
+
+def _bands(
+    request: PlacementInputs,
+    predicted: PredictedCost,
+    shown: Sequence[_ShownPlan],
+    extrapolated: bool,
+    measured: Mapping[str, Any] | None,
+) -> dict[str, tuple[float, float]]:
+    """Returns the values between which the predicted ones may lie, by the model's known errors.
+
+    Measured times make them as much narrower as they are a part of each device's; how much power
+    a device takes is predicted all the same.
+    """
+    band = getattr(request.model, "band", None)
+    if band is None:
+        return {}
+    factors = [band(name, request.model.precision) for name in request.devices]
+    if extrapolated:
+        wide = tuple(map(float, cost_data("extrapolated")["band"]))
+        factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
+    busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
+    total = sum(busy)
+    if not total:
+        return {name: (value, value) for name, value in predicted.to_json().items()}
+    low, high = _mean(busy, factors)
+    energy = _between(predicted.energy_uj, low, high)
+    if measured and len(shown) == 1:  # of several plans only the first one's part is known
+        parts = [
+            measured["fraction_of"]["gpu" if name == "GPU" else "dla"] for name in request.devices
+        ]
+        factors = [
+            (1 + (least - 1) * (1 - part), 1 + (most - 1) * (1 - part))
+            for (least, most), part in zip(factors, parts, strict=True)
+        ]
+        low, high = _mean(busy, factors)
+    gpu = factors[0]
+    return {
+        "latency_us": _between(predicted.latency_us, low, high),
+        "throughput_qps": _between(predicted.throughput_qps, 1 / high, 1 / low),
+        "energy_uj": energy,
+        "gpu_us": _between(predicted.gpu_us, *gpu),
+    }
+
+
+def _mean(busy: Sequence[float], factors: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Returns the devices' factors together, each as far as it is busy."""
+    total = sum(busy)
+    low, high = (
+        sum(us * factor[side] for us, factor in zip(busy, factors, strict=True)) / total
+        for side in range(2)
+    )
+    return low, high
+
+
+def _between(value: float, low: float, high: float) -> tuple[float, float]:
+    return (round(value * low, DIGITS), round(value * high, DIGITS))
+
+
+def _constraints(request: PlacementInputs) -> dict[str, Any]:
+    """Returns what the plan keeps to, as the user said it."""
+    options = request.options
+    return {
+        "dla_cores": list(request.cores),
+        "gpu": options.gpu,
+        "pins": [{"layers": pin.layers, "device": pin.device} for pin in options.pins],
+        "bounds": dict(options.bounds),
+        "max_loadables": options.max_loadables,
+        "max_transitions": options.max_transitions,
+        "min_loadable_layers": options.min_loadable_layers,
+        "pools": None if options.pools is None else dict(options.pools),
+    }
+
+
+def _limited(request: PlacementInputs) -> bool:
+    """Whether anything that the user wrote can keep layers off the DLA."""
+    options = request.options
+    return bool(
+        options.pins
+        or options.bounds
+        or options.pools
+        or options.max_transitions is not None
+        or options.min_loadable_layers > 1
+    )
+
+
+def _without(unknown: Sequence[str]) -> list[str]:
+    if not unknown:
+        return []
+    return [
+        f"in no time here, nor in its band: {counted(len(unknown), 'layer')} of unknown cost "
+        f"({listed(unknown, _SHOWN)}); the board takes longer (--profile has their times)"
+    ]
+
+
+def _shared(generation: str | None) -> str:
+    """Returns what the plan's figures contain of the memory that devices share."""
+    table = contention_table(generation)
+    if not table:
+        return "contention for memory is not known on this board: together, devices are slower"
+    gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
+    return (
+        f"throughput and energy contain what sharing the memory costs: the GPU takes {gpu:.0f} % "
+        f"longer beside a DLA core, and the core {dla:.0f} %"
+    )
+
+
+def _notes(
+    request: PlacementInputs,
+    shown: Sequence[_ShownPlan],
+    gap: float,
+    extrapolated: Sequence[str],
+    measured: Mapping[str, Any] | None,
+) -> list[str]:
+    """Returns what a reader should know about this plan."""
+    notes = []
+    model = request.model
+    on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
+    proof = proof_of(gap <= OPTIMAL_GAP, extrapolated)
+    if proof and measured and measured["fraction"]:
+        notes.append(f"{proof}, which has measured times and predicts what they lack")
+    elif proof:
+        notes.append(f"{proof}: the board's own times are not known to it")
+    else:
+        notes.append(f"not proved optimal under the model: at most {100 * gap:.2g} % from the best")
+    notes += [f"extrapolated: {why}; the band is wide" for why in extrapolated]
+    if not model.target.dla.cores:
+        notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
+    elif model.precision == "fp32":
+        notes.append("FP32 does not run on a DLA: everything runs on the GPU")
+    elif not request.cores:
+        notes.append("no DLA core may be used: everything runs on the GPU")
+    elif not any(request.able.values()):
+        notes.append("no layer can run on the DLA: everything runs on the GPU")
+    elif not on_dla:
+        among = " of all placements that keep what is asked" if _limited(request) else ""
+        notes.append(f"the GPU alone is best for this objective{among}")
+    if on_dla and request.options.gpu:
+        notes.append(_shared(model.target.dla.generation))
+    if model.mode.warning:
+        notes.append(model.mode.warning)
+    return notes
+
+
+DIGITS = 6  # of microseconds and microjoules in a plan
+
+
+@dataclass(frozen=True)
+class RunningPlan:
+    """One plan as it runs: the placement, and what its indices stand for.
+
+    Attributes:
+        network: The layer graph.
+        model: What times are predicted by.
+        capacity: What a loadable can hold.
+        built: The problem and its meaning.
+        placing: The placement.
+        watts: By device, those that the placement's energy is the sum of.
+    """
+
+    network: Network
+    model: CostModel
+    capacity: LoadableCapacity
+    built: BuiltProblem
+    placing: Placing
+    watts: tuple[float, ...]
+
+    def layers(self) -> tuple[PlacedLayer, ...]:
+        """Returns every layer with its device and segment, in graph order.
+
+        A kernel's time is shared out by what each layer adds to it; reformats, launches and what
+        borders cost belong to no layer: they are with loadables, reformats and unfused parts.
+        """
+        found: dict[int, PlacedLayer] = {}
+        for segment, step in enumerate(self.placing.steps):
+            device = self.built.problem.devices[step.device]
+            for v in step.nodes:
+                layers = [(i, self.network.layers[i]) for i in self.built.kernels[v].layers]
+                cost = self._cost(v)
+                time, energy = cost.load_us[step.device], self._energy(cost)
+                shares = self.model.layer_shares(self.network, self.built.kernels[v], device)
+                for (index, layer), share in zip(layers, shares, strict=True):
+                    found[index] = PlacedLayer(
+                        layer.name,
+                        layer.nodes,
+                        device,
+                        self.model.layer_precision(layer, device),
+                        segment,
+                        round(time * share, DIGITS),
+                        round(energy * share, DIGITS),
+                    )
+        return tuple(found[index] for index in sorted(found))
+
+    def _energy(self, cost: Cost) -> float:
+        return sum(us * watts for us, watts in zip(cost.load_us, self.watts, strict=False))
+
+    def _cost(self, v: int) -> Cost:
+        cost = self.built.problem.costs[v][self.placing.modes[v]]
+        assert cost is not None
+        return cost
+
+    def loadables(self, plan: int = 0) -> tuple[PlannedLoadable, ...]:
+        """Returns the DLA segments with their memory and border formats, in running order."""
+        found = []
+        borders = self._borders()
+        for number, step in enumerate(self.placing.steps):
+            launch = self.built.problem.launch[step.device]
+            if launch is None:
+                continue
+            indices = sorted(i for v in step.nodes for i in self.built.kernels[v].layers)
+            names = tuple(self.network.layers[i].name for i in indices)
+            core = int(self.built.problem.devices[step.device][3:])
+            need = self.capacity.need(names)
+            border_us, border_uj = borders.get(number, (0.0, 0.0))
+            found.append(
+                PlannedLoadable(
+                    core,
+                    names,
+                    need,
+                    self._formats(step),
+                    round(launch.load_us[step.device], DIGITS),
+                    round(self._energy(launch), DIGITS),
+                    round(border_us, DIGITS),
+                    round(border_uj, DIGITS),
+                    plan,
+                )
+            )
+        return tuple(found)
+
+    def _borders(self) -> dict[int, tuple[float, float]]:
+        """Returns, by step, how much longer a loadable takes for its tensors' formats, and energy.
+
+        What several loadables read is paid once, by the first of them.
+        """
+        problem = self.built.problem
+        step_of = {v: number for number, step in enumerate(self.placing.steps) for v in step.nodes}
+        found: dict[int, tuple[float, float]] = {}
+        for b, t, w in self.placing.ways:
+            if (b, t) not in self.built.ways:
+                continue
+            border, cost = problem.borders[b], problem.borders[b].transfers[t].ways[w]
+            p = border.producer
+            for device, us in enumerate(cost.load_us[:-1]):
+                if not device or not us:
+                    continue
+                ends = [p] if p != OUTSIDE and self._device(p) == device else border.consumers
+                number = min(step_of[v] for v in ends if self._device(v) == device)
+                had = found.get(number, (0.0, 0.0))
+                found[number] = (had[0] + us, had[1] + us * self.watts[device])
+        return found
+
+    def unfused(self, plan: int = 0) -> tuple[Unfused, ...]:
+        """Returns what broken fusions cost, in the order of the tensors."""
+        problem = self.built.problem
+        found = []
+        for b, t, w in sorted(self.placing.ways):
+            if (b, t) in self.built.ways:
+                continue
+            cost = problem.borders[b].transfers[t].ways[w]
+            device = max(range(len(problem.devices)), key=lambda d: cost.load_us[d])
+            found.append(
+                Unfused(
+                    self.built.tensors[b],
+                    problem.devices[device],
+                    round(sum(cost.load_us), DIGITS),
+                    round(self._energy(cost), DIGITS),
+                    plan,
+                )
+            )
+        return tuple(found)
+
+    def _formats(self, step: ExecutionStep) -> dict[str, str]:
+        """Returns the format of each tensor that a loadable reads or writes."""
+        inside, problem = frozenset(step.nodes), self.built.problem
+        chosen = self._chosen()
+        reads: dict[str, str] = {}
+        writes: dict[str, str] = {}
+        for b, border in enumerate(problem.borders):
+            name, p = self.built.tensors[b], border.producer
+            if name not in self.network.tensors:  # the price of breaking a fused part
+                continue
+            readers = [v for v in border.consumers if v in inside]
+            if p not in inside and readers:
+                if p != OUTSIDE and self._device(p):  # another loadable wrote it
+                    reads[name] = self._written(chosen, b)
+                else:
+                    form = chosen.get((b, step.device, True)) or self._free(b, readers[0])
+                    kernel = self.built.kernels[readers[0]]
+                    reads[name] = form or read_formats(self.model, self.network, kernel, name)[0]
+            elif p in inside and (border.output or any(v not in inside for v in border.consumers)):
+                writes[name] = self._written(chosen, b)
+        return {**reads, **writes}
+
+    def _written(self, chosen: Mapping[tuple[int, int, bool], str], b: int) -> str:
+        """Returns the format in which a loadable writes a border's tensor."""
+        border = self.built.problem.borders[b]
+        form = chosen.get((b, self._device(border.producer), False))
+        if not form and len(border.consumers) + border.output == 1:
+            form = self._free(b, border.consumers[0] if border.consumers else OUTSIDE)
+        if form:
+            return form
+        formats = self.model.formats(self.network, self.built.kernels[border.producer], "DLA0")
+        return next(form for form in formats if form != "DLA_HWC4")  # it is for reading only
+
+    def _free(self, b: int, reader: int) -> str:
+        """Returns the loadable's format where the hand-over to a reader costs nothing, or ""."""
+        modes, outside = self.placing.modes, self.built.problem.outside
+        producer = self.built.problem.borders[b].producer
+        source = outside if producer == OUTSIDE else modes[producer]
+        goal = outside if reader == OUTSIDE else modes[reader]
+        return self.built.free.get((b, source, goal), "")
+
+    def _device(self, v: int) -> int:
+        return self.built.problem.device(self.placing.modes[v])
+
+    def _chosen(self) -> dict[tuple[int, int, bool], str]:
+        """Returns the loadables' formats that a way decided: by border, core, and if it reads."""
+        found: dict[tuple[int, int, bool], str] = {}
+        for b, t, w in self.placing.ways:
+            ways = self.built.ways.get((b, t))
+            if ways and ways[w].dla_format:
+                reads = ways[w].goal[1] == ways[w].dla_format
+                found[b, self._core_of(b, t), reads] = ways[w].dla_format
+        return found
+
+    def _core_of(self, b: int, t: int) -> int:
+        problem = self.built.problem
+        pairs = problem.borders[b].transfers[t].pairs
+        return max(problem.device(m) for pair in pairs for m in pair)
+
+    def reformats(self, plan: int) -> tuple[Reformat, ...]:
+        """Returns what the GPU reformats, in the order of the tensors."""
+        found = []
+        for b, t, w in sorted(self.placing.ways):
+            ways = self.built.ways.get((b, t))
+            if ways and ways[w].reformat_us > 0:
+                way = ways[w]
+                found.append(
+                    Reformat(
+                        self.built.tensors[b],
+                        layout_text(way.source),
+                        layout_text(way.goal),
+                        round(way.reformat_us, DIGITS),
+                        "measured" if way.measured else "predicted",
+                        plan,
+                        round(way.reformat_us * self.watts[0], DIGITS),
+                    )
+                )
+        return tuple(found)
+
+
+def pools_of(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
+    """Returns the bytes of each pool: the largest any loadable needs; empty without loadables."""
+    needs = [loadable.memory.to_json() for loadable in loadables]
+    return {name: max(need[name] for need in needs) for name in needs[0]} if needs else {}
+
+
+def transitions_of(steps: Sequence[ExecutionStep]) -> int:
+    """Returns the device changes along the running order."""
+    return sum(a.device != b.device for a, b in pairwise(steps))
+
+
+def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) -> RunningPlan:
+    """Returns the plan with the builder's loadables where they cost no more than its own.
+
+    The builder then needs device types alone.
+    """
+    built, placing = running.built, running.placing
+    layers = running.layers()
+    kernel_of = {
+        running.network.layers[i].name: v for v, k in enumerate(built.kernels) for i in k.layers
+    }
+    pieces: list[tuple[int, tuple[int, ...]]] = []
+    for core in built.problem.cores:
+        ours = {s.nodes for s in placing.steps if s.device == core}
+        if not ours:
+            continue
+        groups, _ = builder_loadables(running.network, layers, built.problem.devices[core], slots)
+        nodes = [tuple(sorted({kernel_of[name] for name in group})) for group in groups]
+        inside = sorted(v for group in nodes for v in group)
+        if inside != sorted(v for own in ours for v in own) or len(nodes) != len(ours):
+            return running  # a kernel is cut, a loadable is left out, or there are more or fewer
+        for group, names in zip(nodes, groups, strict=True):
+            if group not in ours and (len(names) < min_layers or not running.capacity.holds(names)):
+                return running
+            pieces.append((core, group))
+    if {piece for _, piece in pieces} == {s.nodes for s in placing.steps if s.device}:
+        return running
+    pieces += [(0, (v,)) for v, m in enumerate(placing.modes) if not built.problem.device(m)]
+    orders = [_steps(built.problem, pieces, first) for first in range(len(built.problem.devices))]
+    found = [steps for steps in orders if steps]
+    if not found:
+        return running
+    steps = min(found, key=lambda order: (transitions_of(order), len(order)))
+    if transitions_of(steps) > transitions_of(placing.steps):
+        return running
+    return replace(running, placing=replace(placing, steps=steps))
+
+
+def _steps(
+    problem: PlacementProblem, pieces: Sequence[tuple[int, tuple[int, ...]]], first: int
+) -> tuple[ExecutionStep, ...]:
+    """Runs all that is ready on one device before it turns to another; () where they wait in a
+    circle."""
+    piece_of = {v: p for p, (_, nodes) in enumerate(pieces) for v in nodes}
+    waits: dict[int, set[int]] = {p: set() for p in range(len(pieces))}
+    for v, before in enumerate(problem.predecessors):
+        waits[piece_of[v]] |= {piece_of[u] for u in before} - {piece_of[v]}
+    steps: list[ExecutionStep] = []
+    device, done = first, set[int]()
+    while len(done) < len(pieces):
+        ready = _ready(pieces, waits, done)
+        if not ready:
+            return ()
+        if device not in ready:
+            device = max(ready, key=lambda d: (len(ready[d]), -d))
+        for p in ready[device]:
+            done.add(p)
+            if device:
+                steps.append(ExecutionStep(0, device, pieces[p][1]))
+            elif steps and not steps[-1].device:
+                nodes = tuple(sorted((*steps[-1].nodes, *pieces[p][1])))
+                steps[-1] = replace(steps[-1], nodes=nodes)
+            else:
+                steps.append(ExecutionStep(0, 0, pieces[p][1]))
+    return tuple(steps)
+
+
+def _ready(
+    pieces: Sequence[tuple[int, tuple[int, ...]]], waits: Mapping[int, set[int]], done: set[int]
+) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for p in sorted(range(len(pieces)), key=lambda p: pieces[p][1][0]):
+        if p not in done and waits[p] <= done:
+            found.setdefault(pieces[p][0], []).append(p)
+    return found
+
+
+# What TensorRT's builder would make of a plan: device types in, loadables out.
+#
+# The builder joins the layers that are set to the DLA in graph order, parallel branches included,
+# and the core keeps the groups with the most layers (edgekit/dla/loadables.py). So a plan reaches
+# the board by device types alone where these groups are its loadables.
+
+
+SHOWN = 5  # names in a difference
+
+
+def builder_loadables(
+    network: Network, layers: Sequence[PlacedLayer], device: str, slots: int
+) -> tuple[tuple[tuple[str, ...], ...], int]:
+    """Returns the loadables that the builder makes of a core's layers, and its candidates."""
+    on_core = {layer.name: layer.device == device for layer in layers}
+    precisions = {layer.name: layer.precision for layer in layers}
+    found = candidates(network, on_core, slots, precisions)
+    return tuple(group.layers for group in found if group.retained), len(found)
+
+
+def builder_document(
+    network: Network,
+    plans: Sequence[tuple[Sequence[PlacedLayer], Sequence[PlannedLoadable]]],
+    slots: int,
+    number: int = 0,
+) -> dict[str, Any]:
+    """Returns the plan document's ``builder``.
+
+    Args:
+        network: The layer graph.
+        plans: Layers and loadables of every plan; each core of each is an engine of its own.
+        slots: Loadables that a core keeps.
+        number: The first plan's index among all.
+    """
+    count = accepted = 0
+    differences: list[dict[str, Any]] = []
+    for at, (layers, loadables) in enumerate(plans, number):
+        for core in sorted({loadable.core for loadable in loadables}):
+            ours = [one.layers for one in loadables if one.core == core]
+            groups, made = builder_loadables(network, layers, f"DLA{core}", slots)
+            count += made
+            accepted += len(groups)
+            differences += [{"plan": at, "core": core, **one} for one in _differences(ours, groups)]
+    first = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plans[0][0]}
+    return {
+        "device_types": first,
+        "candidates": count,
+        "loadables": accepted,
+        "matches": not differences,
+        "differences": differences,
+    }
+
+
+def _differences(
+    ours: Sequence[tuple[str, ...]], groups: Sequence[tuple[str, ...]]
+) -> list[dict[str, Any]]:
+    wanted, made = {frozenset(x) for x in ours}, {frozenset(x) for x in groups}
+    at: dict[str, int] = {name: i for i, names in enumerate(ours) for name in names}
+    found = []
+    for group in groups:
+        if frozenset(group) in wanted:
+            continue
+        parts = sorted({at[name] for name in group if name in at})
+        whole = sum(len(ours[i]) for i in parts) == len(group)
+        kind = "merged" if whole and len(parts) > 1 else "regrouped"
+        found.append({"kind": kind, "loadables": parts, "layers": _some(group)})
+    missing = set(at) - {name for group in groups for name in group}
+    for i, names in enumerate(ours):
+        if frozenset(names) not in made and missing & set(names):
+            found.append({"kind": "sent to the GPU", "loadables": [i], "layers": _some(names)})
+    return found
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    return [*names[:SHOWN], f"... {len(names)} in all"] if len(names) > SHOWN else list(names)
+
+
+def builder_notes(builder: Mapping[str, Any]) -> list[str]:
+    """Returns the notes on where the builder would not end at the plan."""
+    kinds = [one["kind"] for one in builder["differences"]]
+    notes = []
+    if "merged" in kinds:
+        notes.append(
+            f"TensorRT would merge loadables that the plan keeps apart ({kinds.count('merged')}): "
+            "build the segments as engines of their own (build.mode: split)"
+        )
+    if len(kinds) > kinds.count("merged"):
+        notes.append(
+            "TensorRT would group the DLA's layers into other loadables than the plan's: build the "
+            "segments as engines of their own (build.mode: split)"
+        )
+    return notes

@@ -1,0 +1,585 @@
+"""The cost model: what a kernel takes on each device, what the GPU takes to reformat a tensor,
+the ways to hand a tensor over, and how devices that work at once slow each other down.
+Everything here predicts; nothing is measured. Times are in microseconds.
+
+A roofline with a floor: ``launch + row_us * rows + depth_us * depth + max(floor, macs / peak,
+bytes / bandwidth)``. The constants are data under ``targets/costs`` with their sources;
+``scripts/fit_costs.py`` fits and checks them; docs/cost-model.md explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.kernel_costs import (
+    BYTES,
+    Layout,
+    cost_data,
+    dla_formats,
+    dla_joins,
+    dla_us,
+    gpu_formats,
+    gpu_joins,
+    gpu_slowdown,
+    gpu_us,
+    io_us,
+    padded_bytes,
+)
+from edgekit.placement.kernels import LayerKernel, fuse, operations
+from edgekit.targets.board import PowerMode, Target
+
+SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for these ``concurrent``
+# they round what the kernel before them writes, and scale what the one after them reads: no
+# kernels of their own (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
+_FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
+
+
+def _is_free(network: Network, layer: Layer) -> bool:
+    """Whether a Q/DQ node is a part of its neighbour: one at the network's ends has none there."""
+    ends = (*network.inputs, *network.outputs)
+    return layer.kind in _FREE and not any(n in ends for n in (*layer.inputs, *layer.outputs))
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Predicts times in microseconds for a board in a power mode.
+
+    Attributes:
+        target: The board.
+        mode: Its power mode (clocks, powered SMs, memory clock).
+        precision: "int8", "fp16" or "fp32".
+        fp16_layers: Layers that run in FP16 although the precision is INT8.
+        constants: ``targets/costs/devices.yaml``, or a trial of the fitting script.
+        concurrent: What :meth:`watts` are taken for. With "dla" or "gpu", all work of this kind of
+            device runs while the other one works, and its watts contain what sharing the DRAM costs
+            both; empty: a device alone. A placement's energy is :meth:`energy`, whatever this is.
+        power: What the whole network runs in, if that is not ``precision``: watts are known by
+            precision of a whole build.
+    """
+
+    target: Target
+    mode: PowerMode
+    precision: str
+    fp16_layers: frozenset[str]
+    constants: Mapping[str, Any]
+    power: str = ""
+    concurrent: str = ""
+    _reformats: dict[Any, float] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def layer_precision(self, layer: Layer, device: str) -> str:
+        """Returns the precision that a layer runs in on a device ("GPU", "DLA0", ...)."""
+        if self.precision != "int8":
+            return self.precision
+        lacks_int8 = layer.kind in cost_data("kinds")["no_int8_on_gpu"]["kinds"]
+        if layer.name in self.fp16_layers or layer.opaque or (device == "GPU" and lacks_int8):
+            return "fp16"
+        return "int8"
+
+    def formats(self, network: Network, kernel: LayerKernel, device: str) -> tuple[str, ...]:
+        """Returns the tensor formats that a kernel can have on a device, its best one first.
+
+        On a DLA they are those in which a loadable that begins or ends with this kernel can read
+        or write; inside a loadable there is no choice. DLA_HWC4 is for reading only.
+        """
+        layers = [network.layers[i] for i in kernel.layers]
+        precision = self.layer_precision(layers[0], device)
+        if device == "GPU":
+            return gpu_formats(layers, network, precision)
+        return dla_formats(kernel, network, precision)
+
+    def kernel_us(
+        self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
+    ) -> float:
+        """Returns the time of one kernel on "GPU" or on a DLA core, in its best format or in one.
+
+        A DLA kernel takes the same in every format; what another format at a loadable's border
+        adds is :meth:`dla_io_us`.
+        """
+        if network.layers[kernel.layers[0]].opaque:
+            # unknown, which the plan and the check say (``Network.opaque``)
+            return 0.0
+        if all(_is_free(network, network.layers[i]) for i in kernel.layers):
+            return 0.0
+        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        if device != "GPU":
+            core = int(device.removeprefix("DLA"))
+            constants = self.constants["dla"][self.target.dla.generation]
+            return dla_us(network, kernel, precision, core, self.target, self.mode, constants)
+        form = format or self.formats(network, kernel, device)[0]
+        constants = self.constants["gpu"][self.target.gpu.arch]
+        return gpu_us(network, kernel, precision, form, self.target, self.mode, constants)
+
+    def layer_shares(self, network: Network, kernel: LayerKernel, device: str) -> tuple[float, ...]:
+        """Returns each layer's part of a kernel's time, in the order of its layers.
+
+        An operation's time belongs to its layers by what each adds to it: multiply-accumulates,
+        weights and the tensors that it reads from elsewhere. A ReLU in a convolution adds nothing.
+        """
+        if len(kernel.layers) == 1:
+            return (1.0,)
+        parts = self._parts(network, kernel, device)
+        took = [self.kernel_us(network, part, device) for part in parts]
+        total = sum(took)
+        share: dict[int, float] = {}
+        for part, us in zip(parts, took, strict=True):
+            own = [self._added_us(network, part, i, device) for i in part.layers]
+            whole = sum(own)
+            for i, added in zip(part.layers, own, strict=True):
+                within = added / whole if whole else 1 / len(own)
+                share[i] = within * (us / total if total else len(own) / len(kernel.layers))
+        found = [share[i] for i in kernel.layers]
+        return tuple(one / sum(found) for one in found)
+
+    def _parts(self, network: Network, kernel: LayerKernel, device: str) -> tuple[LayerKernel, ...]:
+        return operations(network, kernel, gpu_joins if device == "GPU" else dla_joins)
+
+    def _added_us(self, network: Network, part: LayerKernel, index: int, device: str) -> float:
+        """Returns what a layer adds to an operation, arithmetic and traffic one after the other."""
+        layer = network.layers[index]
+        names = [name for name in layer.inputs if name in part.inputs]
+        if index == part.layers[0]:  # what comes out would do so without the layers that follow
+            names += part.outputs
+        moved = sum(network.tensors[name].elements for name in dict.fromkeys(names))
+        moved += layer.weight_elements
+        precision = self.layer_precision(network.layers[part.layers[0]], device)
+        dram = self.target.dram.bytes_per_second * self.mode.memory_share / 1e6
+        if device == "GPU":
+            gpu, data = self.target.gpu, self.constants["gpu"][self.target.gpu.arch]
+            ops = gpu.int8_ops_per_clock_per_sm
+            if precision != "int8":
+                ops = gpu.fp16_ops_per_clock_per_sm
+            peak = ops / 2 * self.mode.gpu_sms * self.mode.gpu_mhz
+            if precision == "fp32":
+                peak *= data["fp32_of_fp16"]
+        else:
+            data = self.constants["dla"][self.target.dla.generation]
+            rate = self.target.dla.int8_macs_per_clock
+            if precision != "int8":
+                rate = data["fp16_macs_per_clock"]
+            peak = rate * self.mode.dla_mhz[int(device.removeprefix("DLA"))]
+        busy = layer.macs / (peak * data["efficiency"][precision])
+        return float(busy + moved * BYTES[precision] / (dram * data["memory"]))
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
+        if source == goal or len(tensor.shape) == 0 or not tensor.elements:
+            return 0.0
+        key = (tensor.shape, source, goal)
+        known = self._reformats.get(key)
+        if known is None:
+            known = self._reformats[key] = self._reformat(tensor, source, goal)
+        return known
+
+    def _reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        generation = self.target.dla.generation or "2.0"
+        board = cost_data("reformat")["measured_on"]
+        share = self.target.dram.bytes_per_second * self.mode.memory_share
+        share /= board["dram_bytes_per_second"]
+        constants = self.constants["gpu"][self.target.gpu.arch]
+        slower = gpu_slowdown(self.mode, board["gpu_mhz"], constants)
+        moving = moving_us(tensor.shape, source, goal, generation)
+        return float(fixed_us() * slower + moving / share)
+
+    def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
+        """Returns what a loadable takes longer because a tensor at its border has this format.
+
+        Args:
+            tensor: What it reads or writes.
+            format: "CHW32", "CHW16", "DLA_LINEAR" or "DLA_HWC4".
+            precision: The loadable's, "int8" or "fp16".
+            direction: "read" or "write".
+        """
+        generation = self.target.dla.generation
+        constants = self.constants["dla"][generation]
+        found = io_us(tensor.shape, format, precision, direction, generation, constants)
+        return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
+
+    def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
+        """Returns the factors between which measured times lie of predicted ones, mostly.
+
+        Four of five of the published rows of this kind of device and precision do, by constants
+        fitted without their network or board; where there is none, the band is wide.
+        """
+        kind, own = "gpu" if device == "GPU" else "dla", precision or self.precision
+        bands = cost_data("error")["bands"]
+        low, high = bands.get(f"{kind}_{own}", bands["all"])
+        if not self.has_rows(device, own):
+            low, high = cost_data("extrapolated")["band"]
+        return float(low), float(high)
+
+    def has_rows(self, device: str, precision: str) -> bool:
+        """Whether the model has seen a published time of this kind of device and precision."""
+        kind = self.target.gpu.arch if device == "GPU" else self.target.dla.generation
+        family = "gpu" if device == "GPU" else "dla"
+        return bool(cost_data("error")["rows_of"].get(f"{family} {kind} {precision}"))
+
+    def launch_us(self) -> float:
+        """Returns the cost of starting one loadable; 0 without a DLA."""
+        if not self.target.dla.cores:
+            return 0.0
+        return float(self.constants["dla"][self.target.dla.generation]["launch_us"])
+
+    def energy(
+        self, devices: Sequence[str], load_us: Sequence[float]
+    ) -> tuple[float, tuple[float, ...]]:
+        """Returns the energy of a frame with these loads, and the watts by device that make it.
+
+        Frames overlap, as in the throughput, so it contains what sharing the DRAM costs: that of
+        all DLA work while the GPU works, or of all GPU work while a core works, whichever is less.
+        """
+        found = []
+        for concurrent in SUMS:
+            watts = tuple(self.watts(name, concurrent) for name in devices)
+            found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))
+        return min(found)
+
+    def watts(self, device: str, concurrent: str | None = None) -> float:
+        """Returns the module's power while one device works, and what ``concurrent`` adds to it.
+
+        ``concurrent`` is the model's own where it is None.
+        """
+        alone = self._watts(device)
+        kind, other = ("gpu", "DLA0") if device == "GPU" else ("dla", "GPU")
+        concurrent = self.concurrent if concurrent is None else concurrent
+        if kind != concurrent or not self.target.dla.cores:
+            return alone
+        own, others = energy_factors(self.target.dla.generation)[kind]
+        return own * alone + others * self._watts(other)
+
+    def _watts(self, device: str) -> float:
+        data = cost_data("power")
+        idle = data["idle_watts"].get(self.target.name, data["idle_watts"]["default"])
+        exponent = data["clock_exponent"]
+        if device == "GPU":
+            per_sm = data["gpu_watts_per_sm"][self.target.gpu.arch][self.power or self.precision]
+            own = per_sm * self.mode.gpu_sms * (self.mode.gpu_mhz / 1e3) ** exponent["gpu"]
+        else:
+            mhz = self.mode.dla_mhz[int(device.removeprefix("DLA"))]
+            watts = data["dla_watts"][self.target.dla.generation]
+            own = watts * (mhz / 1e3) ** exponent["dla"]
+        return float(idle + own)
+
+
+# What the GPU takes to bring a tensor from one layout into another.
+#
+# ``time = launch + bytes read * read + bytes written * written``, with rates by the classes of
+# the two layouts, their types and whether lines are whole vectors. ``scripts/fit_reformat.py``
+# fits them on 2,046 kernels that TensorRT timed on an AGX Orin; ``targets/costs/reformat.yaml``
+# keeps them. What a pair of layouts was measured too little for takes what it does in any pair.
+
+
+CLASSES = {
+    "LINEAR": "LINEAR", "DLA_LINEAR": "DLA", "CHW4": "CHW", "CHW16": "CHW", "CHW32": "CHW",
+    "HWC8": "HWC", "DLA_HWC4": "HWC",
+}  # fmt: skip
+SECTOR = 32  # bytes that a GPU reads at least
+ALIGNED = 16  # elements of a line that kernels take at a time
+
+
+def is_aligned(width: int) -> bool:
+    """Whether lines of this many elements are whole vectors; single pixels are."""
+    return width % ALIGNED == 0 or width == 1
+
+
+def sectors(channels: int, vector: int, size: int) -> int:
+    """Returns the bytes of a pixel that a kernel has to read from a padded layout."""
+    full, rest = divmod(channels, vector)
+    return full * vector * size + min(vector * size, -(-rest * size // SECTOR) * SECTOR)
+
+
+def fixed_us() -> float:
+    """Returns the time of a reformat that moves nothing, at MAXN of an AGX Orin."""
+    return float(cost_data("reformat")["launch_us"])
+
+
+def moving_us(shape: tuple[int, ...], source: Layout, goal: Layout, generation: str) -> float:
+    """Returns the time for a tensor's bytes, at MAXN of an AGX Orin."""
+    width = shape[-1] if len(shape) > 2 else 1
+    read, written = _rates(source, goal, is_aligned(width))
+    return float(_read(shape, source, generation) * read) + float(
+        padded_bytes(shape, goal, generation) * written
+    )
+
+
+def _read(shape: tuple[int, ...], source: Layout, generation: str) -> int:
+    dtype, form = source
+    padded = padded_bytes(shape, source, generation)
+    if CLASSES[form] not in ("CHW", "HWC") or len(shape) < 2:
+        return padded
+    vector = 4 if form == "DLA_HWC4" else int(form[3:])
+    pixels = padded // (-(-shape[1] // vector) * vector * BYTES[dtype])
+    return min(padded, sectors(shape[1], vector, BYTES[dtype]) * pixels)
+
+
+@cache
+def _rates(source: Layout, goal: Layout, aligned: bool) -> tuple[float, float]:
+    """Returns microseconds per byte read and written."""
+    data = cost_data("reformat")
+    pair = f"{CLASSES[source[1]]}>{CLASSES[goal[1]]}"
+    own = data["us_per_megabyte"].get(pair, {}).get("aligned" if aligned else "unaligned", {})
+    any_pair = data["us_per_megabyte_of_any_pair"]
+    read = {**any_pair["read"], **own.get("read", {})}[source[0]]
+    written = {**any_pair["written"], **own.get("written", {})}[goal[0]]
+    return read / 1e6, written / 1e6
+
+
+# Handing a tensor over: its layouts on both sides, and the ways from one to the other.
+#
+# A loadable reads and writes a tensor in one of the DLA's formats. Where the GPU's kernel has the
+# same layout nothing is to be done; otherwise a GPU kernel reformats the tensor, or the loadable
+# takes a format that is nearer to the GPU's and is slower for it. GPU kernels of one type in their
+# best formats follow each other for nothing: the fitted kernel times contain the reformats between
+# them. From INT8 to FP16 and back a kernel of its own converts, except in parts that run fused.
+
+
+CALLER: Layout = ("fp32", "LINEAR")
+"""How the caller hands inputs over and takes outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverWay:
+    """One way over a border: ``dla_format`` at the loadable's end, and what it costs.
+
+    ``reformat_us`` is the GPU's time for the reformat from ``source`` to ``goal`` (0: there is
+    none); ``io_us`` is how much longer the loadable takes than in its best format;
+    ``measured`` says where the reformat's time comes from.
+    """
+
+    source: Layout
+    goal: Layout
+    dla_format: str
+    reformat_us: float
+    io_us: float
+    measured: bool = False
+
+
+def layout_text(layout: Layout) -> str:
+    """Returns a layout as plans print it: "int8:CHW32"."""
+    return ":".join(layout)
+
+
+def read_formats(
+    model: CostModel, network: Network, kernel: LayerKernel, tensor: str
+) -> tuple[str, ...]:
+    """Returns the formats in which a loadable can read a tensor at a kernel, the best first.
+
+    DLA_HWC4 is for the image that the kernel's convolution reads, not for what is added to it.
+    """
+    formats = model.formats(network, kernel, "DLA0")
+    if network.layers[kernel.layers[0]].inputs == (tensor,):
+        return formats
+    return tuple(form for form in formats if form != "DLA_HWC4")
+
+
+class Handover:
+    """Layouts and ways for one network; what it has computed once it remembers."""
+
+    def __init__(
+        self, network: Network, model: CostModel, fused: Sequence[frozenset[int]] = ()
+    ) -> None:
+        self._network = network
+        self._model = model
+        self._part_of = {i: n for n, part in enumerate(fused) for i in part}
+        self._gpu: dict[tuple[int, ...], tuple[Layout, ...]] = {}
+        self._ways: dict[
+            tuple[str, Layout, bool, str, tuple[str, ...]], tuple[HandoverWay, ...]
+        ] = {}
+
+    def gpu(self, kernel: LayerKernel) -> tuple[Layout, ...]:
+        """Returns the layouts that a kernel can have on the GPU, the best first."""
+        known = self._gpu.get(kernel.layers)
+        if known is None:
+            precision = self._precision(kernel, "GPU")
+            formats = self._model.formats(self._network, kernel, "GPU")
+            known = self._gpu[kernel.layers] = tuple((precision, form) for form in formats)
+        return known
+
+    @staticmethod
+    def changes_type(one: Layout, other: Layout) -> bool:
+        """Whether the GPU converts a tensor between kernels that have their best layouts."""
+        return one[0] != other[0] and "int8" in (one[0], other[0])
+
+    def is_fused(self, one: LayerKernel, other: LayerKernel) -> bool:
+        """Whether two kernels belong to one part that the GPU runs fused."""
+        part = self._part_of.get(one.layers[0])
+        return part is not None and part == self._part_of.get(other.layers[0])
+
+    def into(
+        self, name: str, source: Layout, readers: Sequence[LayerKernel]
+    ) -> tuple[HandoverWay, ...]:
+        """Returns the ways of a tensor into a loadable in which the first of ``readers`` runs."""
+        first = readers[0]
+        formats = read_formats(self._model, self._network, first, name)
+        for other in readers[1:]:
+            also = read_formats(self._model, self._network, other, name)
+            formats = tuple(form for form in formats if form in also) or formats
+        return self._find(name, source, True, self._precision(first, "DLA0"), formats)
+
+    def out_of(self, name: str, goal: Layout, writer: LayerKernel) -> tuple[HandoverWay, ...]:
+        """Returns the ways of a tensor out of the loadable in which ``writer`` runs."""
+        formats = self._model.formats(self._network, writer, "DLA0")
+        writable = tuple(form for form in formats if form != "DLA_HWC4")  # it is for reading only
+        return self._find(name, goal, False, self._precision(writer, "DLA0"), writable)
+
+    def _precision(self, kernel: LayerKernel, device: str) -> str:
+        return self._model.layer_precision(self._network.layers[kernel.layers[0]], device)
+
+    def _find(
+        self, name: str, other: Layout, reads: bool, precision: str, formats: tuple[str, ...]
+    ) -> tuple[HandoverWay, ...]:
+        key = (name, other, reads, precision, formats)
+        known = self._ways.get(key)
+        if known is None:
+            tensor = self._network.tensors[name]
+            known = self._ways[key] = tuple(
+                self._way(tensor, other, reads, precision, form) for form in formats
+            )
+        return known
+
+    def _way(
+        self, tensor: Tensor, other: Layout, reads: bool, precision: str, form: str
+    ) -> HandoverWay:
+        own = (precision, form)
+        source, goal = (other, own) if reads else (own, other)
+        us = 0.0 if self._same(tensor, own, other) else self.reformat_us(tensor, source, goal)
+        direction = "read" if reads else "write"
+        io = self._model.dla_io_us(tensor, form, precision, direction)
+        known = getattr(self._model, "reformat_measured", None)
+        measured = bool(us and known and known(tensor, source, goal))
+        return HandoverWay(source, goal, form, us, max(0.0, io), measured)
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns the GPU's time from one layout of a tensor to another."""
+        return self._model.reformat_us(tensor, source, goal)
+
+    def _same(self, tensor: Tensor, own: Layout, other: Layout) -> bool:
+        if own == other:
+            return True
+        linear = (own[1], other[1]) == ("DLA_LINEAR", "LINEAR") and own[0] == other[0]
+        if not linear:
+            return False
+        generation = self._model.target.dla.generation or "2.0"
+        sizes = {padded_bytes(tensor.shape, layout, generation) for layout in (own, other)}
+        return len(sizes) == 1  # lines without padding
+
+
+# How devices that work at once slow each other down: all of them share the DRAM.
+#
+# The factors depend on which devices work (``targets/costs/contention.yaml``), so what devices
+# can do together is a polytope: time is divided among the sets of devices that work at once, and
+# the work that a device gets done in a set's time is that time over its slowdown there. What
+# follows is exact for that model: a plan's period is the largest of a few weighted sums of its
+# loads (``Problem.shares``).
+
+
+def slowdown(extra: Mapping[str, float], core: bool, cores: int, gpu: bool) -> float:
+    """Returns how much longer a device takes.
+
+    Args:
+        extra: The factors of a DLA generation.
+        core: Whether the device is a DLA core.
+        cores: Other DLA cores that work.
+        gpu: Whether the GPU, if that is another device, works.
+    """
+    if not core:
+        return 1 + cores * extra["gpu_by_dla"]
+    return 1 + gpu * extra["dla_by_gpu"] + bool(cores) * extra["dla_by_dla"]
+
+
+def contention_table(generation: str | None) -> dict[str, dict[str, float]]:
+    """Returns the slowdowns by device and by what works at the same time."""
+    extra = cost_data("contention")["extra"].get(generation)
+    if extra is None:
+        return {}
+    return {
+        "gpu": {
+            "dla": round(slowdown(extra, False, 1, False), 4),
+            "dla+dla": round(slowdown(extra, False, 2, False), 4),
+        },
+        "dla": {
+            "gpu": round(slowdown(extra, True, 0, True), 4),
+            "dla": round(slowdown(extra, True, 1, False), 4),
+            "dla+gpu": round(slowdown(extra, True, 1, True), 4),
+        },
+    }
+
+
+def concurrent_speeds(
+    devices: Sequence[str], generation: str | None
+) -> tuple[tuple[float, ...], ...]:
+    """Returns, by set of devices that work at once, each one's speed in it; 0 for those outside.
+
+    Empty where no factors are known.
+    """
+    extra = cost_data("contention")["extra"].get(generation)
+    if extra is None or len(devices) < 2:
+        return ()
+    found = []
+    for size in range(1, len(devices) + 1):
+        for inside in combinations(range(len(devices)), size):
+            speeds = [0.0] * len(devices)
+            for d in inside:
+                others = [devices[e] for e in inside if e != d]
+                cores = sum(name != "GPU" for name in others)
+                speeds[d] = 1 / slowdown(extra, devices[d] != "GPU", cores, "GPU" in others)
+            found.append(tuple(speeds))
+    return tuple(found)
+
+
+def energy_factors(generation: str | None) -> dict[str, tuple[float, float]]:
+    """Returns factors of watts for work that shares the DRAM, by the device that never works alone.
+
+    "dla": the factors of the DLA's and of the GPU's watts in a microsecond of the DLA's work, if
+    the GPU works during all of it; "gpu": those of the GPU's and of the DLA's watts. Neither can
+    be more, so the less of the two sums is the cost of sharing where the device with less work
+    never works alone.
+    """
+    extra = cost_data("contention")["extra"].get(generation)
+    if extra is None:
+        return {"dla": (1.0, 0.0), "gpu": (1.0, 0.0)}
+    gpu, dla = slowdown(extra, False, 1, False), slowdown(extra, True, 0, True)
+    return {"dla": (dla, dla * (1 - 1 / gpu)), "gpu": (gpu, gpu * (1 - 1 / dla))}
+
+
+def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
+    """Returns the connected groups of kernels without convolutions that have attention in them."""
+    rules = cost_data("kinds")
+    fusion, regions = rules["fusion"], rules["regions"]
+    fp16 = model.fp16_layers
+    kernels = fuse(
+        network, fusion["heads"], fusion["tails"], lambda layer: layer.name in fp16
+    )  # fmt: skip
+    group_of: dict[str, list[LayerKernel]] = {}  # by tensor
+    groups: dict[int, list[LayerKernel]] = {}
+    for kernel in kernels:
+        layers = [network.layers[i] for i in kernel.layers]
+        if not all(
+            (layer.kind in regions["kinds"] and not layer.opaque)
+            or (layer.kind == "CONVOLUTION" and layer.op in regions["ops"])
+            for layer in layers
+        ):
+            continue
+        near = {id(g): g for n in kernel.inputs if (g := group_of.get(n)) is not None}
+        own = max(near.values(), key=len, default=[])
+        for other in near.values():
+            if other is not own:
+                own += other
+                for member in other:
+                    group_of.update(dict.fromkeys((*member.inputs, *member.outputs), own))
+                del groups[id(other)]
+        own.append(kernel)
+        groups[id(own)] = own
+        group_of.update(dict.fromkeys((*kernel.inputs, *kernel.outputs), own))
+    found = []
+    for group in groups.values():
+        members = [i for kernel in group for i in kernel.layers]
+        if any(network.layers[i].kind in regions["anchors"] for i in members):
+            found.append(frozenset(members))
+    return sorted(found, key=min)

@@ -1,0 +1,509 @@
+"""Why a layer is where it is: its verdict, its costs, what binds it, and what another place
+would change; and which constraints keep a whole network off the DLA.
+Start with ``explain_layer``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgekit.errors import GateError, UsageError
+from edgekit.network.model import Layer, Network
+from edgekit.placement.costs import CostModel
+from edgekit.placement.inputs import FusedRegions, usable_cores
+from edgekit.placement.kernels import LayerKernel
+from edgekit.placement.placing import PlacementQuery, UserConstraint, UserConstraints
+from edgekit.placement.plan import (
+    OBJECTIVE_UNITS,
+    Options,
+    Pin,
+    Plan,
+    booked_layers,
+    percent_change,
+    plan_value,
+)
+from edgekit.placement.problem import BuiltProblem
+from edgekit.placement.profiles.measured import Measured
+from edgekit.solver.problem import OUTSIDE, Border
+
+SCHEMA = "edgekit.why/1"
+
+
+def explain_layer(
+    query: PlacementQuery, plan: Plan, name: str, progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """Returns an ``edgekit.why/1``: the reasons for a layer's place.
+
+    Args:
+        query: The network and the request.
+        plan: The plan that came of it.
+        name: A layer, or an ONNX node that it stands for.
+        progress: Called with (placements tried, placements in all).
+
+    Raises:
+        UsageError: "layer.unknown": there is neither; the nearest name is in the hint.
+    """
+    layer = find_layer(query.network, name)
+    placed = next(one for one in plan.layers if one.name == layer.name)
+    verdict = query.judgement.verdicts[layer.name]
+    cores = usable_cores(query.options, query.target, query.precision)
+    costing = _costing(query, plan)
+    kernel = costing.kernel_of(layer.name)
+    members = [query.network.layers[i].name for i in kernel.layers]
+    other = "GPU" if placed.device != "GPU" else f"DLA{cores[0]}" if cores else ""
+    blocked = _blocked(query, members, other, cores)
+    trials = PlacementTrials(query, plan, layer.name, members, progress)
+    binds = trials.binding()
+    document = {
+        "schema": SCHEMA,
+        "layer": layer.name,
+        "nodes": list(layer.nodes),
+        "kind": layer.kind,
+        "target": plan.target,
+        "power_mode": plan.power_mode,
+        "precision": plan.precision,
+        "objective": plan.objective,
+        "value": plan_value(plan),
+        "unit": OBJECTIVE_UNITS[plan.objective],
+        "clock": "predicted",
+        "device": placed.device,
+        "shares": _shares(plan, layer.name),
+        "dla": verdict.to_json(),
+        "kernel": members,
+        "planned_us": sum(
+            one.predicted_us
+            for one in booked_layers(plan.plans[0], query.network)
+            if one.name in members
+        ),
+        "costs": costing.costs(kernel, "GPU")
+        + [
+            row
+            for core in cores
+            if verdict.placeable
+            for row in costing.costs(kernel, f"DLA{core}")
+        ],
+        "launch_us": costing.model.launch_us() if cores else None,
+        "borders": costing.borders(kernel, {x.name: x.device for x in plan.layers}, other)
+        if other and verdict.placeable
+        else [],
+        "binds": binds,
+        "alone": trials.alone(other, blocked),
+        "otherwise": trials.otherwise(other, blocked),
+    }
+    document["because"] = _because(document, blocked)
+    return document
+
+
+def find_layer(network: Network, name: str) -> Layer:
+    """Returns a layer by its name or an ONNX node's; UsageError "layer.unknown" without one."""
+    layers = network.layers
+    for fits in (lambda x: name == x.name, lambda x: name in x.nodes, lambda x: name in x.origin):
+        found = next((layer for layer in layers if fits(layer)), None)
+        if found is not None:
+            return found
+    known = list(dict.fromkeys(one for x in layers for one in (x.name, *x.origin)))
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = near or [one for one in known if name.lower() in one.lower()][:3]
+    raise UsageError(
+        f"there is no layer or ONNX node called {name!r}",
+        code="layer.unknown",
+        where=network.name,
+        hint=f"did you mean {' or '.join(near)}?"
+        if near
+        else "`edgekit check --by-layer` lists the layers",
+    )
+
+
+def _costing(query: PlacementQuery, plan: Plan) -> KernelCosts:
+    prepared = query.prepared()
+    request, own = prepared.request, plan.plans[0].predicted or plan.predicted
+    others = (0.0,) * len(request.cores[1:])  # cores are alike
+    load_us = (own.gpu_us, own.latency_us - own.gpu_us, *others)[: len(request.devices)]
+    _, watts = request.model.energy(request.devices, load_us)
+    by_device = dict(zip(request.devices, watts, strict=True))
+    return KernelCosts(query.network, request.model, prepared.built, request.regions, by_device)
+
+
+def _shares(plan: Plan, layer: str) -> dict[str, float]:
+    """Returns the share of frames by device: a mix of plans may have a layer on several."""
+    found: Counter[str] = Counter()
+    for part in plan.plans:
+        found[next(x.device for x in part.layers if x.name == layer)] += part.share  # type: ignore[assignment]
+    return {device: round(float(share), 9) for device, share in sorted(found.items())}
+
+
+def _blocked(query: PlacementQuery, members: list[str], other: str, cores: tuple[int, ...]) -> str:
+    """Returns why the other device is out of the question, or nothing."""
+    if not other:
+        if not query.target.dla.cores:
+            return f"{query.target.name} has no DLA"
+        if query.precision == "fp32":
+            return "FP32 does not run on a DLA"
+        return "no DLA core may be used (dla_cores none)" if not cores else ""
+    if other == "GPU":
+        return "" if query.options.gpu else "the plan is standalone, without the GPU"
+    for name in members:
+        verdict = query.judgement.verdicts[name]
+        if not verdict.placeable:
+            return verdict.reasons[0].message if verdict.reasons else "a DLA cannot run it"
+    return ""
+
+
+def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
+    """Returns the reasons in sentences, the deciding one first."""
+    sentences = []
+    here, other = document["device"], document["otherwise"]
+    if blocked:
+        sentences.append(f"it cannot be elsewhere: {blocked}")
+    sentences += [
+        f"{bind['text']} holds it: without it, it would be on {_device_text(bind['device'])}"
+        for bind in document["binds"]
+        if bind["moves"] and bind["kind"] not in ("verdict", "together")
+    ]
+    if other["possible"]:
+        worse = (
+            other["difference"] if document["objective"] != "throughput" else -(other["difference"])
+        )
+        figure = "" if other["percent"] is None else f" by {_digits(abs(other['percent']))} %"
+        if abs(worse) <= SAME * abs(document["value"]):
+            sentences.append(
+                f"on the {other['device']} the objective would be the same; "
+                "ties go to fewer transitions"
+            )
+        else:
+            word = "worse" if worse > 0 else "better"
+            sentences.append(f"on {_device_text(other['device'])} {document['objective']} would be "
+                        f"{word}{figure} (predicted)")  # fmt: skip
+    elif other["reason"] and not blocked:
+        sentences.append(f"it cannot be on {_device_text(other['device'])}: {other['reason']}")
+    best = {row["device"]: row for row in reversed(document["costs"])}
+    times = {device: row["us"] for device, row in best.items()}
+    if len(times) > 1 and here in times:
+        rival = min((d for d in times if d[:3] != here[:3]), default="", key=lambda d: times[d])
+        if rival:
+            sentences.append(
+                f"its kernel takes {times[here]:.4g} µs on {_device_text(here)} "
+                f"({best[here]['clock']}) and {times[rival]:.4g} µs on {_device_text(rival)} "
+                f"({best[rival]['clock']})"
+            )
+    alone = document["alone"]
+    if alone:
+        counts = [(alone[key], key) for key in ("transitions", "loadables", "reformats")]
+        more = ", ".join(f"{count:+d} {name}" for count, name in counts if count)
+        sentences.append(
+            f"moved alone to {_device_text(other['device'])}, with all else in its place: "
+            f"{document['objective']} {_digits(alone['percent'] or 0, '+')} % (predicted)"
+            + (f"; {more}" if more else "")
+        )
+    paid = sum(row["us"] for row in document["borders"])
+    would = sum(row["otherwise_us"] for row in document["borders"])
+    if paid or would:
+        sentences.append(f"reformats at its border take {paid:.4g} µs here and would take "
+                    f"{would:.4g} µs on {_device_text(other['device'])} with its neighbours where "
+                    "they are (predicted)")  # fmt: skip
+    return sentences
+
+
+def _digits(value: float, sign: str = "") -> str:
+    """Returns three digits, or all before the point where there are more."""
+    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3g}"
+
+
+def _device_text(device: str) -> str:
+    return "the GPU" if device == "GPU" else device
+
+
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class KernelCosts:
+    """A network's kernels with the model that says what they cost.
+
+    Attributes:
+        network: The layers.
+        model: Predicted costs, or measured ones where there are any.
+        built: The problem that the solver sees.
+        regions: What the GPU runs fused.
+        watts: By device, those that the plan's energy is the sum of.
+    """
+
+    network: Network
+    model: CostModel
+    built: BuiltProblem
+    regions: FusedRegions
+    watts: Mapping[str, float]
+
+    def kernel_of(self, layer: str) -> LayerKernel:
+        """Returns the kernel that a layer is a part of."""
+        index = next(i for i, one in enumerate(self.network.layers) if one.name == layer)
+        return next(kernel for kernel in self.built.kernels if index in kernel.layers)
+
+    def costs(self, kernel: LayerKernel, device: str) -> list[dict[str, Any]]:
+        """Returns the kernel's time and energy on a device, by tensor format, its best first.
+
+        ``clock`` says whether the time is measured or predicted; the energy is predicted.
+        """
+        network, model = self.network, self.model
+        first = network.layers[kernel.layers[0]]
+        known = isinstance(model, Measured) and model.kernel_measured(kernel, device)
+        rows = []
+        for form in model.formats(network, kernel, device):
+            us = model.kernel_us(network, kernel, device, form)
+            if device == "GPU":
+                us = max(0.0, us - self.regions.saved(kernel))
+            rows.append(
+                {"device": device, "precision": model.layer_precision(first, device),
+                 "format": form, "us": round(us, DIGITS),
+                 "uj": round(us * self.watts[device], DIGITS),
+                 "clock": "measured" if known else "predicted"}
+            )  # fmt: skip
+        # a DLA core computes in one format only; the others are for its borders
+        return rows if device == "GPU" else rows[:1]
+
+    def borders(
+        self, kernel: LayerKernel, devices: Mapping[str, str], other: str
+    ) -> list[dict[str, Any]]:
+        """Returns what conversions at the kernel's borders take, where it is and on ``other``.
+
+        Its neighbours stay where they are, and every kernel has its best format there.
+
+        Args:
+            kernel: The kernel.
+            devices: By layer, its device in the plan.
+            other: The device that the kernel could be on instead.
+        """
+        problem, kernels = self.built.problem, self.built.kernels
+        own = kernels.index(kernel)
+        names = [devices[self.network.layers[k.layers[0]].name] for k in kernels]
+        here = [self._mode(v, name) for v, name in enumerate(names)]
+        there = [*here]
+        there[own] = self._mode(own, other)
+        rows = []
+        for border, tensor in zip(problem.borders, self.built.tensors, strict=True):
+            if own != border.producer and own not in border.consumers:
+                continue
+            writes = own == border.producer
+            near = [*border.consumers] if writes else [border.producer]
+            sides = [names[v] for v in near if v != OUTSIDE]
+            sides += ["caller"] * (border.output if writes else border.producer == OUTSIDE)
+            rows.append(
+                {"tensor": tensor, "direction": "writes" if writes else "reads",
+                 "neighbours": list(dict.fromkeys(sides)),
+                 "us": round(self._paid(border, here), DIGITS),
+                 "otherwise_us": round(self._paid(border, there), DIGITS)}
+            )  # fmt: skip
+        return rows
+
+    def _mode(self, node: int, device: str) -> int | None:
+        """Returns the best mode of a node on a device."""
+        problem = self.built.problem
+        fitting = [
+            (sum(cost.load_us), m) for m, cost in enumerate(problem.costs[node])
+            if cost is not None and problem.devices[problem.device(m)] == device
+        ]  # fmt: skip
+        return min(fitting)[1] if fitting else None
+
+    def _paid(self, border: Border, modes: Sequence[int | None]) -> float:
+        outside = self.built.problem.outside
+        source = outside if border.producer == OUTSIDE else modes[border.producer]
+        users = [modes[v] for v in border.consumers] + [outside] * border.output
+        pairs = {(source, user) for user in users}
+        return sum(
+            min(sum(way.load_us) for way in transfer.ways)
+            for transfer in border.transfers
+            if pairs & transfer.pairs
+        )
+
+
+MOST = 1500  # layers up to which all of them are pinned one by one
+SAME = 1e-9  # relative; values that differ by less are equal
+OnProgress = Callable[[int, int], None]
+
+
+class PlacementTrials:
+    """Placements of the same request with changes, to see what makes the difference."""
+
+    def __init__(
+        self,
+        query: PlacementQuery,
+        plan: Plan,
+        layer: str,
+        members: list[str],
+        progress: OnProgress | None,
+    ) -> None:
+        self._query, self._plan, self._layer, self._members = query, plan, layer, members
+        self._value = plan_value(plan)
+        self._constraints = UserConstraints(query)
+        self._done = 0
+        self._report = progress or (lambda done, total: None)
+
+    def _place(self, options: Options, query: PlacementQuery | None = None) -> Plan:
+        self._done += 1
+        total = len(self._constraints.all) + 4
+        self._report(min(self._done, total), total)
+        return (query or self._query).plan(options)
+
+    def binding(self) -> list[dict[str, Any]]:
+        """Returns the constraints without which the layer would move or the objective gain."""
+        found = []
+        verdict = self._query.judgement.verdicts[self._layer]
+        cores = usable_cores(self._query.options, self._query.target, self._query.precision)
+        pinned = any(constraint.kind == "pin" for constraint in self._constraints.all)
+        if not verdict.placeable and cores and self._query.options.gpu and not pinned:
+            found.append(self._verdict())
+        constraints = self._constraints.all
+        if not constraints:
+            return found
+        free = self._effect(constraints[0], self._constraints.keeping(frozenset()))
+        if not free["moves"] and not free["gains"]:
+            return found  # nothing at all binds
+        for constraint in constraints:
+            effect = self._effect(constraint, self._constraints.without({constraint}))
+            if effect["moves"] or effect["gains"]:
+                found.append(effect)
+        if not any(effect["moves"] for effect in found) and free["moves"]:
+            # only together do they hold the layer
+            found.append({**free, "kind": "together", "text": "several constraints together"})
+        return found
+
+    def _verdict(self) -> dict[str, Any]:
+        """What the rules of the DLA cost: the plan if it could run this kernel."""
+        query = self._query
+        for name in self._members:
+            query = query.able(name)
+        rules = [r.rule for r in query.judgement.verdicts[self._layer].reasons]
+        constraint = UserConstraint(
+            "verdict", "", f"verdict: {', '.join(rules) or 'cannot run on a DLA'}"
+        )
+        return self._effect(constraint, self._query.options, query)
+
+    def _effect(
+        self, constraint: UserConstraint, options: Options, query: PlacementQuery | None = None
+    ) -> dict[str, Any]:
+        document: dict[str, Any] = {"kind": constraint.kind, "text": constraint.text}
+        try:
+            plan = self._place(options, query)
+        except GateError:
+            return {**document, "value": None, "device": None, "moves": False, "gains": False}
+        value = plan_value(plan)
+        device = next(x.device for x in plan.layers if x.name == self._layer)
+        here = next(x.device for x in self._plan.layers if x.name == self._layer)
+        change = (value - self._value) * (1 if self._plan.objective == "throughput" else -1)
+        tolerance = max(SAME, 2 * self._plan.gap, 2 * plan.gap) * abs(self._value)
+        return {
+            **document, "value": value, "device": device,
+            "moves": device[:3] != here[:3], "gains": change > tolerance,
+        }  # fmt: skip
+
+    def alone(self, other: str, blocked: str) -> dict[str, Any] | None:
+        """Returns what it takes to move this kernel and nothing else; None where it cannot be.
+
+        So the transitions, launches and reformats are seen that its place avoids.
+        """
+        plan = self._plan
+        if blocked or not other or len(plan.plans) > 1 or len(plan.layers) > MOST:
+            return None
+        pins = tuple(
+            Pin(glob.escape(x.name), other if x.name in self._members else x.device)
+            for x in plan.layers
+        )
+        options = replace(
+            self._query.options, pins=pins, bounds={}, max_transitions=None, min_loadable_layers=1
+        )
+        try:
+            moved = self._place(options)
+        except GateError:
+            return None
+        value = plan_value(moved)
+        return {
+            "value": value, "difference": value - self._value,
+            "percent": percent_change(self._value, value),
+            "transitions": moved.transitions - plan.transitions,
+            "loadables": len(moved.loadables) - len(plan.loadables),
+            "reformats": len(moved.reformats) - len(plan.reformats),
+        }  # fmt: skip
+
+    def otherwise(self, other: str, blocked: str) -> dict[str, Any]:
+        """Returns what the objective would be with the layer's kernel on the other device."""
+        document: dict[str, Any] = {
+            "device": other or None, "pinned": self._members, "possible": False, "reason": blocked,
+            "value": None, "difference": None, "percent": None, "predicted": None, "moved": [],
+        }  # fmt: skip
+        if blocked or not other:
+            return document
+        device = "GPU" if other == "GPU" else "DLA"
+        pins = tuple(Pin(glob.escape(name), device) for name in self._members)
+        options = replace(self._query.options, pins=(*self._query.options.pins, *pins))
+        try:
+            plan = self._place(options)
+        except GateError as error:
+            return {**document, "reason": error.message}
+        was = {x.name: x.device for x in self._plan.layers}
+        value = plan_value(plan)
+        return {
+            **document, "possible": True, "value": value, "difference": value - self._value,
+            "percent": percent_change(self._value, value), "predicted": plan.predicted.to_json(),
+            "transitions": plan.transitions, "loadables": len(plan.loadables),
+            "moved": [
+                {"layer": x.name, "from": was[x.name], "to": x.device}
+                for x in plan.layers if was[x.name] != x.device
+            ],
+        }  # fmt: skip
+
+
+def explain_gpu_only(
+    query: PlacementQuery, plan: Plan, progress: Callable[[int, int], None] | None = None
+) -> Plan:
+    """Returns a plan with the constraints that keep it off the DLA, in ``kept_off`` and its notes.
+
+    A plan that uses a DLA comes back as it is, and so does one whose network has nothing for the
+    DLA or that would be the same without any constraint.
+    """
+    if any(layer.device != "GPU" for part in plan.plans for layer in part.layers):
+        return plan
+    if not usable_cores(query.options, query.target, query.precision):
+        return plan  # a note says so
+    if not any(verdict.placeable for verdict in query.judgement.verdicts.values()):
+        return plan
+    constraints = UserConstraints(query)
+    own = [
+        constraint
+        for constraint in constraints.all
+        if not constraint.default and constraint.kind != "gpu"
+    ]
+    report = progress or (lambda done, total: None)
+
+    def without(*dropped: UserConstraint) -> Plan | None:
+        try:
+            other = query.plan(constraints.without(frozenset(dropped)))
+        except GateError:
+            return None
+        used = any(layer.device != "GPU" for part in other.plans for layer in part.layers)
+        return other if used else None
+
+    if not own or (free := without(*own)) is None:
+        return plan
+    found = []
+    for number, constraint in enumerate(own):
+        report(number, len(own))
+        other = without(constraint) if len(own) > 1 else free
+        if other is not None:
+            found.append((constraint.text, other))
+    report(len(own), len(own))
+    together = " and ".join(constraint.text for constraint in own)
+    named = found or [(together, free)]
+    notes = [note for note in plan.notes if not note.startswith("the GPU alone is best")]
+    for text, other in named:
+        keep, it = ("keeps", "it") if found else ("keep", "them")
+        value = f"{plan_value(other):.6g} {OBJECTIVE_UNITS[plan.objective]}"
+        notes.append(
+            f"{text} {keep} everything off the DLA: without {it} {plan.objective} would be {value} "
+            f"instead of {plan_value(plan):.6g} (predicted)"
+        )
+    return replace(plan, kept_off=tuple(text for text, _ in named), notes=tuple(notes))

@@ -1,0 +1,611 @@
+"""Predicted times of TensorRT's automatic placement and of the GPU alone, for ``check``, without
+the optimiser; what mending each broken rule would save; why layers that a DLA could run are on
+the GPU; how often an inference changes devices.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.check_document import macs_fraction
+from edgekit.dla.loadables import candidates
+from edgekit.dla.memory import within_memory
+from edgekit.dla.rules import load_rules
+from edgekit.placement.costs import CALLER, CostModel, Handover, HandoverWay
+from edgekit.placement.inputs import regions_of
+from edgekit.placement.kernel_costs import cost_data, noise
+from edgekit.placement.kernels import LayerKernel, fuse
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement, LoadableCandidate
+    from edgekit.network.model import Network
+    from edgekit.placement.plan import Plan
+    from edgekit.targets.board import Target
+
+
+# What TensorRT's automatic placement would take, compared with the GPU alone: the cost model, fast.
+#
+# The same numbers as the baselines of a plan, without the optimiser and linear in the layers, so
+# that ``check`` can say them, and say again what they would be if more layers ran on the DLA.
+
+
+DIGITS = 6
+CORE = "DLA0"
+
+#: Kernels, whether each is on the DLA, and the loads of GPU and DLA in microseconds.
+_Loads = tuple[tuple[LayerKernel, ...], list[bool], float, float]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted times of one inference in microseconds; nothing of it is measured.
+
+    Attributes:
+        power_mode: The board's power mode.
+        auto_us: Latency with TensorRT's automatic DLA placement.
+        dla_us: The part of it spent in loadables, their start included.
+        gpu_only_us: Latency on the GPU alone.
+        layer_us: The automatic placement's time by layer; a kernel's time is shared out by
+            what each layer adds to it, and hand-over and launches belong to no layer.
+    """
+
+    power_mode: str
+    auto_us: float
+    dla_us: float
+    gpu_only_us: float
+    layer_us: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ``predicted`` object of ``edgekit.check/1``."""
+        return {
+            "auto_us": self.auto_us, "gpu_only_us": self.gpu_only_us, "dla_us": self.dla_us,
+            "power_mode": self.power_mode, "clock": "predicted",
+        }  # fmt: skip
+
+
+def forecast(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    power_mode: str | None = None,
+) -> Forecast | None:
+    """Predicts what a judged network takes when TensorRT places it by itself.
+
+    Args:
+        network: The layer graph.
+        judgement: Its verdicts; its retained candidates are the loadables, all on one core.
+        target: The board.
+        power_mode: NVIDIA's name; the board's MAXN or default mode when None.
+
+    Returns:
+        The prediction, equal to the ``tensorrt_auto`` and ``gpu_only`` baselines of a plan; None
+        where the cost data has nothing on the board's GPU or DLA.
+
+    Raises:
+        UsageError: The board has no such power mode.
+    """
+    clock = timer_of(network, judgement, target, power_mode=power_mode)
+    return None if clock is None else clock.forecast(judgement.candidates)
+
+
+def timer_of(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    power_mode: str | None = None,
+) -> PlacementTimer | None:
+    """Returns what times placements of a network; None for a board without cost data."""
+    mode = target.mode(power_mode)
+    constants = cost_data("devices")
+    known = target.gpu.arch in constants["gpu"] and mode.gpu_mhz and mode.gpu_sms
+    if not known or (target.dla.cores and target.dla.generation not in constants["dla"]):
+        return None
+    by_layer = judgement.precisions
+    # Q/DQ nodes make layers INT8 whatever was asked for
+    precision = "int8" if "int8" in by_layer.values() else judgement.precision
+    fp16 = {name for name, own in by_layer.items() if own == "fp16"}
+    able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
+    return PlacementTimer(
+        network, CostModel(target, mode, precision, frozenset(fp16), constants), able
+    )
+
+
+class PlacementTimer:
+    """Times automatic placements of one network; what it has computed once it remembers.
+
+    ``able`` says which layers a DLA could run, which decides what the GPU's fused parts save.
+    """
+
+    def __init__(self, network: Network, model: CostModel, able: Mapping[str, bool]) -> None:
+        self._network = network
+        self._model = model
+        self._able = able
+        self._rules = cost_data("kinds")["fusion"]
+        self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
+        self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
+        self._outputs = frozenset(network.outputs)
+        self._regions = regions_of(model, network, able)
+        self._handover = Handover(network, model, [part.layers for part in self._regions.parts])
+        kernels, on_dla, *loads = self._devices(())
+        self._gpu_only = sum(loads)
+        #: What converting tensors between the GPU's kernels takes, when all layers are on it.
+        self.between_us = self._handovers(kernels, on_dla)[0]
+
+    @property
+    def target(self) -> Target:
+        """The board."""
+        return self._model.target
+
+    @property
+    def gpu_only_us(self) -> float:
+        """Latency on the GPU alone."""
+        return round(self._gpu_only, DIGITS)
+
+    def auto_us(self, candidates: Sequence[LoadableCandidate]) -> float:
+        """Returns the latency with these loadables and all else on the GPU."""
+        return round(sum(self._devices(candidates)[2:]), DIGITS)
+
+    def forecast(self, candidates: Sequence[LoadableCandidate]) -> Forecast:
+        """Returns times of the placement with these loadables."""
+        kernels, on_dla, gpu_us, dla_us = self._devices(candidates)
+        layers = self._network.layers
+        layer_us: dict[int, float] = {}
+        for kernel, dla in zip(kernels, on_dla, strict=True):
+            time = self._time(kernel, dla)
+            shares = self._model.layer_shares(self._network, kernel, CORE if dla else "GPU")
+            for i, share in zip(kernel.layers, shares, strict=True):
+                layer_us[i] = round(time * share, DIGITS)
+        return Forecast(
+            self._model.mode.name,
+            round(gpu_us + dla_us, DIGITS),
+            round(dla_us, DIGITS),
+            self.gpu_only_us,
+            {layers[i].name: layer_us[i] for i in sorted(layer_us)},
+        )
+
+    def sides(self) -> dict[str, tuple[float, float]]:
+        """Returns what the kernel of each layer that a DLA could run takes on the GPU and on it."""
+        layers = self._network.layers
+        fp16 = self._model.fp16_layers
+        kernels = fuse(
+            self._network, self._rules["heads"], self._rules["tails"],
+            lambda layer: (self._able.get(layer.name, False), layer.name in fp16),
+        )  # fmt: skip
+        return {
+            layers[i].name: (
+                round(self._time(kernel, False), DIGITS), round(self._time(kernel, True), DIGITS)
+            )
+            for kernel in kernels
+            if self._able.get(layers[kernel.layers[0]].name)
+            for i in kernel.layers
+        }  # fmt: skip
+
+    def _devices(self, candidates: Sequence[LoadableCandidate]) -> _Loads:
+        loadables = tuple(candidate.layers for candidate in candidates if candidate.retained)
+        if loadables not in self._loads:
+            self._loads[loadables] = self._compute(loadables)
+        return self._loads[loadables]
+
+    def _compute(self, loadables: Sequence[Sequence[str]]) -> _Loads:
+        run_of = {name: number for number, names in enumerate(loadables, 1) for name in names}
+        layers = self._network.layers
+        fp16 = self._model.fp16_layers
+        kernels = fuse(
+            self._network, self._rules["heads"], self._rules["tails"],
+            lambda layer: (run_of.get(layer.name, 0), layer.name in fp16),
+        )  # fmt: skip
+        on_dla = [layers[kernel.layers[0]].name in run_of for kernel in kernels]
+        load = [0.0, 0.0]
+        for kernel, dla in zip(kernels, on_dla, strict=True):
+            load[dla] += self._time(kernel, dla)
+        if run_of:
+            inside = {i for i, layer in enumerate(layers) if layer.name in run_of}
+            load[0] += self._regions.broken_us(inside)
+        for device, us in enumerate(self._handovers(kernels, on_dla)):
+            load[device] += us
+        load[1] += self._model.launch_us() * len(set(run_of.values()))
+        return kernels, on_dla, load[0], load[1]
+
+    def _time(self, kernel: LayerKernel, dla: bool) -> float:
+        key = (dla, kernel.layers)
+        known = self._kernel_us.get(key)
+        if known is None:
+            device = CORE if dla else "GPU"
+            known = self._model.kernel_us(self._network, kernel, device)
+            if not dla:
+                known = max(0.0, known - self._regions.saved(kernel))
+            self._kernel_us[key] = known
+        return known
+
+    def _handovers(
+        self, kernels: Sequence[LayerKernel], on_dla: Sequence[bool]
+    ) -> tuple[float, float]:
+        """Returns what borders cost the GPU and the DLA: once per tensor, direction and layout."""
+        readers: dict[str, list[int]] = {}
+        for v, kernel in enumerate(kernels):
+            for name in kernel.inputs:
+                readers.setdefault(name, []).append(v)
+        handover = self._handover
+        ways: list[HandoverWay] = []
+        converted = 0.0
+        for name in self._network.inputs:
+            inside = [kernels[u] for u in readers.get(name, ()) if on_dla[u]]
+            if inside:
+                ways.append(handover.into(name, CALLER, inside)[0])
+        for v, kernel in enumerate(kernels):
+            for name in kernel.outputs:
+                users = readers.get(name, ())
+                if not on_dla[v]:
+                    inside = [kernels[u] for u in users if on_dla[u]]
+                    own = handover.gpu(kernel)[0]
+                    if inside:
+                        ways.append(handover.into(name, own, inside)[0])
+                    fused = all(handover.is_fused(kernel, kernels[u]) for u in users)
+                    others = dict.fromkeys(
+                        handover.gpu(kernels[u])[0] for u in users if not on_dla[u] and not fused
+                    )
+                    tensor = self._network.tensors[name]
+                    converted += sum(
+                        handover.reformat_us(tensor, own, goal)
+                        for goal in others
+                        if handover.changes_type(own, goal)
+                    )
+                    continue
+                goals = dict.fromkeys(handover.gpu(kernels[u])[0] for u in users if not on_dla[u])
+                if name in self._outputs:
+                    goals[CALLER] = None
+                ways += [handover.out_of(name, goal, kernel)[0] for goal in goals]
+        return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
+
+
+#: What a fix is offered for: a shorter predicted latency, or that layers can run on the DLA at all.
+LATENCY, LEGALITY = "latency", "legality"
+
+# of the multiply-accumulates: less than that more does not pay for another loadable
+_SHARE = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What would change if the layers that break the same rules could run on the DLA.
+
+    Attributes:
+        rules: The rules that all of the layers break.
+        layers: The layers, in graph order.
+        fix: What to do, rule by rule.
+        candidates: Candidate loadables afterwards.
+        loadables: Those of them that are kept.
+        dla_layers: Layers on the DLA afterwards.
+        dla_macs_fraction: Their share of the multiply-accumulates.
+        auto_us: Predicted latency afterwards; None without a prediction for the board.
+        gain_us: Predicted microseconds saved, against the automatic placement or the GPU alone,
+            whichever is faster now; None where that is no more than the prediction's noise.
+        offer: ``LATENCY`` where it saves that; ``LEGALITY`` where more layers would be on the DLA,
+            in no more loadables or with more of the arithmetic, and the automatic placement no
+            slower than now by more than the prediction's noise; empty where it does neither.
+    """
+
+    rules: tuple[str, ...]
+    layers: tuple[str, ...]
+    fix: tuple[str, ...]
+    candidates: int
+    loadables: int
+    dla_layers: int
+    dla_macs_fraction: float
+    auto_us: float | None
+    gain_us: float | None
+    offer: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns an entry of ``fixes`` in ``edgekit.check/1``."""
+        return {
+            "rules": list(self.rules), "layers": list(self.layers), "fix": list(self.fix),
+            "candidates": self.candidates, "loadables": self.loadables,
+            "dla_layers": self.dla_layers, "dla_macs_fraction": self.dla_macs_fraction,
+            "auto_us": self.auto_us, "gain_us": self.gain_us,
+            "offer": self.offer,
+        }  # fmt: skip
+
+
+def fixes(network: Network, judgement: Judgement, clock: PlacementTimer | None) -> tuple[Fix, ...]:
+    """Returns the gain of mending each set of broken rules, the best first.
+
+    Layers count together when they break the same rules, because mending one of two is no help.
+    A layer that runs on the DLA after all is taken to cost there what its size says. Rules of the
+    whole network (no DLA, FP32, a TensorRT without DLA) and rules without a way out are left out.
+
+    Args:
+        network: The layer graph.
+        judgement: Its verdicts.
+        clock: What predicts times; without it fixes are ranked by loadables and layers.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    ways: dict[tuple[str, ...], dict[str, None]] = {}
+    known = load_rules().rules
+    for layer in network.layers:
+        verdict = judgement.verdicts[layer.name]
+        if verdict.placeable:
+            continue
+        reasons = {reason.rule: reason for reason in verdict.reasons}
+        rules = tuple(sorted(reasons))
+        hopeless = any(known[r].network or not reasons[r].mends for r in rules)
+        if hopeless or not all(reason.fix for reason in reasons.values()):
+            continue
+        groups.setdefault(rules, []).append(layer.name)
+        ways.setdefault(rules, {}).update(dict.fromkeys(reasons[rule].fix for rule in rules))
+    auto_us = clock.auto_us(judgement.candidates) if clock is not None else 0.0
+    found = [
+        _suppose(network, judgement, clock, auto_us, rules, names, tuple(ways[rules]))
+        for rules, names in groups.items()
+    ]
+    return tuple(sorted(found, key=_rank))
+
+
+def combined_fix(
+    network: Network,
+    judgement: Judgement,
+    clock: PlacementTimer | None,
+    chosen: Sequence[Fix],
+) -> Fix:
+    """Returns the gain of several of ``fixes`` at once; it can be more than their sum.
+
+    Args:
+        network: The layer graph.
+        judgement: Its verdicts.
+        clock: What predicts times, or None.
+        chosen: The fixes.
+    """
+    rules = dict.fromkeys(rule for fix in chosen for rule in fix.rules)
+    wanted = {name for fix in chosen for name in fix.layers}
+    names = [layer.name for layer in network.layers if layer.name in wanted]
+    ways = dict.fromkeys(way for fix in chosen for way in fix.fix)
+    auto_us = clock.auto_us(judgement.candidates) if clock is not None else 0.0
+    return _suppose(network, judgement, clock, auto_us, tuple(rules), names, tuple(ways))
+
+
+def _suppose(
+    network: Network,
+    judgement: Judgement,
+    clock: PlacementTimer | None,
+    auto_us: float,
+    rules: tuple[str, ...],
+    names: Sequence[str],
+    ways: tuple[str, ...],
+) -> Fix:
+    """Returns what changes when ``names`` can run on the DLA as well.
+
+    ``auto_us`` is what the automatic placement takes now, by the clock.
+    """
+    more = frozenset(names)
+    ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
+    mended = _four_dimensions(network, more)
+    given = judgement.precisions or judgement.precision
+    groups = candidates(mended, ok, judgement.slots, given)
+    if clock is not None:
+        groups = within_memory(mended, groups, clock.target, given)
+    names_on_dla = {name for group in groups if group.retained for name in group.layers}
+    on_dla = [layer for layer in network.layers if layer.name in names_on_dla]
+    after, gain, slower = None, None, False
+    if clock is not None:
+        after = clock.auto_us(groups)
+        # no published time has a recurrence
+        guess = any(layer.params.get("steps") for layer in network.layers if layer.name in more)
+        gain = saved_us(clock, auto_us, after, extrapolated=guess)
+        slower = after > auto_us * (1 + noise(extrapolated=guess))
+    accepted, share = sum(group.retained for group in groups), macs_fraction(network, on_dla)
+    now = [layer for layer in network.layers if judgement.placed.get(layer.name) == "DLA"]
+    before = max(1, sum(group.retained for group in judgement.candidates))
+    more_work = share >= macs_fraction(network, now) + _SHARE
+    offer = LATENCY if gain is not None else ""
+    if not (offer or slower) and len(on_dla) > len(now) and (accepted <= before or more_work):
+        offer = LEGALITY
+    return Fix(
+        rules, tuple(names), ways, len(groups), accepted, len(on_dla), share, after, gain, offer
+    )
+
+
+def saved_us(
+    clock: PlacementTimer, auto_us: float, after_us: float, *, extrapolated: bool = False
+) -> float | None:
+    """Returns what a latency saves against the fastest without it; None within the noise.
+
+    Args:
+        clock: What predicts times.
+        auto_us: What the automatic placement takes as the verdicts are.
+        after_us: The latency.
+        extrapolated: Whether no published time supports it.
+    """
+    now = min(auto_us, clock.gpu_only_us)
+    if after_us >= now * (1 - noise(extrapolated=extrapolated)):
+        return None
+    return round(now - after_us, DIGITS)
+
+
+def _four_dimensions(network: Network, names: Collection[str]) -> Network:
+    """Returns the network with the mended layers' outputs as N, C, 1, 1.
+
+    The DLA's batch is what stands before the last three dimensions; a mended layer has the
+    network's, or it would be a loadable of its own.
+    """
+    tensors = dict(network.tensors)
+    for layer in network.layers:
+        if layer.name in names:
+            for name in layer.outputs:
+                tensor = tensors[name]
+                batch = tensor.shape[0] if tensor.shape else 1
+                rest = tensor.elements // batch if batch else 0
+                tensors[name] = replace(tensor, shape=(batch, rest, 1, 1))
+    return replace(network, tensors=tensors)
+
+
+def _rank(fix: Fix) -> tuple[int, float, int, int, tuple[str, ...]]:
+    order = (LATENCY, LEGALITY, "").index(fix.offer)
+    return order, fix.auto_us or 0.0, fix.candidates, -fix.dla_layers, fix.rules
+
+
+# Why layers are on the GPU that could run on a DLA, for all of them at once.
+#
+# ``explain_layer`` tests one layer by solving again; this compares what each kernel takes alone.
+
+
+_FIX = "edgekit plan CONFIG --why LAYER tests one layer by planning without it on the GPU"
+_SOURCE = "the plan and edgekit's cost model: predicted, each kernel alone"
+
+
+def gpu_reasons(
+    plan: Plan, network: Network, judgement: Judgement, target: Target
+) -> list[dict[str, Any]]:
+    """Returns the reasons by kind, the most frequent first, with the layers that each is of.
+
+    Only layers of the first plan are meant that a DLA could run. Of each kind: "rule", "count",
+    "sources", "fixes" and "layers" ({"name", "message", "found", "limit"}), as the report has the
+    rules against the DLA.
+    """
+    able = {name for name, verdict in judgement.verdicts.items() if verdict.placeable}
+    there = [x.name for x in plan.layers if x.device == "GPU" and x.name in able]
+    if not there or not target.dla.cores:
+        return []
+    elsewhere: dict[str, set[str]] = {}
+    for share in plan.plans[1:]:
+        for layer in share.layers:
+            if layer.device != "GPU":
+                elsewhere.setdefault(layer.name, set()).add(layer.device)
+    sides = _sides(plan, network, judgement, target)
+    groups: dict[str, list[dict[str, str]]] = {}
+    for name in there:
+        rule, text = _reason(plan, name, sorted(elsewhere.get(name, ())), sides.get(name))
+        groups.setdefault(rule, []).append({"name": name, **text})
+    return [
+        {"rule": rule, "count": len(layers), "sources": [_SOURCE], "fixes": [_FIX],
+         "layers": layers}
+        for rule, layers in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]  # fmt: skip
+
+
+def _sides(
+    plan: Plan, network: Network, judgement: Judgement, target: Target
+) -> Mapping[str, tuple[float, float]]:
+    try:
+        clock = timer_of(network, judgement, target, power_mode=plan.power_mode)
+    except (KeyError, ValueError):  # a network whose tensors are not known
+        clock = None
+    return clock.sides() if clock else {}
+
+
+def _reason(
+    plan: Plan, name: str, others: Sequence[str], sides: tuple[float, float] | None
+) -> tuple[str, dict[str, str]]:
+    """Returns the kind of the reason; its sentence, what was found and what it is held against."""
+    limits = plan.constraints
+    pin = next(
+        (
+            one["layers"]
+            for one in reversed(limits.get("pins") or ())
+            if fnmatchcase(name, str(one["layers"]))
+        ),
+        None,
+    )
+    if pin is not None:
+        return "pinned to the GPU", _reason_text(f"the pin {pin} asks for the GPU", str(pin), "")
+    if not limits.get("dla_cores", True):
+        return "no DLA core may be used", _reason_text("dla_cores names none", "none", "")
+    if plan.precision == "fp32":
+        return "FP32 stays on the GPU", _reason_text("a DLA has no FP32", "FP32", "INT8 or FP16")
+    if others:
+        text = f"other frames have it on {' or '.join(others)}: the devices share the load"
+        return "on a DLA in other frames", _reason_text(text, ", ".join(others), "")
+    if sides is None:
+        return "the best plan has it there", _reason_text(f"best for {plan.objective}", "", "")
+    gpu, dla = sides
+    times = f"{dla:.3g} µs on the DLA", f"{gpu:.3g} µs on the GPU"
+    if not gpu and not dla:
+        return (
+            "it takes no time of its own",
+            _reason_text("it goes with the layers around it, which are on the GPU", *times),
+        )
+    if plan.objective == "gpu_time":
+        return (
+            "the GPU would reformat longer",
+            _reason_text(
+                "what the GPU would reformat for it takes the GPU longer than the layer", *times
+            ),
+        )
+    if plan.objective in ("throughput", "period"):
+        return (
+            "the devices share the load",
+            _reason_text("the work is divided so that no device waits for another", *times),
+        )
+    if dla > gpu:
+        return (
+            "slower on the DLA",
+            _reason_text("its kernel takes longer on the DLA than on the GPU", *times),
+        )
+    return (
+        "the hand-over costs more",
+        _reason_text(
+            "its kernel is no slower on the DLA, but starting a loadable and handing its tensors "
+            f"over cost more for {plan.objective}", *times,
+        ),
+    )  # fmt: skip
+
+
+def _reason_text(message: str, found: str, limit: str) -> dict[str, str]:
+    return {"message": message, "found": found, "limit": limit}
+
+
+def automatic_transitions(network: Network, judgement: Judgement) -> int:
+    """Returns the fewest device changes in any running order of TensorRT's automatic placement.
+
+    Each kept candidate runs as one piece. Taking all that is ready on one device before changing
+    to the other never needs more changes than any other order, so only the first device is tried
+    both ways; linear in the layers.
+    """
+    piece_of: dict[str, int] = {}
+    on_dla: list[bool] = []
+    for candidate in judgement.candidates:
+        if candidate.retained:
+            piece_of.update(dict.fromkeys(candidate.layers, len(on_dla)))
+            on_dla.append(True)
+    for layer in network.layers:
+        if layer.name not in piece_of:
+            piece_of[layer.name] = len(on_dla)
+            on_dla.append(False)
+    producers = network.producers()
+    after: list[set[int]] = [set() for _ in on_dla]
+    for layer in network.layers:
+        reader = piece_of[layer.name]
+        for name in layer.inputs:
+            source = producers.get(name)
+            if source is not None and piece_of[source.name] != reader:
+                after[piece_of[source.name]].add(reader)
+    return min(_changes(on_dla, after, first) for first in (False, True))
+
+
+def _changes(on_dla: list[bool], after: list[set[int]], device: bool) -> int:
+    missing = [0] * len(on_dla)
+    for readers in after:
+        for reader in readers:
+            missing[reader] += 1
+    ready: dict[bool, deque[int]] = {False: deque(), True: deque()}
+    for piece, count in enumerate(missing):
+        if not count:
+            ready[on_dla[piece]].append(piece)
+    changes = 0
+    ran = False
+    while ready[False] or ready[True]:
+        if not ready[device]:
+            device = not device
+            changes += ran
+        ran = True
+        piece = ready[device].popleft()
+        for reader in after[piece]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                ready[on_dla[reader]].append(reader)
+    return changes

@@ -1,0 +1,416 @@
+"""A network with everything that placing it needs, and what makes that impossible: the user's
+options checked, what one loadable can hold, and the parts that the GPU runs fused as long as
+no DLA cuts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.loadables import loadable_batch
+from edgekit.dla.memory import loadable_memory, pool_limits, weight_bytes
+from edgekit.dla.verdicts import Judgement, MemoryNeed, VerdictReason
+from edgekit.errors import GateError, UsageError
+from edgekit.network.model import Layer, Network
+from edgekit.placement.costs import CostModel, Handover, attention_parts
+from edgekit.placement.kernel_costs import cost_data, product_us
+from edgekit.placement.kernels import LayerKernel, join
+from edgekit.placement.plan import OBJECTIVES, Options
+from edgekit.solver.problem import MemoryPool
+from edgekit.targets.board import Target
+from edgekit.text import listed
+
+if TYPE_CHECKING:
+    from edgekit.placement.profiles.measured import TimedGroup
+
+
+_SHOWN = 5
+
+
+class PlanImpossible(GateError):
+    """A standalone plan was asked for, and some layers cannot run on a DLA.
+
+    ``layers`` maps their names to the reasons; ``to_json`` adds them to the error.
+    """
+
+    default_code = "plan.impossible"
+
+    def __init__(
+        self, message: str, layers: Mapping[str, tuple[VerdictReason, ...]], hint: str
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.layers = layers
+
+    def to_json(self) -> dict[str, Any]:
+        """Adds ``layers``: name and reasons of each layer that does not fit."""
+        document = super().to_json()
+        document["error"]["layers"] = [
+            {"name": name, "reasons": [reason.to_json() for reason in reasons]}
+            for name, reasons in self.layers.items()
+        ]
+        return document
+
+
+DRAM = ("local_dram", "global_dram")
+
+
+class LoadableCapacity:
+    """Says whether kernels can be one loadable on a board, and what memory it then has.
+
+    Without the user's word on a pool the rule is that of ``edgekit check``: what breaks a limit
+    for certain does not fit; where only the size that builds were seen to take is too large, the
+    limit is disputed and keeps nothing off the DLA. A pool that the user names is kept to the byte.
+    Managed SRAM is a cache: a loadable takes what it is given.
+    """
+
+    def __init__(
+        self, network: Network, model: CostModel, options: Options, precisions: dict[str, str]
+    ) -> None:
+        self._network = network
+        self._model = model
+        self._target = model.target
+        self._precisions = precisions
+        self._given = dict(options.pools or {})
+        self._limits = replace(pool_limits(model.target), **self._given)
+        self.batch = {layer.name: loadable_batch(layer, network) for layer in network.layers}
+        self._known: dict[frozenset[int], bool] = {}
+
+    def without_limits(self) -> LoadableCapacity:
+        """Returns the same for loadables that are given as they are."""
+        return _Unlimited(self._network, self._model, Options(), self._precisions)
+
+    def need(self, layers: Sequence[str]) -> MemoryNeed:
+        """Returns the pools of a loadable of these layers."""
+        found = loadable_memory(self._network, layers, self._target, self._precisions)
+        sram = self._given.get("managed_sram")
+        if sram is None or sram >= found.need.managed_sram:
+            return found.need
+        return replace(found.need, managed_sram=_power_below(sram))
+
+    def holds(self, layers: Sequence[str]) -> bool:
+        """Whether these layers can be one loadable."""
+        if len({self.batch[name] for name in layers}) > 1:
+            return False
+        found = loadable_memory(self._network, layers, self._target, self._precisions, self._limits)
+        need = found.need.to_json()
+        if any(need[name] > size for name, size in self._given.items() if name in DRAM):
+            return False
+        return not any(one.pool not in self._given for one in found.broken)
+
+    def fits(
+        self, kernels: Sequence[LayerKernel], able: Sequence[bool]
+    ) -> Callable[[frozenset[int]], bool] | None:
+        """Returns what says whether kernels can be one loadable; None when all ``able`` can."""
+        names = [[self._network.layers[i].name for i in kernel.layers] for kernel in kernels]
+        everything = [name for own, ok in zip(names, able, strict=True) if ok for name in own]
+        if not everything or self.holds(everything):
+            return None
+        known = self._known
+
+        def one(nodes: frozenset[int]) -> bool:
+            if nodes not in known:
+                known[nodes] = self.holds([name for v in sorted(nodes) for name in names[v]])
+            return known[nodes]
+
+        return one
+
+    def pools(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> tuple[MemoryPool, ...]:
+        """Returns the pool of weights, which add up, where it can bind."""
+        given = self._given.get("global_dram")
+        limit = self._limits.global_dram if given is None else _power_below(given)
+        generation = self._target.dla.generation or "2.0"
+        needs = tuple(
+            float(
+                weight_bytes(
+                    self._network,
+                    [self._network.layers[i] for i in kernel.layers],
+                    self._precisions,
+                    generation,
+                    documented=given is None,
+                )
+            )
+            if ok
+            else 0.0
+            for kernel, ok in zip(kernels, able, strict=True)
+        )
+        return (MemoryPool("global_dram", float(limit), needs),) if sum(needs) > limit else ()
+
+
+class _Unlimited(LoadableCapacity):
+    def fits(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> None:
+        """Everything can be one loadable."""
+
+    def pools(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> tuple[MemoryPool, ...]:
+        """Nothing binds."""
+        return ()
+
+
+def _power_below(size: int) -> int:
+    return 1 << (size.bit_length() - 1) if size > 0 else 0
+
+
+@dataclass(frozen=True)
+class PlacementInputs:
+    """A network with everything that placing it needs.
+
+    ``able`` says by layer whether a DLA core may run it at all (verdict and precision);
+    ``cores`` are the DLA cores in use, ascending; ``handover`` gives the costs of borders,
+    ``capacity`` what a loadable can hold.
+    """
+
+    network: Network
+    judgement: Judgement
+    model: CostModel
+    options: Options
+    cores: tuple[int, ...]
+    able: Mapping[str, bool]
+    pins: Mapping[str, str]
+    handover: Handover
+    capacity: LoadableCapacity
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Device names in the problem's order."""
+        return ("GPU", *(f"DLA{core}" for core in self.cores))
+
+    @cached_property
+    def regions(self) -> FusedRegions:
+        """The parts that the GPU runs fused."""
+        able = {name: verdict.placeable for name, verdict in self.judgement.verdicts.items()}
+        return regions_of(self.model, self.network, able)
+
+
+def make_inputs(
+    network: Network, judgement: Judgement, model: CostModel, options: Options
+) -> PlacementInputs:
+    """Gathers a request; raises GateError when a pin demands what a layer cannot do."""
+    cores = usable_cores(options, model.target, model.precision)
+    able = {name: verdict.placeable and bool(cores) for name, verdict in judgement.verdicts.items()}
+    pins = resolve_pins(network, options)
+    for name, device in pins.items():
+        if device == "GPU":
+            if not options.gpu:
+                raise _pin_error(name, device, "the plan is standalone, without the GPU")
+        elif not able[name]:
+            reasons = judgement.verdicts[name].reasons
+            why = reasons[0].message if reasons and cores else "no DLA core can be used"
+            raise _pin_error(name, device, why)
+        elif device != "DLA" and int(device[3:]) not in cores:
+            why = options.cores_why or f"only DLA core {cores[0]} is in use (dla_cores)"
+            raise _pin_error(name, device, why)
+    precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
+    verdicts = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
+    fused = [part.layers for part in regions_of(model, network, verdicts).parts]
+    request = PlacementInputs(
+        network, judgement, model, options, cores, able, pins, Handover(network, model, fused),
+        LoadableCapacity(network, model, options, precisions),
+    )  # fmt: skip
+    if not options.gpu:
+        _require_standalone(request)
+    return request
+
+
+def _pin_error(layer: str, device: str, why: str) -> GateError:
+    return GateError(
+        f"pinned to {device}, but {why}",
+        code="plan.infeasible",
+        where=layer,
+        hint="remove the pin or change what keeps the layer away",
+    )
+
+
+def _require_standalone(request: PlacementInputs) -> None:
+    verdicts = request.judgement.verdicts
+    unable = {x.name: verdicts[x.name].reasons for x in request.network.layers}
+    unable = {name: reasons for name, reasons in unable.items() if not request.able[name]}
+    if not unable:
+        return
+    if not request.cores:
+        why = "FP32 does not run on a DLA" if request.model.precision == "fp32" else "there is none"
+        message = f"a standalone plan needs a DLA core, and {why}"
+    else:
+        few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
+        count = len(request.network.layers)
+        message = f"{len(unable)} of {count} layers cannot run on the DLA: {few}"
+    raise PlanImpossible(message, unable, "allow the GPU, or see `edgekit check` for the fixes")
+
+
+def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:
+    """A layer with the rules that it breaks; none where only its precision is in the way."""
+    rules = ", ".join(dict.fromkeys(reason.rule for reason in reasons))
+    return f"{name} ({rules})" if rules else name
+
+
+BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
+POOLS = ("managed_sram", "local_dram", "global_dram")
+DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
+
+
+def check_options(options: Options, target: Target) -> None:
+    """Refuses what makes no sense (UsageError): objectives, bounds, cores, pinned devices."""
+    _known("objective", options.objective, OBJECTIVES)
+    for name, limit in options.bounds.items():
+        _known("bound", name, BOUNDS)
+        if not limit > 0:
+            raise UsageError(f"bound {name} is {limit}, it must be above 0", code="plan.bound")
+    for pin in options.pins:
+        _known("device", pin.device, DEVICES)
+    if options.max_loadables < 0:
+        raise UsageError("max_loadables must not be negative", code="plan.max_loadables")
+    if options.max_transitions is not None and options.max_transitions < 0:
+        raise UsageError("max_transitions must not be negative", code="plan.max_transitions")
+    if options.min_loadable_layers < 1:
+        raise UsageError("min_loadable_layers must be 1 or more", code="plan.min_loadable_layers")
+    for name, size in (options.pools or {}).items():
+        _known("pool", name, POOLS)
+        if size < 0:
+            raise UsageError(f"pool {name} is {size} bytes, it must not be negative",
+                             code="plan.pool")  # fmt: skip
+    missing = [core for core in options.dla_cores if core not in range(target.dla.cores)]
+    if missing and target.dla.cores:
+        raise UsageError(
+            f"{target.name} has no DLA core {missing[0]}",
+            code="plan.core",
+            hint=f"its cores are {', '.join(map(str, range(target.dla.cores)))}",
+        )
+
+
+def _known(what: str, name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, 1)
+        raise UsageError(
+            f"unknown {what} {name!r}",
+            code=f"plan.{what}",
+            hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}",
+        )
+
+
+def usable_cores(options: Options, target: Target, precision: str) -> tuple[int, ...]:
+    """Returns the DLA cores to plan with; none on boards without a DLA and in FP32."""
+    if precision == "fp32" or not options.max_loadables:
+        return ()
+    return tuple(sorted({core for core in options.dla_cores if core < target.dla.cores}))
+
+
+def resolve_pins(network: Network, options: Options) -> dict[str, str]:
+    """Returns the pinned device by layer name; a later pin wins over an earlier one."""
+    found: dict[str, str] = {}
+    for pin in options.pins:
+        names = [layer.name for layer in network.layers if fnmatchcase(layer.name, pin.layers)]
+        if not names:
+            from difflib import get_close_matches
+
+            near = get_close_matches(pin.layers, [x.name for x in network.layers], 1)
+            raise UsageError(
+                f"pin {pin.layers!r} matches no layer",
+                code="plan.pin",
+                hint=f"the nearest layer is {near[0]}" if near else "see `edgekit check`",
+            )
+        found.update(dict.fromkeys(names, pin.device))
+    return found
+
+
+# Parts of a transformer that TensorRT's GPU compiler runs fused, as long as no DLA cuts in.
+#
+# On the GPU alone a connected part of a network with attention in it goes to the compiler (Myelin)
+# as one: products keep their matrices on the chip, softmax, normalisations and transpositions
+# disappear into their neighbours. With a loadable inside, layers run one by one, with reformats and
+# FP32 between them. Fully connected layers and pointwise ones cost the same both ways here.
+
+
+@dataclass(frozen=True)
+class FusedRegion:
+    """Layers (indices) that are fused while all are on the GPU, and what it costs if one is not.
+
+    ``broken_us`` is the GPU's time beyond that of the fused part.
+    """
+
+    layers: frozenset[int]
+    broken_us: float
+
+
+@dataclass(frozen=True)
+class FusedRegions:
+    """All such parts of a network.
+
+    Attributes:
+        parts: Each with the price of breaking it.
+        saved_us: By layer, what it takes less, fused, than as a kernel of its own. Only layers
+            that no DLA can run save something, so the saving is certain until a part is broken.
+    """
+
+    parts: tuple[FusedRegion, ...] = ()
+    saved_us: Mapping[int, float] = field(default_factory=dict)
+
+    def saved(self, kernel: LayerKernel) -> float:
+        """Returns what a kernel on the GPU takes less."""
+        return self.saved_us.get(kernel.layers[0], 0.0) if self.saved_us else 0.0
+
+    def broken_us(self, on_dla: Collection[int]) -> float:
+        """Returns the price of all parts that have one of these layers on a DLA."""
+        return sum(p.broken_us for p in self.parts if any(i in p.layers for i in on_dla))
+
+
+def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> FusedRegions:
+    """Returns the parts of a network that run fused on the GPU.
+
+    Args:
+        model: Times of kernels; measured ones stay as they are. What a profile timed in pieces,
+            next to a DLA, is the price of breaking the part.
+        network: The layer graph.
+        able: By layer, whether a DLA can run it; a layer that is not named cannot.
+    """
+    rules = cost_data("kinds")
+    if not any(layer.kind in rules["regions"]["anchors"] for layer in network.layers):
+        return FusedRegions()
+    factor = model.constants["gpu"][model.target.gpu.arch]["broken"]
+    measured = getattr(model, "kernel_measured", None)
+    whole = getattr(model, "timed_fused", None)
+    apart: Mapping[int, TimedGroup] = getattr(model, "apart", dict)()
+    between_us = getattr(model, "between_us", None)
+    consumers = network.consumers()
+    saved_us: dict[int, float] = {}
+    parts = []
+    known = getattr(model, "fused_parts", lambda: None)()
+    for layers in attention_parts(model, network) if known is None else known:
+        price = 0.0
+        for i in sorted(layers):
+            layer = network.layers[i]
+            if layer.kind not in rules["regions"]["fused"] or able.get(layer.name):
+                continue
+            kernel = join(network, (i,), consumers)
+            us = model.kernel_us(network, kernel, "GPU")
+            if whole and whole(kernel):
+                # measured as the fusion has it; without the fusion as predicted
+                alone = CostModel.kernel_us(model, network, kernel, "GPU")
+                price += max(0.0, factor * alone - us)
+            elif us and not (measured and measured(kernel, "GPU")):
+                fused = _product_us(model, network, layer) if layer.macs else 0.0
+                saved_us[i] = max(0.0, us - fused)
+                if i not in apart:
+                    price += saved_us[i] + (factor - 1) * us
+        pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}
+        price += sum(_apart_us(piece, saved_us) for piece in pieces.values())
+        if between_us and pieces:
+            price += between_us(pieces.values())
+        if price:
+            parts.append(FusedRegion(layers, price))
+    return FusedRegions(tuple(parts), saved_us)
+
+
+def _apart_us(piece: TimedGroup, saved_us: Mapping[int, float]) -> float:
+    """Returns how much longer a piece takes, as measured, than it does in the fusion."""
+    fused = piece.bound * piece.predicted_us - sum(saved_us.get(i, 0.0) for i in piece.share)
+    return max(0.0, piece.us - max(0.0, fused))
+
+
+def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
+    data = model.constants["gpu"][model.target.gpu.arch]
+    precision = model.layer_precision(layer, "GPU")
+    return product_us(network, layer, precision, model.target, model.mode, data)

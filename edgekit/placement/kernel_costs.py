@@ -1,0 +1,631 @@
+"""What one kernel takes on the GPU and one operation on a DLA, and the tensor formats in which
+each can read and write. The constants are files under ``targets/costs``; what a shape needs
+for and what the constants make of it are apart, so that ``scripts/fit_costs.py`` can fit them.
+Times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from edgekit.dla.formats import nbytes
+from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.network.model import Layer, Network
+from edgekit.placement.kernels import LayerKernel, operations
+from edgekit.targets.board import PowerMode, Target
+
+
+@cache
+def cost_data(name: str) -> Mapping[str, Any]:
+    """Returns ``targets/costs/NAME.yaml``."""
+    loaded: Mapping[str, Any] = read_knowledge(data_folder("targets") / "costs" / f"{name}.yaml")
+    return loaded
+
+
+def noise(*, extrapolated: bool = False) -> float:
+    """Returns by which part of a predicted time another one must be shorter to count as shorter.
+
+    That is the model's median error on networks that it was not fitted on; where no published time
+    supports the prediction, the assumed band.
+    """
+    if extrapolated:
+        return 1 - float(cost_data("extrapolated")["band"][0])
+    return float(cost_data("error")["without_network"]["median_percent"]) / 100
+
+
+def model_error() -> str:
+    """Returns what is known about the model's error, as one sentence."""
+    error = cost_data("error")["without_network"]
+    return (
+        f"predicted by a model with a median error of {error['median_percent']} %, 90 % within "
+        f"{error['of_90_percent']} %, on {error['rows']} published measurements of networks, each "
+        "by constants fitted without that network"
+    )
+
+
+def convolution_groups(layer: Layer) -> int:
+    """Returns the groups of a convolution."""
+    return int(layer.params.get("groups", 1) or 1)
+
+
+def input_channels(network: Network, layer: Layer) -> int:
+    """Returns the channels that a layer reads."""
+    shape = network.tensors[layer.inputs[0]].shape if layer.inputs else ()
+    return shape[1] if len(shape) > 1 else 1
+
+
+def is_depthwise(network: Network, layer: Layer) -> bool:
+    """Whether every channel is a group of its own."""
+    many = convolution_groups(layer)
+    return many > 1 and input_channels(network, layer) == many
+
+
+def batch_size(network: Network, layer: Layer) -> int:
+    """Weights are read once for every item of a batch: batching does not help a DLA."""
+    shape = network.tensors[layer.outputs[0]].shape
+    return shape[0] if len(shape) > 1 else 1
+
+
+def product_rows(network: Network, layer: Layer) -> int:
+    """Returns the rows of a matrix product, which a DLA runs as a batch; 1 for anything else.
+
+    Shuffles and sums that the importer makes of a Gemm bear its operator, and are no products.
+    """
+    if layer.op not in ("Gemm", "MatMul") or not layer.macs:
+        return 1
+    shape = network.tensors[layer.outputs[0]].shape
+    out = int(layer.params.get("out_maps", shape[-1] if shape else 1) or 1)
+    return max(1, math.prod(shape) // out)
+
+
+def pointwise_function(layer: Layer) -> str:
+    """Returns what a pointwise layer computes ("RELU", "SUM"); what does not say is the usual."""
+    usual = {"ACTIVATION": "RELU", "ELEMENTWISE": "SUM", "SCALE": "SCALE"}
+    if layer.kind == "SCALE":
+        return "SCALE"
+    return str(layer.params.get("function") or usual.get(layer.kind, layer.kind))
+
+
+# Tensor formats: which ones a kernel can read and write, and the bytes that a tensor takes.
+#
+# A format is named as TensorRT's documentation does ("LINEAR", "HWC8", "CHW16", "CHW32",
+# "DLA_LINEAR", "DLA_HWC4"); a tensor's layout is its type and its format, ("int8", "CHW32").
+
+
+BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
+
+#: A tensor's type ("int8", "fp16", "fp32") and its format.
+Layout = tuple[str, str]
+
+DLA_VECTOR = {"int8": "CHW32", "fp16": "CHW16"}
+NUMPY = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
+HWC8 = 8  # channels that TensorRT's channel-last FP16 format pads to
+
+
+@cache
+def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0") -> int:
+    """Returns a tensor's bytes in a layout, padded channels and lines included."""
+    dtype, form = layout
+    if form == "LINEAR" or len(shape) < 2:
+        return math.prod(shape) * BYTES[dtype]
+    if form == "HWC8":
+        channels = -(-shape[1] // HWC8) * HWC8
+        return shape[0] * channels * math.prod(shape[2:]) * BYTES[dtype]
+    held = (*shape, 1, 1)[:4] if len(shape) < 4 else shape
+    return nbytes(held, NUMPY[dtype], form, generation)
+
+
+def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tuple[str, ...]:
+    """Returns the formats that a GPU kernel can have at its borders, its best one first."""
+    rules = cost_data("kinds")["gpu_formats"]
+    vector = rules["vector"].get(precision)
+    linear = rules["linear_kinds"]
+    if vector is None or any(layer.opaque or layer.kind in linear for layer in layers):
+        return ("LINEAR",)
+    if any(len(network.tensors[n].shape) < 4 for layer in layers for n in layer.outputs):
+        return ("LINEAR",)
+    if all(layer.kind in rules["any_kinds"] for layer in layers):
+        writers = network.producers()
+        read = {writers[n].kind for n in layers[0].inputs if n in writers}
+        # what comes in lines stays in lines, such as the heads of an attention: no vectors to fill
+        return ("LINEAR", vector) if read and read <= set(linear) else (vector, "LINEAR")
+    return (vector,)
+
+
+def dla_formats(kernel: LayerKernel, network: Network, precision: str) -> tuple[str, ...]:
+    """Returns the formats in which a loadable can read or write at this kernel, its best first.
+
+    DLA_HWC4 is for reading only.
+    """
+    vector = DLA_VECTOR.get(precision, "DLA_LINEAR")
+    if takes_image(kernel, network):
+        return ("DLA_HWC4", vector, "DLA_LINEAR")
+    return (vector, "DLA_LINEAR")
+
+
+def takes_image(kernel: LayerKernel, network: Network) -> bool:
+    """Whether a kernel starts with a convolution that reads an image of 1, 3 or 4 channels."""
+    first = network.layers[kernel.layers[0]]
+    if first.kind != "CONVOLUTION" or len(first.inputs) != 1:
+        return False
+    shape = network.tensors[first.inputs[0]].shape
+    return len(shape) == 4 and shape[1] in (1, 3, 4)
+
+
+# A GPU kernel's time: launch, and a floor, arithmetic and memory traffic that overlap in part.
+#
+# What a kernel's shape gives (:class:`GpuWork`) and what the constants make of it
+# (:func:`gpu_time`) are apart, so that ``scripts/fit_costs.py`` computes the first once and the
+# second over arrays.
+
+
+# what a product in a fused part does not need: its tensors stay on the chip, its rows are no batch
+ON_CHIP = {"depth": 0.0, "rows": 0.0, "weight_us": 0.0, "tensor_us": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWork:
+    """The work of one kernel on a GPU, whatever the fitted constants are.
+
+    Attributes:
+        macs_us: Its multiply-accumulates at the peak rate, with what fills up channels.
+        tiles: The share of the SMs that its tiles occupy.
+        depthwise: 1 where every channel is a group of its own, else 0.
+        grouped: 1 for another convolution with groups, else 0.
+        narrow: One over the channels out of a group; 0 where ``depthwise``.
+        shallow: One over the products summed for one output; 0 where ``depthwise``.
+        depth: Products summed for one output.
+        rows: Rows of a Gemm.
+        weight_us: Reading weights at the DRAM's full rate.
+        tensor_us: Reading and writing tensors at that rate.
+        cached: 1 where its tensors fit the L2 cache, else 0.
+        slowdown: 1 GHz over the clock.
+        light: 1 without multiply-accumulates, else 0.
+        steps: How often all of it is done, one after the other: those of a recurrence.
+        once_us: What is read and written once in addition, at the DRAM's full rate.
+    """
+
+    macs_us: float
+    tiles: float
+    depthwise: float
+    grouped: float
+    narrow: float
+    shallow: float
+    depth: float
+    rows: float
+    weight_us: float
+    tensor_us: float
+    cached: float
+    slowdown: float
+    light: float
+    steps: float = 1.0
+    once_us: float = 0.0
+
+
+def gpu_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
+    """Returns the microseconds of a kernel; of many, where the attributes of ``work`` are arrays.
+
+    Args:
+        work: A :class:`GpuWork`, or anything with its attributes.
+        precision: "int8", "fp16" or "fp32".
+        data: The constants of the GPU's architecture.
+    """
+    slower = work.slowdown ** data["clock_exponent"]
+    share = data["efficiency"][precision] * work.tiles ** data["tile_exponent"]
+    share = share * (1 - work.grouped + work.grouped * data["groups"])
+    share = share * (1 - work.depthwise) + data["depthwise"] * work.depthwise
+    narrow = (1 + data["out_half"] * work.narrow) * (1 + data["depth_half"] * work.shallow)
+    busy = work.macs_us * narrow / share
+    cached = work.tensor_us * (1 - work.cached + work.cached / data["cache_speedup"])
+    moved = (work.weight_us + cached) / data["memory"]
+    minimum_us = slower * (
+        data["floor_us"] * (1 - work.light) + data["light_floor_us"] * work.light
+    )
+    power = data["overlap"]
+    together = (minimum_us**power + busy**power + moved**power) ** (1 / power)
+    fixed = data["launch_us"] + slower * (
+        data["row_us"] * work.rows + data["depth_us"] / 1e3 * work.depth
+    )
+    return work.steps * (fixed + together) + work.once_us / data["memory"]
+
+
+def gpu_us(
+    network: Network,
+    kernel: LayerKernel,
+    precision: str,
+    format: str,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> float:
+    """Returns microseconds; 0 for layers that TensorRT makes disappear.
+
+    Args:
+        network, kernel: What runs.
+        precision: "int8", "fp16" or "fp32".
+        format: The tensor format that it reads and writes.
+        target, mode: The board and its clocks.
+        data: The constants of the GPU's architecture.
+    """
+    works = gpu_works(network, kernel, precision, format, target, mode, data)
+    return float(sum(gpu_time(work, precision, data) for _, work in works))
+
+
+def gpu_works(
+    network: Network,
+    kernel: LayerKernel,
+    precision: str,
+    format: str,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> Iterator[tuple[LayerKernel, GpuWork]]:
+    """Yields what the GPU runs for a kernel, one after the other, each with its work."""
+    for part in operations(network, kernel, gpu_joins):
+        layers = [network.layers[i] for i in part.layers]
+        if not all(is_free(layer) for layer in layers):
+            yield part, _gpu_work(network, part, layers, precision, format, target, mode, data)
+
+
+def gpu_joins(before: Sequence[Layer], layer: Layer) -> bool:
+    """What a convolution does not compute along with itself is one pointwise kernel."""
+    if not before[0].macs:
+        return True
+    done = [pointwise_function(one) for one in before[1:]]
+    own = pointwise_function(layer)
+    return own in cost_data("kinds")["runs_as_one"]["gpu"] and not (own == "SUM" and "SUM" in done)
+
+
+def product_us(
+    network: Network,
+    layer: Layer,
+    precision: str,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> float:
+    """Returns a product's microseconds inside a fused part, whose tensors stay on the chip."""
+    one = LayerKernel((), (), ())
+    work = _gpu_work(network, one, [layer], precision, "LINEAR", target, mode, data)
+    return float(gpu_time(replace(work, **ON_CHIP), precision, data))
+
+
+def _gpu_work(
+    network: Network,
+    kernel: LayerKernel,
+    layers: Sequence[Layer],
+    precision: str,
+    format: str,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> GpuWork:
+    gpu = target.gpu
+    rate = gpu.int8_ops_per_clock_per_sm if precision == "int8" else gpu.fp16_ops_per_clock_per_sm
+    peak = rate / 2 * mode.gpu_sms * mode.gpu_mhz  # multiply-accumulates a microsecond
+    if precision == "fp32":
+        peak *= data["fp32_of_fp16"]
+    macs_us, tiles, depth, heavy = 0.0, 1.0, 0.0, None
+    for layer in layers:
+        if layer.macs:
+            heavy = layer
+            fill, tiles = _fill_and_share(network, layer, precision, mode.gpu_sms, data)
+            macs_us += layer.macs * fill / peak
+            depth += layer.macs / (network.tensors[layer.outputs[0]].elements or 1)
+    slow = 1000 / mode.gpu_mhz
+    rate_us = target.dram.bytes_per_second * mode.memory_share / 1e6
+    if layers[0].params.get("steps"):
+        return _recurrence(network, layers[0], precision, peak, rate_us, slow, target, data)
+    most = max(product_rows(network, layer) for layer in layers)
+    layout = (precision, format)
+    names = (*kernel.inputs, *kernel.outputs)
+    tensors = sum(padded_bytes(network.tensors[name].shape, layout) for name in names)
+    weights = BYTES[precision] * sum(layer.weight_elements for layer in layers)
+    deep = bool(heavy and is_depthwise(network, heavy))
+    narrow = shallow = 0.0
+    if heavy is not None and not deep and heavy.weight_elements:
+        shallow = 1 / max(1.0, depth)
+        narrow = convolution_groups(heavy) * depth / heavy.weight_elements
+    return GpuWork(
+        macs_us,
+        tiles,
+        float(deep),
+        float(bool(heavy) and not deep and heavy is not None and convolution_groups(heavy) > 1),
+        narrow,
+        shallow,
+        depth,
+        float(most if most > 1 else 0),
+        weights / rate_us,
+        tensors / rate_us,
+        float(tensors <= data["cache_bytes_per_sm"] * target.gpu.sms),
+        slow,
+        float(heavy is None),
+    )
+
+
+def _recurrence(
+    network: Network,
+    layer: Layer,
+    precision: str,
+    peak: float,
+    rate_us: float,
+    slow: float,
+    target: Target,
+    data: Mapping[str, Any],
+) -> GpuWork:
+    """Returns a recurrence's work: its steps wait for one another, each a kernel of its own.
+
+    A step reads the weights again: from the L2 cache where they fit it, else from DRAM.
+    """
+    steps = layer.params["steps"]
+    weights = layer.weight_elements * BYTES[precision]
+    names = (*layer.inputs, *layer.outputs)
+    tensors = sum(padded_bytes(network.tensors[n].shape, (precision, "LINEAR")) for n in names)
+    fits = weights <= data["cache_bytes_per_sm"] * target.gpu.sms
+    return GpuWork(
+        macs_us=layer.macs / steps / peak, tiles=1.0, depthwise=0.0, grouped=0.0, narrow=0.0,
+        shallow=0.0, depth=layer.params["products"], rows=0.0, weight_us=0.0,
+        tensor_us=weights / rate_us, cached=float(fits), slowdown=slow, light=0.0,
+        steps=float(steps), once_us=(tensors + weights) / rate_us,
+    )  # fmt: skip
+
+
+def gpu_slowdown(mode: PowerMode, mhz: float, data: Mapping[str, Any]) -> float:
+    """Returns what a fixed time at another clock is multiplied by."""
+    return float((mhz / mode.gpu_mhz) ** data["clock_exponent"])
+
+
+def _fill_and_share(
+    network: Network, layer: Layer, precision: str, sms: int, data: Mapping[str, Any]
+) -> tuple[float, float]:
+    """Returns how much more a layer does to fill up channels, and the share of SMs it occupies."""
+    if is_depthwise(network, layer):
+        return 1.0, 1.0
+    shape = network.tensors[layer.outputs[0]].shape
+    if not layer.weight_elements or len(shape) < 2:
+        return 1.0, 1.0
+    many = convolution_groups(layer)
+    maps = int(layer.params.get("out_maps", shape[1]) or shape[1])
+    pixels = shape[0] * math.prod(shape[2:]) if len(shape) > 2 else math.prod(shape) // maps
+    # tensor cores work on whole atoms of channels, SMs on whole tiles of pixels by channels
+    atom = data["channel_atom"]["fp16" if many > 1 else precision]
+    inside = max(1, input_channels(network, layer) // many)
+    fill = 1.0
+    if inside > data["image_channels"]:
+        fill *= -(-inside // atom) * atom / inside
+    each = -(-maps // many)
+    fill *= -(-each // atom) * atom / each
+    tile = data["tile"]
+    tiles = many * -(-pixels // tile) * max(1, -(-each // tile))
+    rounds = -(-tiles // sms)
+    return float(fill), float(tiles / (rounds * sms))
+
+
+def is_free(layer: Layer) -> bool:
+    """Whether TensorRT needs no kernel for a layer on the GPU."""
+    free = cost_data("kinds")["free_on_gpu"]
+    if layer.kind in free["kinds"]:
+        return True
+    return layer.kind == "SHUFFLE" and layer.params.get("mode") in free["shuffle_modes"]
+
+
+# A DLA operation's time, and what a tensor's format at a loadable's border adds.
+#
+# As on the GPU, what an operation's shape gives (:class:`DlaWork`) and what the constants make of
+# it (:func:`dla_time`) are apart.
+
+
+@dataclass(frozen=True, slots=True)
+class DlaWork:
+    """The work of one operation on a DLA core, whatever the fitted constants are.
+
+    Attributes:
+        macs_us: Its multiply-accumulates at the peak rate, with what fills up channels.
+        deep_us: Those of a depthwise convolution at the peak rate, unpadded.
+        few: Channels in over ``channel_half`` more, where they are few.
+        moved_us: Reading and writing tensors, and weights for every item of a batch, at the
+            DRAM's full rate.
+        again: Bytes of weights, read again for every row of a Gemm.
+        pooled: Bytes that a pooling reads, over the clock in MHz.
+        slowdown: The highest clock over the clock.
+        operations: Passes one after the other: more than one where a recurrence is written out.
+    """
+
+    macs_us: float
+    deep_us: float
+    few: float
+    moved_us: float
+    again: float
+    pooled: float
+    slowdown: float
+    operations: float = 1.0
+
+
+def dla_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
+    """Returns the microseconds of an operation; of many, where ``work`` has arrays.
+
+    Args:
+        work: A :class:`DlaWork`, or anything with its attributes.
+        precision: "int8" or "fp16".
+        data: The constants of the DLA's generation.
+    """
+    few = 1 + data["channel_half"] * work.few
+    busy = (work.macs_us * few + work.deep_us * data["grouped_atom"][precision]) / data[
+        "efficiency"
+    ][precision]
+    moved = work.moved_us / data["memory"]
+    again = work.again / (data["row_gb_per_second"] * 1e3)
+    pooled = work.pooled / data["pool_bytes_per_clock"]
+    power = data["overlap"]
+    together = (busy**power + moved**power + again**power + pooled**power) ** (1 / power)
+    return data["operation_us"] * work.slowdown * work.operations + together
+
+
+def dla_us(
+    network: Network,
+    kernel: LayerKernel,
+    precision: str,
+    core: int,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> float:
+    """Returns microseconds of a kernel inside a loadable.
+
+    Weights are read for every item of a batch, so a batch of n takes n times as long.
+
+    Args:
+        network, kernel: What runs.
+        precision: "int8" or "fp16".
+        core: The DLA core, 0 or 1.
+        target, mode: The board and its clocks.
+        data: The constants of the DLA's generation.
+    """
+    works = dla_works(network, kernel, precision, core, target, mode, data)
+    return float(sum(dla_time(work, precision, data) for _, work in works))
+
+
+def dla_works(
+    network: Network,
+    kernel: LayerKernel,
+    precision: str,
+    core: int,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> Iterator[tuple[LayerKernel, DlaWork]]:
+    """Yields the operations of a kernel, one after the other, each with its work."""
+    for part in operations(network, kernel, dla_joins):
+        layers = [network.layers[i] for i in part.layers]
+        yield part, _dla_work(network, part, layers, precision, core, target, mode, data)
+
+
+def dla_joins(before: Sequence[Layer], layer: Layer) -> bool:
+    """What the pointwise engine does on the way out of an operation is no pass of its own."""
+    allowed = cost_data("kinds")["runs_as_one"]["dla"]
+    done = [pointwise_function(one) for one in before[1:]]
+    own = pointwise_function(layer)
+    if not before[0].macs:
+        return own in allowed and own != "SUM" and not done
+    return own in allowed and not (own == "SUM" and "SUM" in done)
+
+
+def _dla_work(
+    network: Network,
+    kernel: LayerKernel,
+    layers: Sequence[Layer],
+    precision: str,
+    core: int,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> DlaWork:
+    slow = precision != "int8"
+    rate = data["fp16_macs_per_clock"] if slow else target.dla.int8_macs_per_clock
+    mhz = mode.dla_mhz[core]
+    peak = rate * mhz
+    macs_us = deep_us = few = 0.0
+    for layer in layers:
+        if is_depthwise(network, layer):
+            deep_us += layer.macs / peak
+        else:
+            macs_us += layer.macs * _padding(network, layer, precision, data) / peak
+            inside = max(1, input_channels(network, layer) // convolution_groups(layer))
+            if layer.weight_elements and inside > data["image_channels"] and not slow:
+                few = 1 / inside
+    steps = int(layers[0].params.get("steps", 0))
+    # weights are read for every item of a batch, or in every step
+    many = steps or max(batch_size(network, layer) for layer in layers)
+    weights = BYTES[precision] * sum(layer.weight_elements for layer in layers)
+    held = precision
+    if any(pointwise_function(layer) in _IN_FP16 for layer in layers):
+        held = "fp16"
+    layout = (held, DLA_VECTOR.get(held, "LINEAR"))
+    names: Sequence[str] = (*kernel.inputs, *kernel.outputs)
+    moved = many * weights + sum(
+        _bytes_inside(network.tensors[name].shape, layout) for name in names
+    )
+    rate_us = target.dram.bytes_per_second * mode.memory_share / 1e6
+    most = 1 if steps else max((product_rows(network, layer) for layer in layers), default=1)
+    pooled = 0.0
+    if layers[0].kind == "POOLING":
+        pooled = (
+            sum(_bytes_inside(network.tensors[name].shape, layout) for name in kernel.inputs) / mhz
+        )
+    return DlaWork(
+        macs_us,
+        deep_us,
+        few,
+        moved / rate_us,
+        float(most * weights if most > 1 else 0),
+        pooled,
+        target.dla.max_mhz / mhz,
+        float(steps * _written_out(layers[0])) if steps else 1.0,
+    )
+
+
+def _written_out(layer: Layer) -> int:
+    """Returns the operations of a step where a recurrence is written out, as a DLA needs it."""
+    known = cost_data("kinds")["written_out"]["operations"]
+    return int(known.get(layer.op, max(known.values()))) * int(layer.params["directions"])
+
+
+_IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml
+
+
+def _bytes_inside(shape: tuple[int, ...], layout: tuple[str, str]) -> float:
+    """Returns a tensor's bytes inside a loadable; images keep their few channels."""
+    if len(shape) == 4 and shape[1] > 4:
+        return padded_bytes(shape, layout)
+    return math.prod(shape) * BYTES[layout[0]]
+
+
+def _padding(network: Network, layer: Layer, precision: str, data: Mapping[str, Any]) -> float:
+    """Returns how much more the MAC array does than the layer needs."""
+    if not layer.macs or not layer.weight_elements:
+        return 1.0
+    many = convolution_groups(layer)
+    inside = max(1, input_channels(network, layer) // many)
+    atom = data["channel_atom"][precision]
+    if many > 1:  # one group at a time: few channels in and few out, both padded
+        maps = int(layer.params.get("out_maps", 0) or input_channels(network, layer)) // many
+        return _filled(inside, atom) * _filled(max(1, maps), atom)
+    if inside <= data["image_channels"]:
+        atom = data["image_channels"]
+    return _filled(inside, atom)
+
+
+def _filled(count: int, atom: int) -> float:
+    return float(math.ceil(count / atom) * atom / count)
+
+
+def io_us(
+    shape: tuple[int, ...],
+    format: str,
+    precision: str,
+    direction: str,
+    generation: str,
+    data: Mapping[str, Any],
+) -> float:
+    """Returns what a format at a loadable's border costs over the best one, at the highest clock.
+
+    An image of 1, 3 or 4 channels that is not in DLA_HWC4 is worked on as vectors of channels,
+    most of them padding; linear tensors are rearranged. Both by the padded bytes, from two
+    backbones in three formats each (``targets/costs/devices.yaml``).
+    """
+    if format == "DLA_HWC4" or len(shape) < 2:
+        return 0.0
+    found = 0.0
+    vector = (precision, DLA_VECTOR.get(precision, "CHW32"))
+    if direction == "read" and len(shape) == 4 and shape[1] in (1, 3, 4):
+        held = padded_bytes(shape, (precision, "DLA_HWC4"), generation)
+        wide = padded_bytes(shape, vector, generation)
+        found += (wide - held) * data["image_us_per_megabyte"] / 1e6
+    if format == "DLA_LINEAR":
+        lines = padded_bytes(shape, (precision, "DLA_LINEAR"), generation)
+        found += lines * data["linear_us_per_megabyte"][direction] / 1e6
+    return found

@@ -1,0 +1,620 @@
+"""``place``: from a network and its verdicts to a plan, and everything that places more than
+once: the same request with a change (``PlacementQuery``), the constraints of the user that
+conflict, and the exact trade-off of two metrics.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from typing import Any
+
+from edgekit.dla.rules import loadables_per_core
+from edgekit.dla.verdicts import Judgement
+from edgekit.errors import GateError
+from edgekit.network.model import Network
+from edgekit.placement.assembly import assemble
+from edgekit.placement.baselines import Baseline, baselines
+from edgekit.placement.costs import SUMS, CostModel
+from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
+from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.plan import Options, Pin, Plan, plan_summary, plan_value
+from edgekit.placement.problem import BuiltProblem, build_problem
+from edgekit.placement.profiles.estimation import measured_model
+from edgekit.placement.search import PlanShare, Solved, is_better, objective_value, search
+from edgekit.solver.optimiser import (
+    APART,
+    OBJECTIVE_OF_METRIC,
+    ParetoFront,
+    ParetoPoint,
+    pareto,
+    smallest_conflict,
+)
+from edgekit.solver.problem import OPTIMAL_GAP, PlacementProblem, Placing, metrics
+from edgekit.targets.board import Target
+
+OnProgress = Callable[[int, int], None]
+_Found = tuple[PlacementInputs, BuiltProblem, Solved, list[str]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What to place, as the solver sees it, and the way back from its answer to a plan."""
+
+    request: PlacementInputs
+
+    @cached_property
+    def built(self) -> BuiltProblem:
+        """The problem and what its indices stand for."""
+        return build_problem(self.request)
+
+    @cached_property
+    def baselines(self) -> dict[str, Baseline | None]:
+        """The placements that every plan is compared with."""
+        value = partial(objective_value, self.request.options.objective)
+        return baselines(self.request, value)
+
+    @property
+    def problem(self) -> PlacementProblem:
+        """The problem for ``edgekit.solver``."""
+        return self.built.problem
+
+    def plan(self, placing: Placing, bound: float) -> Plan:
+        """Returns the plan of a placement of :attr:`problem` whose value is at least ``bound``."""
+        solved = Solved((PlanShare(1.0, placing),), placing.value, bound)
+        return assemble(self.request, self.built, solved, self.baselines)
+
+
+def prepare(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    precision: str,
+    power_mode: str | None = None,
+    options: Options = Options(),  # noqa: B008 - frozen
+    concurrent: str = "",
+) -> Prepared:
+    """Returns the problem that :func:`place` solves; arguments and errors are the same.
+
+    ``concurrent`` names the sum that the solver's energy is: a placement's energy is the less of
+    two sums (``CostModel.energy``). The plan has the less of both, whatever this is.
+    """
+    check_options(options, target)
+    mode = target.mode(power_mode)
+    fp16, power = options.fp16_layers, ""
+    if precision == "int8":
+        # layers without a scale, as the verdicts and `check` have it
+        fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
+        power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
+    able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
+    predicts = CostModel(target, mode, precision, fp16, cost_data("devices"), power, concurrent)
+    model = measured_model(predicts, options.profile, network, able)
+    return Prepared(make_inputs(network, judgement, model, options))
+
+
+def place(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    precision: str,
+    power_mode: str | None = None,
+    options: Options = Options(),  # noqa: B008 - frozen
+    progress: OnProgress | None = None,
+    on_bound: Callable[[float, float], None] | None = None,
+    explains: bool = True,
+) -> Plan:
+    """Decides where every layer runs and in which formats tensors cross, optimally under the model.
+
+    Args:
+        network: The layer graph.
+        judgement: Verdicts for the same network, target and precision.
+        target: The board.
+        precision: "int8", "fp16" or "fp32"; FP32 runs on the GPU only.
+        power_mode: NVIDIA's name; None is the board's MAXN or default mode.
+        options: Objective, bounds, cores, pins, limits of loadables.
+        progress: Called with (steps done, steps in all).
+        on_bound: Called with the best value so far and the proven bound during a long search.
+        explains: Whether an impossible placement is reported with the smallest set of constraints
+            that conflict, which takes further placements.
+
+    Returns:
+        The plan. Its ``bound`` is in the objective's unit: microseconds, microjoules, or frames
+        a second for throughput, where it bounds from above. For a mix of plans ``predicted`` has
+        the longest latency of any frame and the mean energy and GPU time of a frame.
+
+    Raises:
+        UsageError: Options that make no sense; a pin that matches no layer.
+        DataError: The profile is another board's, precision's or model's.
+        GateError: "plan.impossible" (standalone, but layers do not fit the DLA),
+            "plan.infeasible" (pins, bounds or limits that nothing can keep) or "plan.limit"
+            (the search was ended before anything was found or ruled out).
+    """
+    if explains:
+        query = PlacementQuery(network, judgement, target, precision, power_mode, options)
+        try:
+            return query.plan(progress=progress, on_bound=on_bound)
+        except GateError as error:
+            explain_conflict(query, error)
+            raise
+    report = progress or (lambda done, total: None)
+    shared = energy_sums(options)
+    found, refused, proven = list[_Found](), list[GateError](), list[float]()
+    for concurrent in shared:
+        prepared = prepare(
+            network, judgement, target, precision=precision, power_mode=power_mode,
+            options=options, concurrent=concurrent,
+        )  # fmt: skip
+        request = prepared.request
+        if concurrent == shared[0]:
+            compared = prepared.baselines
+            report(1, 3)
+        try:
+            built, solved, notes = search(request, prepared.built, prepared.baselines, on_bound)
+        except GateError as error:
+            refused.append(error)
+            continue
+        proven.append(solved.bound)
+        if options.objective == "energy":
+            devices, load_us = built.problem.devices, solved.parts[0].placing.load_us
+            solved = replace(solved, value=request.model.energy(devices, load_us)[0])
+        if concurrent or len(shared) == 1:
+            found.append((request, built, solved, notes))
+        if not request.cores:
+            break
+    limits = [error for error in refused if error.code != "plan.infeasible"]
+    if not found:
+        raise (limits or refused)[0]
+    best = found[0]
+    for other in found[1:]:
+        if is_better(options, other[2].value, best[2].value):
+            best = other
+    request, built, solved, notes = best
+    bound = max(proven) if options.objective == "throughput" else min(proven)
+    if limits:  # nothing is proved of what one of the sums allows
+        bound = math.inf if options.objective == "throughput" else 0.0
+    solved = replace(solved, bound=bound)
+    report(2, 3)
+    plan = assemble(request, built, solved, compared, notes)
+    report(3, 3)
+    return plan
+
+
+def energy_sums(options: Options) -> tuple[str, ...]:
+    """Returns for which ``CostModel.concurrent`` a placement is to be solved.
+
+    The energy is the less of two sums, so what is best, or within a bound, by it is so by one of
+    them: the best placement is the better of two. Plans of a mix can be within a bound by either;
+    what bounds mixes of them all is the problem with less energy than both, which comes last.
+    """
+    if not options.gpu or (options.objective != "energy" and "energy_uj" not in options.bounds):
+        return ("",)  # a core alone shares nothing
+    return (*SUMS, "") if options.objective == "throughput" else SUMS
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementQuery:
+    """A network, its verdicts, a board and the user's options: all that ``place`` needs."""
+
+    network: Network
+    judgement: Judgement
+    target: Target
+    precision: str
+    power_mode: str | None
+    options: Options
+
+    def plan(
+        self,
+        options: Options | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        on_bound: Callable[[float, float], None] | None = None,
+    ) -> Plan:
+        """Places the layers; with other options where they are given.
+
+        Raises:
+            UsageError, GateError: As ``place``, without the constraints that conflict.
+        """
+        return place(
+            self.network, self.judgement, self.target, precision=self.precision,
+            power_mode=self.power_mode, options=options or self.options, progress=progress,
+            on_bound=on_bound,
+            explains=False,
+        )  # fmt: skip
+
+    def prepared(self, concurrent: str = "") -> Prepared:
+        """Returns the problem as the solver sees it; ``concurrent`` as ``prepare`` has it.
+
+        Raises:
+            UsageError, GateError: As ``place``.
+        """
+        return prepare(
+            self.network, self.judgement, self.target, precision=self.precision,
+            power_mode=self.power_mode, options=self.options, concurrent=concurrent,
+        )  # fmt: skip
+
+    def able(self, layer: str) -> PlacementQuery:
+        """Returns the same with a layer that a DLA core may run, whatever its verdict."""
+        verdicts = dict(self.judgement.verdicts)
+        verdicts[layer] = replace(verdicts[layer], ok=True)
+        return replace(self, judgement=replace(self.judgement, verdicts=verdicts))
+
+
+_OPEN = "plan.limit"  # neither a placement was found, nor that there is none
+
+
+@dataclass(frozen=True, slots=True)
+class UserConstraint:
+    """One constraint, as the user wrote it.
+
+    Attributes:
+        kind: pin, bound, cores, gpu, max_loadables, pool, max_transitions, min_loadable_layers.
+        key: The pin's place in the list, or the name of the bound or the pool.
+        text: For people.
+        default: Whether the user wrote nothing.
+        why: What it runs into: the rule that keeps a pinned layer off the DLA.
+    """
+
+    kind: str
+    key: int | str
+    text: str
+    default: bool = False
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns kind, text and reason."""
+        return {"kind": self.kind, "text": self.text, "why": self.why}
+
+
+class UserConstraints:
+    """The constraints of a request, each of which can be dropped."""
+
+    def __init__(self, query: PlacementQuery) -> None:
+        self.query = query
+        self.all = (*self._pins, *self._others())
+
+    @cached_property
+    def _held(self) -> list[list[str] | None]:
+        """By pin the layers that a later one does not take from it; None: all that it names."""
+        names = [layer.name for layer in self.query.network.layers]
+        pins = self.query.options.pins
+        held: list[list[str] | None] = []
+        taken: set[str] = set()
+        for pin in reversed(pins):
+            named = [name for name in names if fnmatchcase(name, pin.layers)]
+            retained = [name for name in named if name not in taken]
+            held.append(None if len(retained) == len(named) else retained)
+            taken.update(named)
+        return held[::-1]
+
+    @cached_property
+    def _pins(self) -> tuple[UserConstraint, ...]:
+        verdicts = self.query.judgement.verdicts
+        found = []
+        for number, pin in enumerate(self.query.options.pins):
+            held = self._held[number]
+            if held == []:
+                continue
+            refused = [
+                f"{name}: {verdict.reasons[0].message}"
+                for name, verdict in verdicts.items()
+                if pin.device != "GPU" and not verdict.placeable and verdict.reasons
+                and (fnmatchcase(name, pin.layers) if held is None else name in held)
+            ]  # fmt: skip
+            text = f"pin {pin.layers}={pin.device}"
+            found.append(UserConstraint("pin", number, text, why=refused[0] if refused else ""))
+        return tuple(found)
+
+    def _others(self) -> list[UserConstraint]:
+        options = self.query.options
+        found = [
+            UserConstraint("bound", name, f"bound {name}={limit:.10g}")
+            for name, limit in options.bounds.items()
+        ]
+        if not options.gpu:
+            found.append(UserConstraint("gpu", "", "no GPU (--no-gpu, or build.mode standalone)"))
+        for name, limit in (options.pools or {}).items():
+            found.append(UserConstraint("pool", name, f"pool {name}={_size(limit)}"))
+        if options.max_transitions is not None:
+            found.append(
+                UserConstraint("max_transitions", "", f"max_transitions {options.max_transitions}")
+            )
+        if options.min_loadable_layers > 1:
+            text = f"min_loadable_layers {options.min_loadable_layers}"
+            found.append(UserConstraint("min_loadable_layers", "", text))
+        if self.query.precision != "fp32":
+            found += self._cores()
+        return found
+
+    def _cores(self) -> list[UserConstraint]:
+        options, count = self.query.options, self.query.target.dla.cores
+        found = []
+        if count and len(set(options.dla_cores)) < count:
+            usual = options.dla_cores == (0,) and not options.cores_why
+            text = f"dla_cores {','.join(map(str, options.dla_cores)) or 'none'}"
+            if usual:
+                text = "one DLA core (the default)"
+            elif options.cores_why:
+                text = "one DLA core"
+            found.append(UserConstraint("cores", "", text, default=usual, why=options.cores_why))
+        if count and options.dla_cores:
+            slots = options.max_loadables
+            usual = slots >= min(loadables_per_core(), self.query.judgement.slots)
+            text = f"{slots} loadables a core" if usual else f"max_loadables {slots}"
+            found.append(UserConstraint("max_loadables", "", text, default=usual))
+        return found
+
+    def keeping(self, retained: Set[UserConstraint]) -> Options:
+        """Returns the options with these constraints alone."""
+        return self.without(frozenset(self.all) - retained)
+
+    def without(self, dropped: Set[UserConstraint]) -> Options:
+        """Returns the options without some constraints."""
+        options = self.query.options
+        gone = {(constraint.kind, constraint.key) for constraint in dropped}
+        pins: list[Pin] = []
+        for number, pin in enumerate(options.pins):
+            if ("pin", number) in gone:
+                continue
+            held = self._held[number]
+            exact = [Pin(glob.escape(name), pin.device) for name in held or ()]
+            pins += [pin] if held is None else exact
+        change: dict[str, Any] = {"pins": tuple(pins)}
+        change["bounds"] = {k: v for k, v in options.bounds.items() if ("bound", k) not in gone}
+        if options.pools:
+            change["pools"] = {k: v for k, v in options.pools.items() if ("pool", k) not in gone}
+        kinds = {constraint.kind for constraint in dropped}
+        if "gpu" in kinds:
+            change["gpu"] = True
+        if "cores" in kinds:
+            change["dla_cores"] = tuple(range(self.query.target.dla.cores))
+            change["cores_why"] = ""
+        if "max_loadables" in kinds:
+            change["max_loadables"] = max(1, len(self.query.network.layers))
+        if "max_transitions" in kinds:
+            change["max_transitions"] = None
+        if "min_loadable_layers" in kinds:
+            change["min_loadable_layers"] = 1
+        return replace(options, **change)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Constraints that cannot hold together.
+
+    Attributes:
+        constraints: Without any one of them the others can hold.
+        smallest: Whether no smaller set conflicts; False when trying them all took too long.
+        best: By bound in the conflict what can be had at best with the others of the conflict.
+    """
+
+    constraints: tuple[UserConstraint, ...]
+    smallest: bool
+    best: dict[str, float]
+
+    @property
+    def speed_helps(self) -> bool:
+        """Whether a board that is faster at its other work could keep them: no bound on energy."""
+        kinds = {constraint.kind for constraint in self.constraints}
+        return "bound" in kinds and not any(
+            constraint.key == "energy_uj" for constraint in self.constraints
+        )
+
+    def text(self, known: str = "") -> str:
+        """Returns one sentence for people, without the reasons that ``known`` has already."""
+        listing = " and ".join(
+            f"{one.text} ({one.why})"
+            if one.why and one.why.partition(": ")[2] not in known
+            else one.text
+            for one in self.constraints
+        )
+        if len(self.constraints) == 1:
+            sentence = f"{listing} cannot be kept"
+        else:
+            few = "the smallest set of constraints" if self.smallest else "constraints"
+            sentence = f"{listing} cannot hold together ({few} that conflict)"
+        for name, value in self.best.items():
+            rest = " with the others" if len(self.constraints) > 1 else ""
+            sentence += f"; {name} is {value:.6g} at best{rest} (predicted)"
+        return sentence
+
+    def is_about(self, error: GateError) -> bool:
+        """Whether an error names one of these constraints already, in more detail."""
+        if error.code == "plan.impossible":
+            return any(constraint.kind == "gpu" for constraint in self.constraints)
+        return any(
+            constraint.kind == "pin"
+            and error.where
+            and fnmatchcase(error.where, constraint.text[4:].rpartition("=")[0])
+            for constraint in self.constraints
+        )
+
+
+def find_conflict(
+    query: PlacementQuery, progress: Callable[[int, int], None] | None = None
+) -> Conflict | None:
+    """Returns the smallest set of constraints that cannot hold together; None when all can.
+
+    None also where the board and the network alone leave no placement, whatever is dropped.
+    """
+    constraints = UserConstraints(query)
+    report = progress or (lambda done, total: None)
+    count, steps = 0, len(constraints.all) + 2
+
+    def fails(retained: Iterable[UserConstraint]) -> bool:
+        nonlocal count
+        count += 1
+        report(min(count, steps), steps)
+        try:
+            query.plan(constraints.keeping(frozenset(retained)))
+        except GateError as error:
+            if error.code == _OPEN:
+                raise
+            return True
+        return False
+
+    # what is not in the configuration is dropped first, so that the user's own words remain
+    ordered = sorted(constraints.all, key=lambda constraint: not constraint.default)
+    try:
+        if not fails(ordered) or fails(()):
+            return None
+        core, smallest = smallest_conflict(ordered, fails)
+    except GateError:  # the solver's limits leave open whether some of them conflict
+        return None
+    found = [constraint for constraint in constraints.all if constraint in core]
+    return Conflict(tuple(found), smallest, _best_bounds(constraints, found))
+
+
+def _size(size: int) -> str:
+    """Returns bytes as they are written in a configuration."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def _best_bounds(constraints: UserConstraints, found: list[UserConstraint]) -> dict[str, float]:
+    """Returns by bound what it could be at least if the other conflicting constraints hold."""
+    best = {}
+    for constraint in found:
+        if constraint.kind != "bound" or str(constraint.key) not in OBJECTIVE_OF_METRIC:
+            continue
+        retained = constraints.keeping(frozenset(found) - {constraint})
+        options = replace(retained, objective=OBJECTIVE_OF_METRIC[str(constraint.key)])
+        try:
+            best[str(constraint.key)] = plan_value(constraints.query.plan(options))
+        except GateError:
+            continue
+    return best
+
+
+def explain_conflict(
+    query: PlacementQuery, error: GateError, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Says in an error of ``place`` which constraints conflict: in words and as "conflict".
+
+    Its message becomes theirs, unless it names one of them already.
+    """
+    if error.code == _OPEN:
+        return
+    conflict = find_conflict(query, progress)
+    if conflict is None:
+        return
+    error.extra["conflict"] = [constraint.to_json() for constraint in conflict.constraints]
+    ease = "ease it" if len(conflict.constraints) == 1 else "ease one of them"
+    if conflict.speed_helps:
+        ease += ", or choose a faster power mode"
+    if conflict.is_about(error):
+        error.hint = f"{conflict.text(error.message)}; {ease}"
+        return
+    bounds = [constraint for constraint in conflict.constraints if constraint.kind == "bound"]
+    error.code = "plan.infeasible"
+    error.where = f"bounds.{bounds[0].key}" if len(bounds) == 1 else ""
+    error.message = conflict.text()
+    error.args = (error.message,)
+    error.hint = ease
+
+
+PARETO_SCHEMA = "edgekit.pareto/1"
+MOST_POINTS = 25
+
+
+def pareto_front(
+    query: PlacementQuery,
+    first: str,
+    second: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Returns an ``edgekit.pareto/1``: the placements that no other one beats in both metrics.
+
+    Args:
+        query: The request; its objective does not matter, its bounds hold for every point.
+        first: "latency_us", "energy_uj", "gpu_us" or "period_us".
+        second: Another one of them.
+        progress: Called with the points found and the gaps between them still to look at.
+
+    Raises:
+        UsageError: Metrics that are none, or the same one twice.
+        GateError: No placement meets the request ("plan.infeasible").
+    """
+    objective = OBJECTIVE_OF_METRIC.get(first, query.options.objective)
+    first_query = replace(query, options=replace(query.options, objective=objective))
+    energy = "energy_uj" in (first, second)
+    sums = energy_sums(replace(query.options, objective="energy" if energy else "latency"))
+    fronts = []
+    for concurrent in sums:
+        prepared = first_query.prepared(concurrent)
+        front = pareto(
+            prepared.problem, (first, second), bounds=query.options.bounds, limit=MOST_POINTS,
+            progress=progress,
+        )  # fmt: skip
+        if front is not None:
+            fronts.append((prepared, front))
+        if not prepared.request.cores:
+            break
+    if not fronts:
+        raise GateError("no placement keeps the bounds", code="plan.infeasible")
+    points = []
+    for prepared, point, bound in _joined_fronts(fronts, (first, second)):
+        plan = prepared.plan(point.placing, bound)
+        summary = plan_summary(plan)
+        predicted = summary["predicted"]
+        gap = max(0.0, point.first - bound) / point.first if point.first else 0.0
+        optimal = point.optimal and gap <= OPTIMAL_GAP
+        points.append(
+            {**predicted, first: point.first, second: point.second, "bound": bound,
+             "gap": gap, "optimal": optimal, "extrapolated": list(plan.extrapolated),
+             "loadables": summary["loadables"],
+             "transitions": summary["transitions"],
+             "dla_layers": sum(layer.device != "GPU" for layer in plan.layers),
+             "layers": {layer.name: layer.device for layer in plan.layers}}
+        )  # fmt: skip
+    complete = all(front.complete for _, front in fronts)
+    across, down = (max(front.resolution[i] for _, front in fronts) for i in range(2))
+    note = "" if complete else (
+        f"not complete; between neighbours lies at most {100 * across:.3g} % of the range of "
+        f"{first} and {100 * down:.3g} % of that of {second}"
+    )  # fmt: skip
+    return {
+        "schema": PARETO_SCHEMA,
+        "clock": "predicted",
+        "target": query.target.name,
+        "power_mode": query.target.mode(query.power_mode).name,
+        "precision": query.precision,
+        "metrics": [first, second],
+        "bounds": dict(query.options.bounds),
+        "complete": complete,
+        "resolution": [across, down],
+        "note": note,
+        "points": points,
+    }
+
+
+def _joined_fronts(
+    fronts: Sequence[tuple[Prepared, ParetoFront]], names: tuple[str, str]
+) -> list[tuple[Prepared, ParetoPoint, float]]:
+    """Returns the points of all fronts that no other one beats, with the energy of a plan.
+
+    Each front is exact for one of the sums whose less is a placement's energy; with each point
+    comes what bounds its first metric in every front.
+    """
+    found = []
+    for prepared, front in fronts:
+        problem = prepared.problem
+        for point in front.points:
+            load_us = point.placing.load_us
+            energy_uj, _ = prepared.request.model.energy(problem.devices, load_us)
+            have = metrics(problem, load_us, energy_uj)
+            found.append((prepared, replace(point, first=have[names[0]], second=have[names[1]])))
+    found.sort(key=lambda one: (one[1].first, one[1].second))
+    retained: list[tuple[Prepared, ParetoPoint, float]] = []
+    for prepared, point in found:
+        if retained and point.second >= retained[-1][1].second * (1 - APART):
+            continue
+        within = [one.bound for _, one in found if one.second <= point.second]
+        retained.append((prepared, point, min(point.first, *within, point.bound)))
+    return retained

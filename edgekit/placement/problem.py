@@ -1,0 +1,541 @@
+"""From what is to be placed to the problem that the solver gets: the network cut into kernels,
+their modes, the borders between them and the transfers there, what running fused saves.
+Start with ``build_problem``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from edgekit.network.model import Layer, Network
+from edgekit.placement.costs import (
+    CALLER,
+    CostModel,
+    Handover,
+    HandoverWay,
+    concurrent_speeds,
+    layout_text,
+)
+from edgekit.placement.inputs import PlacementInputs
+from edgekit.placement.kernel_costs import Layout, cost_data
+from edgekit.placement.kernels import LayerKernel, fuse, join, joined
+from edgekit.solver.problem import OUTSIDE, Border, Cost, Mode, PlacementProblem, Transfer
+
+_Allowed = Callable[[Sequence[Layer], str], bool]
+
+
+def build_problem(
+    request: PlacementInputs, *, plain: bool = False, kernels: tuple[LayerKernel, ...] | None = None
+) -> BuiltProblem:
+    """Returns the problem of a request.
+
+    Args:
+        request: The network and the request.
+        plain: Leaves every tensor in its best format.
+        kernels: Other kernels than the parts of all that can be fused somewhere.
+    """
+    if kernels is None:
+        kernels = common_kernels(request)
+
+    def allowed(layers: Sequence[Layer], device: str) -> bool:
+        pins = {request.pins.get(layer.name) for layer in layers} - {None}
+        if device == "GPU":
+            return request.options.gpu and pins <= {"GPU"}
+        return all(request.able[layer.name] for layer in layers) and pins <= {"DLA", device}
+
+    wholes = {"GPU": gpu_kernels(request)}
+    if request.cores:
+        wholes |= dict.fromkeys(request.devices[1:], dla_kernels(request))
+    return with_fusions(request, problem_of(request, kernels, allowed, plain=plain), wholes)
+
+
+def problem_of(
+    request: PlacementInputs,
+    kernels: tuple[LayerKernel, ...],
+    allowed: _Allowed,
+    *,
+    plain: bool = False,
+) -> BuiltProblem:
+    """Returns the problem of kernels, whatever they were cut by."""
+    network, model, options = request.network, request.model, request.options
+    names = request.devices
+    watts = [model.watts(name) for name in names]
+    layers_of = [[network.layers[i] for i in kernel.layers] for kernel in kernels]
+    able = [any(allowed(layers, name) for name in names[1:]) for layers in layers_of]
+    fits = request.capacity.fits(kernels, able) if any(able) else None
+    if fits is not None:
+        able = [ok and fits(frozenset((v,))) for v, ok in enumerate(able)]
+    modes = Modes()
+    rows: list[dict[int, Cost]] = []
+    for v, (kernel, layers) in enumerate(zip(kernels, layers_of, strict=True)):
+        row: dict[int, Cost] = {}
+        if allowed(layers, "GPU"):
+            layouts = request.handover.gpu(kernel)
+            for layout in layouts[:1] if plain or not request.cores else layouts:
+                us = model.kernel_us(network, kernel, "GPU", layout[1])
+                us = max(0.0, us - request.regions.saved(kernel))
+                row[modes.gpu(layout, best=layout == layouts[0])] = _cost(0, us, watts)
+        for device, name in enumerate(names[1:], 1):
+            if able[v] and allowed(layers, name):
+                us = model.kernel_us(network, kernel, name)
+                row[modes.core(device)] = _cost(device, us, watts)
+        rows.append(row)
+    borders, tensors, ways, free = Borders(
+        network, request.handover, modes, [tuple(row) for row in rows], watts, plain
+    ).find(kernels)
+    if not options.gpu:
+        borders, ways, free = [replace(border, transfers=()) for border in borders], {}, {}
+    for name, border in broken_regions(request, kernels, rows, modes, watts):
+        borders, tensors = [*borders, border], [*tensors, name]
+    launch = model.launch_us() if request.cores else 0.0
+    problem = PlacementProblem(
+        devices=names,
+        modes=tuple(modes.modes),
+        costs=tuple(tuple(row.get(m) for m in range(len(modes.modes))) for row in rows),
+        borders=tuple(borders),
+        launch=(None, *(_cost(device, launch, watts) for device in range(1, len(names)))),
+        max_loadables=options.max_loadables,
+        pools=request.capacity.pools(kernels, able) if any(able) else (),
+        fits=fits,
+        min_size=options.min_loadable_layers if options.min_loadable_layers > 1 else 0,
+        sizes=tuple(len(kernel.layers) for kernel in kernels),
+        max_transitions=(options.max_transitions,),
+        together=concurrent_speeds(names, model.target.dla.generation),
+    )
+    return BuiltProblem(kernels, problem, tuple(tensors), ways, free)
+
+
+def _cost(device: int, us: float, watts: Sequence[float]) -> Cost:
+    load = [0.0] * (len(watts) + 1)
+    load[device] = us
+    return Cost(tuple(load), us * watts[device])
+
+
+@dataclass(frozen=True)
+class BuiltProblem:
+    """A problem for the solver and its meaning.
+
+    Attributes:
+        kernels: By node.
+        problem: What the solver sees.
+        tensors: By border, the tensor's name.
+        ways: By (border, transfer): what its ways are; absent for what is no hand-over.
+        free: The loadable's format where a hand-over costs nothing, by (border, producer's mode,
+            reader's mode).
+    """
+
+    kernels: tuple[LayerKernel, ...]
+    problem: PlacementProblem
+    tensors: tuple[str, ...]
+    ways: Mapping[tuple[int, int], tuple[HandoverWay, ...]]
+    free: Mapping[tuple[int, int, int], str]
+
+
+# How a network is cut into kernels: by what a device can fuse, and finer, by all of that at once.
+#
+# A kernel lies on one device, so what can be decided apart must be cut. The parts of what a device
+# would fuse are whole again on it (:func:`with_fusions`).
+
+
+Kernels = tuple[LayerKernel, ...]
+
+
+def gpu_kernels(request: PlacementInputs) -> Kernels:
+    """Returns what the GPU fuses where it runs everything."""
+    fp16 = request.model.fp16_layers
+    return _fuse(request.network, {x.name: x.name in fp16 for x in request.network.layers})
+
+
+def dla_kernels(request: PlacementInputs) -> Kernels:
+    """Returns what a DLA fuses where it runs all that it can; the rest as the GPU would."""
+    able, fp16, batch = request.able, request.model.fp16_layers, request.capacity.batch
+    return _fuse(
+        request.network,
+        {x.name: (able[x.name], x.name in fp16, batch[x.name]) for x in request.network.layers},
+    )
+
+
+def auto_runs(request: PlacementInputs) -> dict[str, int]:
+    """Returns the number of the loadable, from 1, by layer, that TensorRT would make by itself."""
+    loadables = [c for c in request.judgement.candidates if c.retained]
+    return {name: number for number, one in enumerate(loadables, 1) for name in one.layers}
+
+
+def auto_kernels(request: PlacementInputs) -> Kernels:
+    """Returns what is fused in TensorRT's automatic placement."""
+    run_of, fp16 = auto_runs(request), request.model.fp16_layers
+    names = [layer.name for layer in request.network.layers]
+    return _fuse(request.network, {name: (run_of.get(name, 0), name in fp16) for name in names})
+
+
+def common_kernels(request: PlacementInputs) -> Kernels:
+    """Returns the largest kernels that lie within one of each cut, and have one pin."""
+    network, cuts = request.network, [gpu_kernels(request)]
+    if request.cores:
+        cuts += [dla_kernels(request), auto_kernels(request)]
+    places = [{i: n for n, kernel in enumerate(cut) for i in kernel.layers} for cut in cuts]
+    pins = [request.pins.get(layer.name) for layer in network.layers]
+    groups: list[list[int]] = []
+    for kernel in cuts[0]:  # a path of layers, as in every cut
+        before: object = None
+        for i in kernel.layers:
+            key = (pins[i], *(place[i] for place in places))
+            if key != before:
+                groups.append([])
+            groups[-1].append(i)
+            before = key
+    groups.sort(key=lambda group: group[-1])
+    return joined(network, groups)
+
+
+def _fuse(network: Network, key_of: Mapping[str, object]) -> Kernels:
+    """Fuses layers that have the same key."""
+    rules = cost_data("kinds")["fusion"]
+    return fuse(network, rules["heads"], rules["tails"], lambda layer: str(key_of[layer.name]))
+
+
+@dataclass
+class Modes:
+    """The modes of a problem, each once; index 0 is the caller's.
+
+    A GPU kernel's best layout and another one of the same name are two modes: best ones follow
+    each other for nothing.
+
+    Attributes:
+        modes: As the solver takes them.
+        layouts: By mode, the layout of a GPU kernel (or the caller); None on a core.
+        best: By mode, whether the layout is the kernel's best one.
+    """
+
+    modes: list[Mode] = field(default_factory=list)
+    layouts: list[Layout | None] = field(default_factory=list)
+    best: list[bool] = field(default_factory=list)
+    _gpu: dict[tuple[Layout, bool], int] = field(default_factory=dict)
+    _core: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._add(0, "caller", CALLER, best=True)
+
+    def gpu(self, layout: Layout, *, best: bool) -> int:
+        """Returns the mode of a GPU kernel in a layout."""
+        key = (layout, best)
+        if key not in self._gpu:
+            text = layout_text(layout) if best else f"{layout_text(layout)} instead"
+            self._gpu[key] = self._add(0, text, layout, best=best)
+        return self._gpu[key]
+
+    def core(self, device: int) -> int:
+        """Returns the mode of a core, by the device's index."""
+        if device not in self._core:
+            self._core[device] = self._add(device, "", None, best=True)
+        return self._core[device]
+
+    def _add(self, device: int, text: str, layout: Layout | None, *, best: bool) -> int:
+        self.modes.append(Mode(device, text, text))
+        self.layouts.append(layout)
+        self.best.append(best)
+        return len(self.modes) - 1
+
+
+class FoundBorders(NamedTuple):
+    """Borders, their tensors, the ways by (border, transfer), and what costs nothing: a loadable's
+    format by (border, producer's mode, reader's mode)."""
+
+    borders: list[Border]
+    tensors: list[str]
+    ways: dict[tuple[int, int], tuple[HandoverWay, ...]]
+    free: dict[tuple[int, int, int], str]
+
+
+@dataclass(frozen=True)
+class Borders:
+    """Makes the borders of kernels whose modes are known.
+
+    Attributes:
+        network: The layer graph.
+        handover: Its ways.
+        modes: All modes.
+        allowed: By kernel, the modes that it can have.
+        watts: Power by device.
+        plain: Only the loadables' best formats, as the builder's own placement is predicted.
+    """
+
+    network: Network
+    handover: Handover
+    modes: Modes
+    allowed: Sequence[Sequence[int]]
+    watts: Sequence[float]
+    plain: bool = False
+
+    def find(self, kernels: Sequence[LayerKernel]) -> FoundBorders:
+        """Returns the borders of kernels."""
+        readers: dict[str, list[int]] = {}
+        for v, kernel in enumerate(kernels):
+            for name in kernel.inputs:
+                readers.setdefault(name, []).append(v)
+        leaves = frozenset(self.network.outputs)
+        ends = [(name, OUTSIDE) for name in self.network.inputs if name in readers]
+        ends += [(name, v) for v, kernel in enumerate(kernels) for name in kernel.outputs]
+        borders: list[Border] = []
+        meaning: dict[tuple[int, int], tuple[HandoverWay, ...]] = {}
+        free: dict[tuple[int, int, int], str] = {}
+        for name, v in ends:
+            users = tuple(readers.get(name, ()))
+            transfers: list[Transfer] = []
+            for pairs, ways in self._transfers(name, v, users, name in leaves, kernels):
+                undominated = _undominated([(way, self._cost(way, pairs)) for way in ways])
+                if any(us > 0 for us in undominated[0][1].load_us):
+                    meaning[len(borders), len(transfers)] = tuple(way for way, _ in undominated)
+                    costs = tuple(cost for _, cost in undominated)
+                    transfers.append(Transfer(frozenset(pairs), costs))
+                else:
+                    free.update(
+                        ((len(borders), *pair), undominated[0][0].dla_format) for pair in pairs
+                    )
+            borders.append(Border(v, users, tuple(transfers), name in leaves))
+        return FoundBorders(borders, [name for name, _ in ends], meaning, free)
+
+    def _transfers(
+        self, name: str, v: int, users: Sequence[int], leaves: bool, kernels: Sequence[LayerKernel]
+    ) -> Iterable[tuple[list[tuple[int, int]], Sequence[HandoverWay]]]:
+        sources = (0,) if v == OUTSIDE else self.allowed[v]
+        goals = dict.fromkeys(m for u in users for m in self.allowed[u])
+        if leaves:
+            goals[0] = None
+        for source in sources:
+            layout = self.modes.layouts[source]
+            if layout is None:
+                several = len(users) + leaves > 1
+                yield from self._from_core(name, source, goals, kernels[v], several)
+                continue
+            on_gpu: dict[Layout, list[tuple[int, int]]] = {}
+            converted: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
+            fused = v != OUTSIDE and users and all(
+                self.handover.is_fused(kernels[v], kernels[u]) for u in users
+            )  # fmt: skip
+            for goal in goals:
+                other = self.modes.layouts[goal]
+                if other is None:
+                    able = [kernels[u] for u in users if goal in self.allowed[u]]
+                    yield [(source, goal)], self._some(self.handover.into(name, layout, able))
+                elif not fused and self._converts(source, goal):
+                    for u in users:
+                        if goal in self.allowed[u]:
+                            best = self.handover.gpu(kernels[u])[0]
+                            converted.setdefault((best, other), []).append((source, goal))
+                elif self._differs(source, goal):
+                    on_gpu.setdefault(other, []).append((source, goal))
+            for other, pairs in on_gpu.items():
+                yield pairs, [self._on_gpu(name, layout, other)]
+            for (best, other), pairs in converted.items():
+                # a kernel leaves its best layout for a DLA's format: that makes no conversion
+                # between two kernels of the GPU cheaper, and the GPU alone has one time
+                us = self._on_gpu(name, self.handover.gpu(kernels[v])[0], best).reformat_us
+                yield pairs, [HandoverWay(layout, other, "", us, 0.0)]
+
+    def _from_core(
+        self, name: str, source: int, goals: Iterable[int], writer: LayerKernel, several: bool
+    ) -> Iterable[tuple[list[tuple[int, int]], Sequence[HandoverWay]]]:
+        """One reformat for each layout that somebody on the GPU, or the caller, reads.
+
+        A loadable writes a tensor in one format: what several read it writes in its best one.
+        """
+        by_layout: dict[Layout, list[tuple[int, int]]] = {}
+        for goal in goals:
+            layout = self.modes.layouts[goal]
+            if layout is not None:
+                by_layout.setdefault(layout, []).append((source, goal))
+        for layout, pairs in by_layout.items():
+            ways = self.handover.out_of(name, layout, writer)
+            yield pairs, ways[:1] if several else self._some(ways)
+
+    def _converts(self, source: int, goal: int) -> bool:
+        """Whether a tensor changes its type between two modes of the GPU."""
+        a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
+        return 0 not in (source, goal) and self.handover.changes_type(a, b)
+
+    def _differs(self, source: int, goal: int) -> bool:
+        """Whether a tensor is reformatted between two modes of the GPU, or of the caller."""
+        a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
+        best = self.modes.best[source] and self.modes.best[goal]
+        return not best and a[1] != b[1]
+
+    def _on_gpu(self, name: str, source: Layout, goal: Layout) -> HandoverWay:
+        tensor = self.network.tensors[name]
+        us = self.handover.reformat_us(tensor, source, goal)
+        return HandoverWay(source, goal, "", us, 0.0)
+
+    def _some(self, ways: tuple[HandoverWay, ...]) -> tuple[HandoverWay, ...]:
+        return ways[:1] if self.plain else ways
+
+    def _cost(self, way: HandoverWay, pairs: Sequence[tuple[int, int]]) -> Cost:
+        load = [0.0] * (len(self.watts) + 1)  # the delay comes last
+        load[0] = way.reformat_us
+        ends = {self.modes.modes[m].device for pair in pairs for m in pair} - {0}
+        for core in ends:
+            load[core] += way.io_us
+        energy = sum(us * watts for us, watts in zip(load, self.watts, strict=False))
+        return Cost(tuple(load), energy)
+
+
+def _undominated(ways: Sequence[tuple[HandoverWay, Cost]]) -> list[tuple[HandoverWay, Cost]]:
+    """Returns the ways that no other one is as good as; of equal ones the first."""
+    undominated: list[tuple[HandoverWay, Cost]] = []
+    for way, cost in ways:
+        if not any(_at_most(other, cost) for _, other in undominated):
+            undominated = [one for one in undominated if not _at_most(cost, one[1])]
+            undominated.append((way, cost))
+    return undominated
+
+
+def _at_most(a: Cost, b: Cost) -> bool:
+    return a.energy_uj <= b.energy_uj and all(
+        x <= y for x, y in zip(a.load_us, b.load_us, strict=True)
+    )
+
+
+_Saved = dict[tuple[int, int], float]  # by (earlier part, later part): microseconds
+
+
+def with_fusions(
+    request: PlacementInputs, built: BuiltProblem, wholes: Mapping[str, Sequence[LayerKernel]]
+) -> BuiltProblem:
+    """Lets the parts of a kernel run as one where they are on the same device.
+
+    The later part then costs what it adds to the kernel; coming from another device it costs what
+    it takes alone, and the border between the two, which nothing else reads, pays the difference.
+
+    Args:
+        request: The network and its costs.
+        built: The problem of the parts.
+        wholes: By device, the kernels that it would run.
+    """
+    for device, name in enumerate(built.problem.devices):
+        saved = _saved(request, built, device, wholes.get(name, ()))
+        if saved:
+            built = _with_savings(request.model, built, device, saved)
+    return built
+
+
+def _saved(
+    request: PlacementInputs, built: BuiltProblem, device: int, wholes: Sequence[LayerKernel]
+) -> _Saved:
+    network, model, kernels = request.network, request.model, built.kernels
+    whole_of: dict[int, Hashable] = {i: n for n, k in enumerate(wholes) for i in k.layers}
+    parts = {k.layers for k in kernels}
+    if not whole_of or all(whole.layers in parts for whole in wholes):
+        return {}
+    name = built.problem.devices[device]
+    consumers = network.consumers()
+    last_of: dict[Hashable, tuple[int, tuple[int, ...]]] = {}  # latest part, layers so far
+    saved: _Saved = {}
+    for v, kernel in enumerate(kernels):
+        found = {whole_of[i] for i in kernel.layers}
+        if len(found) != 1 or not _modes_on_device(built.problem, v, device):
+            continue
+        whole = found.pop()
+        u, before = last_of.get(whole, (v, ()))
+        layers = tuple(sorted((*before, *kernel.layers)))
+        last_of[whole] = (v, layers)
+        if before and set(kernels[u].outputs) & set(kernel.inputs):
+            prefix = model.kernel_us(network, join(network, before, consumers), name)
+            together = model.kernel_us(network, join(network, layers, consumers), name)
+            alone = model.kernel_us(network, kernel, name)
+            if max(0.0, together - prefix) < alone:
+                saved[u, v] = alone - max(0.0, together - prefix)
+    return saved
+
+
+def _modes_on_device(problem: PlacementProblem, v: int, device: int) -> list[int]:
+    """Returns the modes of a node on a device."""
+    row = problem.costs[v]
+    return [m for m, cost in enumerate(row) if cost and problem.device(m) == device]
+
+
+def _with_savings(
+    model: CostModel, built: BuiltProblem, device: int, saved: _Saved
+) -> BuiltProblem:
+    problem = built.problem
+    watts = model.watts(problem.devices[device])
+
+    def cost(us: float) -> Cost:
+        load = [0.0] * (len(problem.devices) + 1)
+        load[device] = us
+        return Cost(tuple(load), us * watts)
+
+    costs = [list(row) for row in problem.costs]
+    for (_, v), us in saved.items():
+        for m in _modes_on_device(problem, v, device):
+            own = costs[v][m]
+            assert own is not None
+            costs[v][m] = cost(max(0.0, own.load_us[device] - us))
+    borders: list[Border] = []
+    left = dict(saved)
+    for border in problem.borders:
+        extra: list[Transfer] = []
+        for v in border.consumers if border.producer != OUTSIDE else ():
+            us = left.pop((border.producer, v), 0.0)
+            sources = [m for m, own in enumerate(problem.costs[border.producer])
+                       if own and problem.device(m) != device]  # fmt: skip
+            if us and sources:
+                goals = _modes_on_device(problem, v, device)
+                extra.append(Transfer(frozenset((a, b) for a in sources for b in goals),
+                                      (cost(us),)))  # fmt: skip
+        borders.append(replace(border, transfers=(*border.transfers, *extra)))
+    problem = replace(problem, costs=tuple(map(tuple, costs)), borders=tuple(borders))
+    return replace(built, problem=problem)
+
+
+CALLER_MODE = 0  # the mode of what enters a network
+
+
+def broken_regions(
+    request: PlacementInputs,
+    kernels: Sequence[LayerKernel],
+    rows: Sequence[Mapping[int, Cost]],
+    modes: Modes,
+    watts: Sequence[float],
+) -> Iterator[tuple[str, Border]]:
+    """Yields a name and a border without a tensor for every part that a DLA could break.
+
+    Like a tensor of the caller's that the GPU reformats once, however many kernels on a DLA read
+    it, the price is paid once, however many of the part's kernels are on a DLA.
+    """
+    for region in request.regions.parts:
+        inside = [v for v, k in enumerate(kernels) if not region.layers.isdisjoint(k.layers)]
+        cores = {v: [m for m in rows[v] if modes.modes[m].device] for v in inside}
+        able = tuple(v for v in inside if cores[v])
+        if not able:
+            continue
+        load = [0.0] * (len(watts) + 1)
+        load[0] = region.broken_us
+        pairs = frozenset((CALLER_MODE, m) for v in able for m in cores[v])
+        price = Cost(tuple(load), region.broken_us * watts[0])
+        name = f"({len(region.layers)} layers that the GPU fuses)"  # as no tensor is named
+        yield name, Border(OUTSIDE, able, (Transfer(pairs, (price,)),))
+
+
+def with_unbroken_regions(built: BuiltProblem) -> BuiltProblem:
+    """Returns a problem whose fused parts stay on the GPU, for a search that cannot price them.
+
+    A kernel that may not be on the GPU keeps its place on a DLA and breaks its part, unpriced.
+    """
+    problem, tensors = built.problem, built.tensors
+    odd = [b for b, name in enumerate(tensors) if name.startswith("(")]
+    if not odd:
+        return built
+    inside = {v for b in odd for v in problem.borders[b].consumers}
+    costs = []
+    for v, row in enumerate(problem.costs):
+        on_gpu = tuple(None if problem.modes[m].device else cost for m, cost in enumerate(row))
+        costs.append(on_gpu if v in inside and any(on_gpu) else row)
+    keep = [b for b in range(len(tensors)) if b not in odd]
+    return replace(
+        built,
+        problem=replace(
+            problem, costs=tuple(costs), borders=tuple(problem.borders[b] for b in keep)
+        ),
+        tensors=tuple(tensors[b] for b in keep),
+    )

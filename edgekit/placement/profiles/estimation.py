@@ -1,0 +1,470 @@
+"""The cost model that a profile gives. Where one profile times every layer once, its times are
+taken as they are; a table of ``edgekit tune`` has sums that overlap, out of which the time of
+each layer is estimated (a Gaussian posterior over logarithms, linearised).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.costs import CostModel
+from edgekit.placement.kernel_costs import Layout, cost_data
+from edgekit.placement.kernels import LayerKernel, fuse
+from edgekit.placement.profiles.measured import Matched, Measured, check_origin, match_rows, shares
+from edgekit.placement.profiles.profile import Profile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class EstimatedModel(Measured):
+    """A cost model whose times are those predicted, corrected by all that was measured."""
+
+    factors: Mapping[str, Sequence[float]] = field(default_factory=dict, compare=False, repr=False)
+    extra: Mapping[str, float] = field(default_factory=dict, compare=False)
+    rows: tuple[tuple[str, frozenset[str]], ...] = field(default=(), compare=False, repr=False)
+
+    @classmethod
+    def over(
+        cls,
+        model: CostModel,
+        profile: Profile,
+        network: Network,
+        able: Mapping[str, bool] | None = None,
+    ) -> EstimatedModel:
+        """Puts a profile of kind "table" over a model.
+
+        Raises:
+            DataError: As :func:`measured_model`.
+        """
+        check_origin(profile, model)
+        matched = match_rows(profile, network, able, join=False)
+        unknown = set(matched.unmatched)
+        if not matched.groups or len(unknown) > len(profile.rows) / 2:
+            missing = next((r.layers for r in profile.rows if r.name in unknown), ())
+            raise DataError(
+                f"{len(profile.rows) - len(unknown)} of the profile's {len(profile.rows)} rows are "
+                "layers of this model",
+                code="profile.model", where=profile.path,
+                hint=f"the first unknown ones are {list(missing[:2])}; tune this model",
+            )  # fmt: skip
+        able = able or {}
+        prior = _predicted(model, network, able)
+        known = {layer.name: i for i, layer in enumerate(network.layers)}
+        evidence = table_evidence(profile.table or {}, known, model.launch_us())
+        found = estimate(network, prior, evidence)
+        times = found.times()
+        factors = {name: _factors(times[name], prior[name]) for name in CLASSES}
+        extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
+        rows = tuple((g.device, frozenset(network.layers[i].name for i in g.layers))
+                     for g in matched.groups)  # fmt: skip
+        plain = {f.name: getattr(model, f.name) for f in fields(CostModel) if f.init}
+        matched = Matched(matched.groups, matched.unmatched, len(profile.rows))
+        return cls(
+            **plain, network=network, profile=profile, matched=matched, factors=factors,
+            extra=extra, rows=rows,
+        )  # fmt: skip
+
+    def kernel_us(
+        self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
+    ) -> float:
+        """Returns a kernel's time, predicted and corrected."""
+        us = CostModel.kernel_us(self, network, kernel, device, format)
+        own = self.factors["GPU" if device == "GPU" else "DLA"]
+        part = shares(network, kernel.layers, 1.0)
+        return us * sum(part[i] * own[i] for i in kernel.layers)
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns a conversion's time, corrected as those of the measured plans were."""
+        return CostModel.reformat_us(self, tensor, source, goal) * self.extra["transfer"]
+
+    def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
+        """Returns what a format at a loadable's border adds, corrected alike."""
+        return (
+            CostModel.dla_io_us(self, tensor, format, precision, direction)
+            * (self.extra["transfer"])
+        )
+
+    def launch_us(self) -> float:
+        """Returns what starting a loadable takes, with entering and leaving it."""
+        base = CostModel.launch_us(self)
+        return base * self.extra["launch"] + 2 * self.extra["transition"] if base else 0.0
+
+    def layer_precision(self, layer: Layer, device: str) -> str:
+        """Returns the precision of a layer, as predicted."""
+        return CostModel.layer_precision(self, layer, device)
+
+    def kernel_measured(self, kernel: LayerKernel, device: str) -> bool:
+        """Whether a sum of just this kernel was measured."""
+        if self.network is None:
+            return False
+        names = frozenset(self.network.layers[i].name for i in kernel.layers)
+        return ("GPU" if device == "GPU" else "DLA", names) in self.rows
+
+    def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
+        """Returns the layers of a placement that lie in a measured sum that it keeps whole."""
+        found: set[str] = set()
+        for name, layers in self.rows:
+            places = {device_of.get(layer, "") for layer in layers}
+            on_dla = name == "DLA" and len(places) == 1 and "GPU" not in places
+            if (places == {"GPU"} and name == "GPU") or on_dla:
+                found |= layers
+        return found
+
+
+def table_evidence(
+    table: Mapping[str, Any], index: Mapping[str, int], launch_us: float
+) -> list[TimingEvidence]:
+    """Returns a table's sums; rows with layers that are not in the network are left out.
+
+    Args:
+        table: An ``edgekit.profile/1``.
+        index: Each layer's place in the network.
+        launch_us: A loadable's predicted launch, which is in its time.
+    """
+    found = []
+    for row in table.get("rows", ()):
+        extra = {"launch": launch_us} if row["device"] == "DLA" else {}
+        part = {"share": 1.0, "layers": {row["device"]: row["layers"]}, "extra": extra}
+        found += _evidence([part], row, index)
+    for row in table.get("frames", ()):
+        found += _evidence(row["parts"], row, index)
+    return found
+
+
+def _evidence(
+    parts: Sequence[Mapping[str, Any]], row: Mapping[str, Any], index: Mapping[str, int]
+) -> list[TimingEvidence]:
+    layers: list[tuple[str, int, float]] = []
+    extra = dict.fromkeys(EXTRA, 0.0)
+    for part in parts:
+        for name, some in part["layers"].items():
+            if any(layer not in index for layer in some):
+                return []
+            layers += [(name, index[layer], part["share"]) for layer in some]
+        for key in EXTRA:
+            extra[key] += part["share"] * part["extra"].get(key, 0.0)
+    return [TimingEvidence(tuple(layers), float(row["us"]), float(row["sd_us"]), extra)] * bool(
+        layers
+    )
+
+
+def _factors(times: np.ndarray, prior: np.ndarray) -> list[float]:
+    import numpy as np
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = times / prior
+    return [float(r) for r in np.where(np.isfinite(ratio), ratio, 1.0)]
+
+
+def _predicted(
+    model: CostModel, network: Network, able: Mapping[str, bool]
+) -> dict[str, np.ndarray]:
+    """Returns each layer's part of what it is predicted to take, fused, on either device."""
+    import numpy as np
+
+    rules = cost_data("kinds")["fusion"]
+    found = {}
+    for name, device in zip(CLASSES, ("GPU", "DLA0"), strict=True):
+        found[name] = np.full(len(network.layers), np.nan)
+        if name == "DLA" and not model.target.dla.cores:
+            continue
+
+        def key(layer: Layer, dla: bool = name == "DLA") -> bool:
+            return not dla or able.get(layer.name, True)
+
+        for kernel in fuse(network, rules["heads"], rules["tails"], key):
+            if all(key(network.layers[i]) for i in kernel.layers):
+                us = model.kernel_us(network, kernel, device)
+                for i, part in shares(network, kernel.layers, us).items():
+                    found[name][i] = part
+    return found
+
+
+# What measurements teach about times that were not measured themselves.
+#
+# Every layer has an unknown time on each device. Logarithms of these times are normal around the
+# prediction, with an error that all layers of a device share, one that all of a kind share there,
+# and one of each layer's own; so a few rows that hold many layers correct the others, too. A row
+# is a sum of unknown times. The sums are linearised where they are (Gauss-Newton); means,
+# deviations of sums and samples are those of the linearised posterior (Rasmussen and Williams,
+# Gaussian Processes for Machine Learning, 2006, 2.2; samples by Matheron's rule).
+
+
+CLASSES = ("GPU", "DLA")
+
+EXTRA = ("frame", "transition", "transfer", "launch")
+"""Unknowns that are no layer's: microseconds of each frame and of each change of devices, and
+factors on predicted transfers and launches."""
+
+DEVICE_ERROR, NEW_DEVICE_ERROR = 0.5, 1.2
+"""Deviations of logarithms: what a device's layers share, measured there or not."""
+
+KIND_ERROR, LAYER_ERROR, EXTRA_ERROR = 0.7, 0.5, 1.5
+
+SYSTEMATIC_ERROR = 0.01
+"""Relative deviation of a sum that holds however often it was measured: caches, fusions."""
+
+LEAST = 1e-3
+
+
+@dataclass(frozen=True)
+class TimingEvidence:
+    """A measured sum.
+
+    Attributes:
+        layers: Unknown layers as (class, layer's index, how many times).
+        extra: Multiples of :data:`EXTRA` in it.
+        us: Microseconds.
+        sd_us: Its standard deviation.
+    """
+
+    layers: tuple[tuple[str, int, float], ...]
+    us: float
+    sd_us: float = 0.0
+    extra: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The posterior.
+
+    Attributes:
+        prior_us: By class, predicted microseconds of each layer (NaN where it cannot run).
+        scale: By class, what the device's predictions are wrong by together.
+        mean: Logarithms of the unknowns, classes one after the other, then :data:`EXTRA`.
+    """
+
+    network: Network
+    prior_us: Mapping[str, np.ndarray]
+    scale: Mapping[str, float]
+    mean: np.ndarray
+    _groups: Mapping[str, np.ndarray]
+    _sd: Mapping[str, Any]
+    _rows: np.ndarray
+    _gain: np.ndarray
+
+    def times(self, logs: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Returns microseconds by class and layer, and the extras; of a sample where given."""
+        import numpy as np
+
+        each = np.exp(np.minimum(self.mean if logs is None else logs, 40.0))
+        count = len(self.network.layers)
+        found = {name: each[i * count : (i + 1) * count] for i, name in enumerate(CLASSES)}
+        return {**found, "extra": each[2 * count :]}
+
+    def row(
+        self, layers: Sequence[tuple[str, int]], extra: Mapping[str, float] | None = None
+    ) -> np.ndarray:
+        """Returns a sum's multiples of the unknowns."""
+        each = [(name, index, 1.0) for name, index in layers]
+        return _row(len(self.network.layers), each, extra)
+
+    def value(self, row: np.ndarray) -> tuple[float, float]:
+        """Returns mean and standard deviation of a sum, microseconds."""
+        import numpy as np
+
+        slope = row * np.exp(self.mean)
+        spread = self._cov(slope[:, None])[:, 0]
+        var = float(slope @ spread)
+        if len(self._rows):
+            cross = self._rows @ spread
+            var -= float(cross @ self._gain @ cross)
+        return float(slope.sum()), max(var, 0.0) ** 0.5
+
+    def sample(self, random: np.random.Generator) -> np.ndarray:
+        """Returns a sample of the unknowns' logarithms."""
+        noise = random.standard_normal
+        deviation: np.ndarray = self._sd["own"] * noise(len(self.mean))
+        for name in ("device", "kind"):
+            group = self._groups[name]
+            shared = noise(int(group.max()) + 1)
+            deviation += (
+                self._sd[name] * shared[group]
+                if name == "kind" else self._device_sd() * shared[group]
+            )  # fmt: skip
+        if len(self._rows):
+            back = self._gain @ (self._rows @ deviation)
+            deviation = deviation - self._cov((self._rows.T @ back)[:, None])[:, 0]
+        found: np.ndarray = self.mean + deviation
+        return found
+
+    def _device_sd(self) -> np.ndarray:
+        import numpy as np
+
+        found: np.ndarray = np.asarray(self._sd["devices"])[self._groups["device"]]
+        return found
+
+    def _cov(self, matrix: np.ndarray) -> np.ndarray:
+        return covariance(self._groups, self._sd, matrix)
+
+
+def estimate(
+    network: Network,
+    prior_us: Mapping[str, np.ndarray],
+    evidence: Sequence[TimingEvidence],
+    *,
+    absolute: bool = True,
+    like: Mapping[str, float] | None = None,
+) -> Estimate:
+    """Returns what the evidence says.
+
+    Args:
+        network: Whose layers they are.
+        prior_us: By class, each layer's predicted microseconds; NaN where it cannot run.
+        evidence: Measured sums.
+        absolute: Whether predictions are of the clock that measured; otherwise (a CPU) only their
+            proportions are taken.
+        like: By class, what another network's times on these devices were off by; of classes that
+            the evidence does not say.
+    """
+    import numpy as np
+
+    count = len(network.layers)
+    scale, known = _scales(prior_us, evidence, like or {}, absolute=absolute)
+    typical = float(np.mean([e.us for e in evidence])) if evidence else 1.0
+    minimum = {name: LEAST * _finite_mean(prior_us[name]) for name in CLASSES}
+    logs = [
+        np.log(np.maximum(np.nan_to_num(prior_us[name], nan=1.0), minimum[name]) * scale[name])
+        for name in CLASSES
+    ]
+    factor = scale["GPU"]
+    logs.append(np.log([0.003 * typical, 0.003 * typical, factor, factor]))
+    prior = np.concatenate(logs)
+    kinds: dict[tuple[str, str], int] = {}
+    kind_of = [
+        kinds.setdefault((name, layer.kind), len(kinds))
+        for name in CLASSES
+        for layer in network.layers
+    ]
+    extras = range(len(EXTRA))
+    groups = {
+        "device": np.array([*[0] * count, *[1] * count, *(2 + i for i in extras)]),
+        "kind": np.array([*kind_of, *(len(kinds) + i for i in extras)]),
+    }
+    devices = [DEVICE_ERROR if name in known else NEW_DEVICE_ERROR for name in CLASSES]
+    sd: dict[str, Any] = {
+        "own": LAYER_ERROR, "kind": KIND_ERROR, "devices": [*devices, *[EXTRA_ERROR] * len(extras)],
+    }  # fmt: skip
+    rows = np.array([_row(count, e.layers, e.extra) for e in evidence]).reshape(-1, len(prior))
+    measured = np.array([e.us for e in evidence])
+    noise = np.array([(SYSTEMATIC_ERROR * e.us) ** 2 + e.sd_us**2 for e in evidence])
+    mean, slopes, gain = posterior(prior, groups, sd, rows, measured, noise)
+    return Estimate(network, prior_us, scale, mean, groups, sd, slopes, gain)
+
+
+def _row(
+    count: int, layers: Sequence[tuple[str, int, float]], extra: Mapping[str, float] | None
+) -> np.ndarray:
+    import numpy as np
+
+    row = np.zeros(2 * count + len(EXTRA))
+    for name, index, times in layers:
+        row[CLASSES.index(name) * count + index] += times
+    for key, many in (extra or {}).items():
+        row[2 * count + EXTRA.index(key)] += many
+    return row
+
+
+def _finite_mean(values: np.ndarray) -> float:
+    import numpy as np
+
+    good = values[np.isfinite(values)]
+    return float(good.mean()) if good.size and good.mean() > 0 else 1.0
+
+
+def _scales(
+    prior_us: Mapping[str, np.ndarray], evidence: Sequence[TimingEvidence],
+    like: Mapping[str, float], *, absolute: bool,
+) -> tuple[dict[str, float], set[str]]:  # fmt: skip
+    """Returns by class measured over predicted of its own rows, and where there are any."""
+    import numpy as np
+
+    sums = {name: [0.0, 0.0] for name in CLASSES}
+    for one in evidence:
+        names = {name for name, _, _ in one.layers}
+        if len(names) == 1 and one.us > 0:
+            name = names.pop()
+            predicted = float(np.nansum([prior_us[name][i] * n for _, i, n in one.layers]))
+            if predicted > 0:
+                sums[name][0] += one.us
+                sums[name][1] += predicted
+    own = {**like, **{name: a / b for name, (a, b) in sums.items() if a and b}}
+    every = float(np.exp(np.mean(np.log(list(own.values()))))) if own else 1.0
+    # a board's other device is predicted in its own right; a CPU's clock runs alike for both
+    other = 1.0 if absolute else every
+    return {name: own.get(name, other) for name in CLASSES}, set(own)
+
+
+STEPS = 25
+
+
+def posterior(
+    prior: np.ndarray, groups: Mapping[str, np.ndarray], sd: Mapping[str, Any],
+    rows: np.ndarray, measured: np.ndarray, noise: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    import numpy as np
+
+    mean = prior.copy()
+    slopes, gain = np.zeros((0, len(prior))), np.zeros((0, 0))
+    if not len(rows):
+        return mean, slopes, gain
+    for _ in range(STEPS):
+        slopes = rows * np.exp(mean)
+        spread = covariance(groups, sd, slopes.T)
+        gain = np.linalg.inv(slopes @ spread + np.diag(noise))
+        error = measured - slopes.sum(axis=1) + slopes @ (mean - prior)
+        step = prior + spread @ (gain @ error) - mean
+        largest = float(np.abs(step).max())
+        mean = mean + step * min(1.0, 1.0 / largest if largest else 1.0)
+        if largest < 1e-6:
+            break
+    slopes = rows * np.exp(mean)
+    gain = np.linalg.inv(slopes @ covariance(groups, sd, slopes.T) + np.diag(noise))
+    return mean, slopes, gain
+
+
+def covariance(
+    groups: Mapping[str, np.ndarray], sd: Mapping[str, Any], matrix: np.ndarray
+) -> np.ndarray:
+    """Multiplies the prior covariance, which is never written down, with columns."""
+    import numpy as np
+
+    found: np.ndarray = sd["own"] ** 2 * matrix
+    for name in ("device", "kind"):
+        group = groups[name]
+        sums = np.zeros((int(group.max()) + 1, matrix.shape[1]))
+        np.add.at(sums, group, matrix)
+        weight = sd["kind"] ** 2 if name == "kind" else np.square(sd["devices"])[group][:, None]
+        found = found + weight * sums[group]
+    return found
+
+
+def measured_model(
+    model: CostModel,
+    profile: Profile | None,
+    network: Network,
+    able: Mapping[str, bool] | None = None,
+) -> CostModel:
+    """Returns the model with measured times put over it; the model itself without a profile.
+
+    Args:
+        model: Predicts what was not measured.
+        profile: Of ``read_profile``.
+        network: The network that is planned.
+        able: By layer, whether a DLA core can run it.
+
+    Raises:
+        DataError: The profile is another board's (``profile.board``), precision's
+            (``profile.precision``) or model's (``profile.model``).
+    """
+    if profile is None:
+        return model
+    if profile.kind == "table":
+        return EstimatedModel.over(model, profile, network, able)
+    return Measured.over(model, profile, network, able)

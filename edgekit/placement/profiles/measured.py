@@ -1,0 +1,819 @@
+"""Measured costs over the cost model: which layers each row of a profile timed, times by layer,
+tensor and format, everything else predicted; and how much of a plan is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError
+from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.costs import CostModel, attention_parts
+from edgekit.placement.kernel_costs import Layout, cost_data, padded_bytes
+from edgekit.placement.kernels import LayerKernel, fuse, join
+from edgekit.placement.profiles.log_graph import nodes_between
+from edgekit.placement.profiles.log_plan import EngineTimes, layout_of
+from edgekit.placement.profiles.profile import Profile, ProfileRow
+from edgekit.text import percent
+
+if TYPE_CHECKING:
+    from edgekit.buildlog.layer_names import LayerNames
+    from edgekit.buildlog.timings import Combination
+    from edgekit.placement.plan import PlacedLayer
+
+
+LEAST_MATCHED = 0.2
+"""The part of a profile's rows that must be layers of the model; below, it is another model's."""
+
+USUALLY_MATCHED = 0.8
+"""The part below which a plan warns."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLayers:
+    """Layers (indices, ascending) that were timed as one on a device ("GPU" or "DLA")."""
+
+    device: str
+    layers: tuple[int, ...]
+    row: ProfileRow
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What fits and what does not.
+
+    Attributes:
+        groups: Disjoint on each device.
+        unmatched: Names of rows that are none of our layers.
+        rows: Rows in all.
+        parts: Names of rows that are a part of a subgraph with a row of its own: timed alone, and
+            in the whole's time already.
+    """
+
+    groups: tuple[TimedLayers, ...]
+    unmatched: tuple[str, ...]
+    rows: int
+    parts: tuple[str, ...] = ()
+
+
+_ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
+_CONV = "_conv_out"
+
+
+@dataclass(frozen=True)
+class TimedGroup:
+    """A group and its predictions: how its measured time is shared out over its layers.
+
+    Attributes:
+        group: Layers and row.
+        share: By layer, its part of the group's time; adds up to 1.
+        predicted_us: What the model predicts for the group.
+        us: The group's time in its fastest formats; a loadable's without its launch.
+        variants: (layouts read, layouts written, microseconds), as ``us``.
+        reads: The tensors that the group reads from outside, by input.
+        writes: Those that others read of it.
+    """
+
+    group: TimedLayers
+    share: Mapping[int, float]
+    predicted_us: float
+    us: float
+    variants: tuple[tuple[tuple[Layout | None, ...], tuple[Layout | None, ...], float], ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def bound(self) -> float:
+        """What a prediction is multiplied by at most: a fusion takes no longer than its pieces."""
+        return min(1.0, self.us / self.predicted_us) if self.predicted_us else 1.0
+
+    def kernel_us(self, precision: str, form: str | None) -> float:
+        """Returns the group's time with a type and format at its borders, where that was timed."""
+        same_type, same_both = [], []
+        for reads, writes, us in self.variants:
+            sides = [layout for layout in (*reads, *writes) if layout is not None]
+            if all(layout[0] == precision for layout in sides):
+                same_type.append(us)
+                if form is None or all(layout[1] == form for layout in sides):
+                    same_both.append(us)
+        return min(same_both or same_type or [self.us])
+
+    def forms(self, precision: str) -> tuple[str, ...]:
+        """Returns the formats that were timed at all borders alike in a type, fastest first."""
+        found: dict[str, float] = {}
+        for reads, writes, us in self.variants:
+            sides = {layout for layout in (*reads, *writes) if layout is not None}
+            if len(sides) == 1 and next(iter(sides))[0] == precision:
+                form = next(iter(sides))[1]
+                found[form] = min(us, found.get(form, us))
+        return tuple(sorted(found, key=lambda form: (found[form], form)))
+
+    def io_us(self, tensor: str, layout: Layout, direction: str) -> float | None:
+        """Returns what a format at one border adds to the fastest; None where it was not timed."""
+        names = self.reads if direction == "read" else self.writes
+        if tensor not in names or not self.variants:
+            return None
+        number = names.index(tensor)
+        found = []
+        for reads, writes, us in self.variants:
+            side = reads if direction == "read" else writes
+            if len(side) == len(names) and side[number] == layout:
+                found.append(us)
+        return min(found) - self.us if found else None
+
+
+class MeasuredTimes:
+    """Measured times of one network on one board.
+
+    Attributes:
+        of: By "GPU" or "DLA" and layer, the group that was timed there.
+        apart: By layer, the group that was timed on the GPU next to a DLA, of what the GPU alone
+            runs fused: its time holds where a DLA breaks the fusion, and bounds it elsewhere.
+        fused: The parts that the GPU alone runs fused.
+    """
+
+    def __init__(
+        self, model: CostModel, network: Network, profile: Profile, groups: Sequence[TimedLayers],
+        fused: Sequence[Collection[int]] = (),
+    ) -> None:  # fmt: skip
+        self._model, self._network = model, network
+        self.of: dict[str, dict[int, TimedGroup]] = {"GPU": {}, "DLA": {}}
+        self.apart: dict[int, TimedGroup] = {}
+        self.fused = self._joined(fused, groups)
+        self.place = {layer.name: i for i, layer in enumerate(network.layers)}
+        self._border: dict[tuple[str, str], TimedGroup] = {}
+        consumers = network.consumers()
+        usable = [group for group in groups if _usable(group, model)]
+        broken = self._broken(groups)
+        for device in self.of:
+            mine = [group for group in usable if group.device == device]
+            weights = self._weights(device, mine)
+            for group in mine:
+                timed = self._timed(group, weights, join(network, group.layers, consumers))
+                apart = device == "GPU" and not broken.isdisjoint(group.layers)
+                times = self.apart if apart else self.of[device]
+                times.update(dict.fromkeys(group.layers, timed))
+                if device == "DLA":
+                    self._border.update({(name, "read"): timed for name in timed.reads})
+                    self._border.update({(name, "write"): timed for name in timed.writes})
+        self.groups = len(usable)
+        self.reformats = dict(self._reformats(profile))
+
+    def _joined(
+        self, fused: Sequence[Collection[int]], groups: Sequence[TimedLayers]
+    ) -> tuple[frozenset[int], ...]:
+        """Returns the parts that the GPU runs fused, as the profile's engine had them.
+
+        Rewritten for the DLA, a transformer has convolutions of one point between its parts; with
+        a loadable of such layers the engine was in pieces from the first part on.
+        """
+        on_dla = [group.layers for group in groups if group.device == "DLA"]
+        if not any(all(map(self._of_transformer, layers)) for layers in on_dla):
+            return tuple(frozenset(part) for part in fused)
+        joined = {i for part in fused for i in part}
+        live: set[str] = set()
+        for i, layer in enumerate(self._network.layers):
+            if i in joined or (self._of_transformer(i) and not live.isdisjoint(layer.inputs)):
+                joined.add(i)
+                live.update(layer.outputs)
+        return (frozenset(joined),) if joined else ()
+
+    def _broken(self, groups: Sequence[TimedLayers]) -> set[int]:
+        """Returns the layers of the parts that the profile's engine had in pieces for a DLA."""
+        on_dla = {i for group in groups if group.device == "DLA" for i in group.layers}
+        return {i for part in self.fused if not on_dla.isdisjoint(part) for i in part}
+
+    def _of_transformer(self, index: int) -> bool:
+        layer = self._network.layers[index]
+        points = math.prod(layer.params.get("kernel", ()))
+        return layer.kind in cost_data("kinds")["regions"]["kinds"] or (
+            layer.kind == "CONVOLUTION" and points == 1
+        )
+
+    def _weights(self, device: str, groups: Sequence[TimedLayers]) -> dict[int, float]:
+        """Returns the predicted time of every layer in a group; a kernel's by its work."""
+        model, network = self._model, self._network
+        if not groups:
+            return {}
+        number = {i: n for n, group in enumerate(groups) for i in group.layers}
+        place = self.place
+        rules = cost_data("kinds")["fusion"]
+        kernels = fuse(
+            network, rules["heads"], rules["tails"], lambda la: number.get(place[la.name], -1)
+        )
+        where = "GPU" if device == "GPU" else "DLA0"
+        weights: dict[int, float] = {}
+        for kernel in kernels:
+            if kernel.layers[0] in number:
+                us = model.kernel_us(network, kernel, where)
+                weights.update(shares(network, kernel.layers, us))
+        return weights
+
+    def _timed(
+        self, group: TimedLayers, weights: Mapping[int, float], whole: LayerKernel
+    ) -> TimedGroup:
+        total = sum(weights[i] for i in group.layers)
+        even = 1 / len(group.layers)
+        share = {i: weights[i] / total if total else even for i in group.layers}
+        dla = group.device == "DLA"
+        launch = self._model.launch_us() if dla else 0.0
+        variants = tuple(
+            (_layouts(v.reads, dla=dla), _layouts(v.writes, dla=dla), max(0.0, v.us - launch))
+            for v in _allowed(group, self._model.precision) if v.us is not None
+        )  # fmt: skip
+        fastest = min((us for *_, us in variants), default=max(0.0, group.row.us - launch))
+        return TimedGroup(group, share, total, fastest, variants, whole.inputs, whole.outputs)
+
+    def _reformats(self, profile: Profile) -> Iterator[tuple[tuple[object, ...], float]]:
+        """By a tensor's shape and two layouts, which is all that a reformat's time depends on."""
+        on_dla = _texts(profile, "DLA")
+        on_gpu = _texts(profile, "GPU")
+        outputs = {layer.name: layer.outputs for layer in self._network.layers}
+        said = dict(profile.timings.shapes) if profile.timings else {}
+        best: dict[tuple[object, ...], float] = {}
+        for reformat in profile.reformats:
+            name = reformat.tensor
+            if name not in self._network.tensors and name.endswith(_CONV):
+                name = next(iter(outputs.get(name.removesuffix(_CONV), ())), name)
+            tensor = self._network.tensors.get(name)
+            shape = tensor.shape if tensor else said.get(name)
+            if not shape:
+                continue
+            for source in _sides(reformat.source, on_dla, on_gpu):
+                for goal in _sides(reformat.goal, on_dla, on_gpu):
+                    key = (shape, source, goal)
+                    best[key] = min(reformat.us, best.get(key, reformat.us))
+        yield from best.items()
+
+    def io_us(self, tensor: str, layout: Layout, direction: str) -> float | None:
+        """Returns what a format at a loadable's border adds; None where that was not timed."""
+        timed = self._border.get((tensor, direction))
+        return None if timed is None else timed.io_us(tensor, layout, direction)
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float | None:
+        """Returns a measured conversion, None where there is none."""
+        return self.reformats.get((tensor.shape, source, goal))
+
+
+def shares(network: Network, layers: Sequence[int], us: float) -> dict[int, float]:
+    """Shares a kernel's time out over its layers by multiply-accumulates, evenly without."""
+    macs = sum(network.layers[i].macs for i in layers)
+    return {i: us * (network.layers[i].macs / macs if macs else 1 / len(layers)) for i in layers}
+
+
+def _usable(group: TimedLayers, model: CostModel) -> bool:
+    """Whether the plan's precision could run it so, and the board has such a device."""
+    if group.device == "DLA" and not (model.target.dla.cores and model.precision != "fp32"):
+        return False
+    return not group.row.variants or bool(_allowed(group, model.precision))
+
+
+def _allowed(group: TimedLayers, precision: str) -> list[Combination]:
+    types = _ALLOWED[precision]
+    found = []
+    for variant in group.row.variants:
+        sides = _layouts((*variant.reads, *variant.writes), dla=group.device == "DLA")
+        if all(layout is None or layout[0] in types for layout in sides):
+            found.append(variant)
+    return found
+
+
+def _layouts(texts: Sequence[str], *, dla: bool) -> tuple[Layout | None, ...]:
+    return tuple(layout_of(text, dla=dla) for text in texts)
+
+
+def _texts(profile: Profile, device: str) -> set[str]:
+    rows = (row for row in profile.rows if row.device == device)
+    return {text for row in rows for v in row.variants for text in (*v.reads, *v.writes)}
+
+
+def _sides(text: str, on_dla: set[str], on_gpu: set[str]) -> set[Layout]:
+    found = set()
+    if text in on_dla:
+        found.add(layout_of(text, dla=True))
+    if text in on_gpu or text not in on_dla:
+        found.add(layout_of(text))
+    return {layout for layout in found if layout is not None}
+
+
+@dataclass(frozen=True)
+class Measured(CostModel):
+    """A cost model that answers with measured times where a profile has them.
+
+    A row that covers several kernels (a fusion, a loadable) fixes their sum: its time is shared
+    out over them as the model predicts them. A loadable's time contains its launch.
+
+    What the GPU alone runs fused, and a profile timed in pieces next to a DLA, is predicted: the
+    pieces do not add up to the fusion. They bound it, and they are the price of breaking it, the
+    conversions between them included.
+
+    Attributes:
+        shorter: What the log's times, each taken alone, are multiplied by: 1, or less where the
+            engine as a whole took less than they add up to.
+        between: What conversions between the pieces take, and what of it was measured.
+    """
+
+    network: Network | None = None
+    profile: Profile | None = None
+    matched: Matched | None = None
+    table: MeasuredTimes | None = field(default=None, compare=False, repr=False)
+    shorter: float = 1.0
+    between: tuple[float, float] = (0.0, 0.0)
+
+    @classmethod
+    def over(
+        cls,
+        model: CostModel,
+        profile: Profile,
+        network: Network,
+        able: Mapping[str, bool] | None = None,
+    ) -> Measured:
+        """Puts a profile over a model; raises as ``measured_model`` in ``estimation``."""
+        check_origin(profile, model)
+        matched = match_rows(profile, network, able)
+        hits = matched.rows - len(matched.unmatched)
+        if hits < LEAST_MATCHED * matched.rows:
+            raise DataError(
+                f"{hits} of the profile's {matched.rows} rows are layers of this model",
+                code="profile.model", where=profile.path,
+                hint=f"the first unknown one is {matched.unmatched[0]!r}; profile this model",
+            )  # fmt: skip
+        whole = dict(profile.timings.run_us).get("gpu", 0.0) if profile.timings else 0.0
+        engine, shorter = None, 1.0
+        if profile.kind == "log" and whole:
+            engine = EngineTimes(profile)
+            shorter = min(1.0, whole / engine.total_us) if engine.total_us else 1.0
+            profile, matched = _scaled(profile, matched, shorter)
+        parts = attention_parts(model, network)
+        table = MeasuredTimes(model, network, profile, matched.groups, parts)
+        if not table.groups:
+            raise DataError(
+                f"nothing in the profile was timed for a plan in {model.precision}",
+                code="profile.precision", where=profile.path,
+                hint="profile an engine of the plan's precision and board",
+            )  # fmt: skip
+        between = (0.0, 0.0)
+        if profile.kind == "log" and table.apart:
+            whole_units = {timed.group.row.name for timed in table.of["GPU"].values()}
+            loadables = {group.row.name for group in matched.groups if group.device == "DLA"}
+            names = {row.name for row in profile.rows} - whole_units - loadables
+            us, known_us = (engine or EngineTimes(profile)).between(names)
+            between = (shorter * us, shorter * known_us)
+        known = {f.name: getattr(model, f.name) for f in fields(model) if f.init}
+        return cls(
+            **known, network=network, profile=profile, matched=matched, table=table,
+            shorter=shorter, between=between,
+        )  # fmt: skip
+
+    def layer_precision(self, layer: Layer, device: str) -> str:
+        """Returns the precision of a layer; INT8 on the GPU also where only the builder knew."""
+        predicted = super().layer_precision(layer, device)
+        own = self.precision == "int8" and layer.name not in self.fp16_layers
+        if own and predicted == "fp16" and self.table is not None:
+            index = self.table.place.get(layer.name, -1)
+            timed = self._timed(device).get(index)
+            if timed is not None and timed.forms("int8"):
+                return "int8"
+        return predicted
+
+    def formats(self, network: Network, kernel: LayerKernel, device: str) -> tuple[str, ...]:
+        """Returns the formats of a kernel: on the GPU those that were timed, where they were."""
+        predicted = super().formats(network, kernel, device)
+        found = self._found(kernel, device) if device == "GPU" else []
+        if not found:
+            return predicted
+        timed = self._timed(device)[found[0]]
+        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        # the builder times formats that the model cannot price a reformat for (CHW4)
+        forms = [form for form in timed.forms(precision) if _has_bytes((precision, form))]
+        if not forms:
+            return predicted
+        return (*(f for f in predicted if f in forms), *(f for f in forms if f not in predicted))
+
+    def kernel_us(
+        self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
+    ) -> float:
+        """Returns the measured time of a kernel as far as there is one, else the predicted."""
+        found = self._found(kernel, device)
+        if not found:
+            us = super().kernel_us(network, kernel, device, format)
+            return us * self._bound(network, kernel) if device == "GPU" else us
+        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        if device == "GPU" and format is None:
+            format = self.formats(network, kernel, device)[0]
+        total = 0.0
+        done: set[int] = set()
+        for i in found:
+            timed = self._timed(device)[i]
+            us = timed.kernel_us(precision, format) if device == "GPU" else timed.us
+            total += us * timed.share[i]
+            done.add(i)
+        left = self._left(network, kernel, done)
+        return total + (left and left * super().kernel_us(network, kernel, device, format))
+
+    def apart(self) -> Mapping[int, TimedGroup]:
+        """Returns by layer what the GPU runs fused, and was timed in pieces next to a DLA."""
+        return self.table.apart if self.table is not None else {}
+
+    def between_us(self, pieces: Iterable[TimedGroup], *, measured: bool = False) -> float:
+        """Returns what conversions between some pieces of all that were timed take."""
+        every = sum(timed.us for timed in {id(one): one for one in self.apart().values()}.values())
+        some = sum(timed.us for timed in pieces)
+        return self.between[measured] * some / every if every else 0.0
+
+    def fused_parts(self) -> tuple[frozenset[int], ...] | None:
+        """Returns the parts that the GPU runs fused; None: as without a profile."""
+        return self.table.fused if self.table is not None else None
+
+    def _bound(self, network: Network, kernel: LayerKernel) -> float:
+        """Returns the part of a predicted time that its pieces' measured sum leaves possible."""
+        apart = self.apart()
+        if not any(i in apart for i in kernel.layers):
+            return 1.0
+        part = shares(network, kernel.layers, 1.0)
+        return sum(part[i] * (apart[i].bound if i in apart else 1.0) for i in kernel.layers)
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns the measured time of a conversion of such a tensor, else the predicted."""
+        own = self.table.reformat_us(tensor, source, goal) if self.table else None
+        return super().reformat_us(tensor, source, goal) if own is None else own
+
+    def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
+        """Returns what a format at a loadable's border adds, measured where it was timed."""
+        if self.table is not None:
+            own = self.table.io_us(tensor.name, (precision, format), direction)
+            if own is not None:
+                return own
+        return super().dla_io_us(tensor, format, precision, direction)
+
+    def kernel_measured(self, kernel: LayerKernel, device: str) -> bool:
+        """Whether a kernel's time on a device comes from the profile."""
+        if self.network is None:
+            return False
+        found = set(self._found(kernel, device))
+        return bool(found) and self._left(self.network, kernel, found) < 1 - USUALLY_MATCHED
+
+    def timed_fused(self, kernel: LayerKernel) -> bool:
+        """Whether a kernel's time on the GPU is measured with nothing of its fusion on a DLA."""
+        return self.table is not None and self.kernel_measured(kernel, "GPU")
+
+    def reformat_measured(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
+        """Whether a conversion's time comes from the profile."""
+        return self.table is not None and (self.table.reformat_us(tensor, source, goal) is not None)
+
+    def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
+        """Returns the layers of a placement whose time is a measured one.
+
+        Those of a fusion or loadable that the placement keeps whole on its device; a part of one
+        is only scaled by the measurement, and counts as predicted.
+
+        Args:
+            device_of: Device by layer's name ("GPU", "DLA0", ...).
+        """
+        if self.table is None or self.network is None:
+            return set()
+        whole: dict[tuple[int, str], bool] = {}
+        found: set[str] = set()
+        for name, device in device_of.items():
+            timed = self._timed(device).get(self.table.place[name])
+            if timed is None:
+                continue
+            key = (id(timed), device)
+            if key not in whole:
+                whole[key] = self._on(timed, device, device_of)
+            if whole[key]:
+                found.add(name)
+        for timed in self.pieces(device_of):
+            found.update(self.network.layers[i].name for i in timed.group.layers)
+        return found
+
+    def pieces(self, device_of: Mapping[str, str]) -> list[TimedGroup]:
+        """Returns the pieces of broken fusions that a placement runs as they were timed."""
+        if self.table is None or self.network is None:
+            return []
+        layers = self.network.layers
+        broken = {
+            i for part in self.table.fused for i in part
+            if any(device_of.get(layers[j].name, "GPU") != "GPU" for j in part)
+        }  # fmt: skip
+        pieces = {id(timed): timed for i, timed in self.table.apart.items() if i in broken}
+        return [timed for timed in pieces.values() if self._on(timed, "GPU", device_of)]
+
+    def _on(self, timed: TimedGroup, device: str, device_of: Mapping[str, str]) -> bool:
+        """Whether a placement has all of a group on a device."""
+        assert self.network is not None
+        members = (self.network.layers[i].name for i in timed.group.layers)
+        return all(device_of.get(member) == device for member in members)
+
+    def warnings(self) -> list[str]:
+        """Returns what to know before believing the measured times, as sentences."""
+        found = list(self.profile.notes) if self.profile else []
+        pieces = {id(timed) for timed in self.apart().values()}
+        if pieces:
+            found.append(
+                f"{len(pieces)} of the profile's times are of pieces of what the GPU alone runs "
+                "fused, timed beside a DLA: they are not added up for a plan that keeps it fused"
+            )
+        if self.shorter < 1:
+            found.append(
+                "the profile's times, each taken alone, add up to more than its engine took as a "
+                f"whole: they are taken as {100 * self.shorter:.1f} % of what they are"
+            )
+        if self.matched is not None and self.matched.parts:
+            found.append(
+                f"{len(self.matched.parts)} of the profile's rows are parts of a subgraph that was "
+                f"timed as a whole, and not added to it; the first is {self.matched.parts[0]!r}"
+            )
+        if self.matched is not None and self.matched.unmatched:
+            hits, rows = self.matched.rows - len(self.matched.unmatched), self.matched.rows
+            if hits < USUALLY_MATCHED * rows:
+                found.append(
+                    f"only {hits} of the profile's {rows} rows are layers of this model; the "
+                    f"first unknown one is {self.matched.unmatched[0]!r}"
+                )
+        return found
+
+    def _timed(self, device: str) -> Mapping[int, TimedGroup]:
+        if self.table is None:
+            return {}
+        return self.table.of["GPU" if device == "GPU" else "DLA"]
+
+    def _found(self, kernel: LayerKernel, device: str) -> list[int]:
+        timed = self._timed(device)
+        return [i for i in kernel.layers if i in timed]
+
+    @staticmethod
+    def _left(network: Network, kernel: LayerKernel, done: set[int]) -> float:
+        """Returns the part of a kernel that no row covers; a fusion takes the small ones in."""
+        part = shares(network, kernel.layers, 1.0)
+        return sum(part[i] for i in kernel.layers if i not in done)
+
+
+def _scaled(profile: Profile, matched: Matched, factor: float) -> tuple[Profile, Matched]:
+    """Returns a profile and its groups with all times multiplied."""
+    if factor == 1:
+        return profile, matched
+
+    def scaled(row: ProfileRow) -> ProfileRow:
+        variants = (replace(v, us=None if v.us is None else factor * v.us) for v in row.variants)
+        return replace(row, us=factor * row.us, variants=tuple(variants))
+
+    groups = tuple(replace(group, row=scaled(group.row)) for group in matched.groups)
+    reformats = tuple(replace(one, us=factor * one.us) for one in profile.reformats)
+    return replace(profile, reformats=reformats), replace(matched, groups=groups)
+
+
+@cache
+def _has_bytes(layout: Layout) -> bool:
+    try:
+        padded_bytes((1, 1, 1, 1), layout)
+    except ValueError:
+        return False
+    return True
+
+
+def check_origin(profile: Profile, model: CostModel) -> None:
+    """Raises DataError where a profile is of another board, power mode or precision."""
+    target = model.target
+    log, timings = profile.log, profile.timings
+    boards = []
+    if log and log.compute_capability and target.compute_capability:
+        boards.append((log.compute_capability, target.compute_capability, "compute capability"))
+    if timings and timings.sms and model.mode.gpu_sms:
+        boards.append((str(timings.sms), str(model.mode.gpu_sms), "multiprocessors"))
+    if profile.kind in ("bench", "table") and profile.board:
+        boards.append((profile.board, target.name, "board"))
+    mode = (profile.table or {}).get("power_mode")
+    if mode:
+        boards.append((str(mode), model.mode.name, "power mode"))
+    for theirs, ours, what in boards:
+        if theirs != ours:
+            raise DataError(
+                f"the profile was measured on another board or power mode: {what} {theirs}, and "
+                f"{target.name} in {model.mode.name} has {ours}",
+                code="profile.board",
+                where=profile.path,
+                hint="profile on the board and in the power mode to plan for",
+            )
+    if profile.precisions and model.precision not in profile.precisions:
+        raise DataError(
+            f"the profile's engine had {', '.join(profile.precisions)}, the plan is in "
+            f"{model.precision}",
+            code="profile.precision", where=profile.path, hint="profile in the plan's precision",
+        )  # fmt: skip
+
+
+_FOREIGN, _BETWEEN = "{ForeignNode[", "..."
+
+
+def match_rows(
+    profile: Profile, network: Network, able: Mapping[str, bool] | None = None, *, join: bool = True
+) -> Matched:
+    """Matches by the builder's names: layers, fusions, and subgraphs by their first and last.
+
+    Args:
+        profile: Measured rows.
+        network: Our layer graph.
+        able: By layer, whether a DLA can run it; decides where a subgraph ran when the profile
+            does not say, and which layers between its ends can be in it.
+    """
+    from edgekit.buildlog.layer_names import (
+        LayerNames,  # a plan without a profile does not wait for it
+    )
+
+    names = LayerNames(network, [row.name for row in profile.rows])
+    place = {layer.name: index for index, layer in enumerate(network.layers)}
+    log = profile.log
+    listed = {found.name: found.layers for found in log.loadables if found.exact} if log else {}
+    whole: list[tuple[ProfileRow, tuple[int, ...]]] = []
+    ranges: list[tuple[ProfileRow, int, int]] = []
+    unmatched: list[str] = []
+    for row in profile.rows:
+        members = row.layers or listed.get(row.name, ())
+        found = _layers_of(names, members, place) if members else ()
+        if not found and row.name.startswith(_FOREIGN):
+            inner = row.name[len(_FOREIGN) :].removesuffix("]}")
+            first, _, last = inner.partition(_BETWEEN)
+            low, high = _layers_of(names, [first], place), _layers_of(names, [last or first], place)
+            if low and high and last:
+                ranges.append((row, min(low), max(high)))
+                continue
+            found = low
+        elif not found and not members:
+            found = _layers_of(names, row.name.split(" || "), place)
+        if found:
+            whole.append((row, found))
+        else:
+            unmatched.append(row.name)
+    parts = _parts(network, whole, ranges)
+    whole = [(row, found) for row, found in whole if row.name not in parts]
+    ranges = [one for one in ranges if one[0].name not in parts]
+    groups = [TimedLayers(_device(row, found, network, able), found, row) for row, found in whole]
+    taken = {index for group in groups for index in group.layers}
+    for row, start, end in sorted(ranges, key=lambda entry: (entry[2] - entry[1], entry[1])):
+        within = [i for i in range(start, end + 1) if i not in taken]
+        dla = row.device == "DLA"
+        if dla and able is not None:
+            within = [i for i in within if able.get(network.layers[i].name, True)]
+        if not within:
+            unmatched.append(row.name)
+            continue
+        taken.update(within)
+        members_ = tuple(within)
+        groups.append(TimedLayers(_device(row, members_, network, able), members_, row))
+    found_groups = _disjoint(groups) if join else groups
+    return Matched(tuple(found_groups), tuple(unmatched), len(profile.rows), tuple(parts))
+
+
+def _parts(
+    network: Network,
+    whole: Sequence[tuple[ProfileRow, tuple[int, ...]]],
+    ranges: Sequence[tuple[ProfileRow, int, int]],
+) -> dict[str, None]:
+    """Returns the rows whose layers the GPU runs inside a subgraph that was timed as a whole."""
+    timed = [(row, frozenset(layers)) for row, layers in whole]
+    subgraphs = []
+    for row, start, end in ranges:
+        nodes = [(layer.inputs, layer.outputs) for layer in network.layers[start : end + 1]]
+        subgraphs.append((row, frozenset(start + i for i in nodes_between(nodes))))
+    return {
+        row.name: None
+        for subgraph, members in subgraphs
+        for row, layers in (*timed, *subgraphs)
+        if "DLA" not in (subgraph.device, row.device) and layers and layers < members
+    }
+
+
+def _layers_of(
+    names: LayerNames, parts: Sequence[str], place: Mapping[str, int]
+) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in parts:
+        layers = names.find(part)
+        if not layers:
+            into = names.absorbed(part, "")
+            layers = (into,) if into else ()
+        found.update(place[name] for name in layers if name in place)
+    return tuple(sorted(found))
+
+
+def _device(
+    row: ProfileRow, layers: Sequence[int], network: Network, able: Mapping[str, bool] | None
+) -> str:
+    if row.device:
+        return row.device
+    if able is None:
+        return "GPU"
+    return "DLA" if all(able.get(network.layers[i].name, False) for i in layers) else "GPU"
+
+
+def _disjoint(groups: Sequence[TimedLayers]) -> list[TimedLayers]:
+    """Joins rows that share a layer: a reshape that we count to its neighbour was timed apart."""
+    held: dict[tuple[str, int], TimedLayers] = {}
+    for group in groups:
+        keys = [(group.device, i) for i in group.layers]
+        shared = list({id(held[key]): held[key] for key in keys if key in held}.values())
+        joined = _joined((*shared, group)) if shared else group
+        held.update(dict.fromkeys([(group.device, i) for i in joined.layers], joined))
+    return list({id(group): group for group in held.values()}.values())
+
+
+def _joined(groups: Sequence[TimedLayers]) -> TimedLayers:
+    rows = [group.row for group in groups]
+    main = max(rows, key=lambda row: row.us)
+    us = sum(row.us for row in rows)
+    variants = tuple(
+        replace(v, us=v.us + us - main.us) for v in main.variants if v.us is not None
+    )  # fmt: skip
+    layers = tuple(sorted({i for group in groups for i in group.layers}))
+    return TimedLayers(groups[0].device, layers, replace(main, us=us, variants=variants))
+
+
+DIGITS = 6
+
+
+def measured_part(
+    model: CostModel,
+    layers: Sequence[PlacedLayer],
+    reformats: Sequence[tuple[float, bool]],
+    unfused_us: float,
+    latency_us: float,
+) -> dict[str, Any] | None:
+    """Returns the ``measured`` object of a plan's JSON, None without a profile.
+
+    Launches and what other formats at a loadable's border cost are as much measured as the
+    DLA's layers are.
+
+    Args:
+        model: The plan's cost model.
+        layers: Its layers.
+        reformats: Microseconds of each reformat, and whether they were measured.
+        unfused_us: What broken fusions cost; measured as far as their pieces are.
+        latency_us: The plan's latency, all in all.
+    """
+    if not isinstance(model, Measured) or model.profile is None or model.matched is None:
+        return None
+    device_of = {layer.name: layer.device for layer in layers}
+    known_layers = model.layers_measured(device_of)
+    known = on_dla = known_on_dla = total = 0.0
+    for layer in layers:
+        us = layer.predicted_us
+        own = us if layer.name in known_layers else 0.0
+        total, known = total + us, known + own
+        if layer.device != "GPU":
+            on_dla, known_on_dla = on_dla + us, known_on_dla + own
+    total += sum(us for us, _ in reformats)
+    known += sum(us for us, measured in reformats if measured)
+    own_us = [layer.predicted_us for layer in layers]
+    pieces = model.pieces(device_of)
+    longer = sum(
+        max(0.0, piece.us - sum(own_us[i] for i in piece.group.layers)) for piece in pieces
+    )
+    total += unfused_us
+    known += min(unfused_us, longer + model.between_us(pieces, measured=True))
+    busy = {"gpu": (total - on_dla, known - known_on_dla), "dla": (on_dla, known_on_dla)}
+    rest = max(0.0, latency_us - total)
+    known += rest * known_on_dla / on_dla if on_dla else 0.0
+    fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0
+    return {
+        "file": model.profile.path,
+        "kind": model.profile.kind,
+        "fraction": fraction,
+        "fraction_of": {
+            device: round(min(1.0, own / whole), DIGITS) if whole else 1.0
+            for device, (whole, own) in busy.items()
+        },
+        "measured_us": round(known, DIGITS),
+        "layers": {
+            layer.name: "measured" if layer.name in known_layers else "predicted"
+            for layer in layers
+        },
+        "rows": model.matched.rows,
+        "unmatched": list(model.matched.unmatched),
+        "notes": [_measured_sentence(fraction, model.profile.path), *model.warnings()],
+    }
+
+
+def _measured_sentence(fraction: float, path: str) -> str:
+    """Returns the share that is measured, as a sentence."""
+    if fraction == 1:
+        return f"all of the latency is measured ({path})"
+    return f"{percent(fraction)} of the latency is measured ({path}), the rest predicted"
+
+
+def source_of(measured: Mapping[str, Any] | None) -> str:
+    """Returns where a plan's times come from: "predicted", or how much a profile measured.
+
+    Args:
+        measured: The ``measured`` object of the plan's JSON.
+    """
+    fraction = measured["fraction"] if measured else 0.0
+    if not measured or not fraction:
+        return "predicted"
+    by = f"measured by {Path(measured['file']).name}"
+    return by if fraction == 1 else f"{percent(fraction)} {by}, the rest predicted"

@@ -1,0 +1,561 @@
+"""``read_profile``: measured times from whichever file has them: a verbose build log, trtexec's
+``--exportProfile`` (with ``--exportLayerInfo``), the times of an ``IProfiler`` as JSON, a
+document of ``edgekit bench``, or an ``edgekit.profile/1``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.buildlog.timings import Combination
+from edgekit.errors import DataError, UsageError
+from edgekit.files import parse_json, regular
+from edgekit.placement.profiles.profile import (
+    SCHEMA,
+    MeasuredReformat,
+    Profile,
+    ProfileRow,
+    attributed,
+    check_table,
+)
+from edgekit.text import listed
+
+if TYPE_CHECKING:
+    from edgekit.buildlog.facts import BuildLog
+    from edgekit.buildlog.timings import Timings, UnitTiming
+
+
+_JSON = re.compile(r'\s*(?:\[\s*(?:[\[{"\]]|$)|\{\s*(?:["}]|$))')
+_HINT = (
+    "give a verbose build log (trtexec --verbose), trtexec's --exportProfile, a list of "
+    '{"name", "timeMs"} or a document of `edgekit bench`'
+)
+
+
+def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> Profile:
+    """Reads measured times; the kind of file is recognised.
+
+    Args:
+        path: A verbose build log, or JSON as trtexec, an ``IProfiler`` or ``edgekit bench``
+            writes it. Logs of any size are read in a stream.
+        layer_info: trtexec's ``--exportLayerInfo`` of the same engine; says which of the
+            profile's subgraphs are loadables.
+
+    Raises:
+        DataError: The file is missing or unreadable (``profile.missing``,
+            ``profile.unreadable``), empty (``profile.empty``), binary (``profile.binary``), none
+            of the above (``profile.unknown``), has no layer times (``profile.no_times``) or ones
+            that cannot be (``profile.time``), or its times are a CPU's or predicted
+            (``profile.clock``).
+    """
+    path = Path(path)
+    # a pipe can be read once only, and in a stream
+    if not path.is_fifo() and _JSON.match(_head(path)):
+        return profile_of_json(path, layer_info)
+    return _of_log(path)
+
+
+def _head(path: Path) -> str:
+    try:
+        with regular(path).open("rb") as file:
+            data = file.read(4096)
+    except FileNotFoundError as error:
+        raise DataError(
+            "no such profile", code="profile.missing", where=str(path), hint=_HINT
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"cannot read the profile: {error.strerror or error}",
+            code="profile.unreadable", where=str(path), hint="check the path and its permissions",
+        ) from error  # fmt: skip
+    if not data.strip():
+        raise DataError("the profile is empty", code="profile.empty", where=str(path), hint=_HINT)
+    wide = data[1::2].count(0) > 0.3 * len(data) or data[::2].count(0) > 0.3 * len(data)
+    if (
+        b"\0" in data
+        and not wide
+        and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    ):
+        raise DataError(
+            "the profile is a binary file (an engine, perhaps)",
+            code="profile.binary", where=str(path), hint=_HINT,
+        )  # fmt: skip
+    return data.decode("utf-8", errors="replace").lstrip("\ufeff")
+
+
+def _of_log(path: Path) -> Profile:
+    from edgekit.buildlog.reading import read_timings
+
+    try:
+        log, timings = read_timings(path)
+    except UsageError as error:
+        code = error.code.replace("log.", "profile.")
+        words = "this holds no measured times" if code == "profile.unknown" else error.message
+        raise DataError(words, code=code, where=str(path), hint=_HINT) from error
+    notes: list[str] = []
+    if timings.units:
+        rows = tuple(row for unit in timings.units if (row := _row(unit)) is not None)
+        missing = len(timings.units) - len(rows)
+        if missing:
+            notes.append(f"the log gives no time of {missing} of {len(timings.units)} units")
+        if not timings.finished:
+            notes.append("the log ends before the builder had chosen its tactics")
+        if rows:
+            overhead: tuple[ProfileRow, ...] = ()
+            return _profile("log", path, rows, overhead, log, timings, notes)
+    if timings.table:
+        rows, overhead = attributed([ProfileRow(row.name, row.us) for row in timings.table], {})
+        if rows:
+            return _profile("trtexec", path, rows, overhead, log, timings, notes)
+    run = dict(timings.run_us)
+    whole = f" (only the whole engine's: {run['gpu'] / 1e3:.4g} ms)" if "gpu" in run else ""
+    raise DataError(
+        f"the log has no times of layers{whole}",
+        code="profile.no_times",
+        where=str(path),
+        hint="build with trtexec --verbose, or run with --dumpProfile --separateProfileRun",
+    )
+
+
+def _row(unit: UnitTiming) -> ProfileRow | None:
+    timed = tuple(c for c in unit.combinations if c.us is not None)
+    if not timed:
+        return None
+    best = min(c.us for c in timed if c.us is not None)
+    return ProfileRow(unit.name, best, "DLA" if unit.on_dla else "GPU", variants=timed)
+
+
+def _profile(
+    kind: str, path: Path, rows: tuple[ProfileRow, ...], overhead: tuple[ProfileRow, ...],
+    log: BuildLog, timings: Timings, notes: list[str],
+) -> Profile:  # fmt: skip
+    reformats = tuple(MeasuredReformat(r.tensor, r.source, r.goal, r.us) for r in timings.reformats)
+    return Profile(
+        kind, str(path), rows, reformats, overhead, log.device, log.tensorrt, log.precisions,
+        log.model, tuple(notes), log, timings,
+    )  # fmt: skip
+
+
+_LARGEST = 256 << 20
+_SLOWEST = 1e12  # microseconds; longer than any inference
+_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
+
+
+def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
+    """Returns the profile in a JSON file; raises DataError as ``read_profile`` does."""
+    try:
+        profile = _read(path, layer_info)
+    except InvalidTime as error:
+        raise DataError(
+            str(error), code="profile.time", where=str(path), hint="times are plain numbers",
+        ) from None  # fmt: skip
+    wrong = [row for row in (*profile.rows, *profile.overhead) if not 0 <= row.us <= _SLOWEST]
+    if wrong:
+        raise DataError(
+            f"{wrong[0].us / 1e3:g} ms is no time of a layer: "
+            + listed((repr(row.name) for row in wrong), 1),
+            code="profile.time", where=str(path), hint="export the profile again",
+        )  # fmt: skip
+    return profile
+
+
+def _read(path: Path, layer_info: str | Path | None) -> Profile:
+    text = _text(path)
+    infos = _infos(Path(layer_info)) if layer_info is not None else {}
+    if '"name" : "' in text and (found := trtexec_rows(text)):
+        return _of_rows("trtexec", path, found, infos)
+    try:
+        document = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        where, why = str(path), f"no JSON: {_why(error)}"
+        if isinstance(error, json.JSONDecodeError):
+            where, why = f"{path}:{error.lineno}", "cut off or no JSON"
+        raise DataError(
+            f"the profile is {why}",
+            code="profile.unreadable", where=where, hint="export it again",
+        ) from error  # fmt: skip
+    if isinstance(document, dict) and document.get("schema"):
+        return _bench(path, document)
+    rows = listed_rows(document)
+    if not rows:
+        raise DataError(
+            "the profile has no layer times",
+            code="profile.no_times", where=str(path),
+            hint='expected a list of {"name", "timeMs"} as trtexec --exportProfile writes it',
+        )  # fmt: skip
+    return _of_rows("iprofiler", path, rows, infos)
+
+
+def _of_rows(
+    kind: str, path: Path, rows: Sequence[ProfileRow], infos: Mapping[str, LayerInfo]
+) -> Profile:
+    layers, others = attributed(
+        rows,
+        {name: info.kind for name, info in infos.items()},
+        {name: info.outputs for name, info in infos.items()},
+    )
+    if not sum(row.us for row in layers):
+        raise DataError(
+            "every time in the profile is zero",
+            code="profile.no_times", where=str(path),
+            hint="run trtexec with --dumpProfile --separateProfileRun and more --iterations",
+        )  # fmt: skip
+    layers = tuple(_with_formats(row, infos.get(row.name)) for row in layers)
+    return Profile(kind, str(path), layers, _conversions(others, infos), others)
+
+
+def _with_formats(row: ProfileRow, info: LayerInfo | None) -> ProfileRow:
+    if info is None or not (info.reads or info.writes):
+        return row
+    return replace(row, variants=(Combination(info.reads, info.writes, row.us),))
+
+
+def _conversions(
+    rows: Sequence[ProfileRow], infos: Mapping[str, LayerInfo]
+) -> tuple[MeasuredReformat, ...]:
+    found = []
+    for row in rows:
+        info = infos.get(row.name)
+        if info and info.kind == "Reformat" and len(info.reads) == len(info.writes) == 1 and row.us:
+            found.append(MeasuredReformat(info.inputs[0], info.reads[0], info.writes[0], row.us))
+    return tuple(found)
+
+
+def _text(path: Path) -> str:
+    try:
+        if regular(path).stat().st_size > _LARGEST:
+            raise DataError(
+                f"the profile is larger than {_LARGEST >> 20} MiB",
+                code="profile.unreadable", where=str(path), hint="export one engine's profile",
+            )  # fmt: skip
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"cannot read the profile: {error.strerror or error}",
+            code="profile.unreadable", where=str(path), hint="check the path and its permissions",
+        ) from error  # fmt: skip
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return data.decode(encoding, errors="replace")
+
+
+def _why(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _infos(path: Path) -> dict[str, LayerInfo]:
+    try:
+        return layer_infos(parse_json(_text(path)))
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"the layer information is no JSON: {_why(error)}",
+            code="profile.layer_info", where=str(path),
+            hint="give trtexec's --exportLayerInfo with --profilingVerbosity=detailed",
+        ) from error  # fmt: skip
+
+
+def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
+    if document["schema"] not in (*_BENCH, SCHEMA):
+        raise DataError(
+            f"a document of schema {document['schema']!r} holds no measured times",
+            code="profile.unknown", where=str(path),
+            hint="give the output of `edgekit bench` or the profile that `edgekit tune` writes",
+        )  # fmt: skip
+    clock = document.get("clock")
+    if clock != MEASURED:
+        what = "a CPU's" if clock == "cpu-measured" else "predicted"
+        raise DataError(
+            f"the times are {what} (clock {clock!r}), they say nothing about the board's",
+            code="profile.clock", where=str(path), hint="give a bench of the board itself",
+        )  # fmt: skip
+    if document["schema"] == SCHEMA:
+        return _table(path, document)
+    rows, notes = bench_rows(document)
+    if not rows:
+        raise DataError(
+            next(iter(notes), "the bench has no times of segments"),
+            code="profile.no_times", where=str(path), hint="bench a bundle on the board",
+        )  # fmt: skip
+    reasons = _objects(_object(document.get("verdict")).get("reasons"))
+    invalid = tuple(f"the bench is not valid: {reason.get('message')}" for reason in reasons)
+    precision = document.get("precision")
+    return Profile(
+        "bench", str(path), rows, board=str(document.get("target") or ""),
+        tensorrt=str(_object(document.get("environment")).get("tensorrt") or ""),
+        precisions=(precision,) if isinstance(precision, str) else (), notes=(*invalid, *notes),
+    )  # fmt: skip
+
+
+def _table(path: Path, document: Mapping[str, Any]) -> Profile:
+    table = check_table(document, path)
+    rows = tuple(
+        ProfileRow(f"row {number}", row["us"], row["device"], tuple(row["layers"]))
+        for number, row in enumerate(table["rows"])
+    )
+    if not rows:
+        raise DataError(
+            "the table has no measured times",
+            code="profile.no_times", where=str(path), hint="tune again, and measure a plan",
+        )  # fmt: skip
+    precision, notes = table.get("precision"), table.get("notes")
+    return Profile(
+        "table", str(path), rows, board=str(table.get("board") or ""),
+        tensorrt=str(table.get("tensorrt") or ""),
+        precisions=(precision,) if isinstance(precision, str) else (),
+        notes=tuple(map(str, notes)) if isinstance(notes, list) else (), table=table,
+    )  # fmt: skip
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    listed = value if isinstance(value, list) else []
+    return [entry for entry in listed if isinstance(entry, dict)]
+
+
+_LONGEST = 1 << 14
+# trtexec writes names without escaping them, and nan where a total is zero
+_LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
+_MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
+_COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
+_TIMES = (
+    ("medianMs", 1e3), ("averageMs", 1e3), ("timeMs", 1e3), ("time_ms", 1e3), ("mean_ms", 1e3),
+    ("ms", 1e3), ("averageUs", 1.0), ("time_us", 1.0), ("mean_us", 1.0), ("us", 1.0),
+)  # fmt: skip
+_NAN = re.compile(r"-?nan", re.IGNORECASE)  # Windows writes -nan(ind)
+_LISTS = ("layers", "Layers", "profile", "times")
+
+
+def trtexec_rows(text: str) -> list[ProfileRow]:
+    """Reads line by line: a strict parser would refuse what trtexec writes."""
+    rows = []
+    count = int(match[1]) if (match := _COUNT.search(text)) else 1
+    for line in text.splitlines():
+        if line.count('"timeMs"') > 1:
+            return []  # several to a line: not trtexec's
+        match = _LINE.match(line[:_LONGEST])
+        if match is None:
+            continue
+        fields = dict(_MORE.findall(match[3]))
+        fields["timeMs"] = match[2]
+        median, average, total = (
+            _listed_us(fields.get(key), 1e3, key, match[1])
+            for key in ("medianMs", "averageMs", "timeMs")
+        )
+        us = median or average or total / max(count, 1)
+        rows.append(ProfileRow(match[1], us))
+    return rows
+
+
+def listed_rows(document: Any) -> list[ProfileRow]:
+    """Returns the mean of each name, in the order of first appearance."""
+    if isinstance(document, dict):
+        for key in _LISTS:
+            if isinstance(document.get(key), list | dict):
+                return listed_rows(document[key])
+        pairs = list(document.items())
+        document = pairs if all(_is_time(value) for _, value in pairs) else []
+    if not isinstance(document, list):
+        return []
+    times: dict[str, list[float]] = {}
+    count = 1
+    for entry in document:
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            key, scale = next(((k, s) for k, s in _TIMES if k in entry), ("", 0.0))
+            share = count if key == "timeMs" else 1
+            if key:
+                times.setdefault(entry["name"], []).append(
+                    _listed_us(entry[key], scale, key, entry["name"]) / share
+                )
+        elif isinstance(entry, dict) and isinstance(entry.get("count"), int):
+            count = max(1, entry["count"])
+        elif isinstance(entry, list | tuple) and len(entry) == 2 and _is_time(entry[1]):
+            times.setdefault(str(entry[0]), []).append(
+                _listed_us(entry[1], 1e3, "the time", str(entry[0]))
+            )
+    return [ProfileRow(name, sum(each) / len(each)) for name, each in times.items()]
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class InvalidTime(Exception):
+    """A field that should hold a time and does not."""
+
+
+def _listed_us(value: Any, scale: float, field: str, name: str) -> float:
+    """Returns microseconds; 0 where trtexec has no sum: it writes nan then, or leaves it out.
+
+    Raises:
+        NoTime: It is neither.
+    """
+    try:
+        us = float(0 if value is None else value) * scale
+    except (TypeError, ValueError, OverflowError):
+        if isinstance(value, str) and _NAN.match(value):
+            return 0.0
+        raise InvalidTime(
+            f"{field} of the layer {name[:80]!r} is {value!r:.60}, no number"
+        ) from None
+    return 0.0 if math.isnan(us) else round(us, 6) if math.isfinite(us) else us
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInfo:
+    """A layer's type, and names and formats of its tensors, where the engine was built detailed."""
+
+    kind: str
+    inputs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+def layer_infos(document: Any) -> dict[str, LayerInfo]:
+    """Returns the layers by name; names alone (the default verbosity) say nothing."""
+    layers = document.get("Layers") if isinstance(document, dict) else None
+    found = {}
+    for layer in layers if isinstance(layers, list) else ():
+        if not isinstance(layer, dict) or not isinstance(layer.get("Name"), str):
+            continue
+        inputs, outputs = _tensors(layer.get("Inputs")), _tensors(layer.get("Outputs"))
+        found[layer["Name"]] = LayerInfo(
+            str(layer.get("LayerType", "")),
+            tuple(str(tensor.get("Name", "")) for tensor in inputs),
+            tuple(map(_format, inputs)),
+            tuple(map(_format, outputs)),
+            tuple(str(tensor.get("Name", "")) for tensor in outputs),
+        )
+    return found
+
+
+def _tensors(entry: Any) -> list[Mapping[str, Any]]:
+    listed = entry if isinstance(entry, list) else []
+    return [tensor for tensor in listed if isinstance(tensor, dict)]
+
+
+def _format(tensor: Mapping[str, Any]) -> str:
+    """Up to TensorRT 10 one text; from 11 on two."""
+    both = tensor.get("Format/Datatype")
+    if isinstance(both, str):
+        return both
+    return f"{tensor.get('Format', '')} {tensor.get('DataType', '')}".strip()
+
+
+# The times of layers, fusions and loadables in a document of ``edgekit bench``.
+#
+# A segment's own time is the sum that counts; its profiled layers share it out, for a profiler
+# slows what it times. A hybrid engine is one segment of two devices: only its layers distinguish
+# them, and the wait for the DLA is booked to the loadable (see ``profile``).
+
+
+MEASURED = "board-measured"
+_KNOWN = 0.5  # of a segment's layers, that its profile must name to be taken for one of them
+_TRUSTED = (0.2, 5.0)  # what a profiler may change a sum by
+
+
+def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[ProfileRow, ...], tuple[str, ...]]:
+    """Returns the rows of a bench and what to know of them.
+
+    Frames of a mix take several lanes; a layer's first time on a device counts.
+
+    Args:
+        document: An ``edgekit.bench/1`` or ``edgekit.device.bench/1``; anything in it may be amiss.
+    """
+    rows: list[ProfileRow] = []
+    notes: list[str] = []
+    timed: set[tuple[str, str]] = set()
+    nodes = _nodes(document)
+    places = _places(document)
+    for segment in _objects(document.get("segments")):
+        latency, layers = _object(segment.get("latency_ms")), segment.get("layers")
+        us = _bench_us(latency.get("median") or latency.get("mean"))
+        names = [str(layer) for layer in layers] if isinstance(layers, list) else []
+        lane, index = segment.get("lane") or 0, segment.get("index", len(rows))
+        device = device_of(segment.get("device"))
+        place = places.get(str(lane), {})
+        used = {device_of(place.get(name, device)) for name in names}
+        keys = {(device_of(place.get(name, device)), name) for name in names}
+        if not us or not keys or keys & timed:
+            continue
+        timed |= keys
+        own = nodes.get((str(lane), str(index)), [])
+        # cuDLA has no profiler: profiled layers on a DLA are a hybrid engine's
+        hybrid = len(used) > 1 or bool(own and device == "DLA" and "DLA" in used)
+        found = _shared(own, us) if own and (hybrid or _names(own, names)) else []
+        if found:
+            rows += found
+        elif hybrid:
+            notes.append(
+                f"segment {index} is a hybrid engine, and nothing tells its devices apart: bench "
+                "it with a profile of its layers"
+            )
+        else:
+            rows.append(ProfileRow(f"segment {index}", us, used.pop(), tuple(names)))
+    return tuple(replace(row, place=number) for number, row in enumerate(rows)), tuple(notes)
+
+
+def device_of(name: object) -> str:
+    """Returns "GPU" or "DLA"."""
+    return "GPU" if name == "GPU" else "DLA"
+
+
+def _shared(nodes: Sequence[ProfileRow], us: float) -> list[ProfileRow]:
+    """Returns a segment's layers, with its time shared out over them and what is no layer."""
+    layers, others = attributed(nodes, {})
+    total = sum(row.us for row in (*layers, *others))
+    if not total or not sum(row.us for row in layers):
+        return []
+    factor = us / total
+    if not _TRUSTED[0] <= factor <= _TRUSTED[1]:
+        factor = 1.0
+    return [replace(row, us=row.us * factor) for row in layers]
+
+
+def _names(nodes: Sequence[ProfileRow], layers: Sequence[str]) -> bool:
+    """Whether a segment's profile is of its layers, and not of kernels named otherwise."""
+    text = "\n".join(row.name for row in nodes)
+    return sum(name in text for name in layers) >= _KNOWN * len(layers)
+
+
+def _nodes(document: Mapping[str, Any]) -> dict[tuple[str, str], list[ProfileRow]]:
+    if document.get("clock") != MEASURED:
+        return {}
+    found: dict[tuple[str, str], list[ProfileRow]] = {}
+    for node in _objects(document.get("nodes")):
+        key = str(node.get("lane") or 0), str(node.get("index"))
+        if isinstance(node.get("node"), str):
+            # an older loader reports the mean alone
+            us = node.get("median_us", node.get("mean_us"))
+            found.setdefault(key, []).append(ProfileRow(node["node"], _bench_us(us, 1.0)))
+    return found
+
+
+def _places(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Returns by lane where the plan has each layer."""
+    lanes = document.get("placement")
+    found: dict[str, dict[str, str]] = {}
+    for number, lane in enumerate(lanes if isinstance(lanes, list) else ()):
+        pairs = lane if isinstance(lane, list) else ()
+        found[str(number)] = {
+            str(pair[0]): str(pair[1])
+            for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2
+        }  # fmt: skip
+    return found
+
+
+def _bench_us(value: Any, scale: float = 1e3) -> float:
+    try:
+        us = float(value) * scale
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return 0.0 if math.isnan(us) else round(us, 6) if math.isfinite(us) else us

@@ -1,0 +1,337 @@
+"""The search over placements, and over the ways to cut the network into kernels: one objective
+under its bounds, solved to plans with shares, a value and its proven bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import permutations
+
+from edgekit.errors import GateError
+from edgekit.placement.baselines import Baseline
+from edgekit.placement.inputs import PlacementInputs
+from edgekit.placement.plan import Options
+from edgekit.placement.problem import BuiltProblem, build_problem
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Effort, Goal, Mode, PlacementProblem, Placing, metrics
+from edgekit.solver.throughput import mix_plans
+
+# The search over placements, and over the ways to cut the network into kernels.
+#
+# A kernel lies on one device. The problem has a kernel cut wherever verdicts, pins or batches
+# differ, and whole again where its parts are on one device; TensorRT's automatic placement can
+# cut others, at the border of a loadable that it makes. Where such a cut gains more it is
+# searched, too.
+
+
+Compared = Mapping[str, Baseline | None]
+
+
+def search(
+    request: PlacementInputs,
+    built: BuiltProblem,
+    compared: Compared,
+    on_bound: OnBound | None = None,
+) -> tuple[BuiltProblem, Solved, list[str]]:
+    """Returns the best plan, the problem it is a placement of, and what is to be said of it.
+
+    Its bound holds for every cut into kernels that was searched. ``on_bound`` is called with the
+    best value and the bound now and then.
+
+    Raises:
+        GateError: Nothing meets the request ("plan.infeasible"), or the solver's limits ended the
+            search before anything was found or ruled out ("plan.limit").
+    """
+    options = request.options
+    best = optimise(built.problem, options, _starts(built, compared), on_bound)
+    clocked = best.clocked
+    tried, at, notes = [built], 0, list[str]()
+    bound = best.bound
+    for name, baseline in _cut_otherwise(built, compared):
+        if best.parts and not is_better(options, _value(request, built, baseline), best.value):
+            continue
+        other = build_problem(request, kernels=baseline.built.kernels)
+        found = optimise(other.problem, options, _starts(other, compared), on_bound)
+        clocked = clocked or found.clocked
+        bound = (max if options.objective == "throughput" else min)(bound, found.bound)
+        if found.parts and is_better(options, found.value, best.value):
+            best, at = found, len(tried)
+            notes = [f"layers are fused as in {name}: their other fusion is slower"]
+        tried.append(other)
+    if clocked:
+        notes.append("the wall clock ended the search: another run may end elsewhere")
+    if best.parts:
+        return tried[at], replace(best, bound=bound), notes
+    if bound != no_plan(options).bound:
+        raise GateError(
+            "no placement was found within the solver's limits, and none is proved impossible",
+            code="plan.limit",
+            hint="loosen the bounds or remove pins",
+        )
+    raise GateError(
+        "no placement keeps all that is asked",
+        code="plan.infeasible",
+        hint="loosen the bounds, remove pins, or allow more",
+    )
+
+
+def _cut_otherwise(built: BuiltProblem, compared: Compared) -> Iterator[tuple[str, Baseline]]:
+    """Yields the baselines with other kernels, those with the same kernels once."""
+    known = {built.kernels}
+    for name, baseline in compared.items():
+        if baseline is not None and baseline.built.kernels not in known:
+            known.add(baseline.built.kernels)
+            yield name, baseline
+
+
+def _starts(built: BuiltProblem, compared: Compared) -> list[Placing]:
+    """Returns the baselines as placements of the problem, where they are any."""
+    goal = Goal.of(built.problem, "period", {})
+    found = []
+    for baseline in compared.values():
+        modes = _modes_like(built, baseline) if baseline else None
+        placing = evaluate(built.problem, modes, goal) if modes else None
+        if placing is not None:
+            found.append(placing)
+    return found
+
+
+def _modes_like(built: BuiltProblem, baseline: Baseline) -> tuple[int, ...] | None:
+    """Returns modes that put kernels where a baseline has their last layers, if they may be."""
+    theirs, problem = baseline.built, built.problem
+    mode_of: dict[int, Mode] = {
+        i: theirs.problem.modes[baseline.modes[v]]
+        for v, kernel in enumerate(theirs.kernels)
+        for i in kernel.layers
+    }
+    modes = []
+    for v, kernel in enumerate(built.kernels):
+        want = mode_of[kernel.layers[-1]]
+        fitting = [
+            (problem.modes[m] != want, m)
+            for m, cost in enumerate(problem.costs[v])
+            if cost is not None and bool(problem.device(m)) == bool(want.device)
+        ]
+        if not fitting:
+            return None
+        modes.append(min(fitting)[1])
+    return tuple(modes)
+
+
+def _value(request: PlacementInputs, built: BuiltProblem, baseline: Baseline) -> float:
+    """Returns the value of a baseline as a plan: the worst value where it breaks a constraint."""
+    placing = baseline_within_request(request, built.problem, baseline)
+    if placing is None or (request.options.objective == "throughput" and not placing.value):
+        return no_plan(request.options).value
+    return 1e6 / placing.value if request.options.objective == "throughput" else placing.value
+
+
+def baseline_within_request(
+    request: PlacementInputs, searched: PlacementProblem, baseline: Baseline
+) -> Placing | None:
+    """Returns a baseline as a placement that meets the request; None where it does not."""
+    options, base = request.options, baseline.built.problem
+    if not _keeps_pins(request, baseline):
+        return None
+    on_dla = [bool(base.device(m)) for m in baseline.modes]
+    problem = replace(
+        base,
+        max_transitions=searched.max_transitions,
+        min_size=searched.min_size,
+        fits=request.capacity.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
+    )
+    bounds = dict(options.bounds)
+    if baseline.energy_uj > bounds.pop("energy_uj", math.inf):
+        return None
+    one = "period" if options.objective == "throughput" else options.objective
+    return evaluate(problem, baseline.modes, Goal.of(problem, one, bounds))
+
+
+def _keeps_pins(request: PlacementInputs, baseline: Baseline) -> bool:
+    """Whether a baseline, which ignores constraints, has every layer where it may be."""
+    problem = baseline.built.problem
+    used = {d: problem.devices[d] for d in map(problem.device, baseline.modes)}
+    if not request.options.gpu and "GPU" in used.values():
+        return False
+    place = {
+        request.network.layers[i].name: used[problem.device(baseline.modes[v])]
+        for v, kernel in enumerate(baseline.built.kernels)
+        for i in kernel.layers
+    }
+    return all(
+        fnmatchcase(place[name], "DLA*" if device == "DLA" else device)
+        for name, device in request.pins.items()
+    )
+
+
+METRIC = {
+    "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
+    "throughput": "period_us",
+}  # fmt: skip
+SAME = 1e-9  # relative: two values of an objective are equal
+EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
+PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
+STARTS_SHARE = 0.3  # of it, for placements to begin from
+OnBound = Callable[[float, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanShare:
+    """A plan of a mix: its share of the frames and its placement over all devices."""
+
+    share: float
+    placing: Placing
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Parts with shares, the objective's value (frames a second for throughput) and a bound.
+
+    ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
+    """
+
+    parts: tuple[PlanShare, ...]
+    value: float
+    bound: float
+    clocked: bool = False
+
+
+def objective_value(
+    objective: str, problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
+) -> float:
+    """Returns the value of one plan for an objective; less is better."""
+    return metrics(problem, load_us, energy_uj)[METRIC[objective]]
+
+
+def optimise(
+    problem: PlacementProblem,
+    options: Options,
+    starts: Sequence[Placing] = (),
+    progress: OnBound | None = None,
+) -> Solved:
+    """Returns the best plans for the options' objective under its bounds.
+
+    Where none was found there are no parts, and the bound is that of :func:`no_plan` if there
+    provably are none.
+    """
+    none = no_plan(options)
+    if options.objective == "throughput":
+        mix = mix_plans(problem, options.bounds, starts, progress=progress)
+        if mix is None:
+            return none
+        parts = tuple(PlanShare(part.share, part.placing) for part in mix.parts)
+        return Solved(parts, mix.qps, mix.bound, mix.clocked)
+    if not options.gpu:
+        problem = one_core(problem)  # a second core is a replica: it shortens no frame
+    goal = Goal.of(problem, options.objective, options.bounds)
+    effort = Effort(EFFORT)
+    if options.objective == "period":
+        effort = Effort(PERIOD_EFFORT)
+        if problem.cores and all(any(row) for row in problem.costs):
+            part = effort.part(effort.left * STARTS_SHARE)
+            starts = [*starts, *period_starts(problem, options.bounds, part)]
+    found = minimise(problem, goal, starts=starts, effort=effort, progress=progress)
+    if found.placing is None:
+        return replace(none, bound=found.bound, clocked=effort.clocked)
+    parts = (PlanShare(1.0, found.placing),)
+    return Solved(parts, found.placing.value, found.bound, effort.clocked)
+
+
+def no_plan(options: Options) -> Solved:
+    """Returns what is known where no plan can be: the worst value."""
+    worst = 0.0 if options.objective == "throughput" else math.inf
+    return Solved((), worst, worst)
+
+
+def is_better(options: Options, value: float, than: float) -> bool:
+    """Whether a value of the objective is better than another, beyond rounding."""
+    if options.objective == "throughput":
+        return value > than * (1 + SAME)
+    return value < than * (1 - SAME)
+
+
+POSITIONS = 120  # cuts tried along the network
+MOST_EVALUATED = 12  # of them get their exact value
+
+
+def one_core(problem: PlacementProblem, count: int = 1) -> PlacementProblem:
+    """Returns the problem with its first cores only."""
+    devices = {d for d in range(len(problem.devices)) if d not in problem.cores[count:]}
+    costs = tuple(
+        tuple(cost if problem.device(m) in devices else None for m, cost in enumerate(row))
+        for row in problem.costs
+    )
+    return replace(problem, costs=costs)
+
+
+def period_starts(
+    problem: PlacementProblem, bounds: Mapping[str, float], effort: Effort
+) -> list[Placing]:
+    """Returns the fastest plan for one frame, the best with one core, and the best cuts.
+
+    A cut gives each device an unbroken stretch of the kernels' order; what it cannot run goes to
+    the GPU.
+    """
+    goal = Goal.of(problem, "period", bounds)
+    latency = Goal.of(problem, "latency", bounds)
+    found = [minimise(problem, latency, effort=effort.part(effort.left / 2)).placing]
+    found += [evaluate(problem, modes, goal) for modes in _cuts(problem)]
+    if len(problem.cores) > 1:
+        starts = [p for p in found if p and not _uses(problem, p) - {0, problem.cores[0]}]
+        alone = minimise(one_core(problem), goal, starts=starts, effort=effort).placing
+        if alone is not None:
+            found.append(evaluate(problem, alone.modes, goal))
+    return [placing for placing in found if placing is not None]
+
+
+def _uses(problem: PlacementProblem, placing: Placing) -> set[int]:
+    return {problem.device(m) for m in placing.modes}
+
+
+def _cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:
+    """Yields the modes of the cuts into stretches with the least load, hand-overs left out."""
+    count = len(problem.costs)
+    modes = [_modes_on(problem, device) for device in range(len(problem.devices))]
+    sums = [_running_loads(problem, own) for own in modes]
+    step = -(-count // POSITIONS)
+    at = [*range(0, count, step), count]
+    found: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = []
+    for order in permutations(range(len(problem.devices)), min(3, len(problem.devices))):
+        for i, a in enumerate(at):
+            for b in at[i:] if len(order) > 2 else (count,):
+                edges = (0, a, b, count)[: len(order) + 1]
+                load = [
+                    sum(sums[x][d][high] - sums[x][d][low]
+                        for x, low, high in zip(order, edges, edges[1:]))  # noqa: B905
+                    for d in range(len(problem.devices))
+                ]  # fmt: skip
+                found.append((max(load), order, edges))
+    for _, order, edges in heapq.nsmallest(MOST_EVALUATED, found):
+        parts = [modes[x][low:high] for x, low, high in zip(order, edges, edges[1:])]  # noqa: B905
+        yield tuple(m for part in parts for m in part)
+
+
+def _modes_on(problem: PlacementProblem, device: int) -> list[int]:
+    """Returns each node's mode on a device; the GPU's first one where it has none there."""
+    found: list[int] = []
+    for row in problem.costs:
+        able = [m for m, cost in enumerate(row) if cost is not None]
+        own = [m for m in able if problem.device(m) == device]
+        own = own or [m for m in able if problem.device(m) == 0]
+        found.append((own or able)[0])
+    return found
+
+
+def _running_loads(problem: PlacementProblem, modes: Sequence[int]) -> list[list[float]]:
+    """Returns, by device, the load of the first nodes."""
+    sums = [[0.0] for _ in problem.devices]
+    for v, m in enumerate(modes):
+        cost = problem.costs[v][m]
+        for d, column in enumerate(sums):
+            column.append(column[-1] + (cost.load_us[d] if cost else 0.0))
+    return sums

@@ -1,0 +1,146 @@
+"""From inputs to INT8 scales: measured ranges, tied as the hardware requires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.dla.scales import LEVELS
+from edgekit.quantize.calibration.measure import measure
+from edgekit.quantize.calibration.methods import check_method
+from edgekit.quantize.constraints import constraint_warnings, tie
+from edgekit.quantize.needs import Lack, follow, needs, without_too
+from edgekit.quantize.scales import float32, is_scale, make_scales
+from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network.model import Model, Network
+    from edgekit.quantize.scales import Ranges, Scales
+
+
+_SHOWN = 8
+
+
+def calibrate(
+    model: Model,
+    network: Network,
+    data: Iterable[Mapping[str, np.ndarray]],
+    *,
+    method: str = "entropy",
+    describe: str = "",
+    progress: Callable[[int, int], None] | None = None,
+    resume: Path | None = None,
+) -> Scales:
+    """Measures a symmetric INT8 scale (amax / 127) for every float tensor of the network.
+
+    Args:
+        model: The FP32 model.
+        network: Its layers; tensors that pooling, concatenation and shuffles tie together get
+            the union of their ranges.
+        data: Inputs by name, one dict a run; read once (see ``measure``).
+        method: "entropy" (IInt8EntropyCalibrator2), "minmax", "percentile" (99.99) or "mse".
+        describe: What the data is, for people.
+        progress: Called with (runs done, runs in all or 0 when unknown).
+        resume: A file to go on from after an interruption (see ``measure``).
+
+    Returns:
+        Scales by tensor name. ``missing`` are tensors that none suits: always zero, of values too
+            large for a code, or with masked values far below all others.
+
+    Raises:
+        DataError: No data, inputs that do not fit, or a NaN or infinity in a tensor (named).
+        UsageError: Unknown method.
+        ModelError: A weight is not finite, or ONNX Runtime cannot run the model.
+    """
+    check_method(method)
+    ranges = measure(
+        model, data, network=network, progress=progress, resume=resume, describe=describe
+    )
+    return scales_from(network, ranges, method)
+
+
+def scales_from(
+    network: Network,
+    ranges: Ranges,
+    method: str = "entropy",
+    *,
+    dla_layers: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> Scales:
+    """Returns the scales of measured ranges, those that must be equal made equal (``tie``).
+
+    Args:
+        network: The layer graph.
+        ranges: As measured.
+        method: Whose clipping magnitudes to take.
+        dla_layers: Layers that can run on the target's DLA; None if all may.
+        fp16_layers: Layers in FP16, which need no scale.
+
+    Raises:
+        UsageError: Unknown method.
+    """
+    check_method(method)
+    # what no layer has takes the scale of the tensor whose values it holds, tied or not
+    amax = {name: value for name, value in ranges.amax[method].items() if name in network.tensors}
+    own, inferred, lacks = _usable(network, amax, ranges.masked, dla_layers)
+    floats = {layer for lack in lacks for layer in lack.layers}.union(fp16_layers)
+    amax, changes = tie(network, own, dla_layers=dla_layers, fp16_layers=floats, inferred=inferred)
+    scales = {name: value / LEVELS for name, value in amax.items()}
+    missing = [n for n in ranges.amax[method] if n in network.tensors and n not in scales]
+    made = make_scales(scales, method=method, data=ranges.data, missing=missing)
+    in_scales = [
+        replace(change, old=float32(change.old / LEVELS) if change.old else None,
+                new=made.scales[change.tensor])
+        for change in changes
+    ]  # fmt: skip
+    changed = tuple(change for change in in_scales if change.old != change.new)
+    costs = constraint_warnings(
+        network, made.scales, changed, dla_layers=dla_layers, fp16_layers=floats
+    )
+    none = describe_missing(missing, lacks)
+    return replace(made, changes=changed, warnings=(*ranges.warnings, *none, *costs))
+
+
+def _usable(
+    network: Network,
+    amax: Mapping[str, float],
+    masked: Collection[str],
+    dla_layers: Collection[str] | None,
+) -> tuple[dict[str, float], dict[str, float], tuple[Lack, ...]]:
+    """Returns the magnitudes that scales can be made of, inferred ones, and what lacks one then.
+
+    No scale is made of a range that was not seen (always zero, which says nothing of other data),
+    that no code can stand for, or in which masked values leave the others no codes. A tensor that
+    was always zero takes a scale that follows from others: a Relu's is its input's.
+    """
+    own = {n: v for n, v in amax.items() if is_scale(v / LEVELS) and n not in masked}
+    none = amax.keys() - own.keys()
+    if not none:
+        return own, {}, ()
+    scales = {name: value / LEVELS for name, value in own.items()}
+    without = {name for name in none if amax[name]}
+    scales |= follow(network, scales, bounds=(), without=without)
+    inferred = {name: scales[name] * LEVELS for name in amax if name in none and name in scales}
+    bare = without_too(network, none, scales)
+    return own, inferred, needs(network, scales, on_dla=dla_layers, without=bare).lacks
+
+
+def describe_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[str]:
+    """Says, in no line or one, which tensors no scale suits and which layers are in FP16 for it.
+
+    Args:
+        missing: Tensors that were measured and that no scale suits.
+        lacks: Tensors without a scale that INT8 layers need, with these.
+    """
+    if not missing:
+        return []
+    layers = dict.fromkeys(layer for lack in lacks for layer in lack.layers)
+    instead = f"in FP16 instead: {listed(layers, _SHOWN)}" if layers else "no INT8 layer needs one"
+    return [
+        f"no INT8 scale suits what was measured of {counted(len(missing), 'tensor')}: "
+        f"{listed(map(repr, missing), _SHOWN)}; {instead}"
+    ]

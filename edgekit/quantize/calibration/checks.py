@@ -1,0 +1,216 @@
+"""What calibration refuses or warns of: weights, activations and data that cannot be right."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.dla.precision import int8_operators
+from edgekit.errors import DataError, ModelError
+from edgekit.network.model import SAME_VALUES
+from edgekit.quantize.calibration.methods import FEWEST
+from edgekit.text import listed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network.model import Model
+    from edgekit.quantize.calibration.histogram import ValueHistogram
+
+
+# fewer inputs than this rarely show what a network's tensors can hold
+_FEW = 16
+_NAMED = 8
+_BLOCK = 1 << 22
+# operators whose constants may be a mask, and those that hand infinities on
+_MASKING = SAME_VALUES | {"Add", "Cast", "Concat", "Expand", "Max", "Min", "Pad", "Slice", "Split",
+                          "Sub", "Tile", "Trilu", "Where"}  # fmt: skip
+_PASSING = frozenset({"Abs", "Div", "Gather", "LeakyRelu", "Mul", "Neg", "ReduceMax", "ReduceMin",
+                      "Relu"})  # fmt: skip
+
+
+def check_weights(model: Model) -> None:
+    """Refuses weights with NaN or infinities; bounds of a Clip and masks may be infinite.
+
+    Raises:
+        ModelError: ``model.nonfinite``: names the weight and the node that reads it.
+    """
+    from onnx import numpy_helper
+
+    inline = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
+    seen: set[str] = set()
+    biased = _biased(model)
+    for node in model.proto.graph.node:
+        for place, name in enumerate(node.input):
+            if name in seen or (node.op_type == "Clip" and place > 0):
+                continue
+            if name in model.weights:
+                array = model.weights[name]
+            elif name in inline:
+                array = numpy_helper.to_array(inline[name])
+            else:
+                continue
+            seen.add(name)
+            bad = _nonfinite(array)
+            if bad and not (_may_mask(node, biased) and not _has_nan(array)):
+                raise ModelError(
+                    f"weight {name!r}, which node {node.name!r} ({node.op_type}) reads, has "
+                    f"{bad} NaN or infinite value{'s' * (bad > 1)}",
+                    code="model.nonfinite",
+                    where=name,
+                    hint="export the model again from finite weights; INT8 scales of such a "
+                    "network would mean nothing",
+                )
+
+
+def unbounded(model: Model) -> frozenset[str]:
+    """Returns the tensors that an infinite constant, such as a mask of -inf, reaches.
+
+    They have no INT8 scale, as with a mask of -FLT_MAX. A softmax ends it.
+    """
+    from onnx import numpy_helper
+
+    values = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
+    biased = _biased(model)
+    found: set[str] = set()
+    for node in model.proto.graph.node:
+        if node.op_type not in _MASKING | _PASSING:
+            continue
+        for name in node.input:
+            if name in found:
+                break
+            if not _may_mask(node, biased):
+                continue
+            array = model.weights.get(name)
+            if array is None and name in values:
+                array = numpy_helper.to_array(values[name])
+            if array is not None and _nonfinite(array):
+                break
+        else:
+            continue
+        found.update(node.output)
+    return frozenset(found)
+
+
+def _biased(model: Model) -> frozenset[str]:
+    """Returns the results of constant weights: what is added to them is a bias."""
+    graph = model.proto.graph
+    constants = {tensor.name for tensor in graph.initializer}.union(model.weights)
+    return frozenset(
+        node.output[0]
+        for node in graph.node
+        if node.op_type in int8_operators().weighted and not constants.isdisjoint(node.input)
+    )
+
+
+def _may_mask(node: onnx.NodeProto, biased: Collection[str]) -> bool:
+    """Tells whether infinities among a node's constants are a mask's, not a damaged weight's."""
+    if node.domain not in ("", "ai.onnx") or node.op_type not in _MASKING:
+        return False
+    return node.op_type not in ("Add", "Sub") or not any(name in biased for name in node.input)
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    import numpy as np
+
+    return bool(np.isnan(array).any())
+
+
+def _nonfinite(array: np.ndarray) -> int:
+    import numpy as np
+
+    if array.dtype.kind in "iub?":
+        return 0
+    # a view that repeats one value is looked at once
+    whole = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
+    flat = np.ascontiguousarray(whole).reshape(-1)
+    count = 0
+    for begin in range(0, flat.size, _BLOCK):
+        block = flat[begin : begin + _BLOCK]
+        count += block.size - int(np.count_nonzero(np.isfinite(block)))
+    return count
+
+
+def bad_input(name: str, sample: int) -> DataError:
+    """A NaN or an infinity in an input."""
+    return DataError(
+        f"input {name!r} has NaN or infinite values in calibration sample {sample}",
+        code="calibration.nonfinite",
+        where=name,
+        hint="check the data and its preprocessing (mean, std, range)",
+    )
+
+
+def bad_activation(
+    model: Model,
+    name: str,
+    sample: int,
+    feed: Mapping[str, np.ndarray],
+    free: Collection[str] = (),
+) -> DataError:
+    """A NaN or an infinity in tensor ``name``: finds the node that makes the first.
+
+    Tensors of ``free`` may have infinities.
+    """
+    first = _first_bad(model, feed, free)
+    by = f"; node {first[0]!r} ({first[1]}) makes the first, in {first[2]!r}" if first else ""
+    return DataError(
+        f"tensor {name!r} has NaN or infinite values in calibration sample {sample}{by}",
+        code="calibration.nonfinite",
+        where=name,
+        hint="check the input's preprocessing (mean, std, range); a network that overflows on "
+        "good data cannot be calibrated: leave this part in FP16 or correct its weights",
+    )
+
+
+def _first_bad(
+    model: Model, feed: Mapping[str, np.ndarray], free: Collection[str]
+) -> tuple[str, str, str] | None:
+    """Returns the name and operator of the first node that makes a bad value, and the tensor."""
+    import numpy as np
+
+    from edgekit.quantize.calibration.parts import parts, run_parts
+
+    graph = model.proto.graph
+    floats = {
+        value.name
+        for value in [*graph.value_info, *graph.output]
+        if value.type.tensor_type.elem_type in (1, 10)
+    }
+    maker = {name: node for node in graph.node for name in node.output if name in floats}
+    for wanted, arrays in run_parts(parts(model, list(maker)), feed):
+        for name, array in zip(wanted, arrays, strict=True):
+            if _has_nan(array) or (name not in free and not np.isfinite(array).all()):
+                return maker[name].name, maker[name].op_type, name
+    return None
+
+
+def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[str]:
+    """Returns warnings about the data and about tensors that never change."""
+    found = []
+    if samples < _FEW:
+        inputs = "one input" if samples == 1 else f"{samples} inputs"
+        found.append(
+            f"the ranges were measured on {inputs} only; a few hundred representative ones are "
+            "usual"
+        )
+    zero = [name for name, h in histograms.items() if h.total and h.amax == 0.0]
+    same = [
+        name for name, h in histograms.items() if h.total > 1 and h.amax > 0.0 and h.low == h.high
+    ]
+    few = [name for name, h in histograms.items() if h.amax > 0.0 and h.total < FEWEST]
+    if few:
+        found.append(
+            f"fewer than {FEWEST} values on this data: {_names(few)}; the entropy method keeps "
+            "their whole range"
+        )
+    if zero:
+        found.append(f"always zero on this data, so that no range is known: {_names(zero)}")
+    if same:
+        found.append(f"one value only on this data: {_names(same)}")
+    return found
+
+
+def _names(names: Iterable[str]) -> str:
+    return listed(map(repr, names), _NAMED)

@@ -1,0 +1,423 @@
+"""Measures activation ranges: one pass over the data with ONNX Runtime in FP32, and exact
+counts in the entropy method's own bins where its candidates nearly tie.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import DataError
+from edgekit.quantize.calibration.checks import (
+    bad_activation,
+    bad_input,
+    check_weights,
+    unbounded,
+    warnings_of,
+)
+from edgekit.quantize.calibration.histogram import (
+    DerivedTensor,
+    ValueHistogram,
+    derive,
+    derived,
+    merged,
+    sided,
+)
+from edgekit.quantize.calibration.inputs import Feeds, MeasurementState, rows
+from edgekit.quantize.calibration.methods import (
+    ENTROPY_BINS,
+    LARGE,
+    METHODS,
+    amax_of,
+    edge_of,
+    edges,
+    entropy_if_sure,
+    nearest,
+)
+from edgekit.quantize.calibration.parts import PART_BYTES, NetworkPart, parts, run_parts
+from edgekit.quantize.scales import Ranges
+from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network.model import Model, Network
+
+
+# values counted at once, and how near to an edge (in bins) float32 leaves it open where one lies
+_BLOCK = 1 << 16
+_NEAR = 0.001
+
+_scratch = threading.local()
+
+
+class Recount:
+    """Counts some tensors again, now that their largest magnitudes are known.
+
+    Args:
+        model: The model.
+        histograms: Those of the tensors to count.
+        derived: Tensors that need no counts of their own where their bins are those of the source.
+        batch: Rows of a run.
+        pool: Counts in parallel.
+        limit: Bytes of activations looked at together.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        histograms: Mapping[str, ValueHistogram],
+        derived: Mapping[str, DerivedTensor],
+        batch: int,
+        pool: ThreadPoolExecutor,
+        limit: int,
+    ) -> None:
+        self._model = model
+        self._of = histograms
+        self._derived = {
+            name: how
+            for name, how in derived.items()
+            if how.kind != "all"
+            and {name, how.sources[0]} <= histograms.keys()
+            and histograms[name].amax == histograms[how.sources[0]].amax
+        }
+        self._batch = batch
+        self._pool = pool
+        self._limit = limit
+
+    def run(
+        self, feeds: Feeds, count: int, progress: Callable[[int, int], None] | None
+    ) -> dict[str, float]:
+        """Returns the entropy method's clipping magnitudes."""
+        import numpy as np
+
+        if not self._of:
+            return {}
+        counts = {
+            name: np.zeros(ENTROPY_BINS, np.int64) for name in self._of if name not in self._derived
+        }
+        inputs = {value.name for value in self._model.proto.graph.input}
+        outputs = [name for name in counts if name not in inputs]
+        made = parts(self._model, outputs, self._limit) if outputs else []
+        pending: list[Future[None]] = []
+        for done, (feed, valid) in enumerate(feeds.again(), count + 1):
+            own = tuple(name for name in feed if name in counts)
+            first: list[np.ndarray] = [feed[n] for n in own]
+            for names, arrays in chain([(own, first)], run_parts(made, feed)):
+                while pending:
+                    pending.pop().result()
+                while arrays:
+                    # a counted array is freed at once
+                    name = names[len(arrays) - 1]
+                    values = rows(arrays.pop(), self._batch, valid)
+                    pending.append(self._pool.submit(self._count, counts[name], name, values))
+                    del values
+            if progress is not None:
+                progress(done, 2 * count)
+        for future in pending:
+            future.result()
+        for name, how in self._derived.items():
+            found = counts[how.sources[0]].copy()
+            if how.kind == "relu":
+                middle = found.size // 2
+                found[middle] += found[:middle].sum()
+                found[:middle] = 0
+            counts[name] = found
+        best = self._pool.map(nearest, counts.values())
+        return {
+            name: edge_of(candidate, self._of[name].low, self._of[name].high)
+            for name, candidate in zip(counts, best, strict=True)
+        }
+
+    def _count(self, counts: np.ndarray, name: str, values: np.ndarray) -> None:
+        flat = values.reshape(-1)
+        for begin in range(0, flat.size, _BLOCK):
+            counts += exact_counts(flat[begin : begin + _BLOCK], self._of[name].amax, counts.size)
+
+
+def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
+    """Returns what ``numpy.histogram(values, bins, (-amax, amax))`` does, several times faster.
+
+    Only values that float32 arithmetic puts near an edge are compared with the edge itself.
+
+    Args:
+        values: float32 or float16 [n], none beyond ``amax``.
+        amax: A float32, above 0.
+        bins: At most 4096: a value's place is then known to better than ``_NEAR`` of a bin.
+    """
+    import numpy as np
+
+    if amax >= LARGE:
+        # twice the range is beyond float32; scaling by 4 is exact
+        values, amax = values * np.float32(0.25), amax / 4.0
+    top = np.float32(amax)
+    index = np.empty(values.size, np.intp)
+    if not hasattr(_scratch, "arrays"):
+        _scratch.arrays = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+    if values.size <= _BLOCK:
+        place, whole = (array[: values.size] for array in _scratch.arrays)
+    else:
+        place, whole = np.empty(values.size, np.float32), np.empty(values.size, np.float32)
+    np.add(values, top, out=place)
+    place *= np.float32(bins / (2.0 * amax))
+    np.floor(place, out=whole)
+    place -= whole
+    place -= np.float32(0.5)
+    np.abs(place, out=place)
+    near = np.flatnonzero(place > np.float32(0.5 - _NEAR))
+    # by way of int32 twice as fast as at once
+    np.copyto(index, whole.astype(np.int32))
+    if near.size:
+        found = np.searchsorted(_edges(amax, bins), values[near].astype(np.float32), side="right")
+        index[near] = np.clip(found - 1, 0, bins - 1)
+    return np.asarray(np.bincount(index, minlength=bins))
+
+
+@lru_cache(maxsize=256)
+def _edges(amax: float, bins: int) -> np.ndarray:
+    return edges(amax, bins)
+
+
+# activations looked at together; a network with more is run in parts, one after the other. While
+# those of one part are counted the next one runs, so that there are two at a time
+_CHUNK_BYTES = PART_BYTES
+
+_SHOWN = 4
+OnProgress = Callable[[int, int], None]
+
+
+def measure(
+    model: Model,
+    data: Iterable[Mapping[str, np.ndarray]],
+    *,
+    network: Network | None = None,
+    progress: OnProgress | None = None,
+    resume: Path | None = None,
+    describe: str = "",
+) -> Ranges:
+    """Measures the range of every float tensor by all methods, in one pass over the data.
+
+    Every value counts. The counts are exact and do not depend on order or batch: the same samples
+    in batches of another size give the same ranges, as long as ONNX Runtime computes the same
+    values (its matrix products may round differently for another number of rows). The network
+    runs without ONNX Runtime's graph optimisations, as written.
+
+    Where two candidates of the entropy method are so near that bins of the final range must be
+    counted exactly, the inputs, which are kept (the first 128 MiB in memory, more in a temporary
+    file), run a second time, for these tensors alone.
+
+    Memory: 256 KiB a tensor for the counts, and of the activations those of two inputs, in
+    parts of at most 256 MiB (or one node's outputs) and what later parts still read of them.
+
+    Args:
+        model: The FP32 model.
+        data: Inputs by name, one dict a run; read once. Where it has a method ``valid(index)``,
+            only so many rows (of its ``batch``, along the first axis) of that run count; where it
+            has ``warnings``, the ranges have them too.
+        network: Its layers, where they are known. Where some of them are opaque, what comes
+            before them is measured, and tensors after them have the range 0.
+        progress: Called with (runs done, runs in all or 0 when unknown). Runs for exact counts
+            come on top of both.
+        resume: A file where the state is kept every few seconds and that is removed at the end. A
+            measurement of the same model and inputs that was interrupted goes on from there, with
+            the same results to the bit; a file of others is ignored with a warning.
+        describe: What the data is, for people.
+
+    Raises:
+        DataError: No data, inputs that do not fit, or a NaN or infinity in a tensor (with the
+            sample and the node that makes it).
+        ModelError: A weight has NaN or infinities, or ONNX Runtime cannot run the model.
+    """
+    from edgekit.network.lowering.layers import layers
+    from edgekit.network.opaque import before_opaque
+
+    whole, model = model, before_opaque(model)
+    lacking: list[str] = []
+    if model is not whole:
+        names = float_tensors(whole, network or layers(whole))
+        network = layers(model)
+        lacking = sorted({*names} - {*float_tensors(model, network)})
+    network = network or layers(model)
+    check_weights(model)
+    with Feeds(data, model) as feeds, ThreadPoolExecutor(max_workers=2) as pool:
+        run = _Measurement(model, network, feeds.batch, pool)
+        total = len(data) if isinstance(data, Sized) else 0
+        keeper = MeasurementState(resume, model, list(run.histograms))
+        count = run.resume(keeper, feeds, progress, total)
+        for feed, valid in feeds:
+            run.add(feed, valid, count)
+            count += 1
+            if progress is not None:
+                progress(count, total)
+            if keeper.due():
+                run.flush()
+                keeper.save(run.histograms, count, feeds.digest)
+        if count == 0:
+            raise DataError(
+                "there is no calibration data",
+                code="calibration.empty",
+                hint="give at least one sample; a few hundred representative ones are usual",
+            )
+        run.flush()
+        if resume is not None and resume.exists():
+            keeper.save(run.histograms, count, feeds.digest)
+        amax = run.ranges(feeds, count, progress)
+        keeper.remove()
+    for found in amax.values():
+        found.update(dict.fromkeys(lacking, 0.0))
+    data_warnings: Iterable[str] = getattr(data, "warnings", ())
+    warnings = [*data_warnings, *run.notes, *warnings_of(run.every, count)]
+    if model is not whole:
+        warnings.append(_up_to(model, whole, lacking))
+    masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
+    return Ranges(amax, describe or f"{counted(count, 'sample')}", count, tuple(warnings), masked)
+
+
+def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
+    from edgekit.network.opaque import opaque_nodes
+
+    ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
+    first = next(iter(opaque_nodes(whole.proto)))
+    unmeasured = f"; not measured behind it: {listed(lacking, _SHOWN)}" if lacking else ""
+    return f"measured up to {ends}: node {first!r} is run on the board only{unmeasured}"
+
+
+class _Measurement:
+    """The histograms of a model's tensors and what fills them.
+
+    Attributes:
+        histograms: Of the tensors that are counted.
+        every: Of all tensors, those that follow from others too; empty until ``ranges``.
+    """
+
+    def __init__(
+        self, model: Model, network: Network, batch: int, pool: ThreadPoolExecutor
+    ) -> None:
+        self._names = float_tensors(model, network)
+        self._derived = derived(model, network, self._names)
+        names = [name for name in self._names if name not in self._derived]
+        apart = sided(self._derived)
+        inputs = {value.name for value in model.proto.graph.input}
+        self.batch = batch
+        self.histograms = {name: ValueHistogram(sided=name in apart) for name in names}
+        self.every: dict[str, ValueHistogram] = {}
+        self.notes: list[str] = []
+        self._unbounded = unbounded(model)
+        self._model = model
+        self._pool = pool
+        self._outputs = [name for name in names if name not in inputs]
+        self._parts: list[NetworkPart] | None = None
+        self._pending: list[tuple[str, Future[bool]]] = []
+        self._of_pending: tuple[Mapping[str, np.ndarray], int] = {}, 0
+
+    def resume(
+        self, keeper: MeasurementState, feeds: Feeds, progress: OnProgress | None, total: int
+    ) -> int:
+        """Takes over what an earlier measurement counted; returns the number of its runs."""
+        state = keeper.load()
+        if isinstance(state, str):
+            if state:
+                self.notes.append(f"the measurement that was interrupted is not used: {state}")
+            return 0
+        histograms, done, digest = state
+        if feeds.skip(done) == digest:
+            self.histograms = histograms
+            if progress is not None:
+                progress(done, total)
+            return done
+        self.notes.append("the measurement that was interrupted is not used: it has other data")
+        count = 0
+        for feed, valid in feeds.again():
+            self.add(feed, valid, count)
+            count += 1
+            if progress is not None:
+                progress(count, total)
+        return count
+
+    def add(self, feed: Mapping[str, np.ndarray], valid: int | None, sample: int) -> None:
+        """Runs one set of inputs and counts every tensor, the last of them later.
+
+        Raises:
+            DataError: A NaN or an infinity, in these or in the inputs before.
+        """
+        if self._parts is None:
+            self._parts = parts(self._model, self._outputs, _CHUNK_BYTES)
+        own = tuple(name for name in feed if name in self.histograms)
+        found: list[np.ndarray] = [feed[name] for name in own]
+        for names, arrays in chain([(own, found)], run_parts(self._parts, feed)):
+            self.flush()
+            self._of_pending = feed, sample
+            while arrays:
+                # the tasks alone hold the arrays: a counted one is freed at once
+                name = names[len(arrays) - 1]
+                values = rows(arrays.pop(), self.batch, valid)
+                if name in self._unbounded:
+                    values = _bounded(values)
+                self._pending.append((name, self._pool.submit(self.histograms[name].add, values)))
+                del values
+
+    def flush(self) -> None:
+        """Waits until everything that was added is counted.
+
+        Raises:
+            DataError: A NaN or an infinity.
+        """
+        pending, self._pending = self._pending[::-1], []
+        fine = [(name, future.result()) for name, future in pending]
+        bad = next((name for name, good in fine if not good), None)
+        if bad is not None:
+            feed, sample = self._of_pending
+            if bad in feed:
+                raise bad_input(bad, sample)
+            raise bad_activation(self._model, bad, sample, feed, self._unbounded)
+
+    def ranges(
+        self, feeds: Feeds, count: int, progress: OnProgress | None
+    ) -> dict[str, dict[str, float]]:
+        """Returns the clipping magnitudes by method and tensor."""
+        counted = dict(self.histograms)
+        derive(self._derived, counted)
+        names = self._names
+        values = list(self._pool.map(ValueHistogram.whole, [counted[name] for name in names]))
+        self.every = dict(zip(names, values, strict=True))
+        found = dict(zip(names, self._pool.map(entropy_if_sure, values), strict=True))
+        self._parts = None
+        recount = Recount(
+            self._model, {n: self.every[n] for n, value in found.items() if value is None},
+            self._derived, self.batch, self._pool, _CHUNK_BYTES,
+        )  # fmt: skip
+        exact = recount.run(feeds, count, progress)
+        sure = {n: exact[n] if value is None else value for n, value in found.items()}
+        amax = {"entropy": sure}
+        for method in METHODS:
+            if method != "entropy":
+                results = self._pool.map(lambda h, m=method: amax_of(h, m), values)
+                amax[method] = dict(zip(names, results, strict=True))
+        return {method: amax[method] for method in METHODS}
+
+
+def _bounded(values: np.ndarray) -> np.ndarray:
+    """Returns infinities as the largest float32, which no scale suits either; NaN stays."""
+    import numpy as np
+
+    most = np.finfo(np.float32).max
+    return np.clip(values.astype(np.float32, copy=False), -most, most)
+
+
+def float_tensors(model: Model, network: Network) -> list[str]:
+    """Returns the float tensors that an ONNX node or the caller writes, in graph order.
+
+    Those that only hold another one's values in another shape come last where no layer has them.
+    """
+    written = model.tensor_names
+    found = [
+        name
+        for name, tensor in network.tensors.items()
+        if tensor.dtype in ("float32", "float16") and name in written
+    ]
+    return [*found, *merged(model, network)]

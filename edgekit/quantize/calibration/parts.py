@@ -1,0 +1,183 @@
+"""A network cut into parts, so that the tensors that are measured fit into bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network.model import Model
+
+
+# tensors looked at together
+PART_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkPart:
+    """Consecutive nodes, run by themselves.
+
+    Attributes:
+        session: Runs them, without graph optimisations.
+        inputs: What they read of earlier parts and of the network's inputs.
+        wanted: Tensors to look at, in the graph's order.
+        retained: Tensors that later parts read, besides those in ``wanted``.
+        dropped: Tensors that no later part reads, of all that were kept before.
+    """
+
+    session: Any
+    inputs: tuple[str, ...]
+    wanted: tuple[str, ...]
+    retained: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def parts(model: Model, wanted: Sequence[str], limit: int = PART_BYTES) -> list[NetworkPart]:
+    """Cuts the network so that the wanted tensors of a part take at most ``limit`` bytes.
+
+    A node's own outputs are never parted. Nodes after the last wanted tensor do not run. Every
+    node runs once, in whichever part, and without graph optimisations a node computes the same
+    wherever the cuts are.
+    """
+    names = set(wanted)
+    groups: list[list[onnx.NodeProto]] = []
+    sizes = _sizes(model)
+    remaining = 0
+    nodes = list(model.proto.graph.node)
+    written_last = max((i for i, node in enumerate(nodes) if names & set(node.output)), default=-1)
+    for node in nodes[: written_last + 1]:
+        need = sum(sizes.get(name, 0) for name in node.output if name in names)
+        if not groups or need > remaining:
+            groups.append([])
+            remaining = max(limit, need)
+        groups[-1].append(node)
+        remaining -= need
+    if len(groups) == 1:
+        return [_part(model, groups[0], names, set(), [])]
+    reads = [_reads(group) for group in groups]
+    later: list[set[str]] = [set()] * len(groups)
+    for i in range(len(groups) - 2, -1, -1):
+        later[i] = later[i + 1] | reads[i + 1]
+    alive: set[str] = {value.name for value in model.proto.graph.input}
+    made = []
+    for i, group in enumerate(groups):
+        alive |= {name for node in group for name in node.output}
+        gone = sorted(alive - later[i])
+        made.append(_part(model, group, names, later[i], gone))
+        alive -= set(gone)
+    return made
+
+
+def run_parts(
+    made: Sequence[NetworkPart], feed: Mapping[str, np.ndarray]
+) -> Iterator[tuple[tuple[str, ...], list[np.ndarray]]]:
+    """Yields the wanted tensors of one part after the other, for one set of inputs.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run the model.
+    """
+    alive = dict(feed)
+    for part in made:
+        outputs = [*part.wanted, *part.retained]
+        if outputs:
+            try:
+                arrays = part.session.run(outputs, {name: alive[name] for name in part.inputs})
+            except Exception as error:  # a family of pybind types without a common base
+                raise ModelError(
+                    f"ONNX Runtime could not run the model: {_first_line(error)}",
+                    code="model.run",
+                    hint="check that the model runs in ONNX Runtime on its own",
+                ) from error
+            alive.update(zip(outputs, arrays, strict=True))
+            found = arrays[: len(part.wanted)]
+            del arrays
+            for name in part.dropped:
+                alive.pop(name, None)
+            yield part.wanted, found
+            del found
+
+
+def _part(
+    model: Model, nodes: list[onnx.NodeProto], names: set[str], later: set[str], gone: list[str]
+) -> NetworkPart:
+    from edgekit.network.session import session
+
+    written = [name for node in nodes for name in node.output if name]
+    wanted = tuple(name for name in written if name in names)
+    retained = tuple(name for name in written if name in later and name not in names)
+    initial = {tensor.name for tensor in model.proto.graph.initializer}
+    inputs = tuple(sorted(_reads([*nodes]) - set(written) - initial))
+    outputs = [*wanted, *retained]
+    made = None
+    if outputs:
+        cut = _cut(model, nodes, inputs)
+        made = session(cut, outputs=outputs, optimise=False)
+    return NetworkPart(made, inputs, wanted, retained, tuple(gone))
+
+
+def _cut(model: Model, nodes: list[onnx.NodeProto], inputs: Sequence[str]) -> Model:
+    """Returns the model of a few nodes."""
+    import onnx
+
+    graph = model.proto.graph
+    needed = _reads(nodes)
+    infos = _infos(model)
+    proto = onnx.ModelProto()
+    proto.ir_version = model.proto.ir_version
+    proto.opset_import.extend(model.proto.opset_import)
+    proto.functions.extend(model.proto.functions)
+    proto.graph.name = graph.name
+    proto.graph.node.extend(nodes)
+    proto.graph.initializer.extend(t for t in graph.initializer if t.name in needed)
+    proto.graph.input.extend(infos[name] for name in inputs)
+    own = {name for node in nodes for name in node.output}
+    proto.graph.value_info.extend(info for name, info in infos.items() if name in own)
+    weights = {name: model.weights[name] for name in model.weights if name in needed}
+    return replace(model, proto=proto, weights=weights, stored_digest=None)
+
+
+def _infos(model: Model) -> dict[str, onnx.ValueInfoProto]:
+    graph = model.proto.graph
+    return {value.name: value for value in [*graph.value_info, *graph.output, *graph.input]}
+
+
+def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """Returns the names that nodes read, those inside of If, Loop and Scan too."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(name for name in node.input if name)
+        for attribute in node.attribute:
+            for graph in [attribute.g, *attribute.graphs]:
+                if graph.node:
+                    inner = _reads(list(graph.node))
+                    inner.update(value.name for value in graph.output)
+                    own = {name for n in graph.node for name in n.output}
+                    own.update(v.name for v in [*graph.input, *graph.initializer])
+                    found |= inner - own
+    return found
+
+
+def _sizes(model: Model) -> dict[str, int]:
+    """Returns bytes by tensor name."""
+    from math import prod
+
+    from onnx import helper
+
+    sizes = {}
+    for name, value in _infos(model).items():
+        tensor = value.type.tensor_type
+        shape = [dim.dim_value for dim in tensor.shape.dim]
+        width = helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize
+        sizes[name] = prod(shape) * width
+    return sizes
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0]

@@ -1,0 +1,319 @@
+"""Calibration data in .npy and .npz files, read row by row; never with pickle, since data must
+not run code.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from edgekit.errors import DataError
+from edgekit.files import regular
+from edgekit.quantize.data.rows import DataRow, RowLayout, ahead, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+#: What reading a broken file raises.
+BROKEN = (
+    OSError, ValueError, EOFError, KeyError, TypeError, NotImplementedError, RuntimeError,
+    OverflowError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+# ZIP, local file header (PKWARE's APPNOTE.TXT, 4.3.7): its size, and where two lengths stand
+_LOCAL_HEADER = 30
+_LENGTHS = 26
+_ENCRYPTED = 1
+# a compressed array in Fortran order cannot be streamed; up to this it is read whole
+_WHOLE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Member:
+    """An array in a file.
+
+    Attributes:
+        path: The file.
+        dtype: Its type.
+        shape: Its shape.
+        fortran: Whether its first axis is the fastest.
+        offset: Where its data begin: in the file, or in the decompressed member.
+        packed: Its name in the archive when it is compressed there.
+    """
+
+    path: Path
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    fortran: bool
+    offset: int
+    packed: str | None = None
+
+    @contextlib.contextmanager
+    def opened(self, rows: RowLayout, name: str) -> Iterator[Callable[[int], np.ndarray]]:
+        """Gives a function from ascending row numbers to rows of input ``name``."""
+        import numpy as np
+
+        if self.fortran and self.packed is None:
+            array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
+            yield lambda index: rows.take(name, array, index)
+            return
+        shape = rows.shape(name)
+        size = math.prod(shape) * self.dtype.itemsize
+        with self._stream() as stream:
+            stream.seek(self.offset)
+            if self.fortran:
+                data = np.frombuffer(_exactly(stream, self._bytes), self.dtype)
+                loaded = data.reshape(self.shape, order="F")
+                yield lambda index: rows.take(name, loaded, index)
+                return
+
+            def read(index: int) -> np.ndarray:
+                # in a compressed member it decompresses and drops what lies between
+                stream.seek(self.offset + index * size)
+                return np.frombuffer(_exactly(stream, size), self.dtype).reshape(shape)
+
+            # not by memory map: what was read would count as this process's memory
+            yield read
+
+    @contextlib.contextmanager
+    def _stream(self) -> Iterator[IO[bytes]]:
+        if self.packed is None:
+            with self.path.open("rb") as file:
+                yield file
+        else:
+            with zipfile.ZipFile(self.path) as archive, archive.open(self.packed) as stream:
+                yield stream
+
+    @property
+    def _bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def check(self, limit: int) -> None:
+        """Refuses what would run code, lacks data, or would fill the memory.
+
+        Args:
+            limit: Number of bytes that the file has for it.
+
+        Raises:
+            ValueError: With the reason.
+        """
+        if self.dtype.hasobject:
+            raise ValueError("it holds Python objects, which are never read: they could run code")
+        if self._bytes > limit:
+            raise ValueError("it is truncated")
+        if self.fortran and self.packed is not None and self._bytes > _WHOLE_BYTES:
+            raise ValueError(
+                "a large compressed array in Fortran order would have to be read whole: save "
+                "numpy.ascontiguousarray of it"
+            )
+
+
+def members(path: Path, only: str) -> dict[str, Member]:
+    """Returns the arrays of a file by name; that of an .npy is called ``only``.
+
+    Raises:
+        OSError: And others of ``BROKEN``: it cannot be read.
+    """
+    size = regular(path).stat().st_size
+    if path.suffix.lower() == ".npy":
+        with path.open("rb") as file:
+            member = Member(path, *_header(file), file.tell())
+        member.check(size - member.offset)
+        return {only: member}
+    found = {}
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if info.flag_bits & _ENCRYPTED:
+                raise ValueError("the archive is encrypted")
+            with archive.open(info) as stream:
+                header, offset = _header(stream), stream.tell()
+            if info.compress_type == zipfile.ZIP_STORED:
+                file.seek(info.header_offset + _LENGTHS)
+                name, extra = struct.unpack("<HH", file.read(4))
+                offset += info.header_offset + _LOCAL_HEADER + name + extra
+                member = Member(path, *header, offset)
+                member.check(size - offset)
+            else:
+                member = Member(path, *header, offset, info.filename)
+                member.check(info.file_size - offset)
+            found[info.filename.removesuffix(".npy")] = member
+    return found
+
+
+def refused(path: Path, error: Exception, where: str = "") -> DataError:
+    """Returns the error for a file that cannot be read."""
+    text = str(error).strip() or type(error).__name__
+    return DataError(
+        f"cannot read the arrays: {text.splitlines()[0]}",
+        code="data.unreadable",
+        where=where or shown(path),
+        hint="write it with numpy.savez or numpy.save, without object arrays",
+    )
+
+
+def _header(file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], bool]:
+    from numpy.lib import format as npy
+
+    version = npy.read_magic(file)
+    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+    if read is None:  # 3.0 is for structured types with names beyond Latin-1
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not for plain arrays")
+    try:
+        shape, fortran, dtype = read(file)
+    except BROKEN:
+        raise
+    except Exception as error:  # it is parsed as Python, which fails in many ways
+        raise ValueError("its header is damaged") from error
+    return dtype, shape, fortran
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("it is truncated")
+    return data
+
+
+ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
+
+
+class Arrays:
+    """The rows of one .npy or .npz file, or of several one after the other.
+
+    Of a file, headers are read at once and rows when they are requested, of a compressed archive
+    from the decompressor's stream, so that no file is ever in memory as a whole.
+    """
+
+    def __init__(
+        self, paths: Iterable[Path], rows: RowLayout, *, enough: int | None = None
+    ) -> None:
+        """Reads the headers of files until they hold ``enough`` rows.
+
+        Raises:
+            DataError: A file cannot be read or does not fit.
+        """
+        self._rows = rows
+        self._files: list[tuple[Path, dict[str, Member]]] = []
+        self._starts: list[int] = []
+        self.size: int | None
+        total = 0
+        for path in paths:
+            if enough is not None and total >= enough:
+                break
+            found = _open(path, rows)
+            counts = {name: _count(rows, name, member, path) for name, member in found.items()}
+            if len(set(counts.values())) > 1:
+                raise DataError(
+                    f"the arrays hold different numbers of samples: {counts}",
+                    code="data.shape",
+                    where=shown(path),
+                    hint="every input needs the same number",
+                )
+            self._files.append((path, found))
+            self._starts.append(total)
+            total += min(counts.values())
+        self.size = total
+        if total == 0:
+            raise DataError(
+                "there is no sample in the data",
+                code="data.empty",
+                where=shown(self._files[0][0]) if self._files else "",
+                hint="put samples along the first axis",
+            )
+
+    def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
+        """Yields rows; see ``Source``."""
+        reader = _ArrayReader(self._rows, self._files, self._starts)
+        with contextlib.closing(reader):
+            window = 2 * self._rows.batch
+            yield from ahead(reader.row, picks, workers=1, window=window)
+
+
+class _ArrayReader:
+    """Reads ascending rows with one file open at a time."""
+
+    def __init__(
+        self, rows: RowLayout, files: list[tuple[Path, dict[str, Member]]], starts: list[int]
+    ) -> None:
+        self._rows = rows
+        self._files = files
+        self._starts = starts
+        self._open = -1
+        self._stack = contextlib.ExitStack()
+        self._views: dict[str, Callable[[int], np.ndarray]] = {}
+
+    def row(self, index: int) -> DataRow:
+        import numpy as np
+
+        number = bisect.bisect_right(self._starts, index) - 1
+        path, found = self._files[number]
+        inside = index - self._starts[number]
+        where = f"{shown(path)}[{inside}]"
+        try:
+            if number != self._open:
+                self.close()
+                self._views = {
+                    name: self._stack.enter_context(member.opened(self._rows, name))
+                    for name, member in found.items()
+                }
+                self._open = number
+            # a copy of a view, so that the rest is let go
+            return DataRow({n: np.array(view(inside)) for n, view in self._views.items()}, where)
+        except BROKEN as error:
+            raise refused(path, error, where) from error
+
+    def close(self) -> None:
+        self._views = {}
+        self._open = -1
+        self._stack.close()
+
+
+def _open(path: Path, rows: RowLayout) -> dict[str, Member]:
+    try:
+        found = members(path, next(iter(rows.specs)))
+    except BROKEN as error:
+        raise refused(path, error) from error
+    single = path.suffix.lower() == ".npy" and len(rows.specs) > 1
+    if set(found) != set(rows.specs) or single:
+        raise DataError(
+            f"the file has {', '.join(map(repr, found)) or 'no arrays'}",
+            code="data.inputs",
+            where=shown(path),
+            hint=f"the model's inputs are {', '.join(map(repr, rows.specs))}: "
+            + (
+                "name the arrays as these" if path.suffix.lower() == ".npz" else "name them in .npz"
+            ),
+        )
+    return {name: found[name] for name in rows.specs}
+
+
+def _count(rows: RowLayout, name: str, member: Member, path: Path) -> int:
+    import numpy as np
+
+    where = f"{shown(path)}:{name}"
+    count = rows.count(name, member.shape)
+    if count is None:
+        raise DataError(
+            f"the array has shape {list(member.shape)}",
+            code="data.shape",
+            where=where,
+            hint=rows.hint(name),
+        )
+    dtype = rows.specs[name][0]
+    if not np.can_cast(member.dtype, dtype, casting="same_kind"):
+        raise DataError(
+            f"input {name!r} has type {member.dtype}",
+            code="data.dtype",
+            where=where,
+            hint=f"the model expects {dtype}",
+        )
+    return count

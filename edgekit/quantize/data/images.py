@@ -1,0 +1,320 @@
+"""Calibration data in folders of images: decoded ahead of the network, brought to its size,
+channels and values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError
+from edgekit.files import regular
+from edgekit.quantize.data.options import (
+    INTERPOLATIONS,
+    LEVELS,
+    bad,
+    choice,
+    number,
+    per_channel,
+    sizes,
+    whole,
+    with_preset,
+)
+from edgekit.quantize.data.rows import DataRow, ahead, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Preprocess:
+    """How an image becomes a row of the input.
+
+    Attributes:
+        height: Rows of pixels that the input takes.
+        width: Columns.
+        channels: 1 or 3.
+        first: Whether channels come before rows and columns.
+        dtype: Type of the input.
+        resize: "cover", "letterbox", "stretch", the shorter side, or (height, width).
+        crop: Share of the sides that is kept, 1 for all.
+        pad: Colour of the bars of a letterbox, 0 to 255.
+        interpolation: Name of Pillow's filter, "area" being its box.
+        color: "RGB", "BGR" or "gray".
+        scale: Factor of the pixels 0 to 255; None for 1/255 (1 where the input takes integers).
+        mean: By channel, subtracted after the factor.
+        std: By channel, divided by at last.
+    """
+
+    height: int
+    width: int
+    channels: int
+    first: bool
+    dtype: np.dtype
+    resize: str | int | tuple[int, int]
+    crop: float
+    pad: tuple[int, ...]
+    interpolation: str
+    color: str
+    scale: float | None
+    mean: np.ndarray
+    std: np.ndarray
+
+    @classmethod
+    def of(
+        cls, given: Mapping[str, Any], size: tuple[int, int, int], first: bool, dtype: np.dtype
+    ) -> Preprocess:
+        """Checks the options for an input of ``size`` (height, width, channels).
+
+        Raises:
+            DataError: An option makes no sense, or does not go with the input.
+        """
+        height, width, channels = size
+        options = with_preset(given, channels)
+        color = choice(options, "color", ("RGB", "BGR", "gray"), "RGB" if channels > 1 else "gray")
+        if channels == 1 and color != "gray":
+            raise bad("color", color, "the input has one channel: leave it out, or say gray")
+        resize, crop = sizes(options, height, width)
+        pad = options.get("pad")
+        bars = (114,) if pad is None else tuple(pad) if isinstance(pad, list | tuple) else (pad,)
+        if len(bars) not in (1, channels) or not all(whole(v, 0, LEVELS) for v in bars):
+            raise bad("pad", pad, f"give a value from 0 to {LEVELS}, or one per channel")
+        scale = options.get("scale")
+        if scale is not None and not (number(scale) and scale > 0):
+            raise bad("scale", scale, "pixels 0 to 255 are multiplied by it; 1/255 when absent")
+        return cls(
+            height, width, channels, first, dtype, resize, crop, bars,
+            choice(options, "interpolation", INTERPOLATIONS, "bilinear"), color,
+            1.0 if scale is None and dtype.kind in "iu" else scale,
+            per_channel(options.get("mean"), channels, 0.0, "mean"),
+            per_channel(options.get("std"), channels, 1.0, "std"),
+        )  # fmt: skip
+
+    def __call__(self, image: Image.Image) -> tuple[np.ndarray, bool]:
+        """Returns the row, and whether the image shows one colour only.
+
+        Args:
+            image: In mode L where ``color`` is gray, in RGB otherwise.
+
+        Raises:
+            DataError: "data.options": resized it is smaller than what is cut out of it, or its
+                values do not fit the input's type.
+        """
+        import numpy as np
+
+        codes = np.asarray(self._fitted(image))
+        codes = codes.reshape(self.height, self.width, -1)
+        constant = bool((codes == codes[0, 0]).all())
+        if self.color == "BGR":
+            codes = codes[:, :, ::-1]
+        pixels = codes.astype(np.float32)
+        pixels = pixels / 255.0 if self.scale is None else pixels * np.float32(self.scale)
+        normal = (pixels - self.mean) / self.std
+        if normal.shape[2] < self.channels:
+            normal = np.broadcast_to(normal, (self.height, self.width, self.channels))
+        if self.first:
+            normal = normal.transpose(2, 0, 1)
+        if self.dtype.kind in "iu":
+            normal = np.rint(normal)
+            limits = np.iinfo(self.dtype)
+            if normal.min() < limits.min or normal.max() > limits.max:
+                raise DataError(
+                    f"the pixels go from {normal.min():g} to {normal.max():g}",
+                    code="data.options",
+                    hint=f"the input takes {self.dtype}: look at scale, mean and std",
+                )
+        return np.ascontiguousarray(normal, self.dtype), constant
+
+    def _fitted(self, image: Image.Image) -> Image.Image:
+        from PIL import Image, ImageOps
+
+        name = "box" if self.interpolation == "area" else self.interpolation
+        how = Image.Resampling[name.upper()]
+        size = (self.width, self.height)
+        if self.resize == "stretch":
+            return image.resize(size, how)
+        if self.resize == "letterbox":
+            return self._letterbox(image, how)
+        if self.resize == "cover" and self.crop == 1:
+            return ImageOps.fit(image, size, how)
+        if isinstance(self.resize, tuple):
+            grown = self.resize
+        elif isinstance(self.resize, int):
+            grown = _size_at_ratio(image, self.resize / min(image.size))
+        else:
+            # as torchvision's Resize to the size over the share, and CenterCrop to the size
+            factor = max(round(self.width / self.crop) / image.width,
+                         round(self.height / self.crop) / image.height)  # fmt: skip
+            grown = _size_at_ratio(image, factor)
+        high, wide = grown
+        if high < self.height or wide < self.width:
+            raise bad(
+                "resize",
+                f"{self.resize}, which makes an image {high}x{wide}",
+                f"the input, {self.height}x{self.width}, is cut from it: give more",
+            )
+        image = image if image.size == (wide, high) else image.resize((wide, high), how)
+        top, left = round((high - self.height) / 2.0), round((wide - self.width) / 2.0)
+        return image.crop((left, top, left + self.width, top + self.height))
+
+    def _letterbox(self, image: Image.Image, how: Image.Resampling) -> Image.Image:
+        from PIL import Image
+
+        # as ultralytics' LetterBox places it: an odd row or column goes below and to the right
+        factor = min(self.height / image.height, self.width / image.width)
+        wide = min(self.width, max(1, round(image.width * factor)))
+        high = min(self.height, max(1, round(image.height * factor)))
+        if image.size != (wide, high):
+            image = image.resize((wide, high), how)
+        bands = len(image.getbands())
+        bars = self.pad if len(self.pad) == bands else self.pad[:1] * bands
+        # what is stored is RGB; bars are given in the input's order
+        bars = bars[::-1] if self.color == "BGR" else bars
+        sheet = Image.new(image.mode, (self.width, self.height), bars if bands > 1 else bars[0])
+        sheet.paste(image, ((self.width - wide) // 2, (self.height - high) // 2))
+        return sheet
+
+
+def _size_at_ratio(image: Image.Image, factor: float) -> tuple[int, int]:
+    # the tiny addition undoes the rounding of 256 / 3 * 3
+    sides = [max(1, math.floor(side * factor + 1e-6)) for side in image.size]
+    return sides[1], sides[0]
+
+
+IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+_BROKEN = "data.image"
+_WORKERS = min(4, os.cpu_count() or 1)
+# what 16-bit codes are divided by to become 8-bit ones
+_STEP = 257
+# warnings.catch_warnings changes the whole process
+_OPENING = threading.Lock()
+
+
+def files_in(folder: Path, suffixes: Iterable[str]) -> list[Path]:
+    """Returns the files with these endings, in the folders below too, in order of their paths.
+
+    Names that begin with a dot are left out, and links to folders are not followed (they may lead
+    round in circles).
+    """
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(place, name)
+            wanted = not name.startswith(".") and path.suffix.lower() in suffixes
+            # a dangling link is listed, so that reading reports it; a pipe would block
+            if wanted and (os.path.isfile(path) or not os.path.exists(path)):
+                found.append(path)
+    return sorted(found)
+
+
+class Images:
+    """The images of a folder.
+
+    At most two samples' images (four of them, if that is more) are decoded and wait.
+    """
+
+    def __init__(
+        self, files: list[Path], name: str, prepare: Preprocess, *, batch: int, skip: bool = False
+    ) -> None:
+        """Takes ``files`` for input ``name``; ``skip`` leaves out those that cannot be read."""
+        self.size: int | None = len(files)
+        self._files = files
+        self._name = name
+        self._prepare = prepare
+        self._batch = batch
+        self._skip = skip
+        self._broken: dict[str, str] = {}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was left out."""
+        if not self._broken:
+            return ()
+        where, why = next(iter(self._broken.items()))
+        more = f", and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
+        return (f"images that cannot be read are left out: {where} ({why}){more}",)
+
+    def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
+        """Yields rows; see ``Source``."""
+        window = 2 * max(self._batch, _WORKERS)
+        for row in ahead(self._row, picks, workers=_WORKERS, window=window):
+            if isinstance(row, DataRow):
+                yield row
+            elif self._skip and row.code == _BROKEN:
+                self._broken[row.where] = row.message
+            else:
+                raise row
+
+    def _row(self, index: int) -> DataRow | DataError:
+        path = self._files[index]
+        try:
+            with _opened(path) as image:
+                # decoders of other people's formats raise anything
+                ready = _in_mode(image, "L" if self._prepare.color == "gray" else "RGB")
+            pixels, constant = self._prepare(ready)
+        except DataError as error:  # an option does not go with this image
+            return DataError(error.message, code=error.code, where=shown(path), hint=error.hint)
+        except Exception as error:
+            return _refused(path, error)
+        return DataRow({self._name: pixels}, shown(path), constant)
+
+
+def _opened(path: Path) -> Image.Image:
+    from PIL import Image
+
+    regular(path)
+    # Pillow only warns of an image twice as large as what it takes for an attack
+    with _OPENING, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(path)
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Returns the image upright, with 8 bits a channel, without transparency.
+
+    Alpha is dropped, the colour below it stays as it is stored, as with torchvision and OpenCV.
+    """
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    image.load()
+    # broken EXIF data do no harm if the pixels are sound
+    with contextlib.suppress(Exception):
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bits, of which convert() would cut the upper half off
+        codes = np.asarray(image).astype(np.int64)
+        if codes.min() < 0 or codes.max() > _STEP * 255:
+            raise ValueError("its pixels have more than 16 bits; give an .npy file instead")
+        image = Image.fromarray(((codes + _STEP // 2) // _STEP).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers; give an .npy file instead")
+    if image.mode in ("P", "PA"):
+        image = image.convert("RGBA")
+    return image.convert(mode)
+
+
+def _refused(path: Path, error: Exception) -> DataError:
+    name = type(error).__name__
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else name
+    if "DecompressionBomb" in name:
+        reason = "it has more pixels than a photo has, as a decompression bomb would"
+    elif name == "UnidentifiedImageError":
+        reason = "it is no image that Pillow knows, or is damaged"
+    elif isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    return DataError(
+        f"cannot read the image: {reason}",
+        code=_BROKEN,
+        where=shown(path),
+        hint="remove or replace the file; skip_broken: true leaves such files out",
+    )

@@ -1,0 +1,170 @@
+"""The user's own calibration data: NumPy files, folders of images, and Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError
+from edgekit.network.source import PYTHON
+from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, Arrays
+from edgekit.quantize.data.functions import Callables
+from edgekit.quantize.data.images import IMAGE_SUFFIXES, Images, Preprocess, files_in
+from edgekit.quantize.data.options import IMAGE_OPTIONS
+from edgekit.quantize.data.rows import RowLayout, SampleStream, rows_of, shown
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+
+
+_OPTIONS = IMAGE_OPTIONS | {"data", "count", "pick"}
+_CHANNELS = (1, 3)
+
+
+def load_data(
+    spec: str | Path | Mapping[str, Any],
+    model: Model,
+    *,
+    folders: Sequence[Path] = (),
+    whole: bool = False,
+    skip: int = 0,
+) -> SampleStream:
+    """Opens calibration data for ``model``.
+
+    The data are
+
+    - an ``.npz`` with one array per input, or an ``.npy`` for a model with one input: one sample,
+      or samples along the first axis;
+    - a folder of images, or of such files (read in the order of their names);
+    - ``python:module:function``: ``function()`` returns an iterable of arrays or dicts of arrays.
+      This runs the user's code. Only a ``str`` is taken so, never a ``Path``.
+
+    Args:
+        spec: That, or a mapping with ``data`` and options: ``count`` (at most this many samples,
+            of one row of the batch each), ``pick`` ("first" or "spread": which of them), and
+            for images ``preset``, ``resize``, ``crop``, ``pad``, ``interpolation``, ``color``,
+            ``scale``, ``mean``, ``std``, ``layout``, ``skip_broken``; see ``docs/calibration.md``.
+        model: The model whose inputs the samples must fit.
+        folders: Where modules are looked for, before Python's path.
+        skip: Leave out so many rows of the batch at the beginning; ``count`` has them, too.
+        whole: Refuse arrays whose last sample would not fill the model's batch.
+
+    Raises:
+        DataError: The data, an option or an array does not fit. Broken images, NaN and infinities
+            are found while iterating.
+    """
+    options: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"data": spec}
+    options = {key: v for key, v in options.items() if v is not None and v is not False}
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown or "data" not in options:
+        raise DataError(
+            f"unknown data options: {', '.join(unknown)}" if unknown else "no data path given",
+            code="data.options",
+            hint=f"the options are {', '.join(sorted(_OPTIONS))}",
+        )
+    limit, spread = _amount(options)
+    rows = rows_of(model)
+    data = options["data"]
+    notes = []
+    source: Arrays | Images | Callables
+    if isinstance(data, str) and data.startswith(PYTHON):
+        if spread:
+            raise DataError(
+                "pick is spread, and how many samples a function gives is not known",
+                code="data.options",
+                hint="let the function choose",
+            )
+        source = Callables(data, rows, folders or [Path()])
+    else:
+        path = Path(data)
+        images = files_in(path, IMAGE_SUFFIXES) if path.is_dir() else []
+        arrays = _array_files(path)
+        if images:
+            source = _images(path, images, options, rows)
+            if arrays:
+                notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
+        else:
+            source = Arrays(arrays, rows, enough=None if spread else limit)
+            if whole and (source.size or 0) % rows.batch:
+                name = next(iter(rows.specs))
+                raise DataError(
+                    f"the arrays hold {counted(source.size or 0, 'sample')}",
+                    code="data.shape",
+                    where=shown(path),
+                    hint=f"one inference takes {rows.batch}: {list(rows.specs[name][1])}",
+                )
+    if not isinstance(source, Images):
+        unused = sorted(IMAGE_OPTIONS & set(options))
+        if unused:
+            notes.append(f"{', '.join(unused)}: for images only, and the data are none")
+    return SampleStream(source, rows, limit=limit, skip=skip, spread=spread, notes=notes)
+
+
+def _amount(options: Mapping[str, Any]) -> tuple[int | None, bool]:
+    limit, pick = options.get("count"), options.get("pick", "first")
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise DataError(f"count is {limit}", code="data.options", hint="give a whole number from 1")
+    if pick not in ("first", "spread"):
+        raise DataError(f"pick is {pick}", code="data.options", hint="use first or spread")
+    return limit, pick == "spread"
+
+
+def _array_files(path: Path) -> list[Path]:
+    """Returns the NumPy files that ``path`` is or has.
+
+    Raises:
+        DataError: There is nothing at ``path``, or it is something else.
+    """
+    if path.is_dir():
+        found = files_in(path, ARRAY_SUFFIXES)
+        if not found and not files_in(path, IMAGE_SUFFIXES):
+            raise DataError(
+                "the folder has no images and no .npy or .npz files",
+                code="data.empty",
+                where=shown(path),
+                hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES | ARRAY_SUFFIXES))}",
+            )
+        return found
+    if path.suffix.lower() in ARRAY_SUFFIXES and path.is_file():
+        return [path]
+    raise DataError(
+        "there is no such file or folder" if not path.exists() else "unknown kind of data",
+        code="data.path",
+        where=shown(path),
+        hint="give an .npz or .npy file, a folder of them or of images, or python:module:function",
+    )
+
+
+def _images(folder: Path, files: list[Path], options: Mapping[str, Any], rows: RowLayout) -> Images:
+    shapes = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in rows.specs.items())
+    name, (dtype, shape) = next(iter(rows.specs.items()))
+    layout = options.get("layout")
+    if len(rows.specs) != 1 or len(shape) != 4 or layout not in (None, "NCHW", "NHWC"):
+        raise DataError(
+            "images need a model with one input of four dimensions, NCHW or NHWC",
+            code="data.images",
+            where=shown(folder),
+            hint=f"inputs are {shapes}; give an .npz file instead",
+        )
+    if layout is None:
+        # a last dimension of 1 or 3 next to another second one can only be channels
+        last = shape[1] not in _CHANNELS and shape[3] in _CHANNELS
+        layout = "NHWC" if last else "NCHW"
+    first = layout == "NCHW"
+    height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
+    if channels not in _CHANNELS:
+        raise DataError(
+            f"the input has {channels} channels, an image has 1 or 3",
+            code="data.images",
+            where=shown(folder),
+            hint=f"the input is {list(shape)}; is the layout {layout}?",
+        )
+    skip = options.get("skip_broken", False)
+    if not isinstance(skip, bool):
+        raise DataError(
+            f"skip_broken is {skip}", code="data.options", hint="it is either true or false"
+        )
+    prepare = Preprocess.of(options, (height, width, channels), first, dtype)
+    return Images(files, name, prepare, batch=rows.batch, skip=skip)

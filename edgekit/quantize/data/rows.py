@@ -1,0 +1,361 @@
+"""The rows of calibration data: how a model's inputs divide into them, checks against the
+model's inputs, reading ahead, and samples for one run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count as numbers
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from edgekit.errors import DataError
+from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network.model import Model
+
+
+def input_specs(model: Model) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+    """Returns NumPy type and static shape by input name."""
+    return {value.name: _spec(value) for value in model.proto.graph.input}
+
+
+def _spec(value: onnx.ValueInfoProto) -> tuple[np.dtype, tuple[int, ...]]:
+    from onnx import helper
+
+    tensor = value.type.tensor_type
+    shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape
+
+
+def check_feed(
+    feed: Mapping[str, np.ndarray], model: Model, *, where: str = ""
+) -> dict[str, np.ndarray]:
+    """Returns the inputs in the model's order, in its types, contiguous.
+
+    Types are converted within a kind (float64 to float32) and from integers to floats.
+
+    Raises:
+        DataError: A name is unknown or missing, a shape differs, or a type cannot be converted.
+    """
+    import numpy as np
+
+    specs = input_specs(model)
+    unknown = [name for name in feed if name not in specs]
+    missing = [name for name in specs if name not in feed]
+    if unknown or missing:
+        parts = []
+        if unknown:
+            parts.append("unknown inputs " + ", ".join(map(repr, unknown)))
+        if missing:
+            parts.append("missing inputs " + ", ".join(map(repr, missing)))
+        raise DataError(
+            "; ".join(parts),
+            code="data.inputs",
+            where=where,
+            hint="the model's inputs are " + ", ".join(map(repr, specs)),
+        )
+    checked = {}
+    for name, (dtype, shape) in specs.items():
+        array = np.asarray(feed[name])
+        if array.shape != shape:
+            raise DataError(
+                f"input {name!r} has shape {list(array.shape)}",
+                code="data.shape",
+                where=where,
+                hint=f"the model expects {list(shape)}",
+            )
+        if not np.can_cast(array.dtype, dtype, casting="same_kind"):
+            raise DataError(
+                f"input {name!r} has type {array.dtype}",
+                code="data.dtype",
+                where=where,
+                hint=f"the model expects {dtype}",
+            )
+        checked[name] = np.ascontiguousarray(array, dtype).reshape(shape)
+    return checked
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DataRow:
+    """One sample as it lies in the data, of the inputs' row shapes.
+
+    Attributes:
+        arrays: By input name, in the type of the data.
+        where: Place for messages, such as ``photos/a.png`` or ``data.npz[3]``.
+        constant: Whether an image shows one colour only.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    where: str
+    constant: bool = False
+
+
+class RowSource(Protocol):
+    """Rows that can be read any number of times."""
+
+    size: int | None
+    """How many there are; None if only reading them all would show."""
+
+    def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
+        """Yields the rows of these numbers, which ascend; only a few are in memory at once."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowLayout:
+    """How a model's inputs divide into rows.
+
+    Where all inputs have the same first dimension, that is the batch, and a row is one entry of it.
+    Otherwise a row is all that one run takes.
+
+    Attributes:
+        specs: NumPy type and shape of one run, by input name.
+        batch: Rows that one run takes.
+        split: Whether the first dimension is the batch.
+    """
+
+    specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+    batch: int
+    split: bool
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of an input's row."""
+        shape = self.specs[name][1]
+        return shape[1:] if self.split else shape
+
+    def count(self, name: str, found: tuple[int, ...]) -> int | None:
+        """Returns how many rows an array of shape ``found`` holds; None when it does not fit.
+
+        An array holds one row, rows along its first axis, or whole runs along it. In each case the
+        rows follow one another in C order.
+        """
+        row, run = self.shape(name), self.specs[name][1]
+        if found == row:
+            return 1
+        if found[1:] == row and found:
+            return found[0]
+        if self.split:
+            return found[0] * self.batch if found[1:] == run and found else None
+        fits = len(found) == len(run) > 0 and found[1:] == run[1:] and found[0] % run[0] == 0
+        return found[0] // run[0] if fits else None
+
+    def take(self, name: str, array: np.ndarray, index: int) -> np.ndarray:
+        """Returns row ``index`` of an array for which ``count`` gives a number, without a copy."""
+        row, run = self.shape(name), self.specs[name][1]
+        if array.shape == row:
+            return array
+        if array.shape[1:] == row:
+            taken: np.ndarray = array[index]
+        elif self.split:
+            taken = array[index // self.batch, index % self.batch]
+        else:
+            taken = array[index * run[0] : (index + 1) * run[0]]
+        return taken
+
+    def hint(self, name: str) -> str:
+        """Says what shape an array should have."""
+        row = list(self.shape(name))
+        return f"one sample is {row}; put samples along the first axis"
+
+
+def rows_of(model: Model) -> RowLayout:
+    """Returns how the inputs of ``model`` divide into rows."""
+    specs = input_specs(model)
+    firsts = {shape[:1] for _, shape in specs.values()}
+    first = next(iter(firsts)) if len(firsts) == 1 else ()
+    return RowLayout(specs, first[0] if first else 1, bool(first))
+
+
+def ahead(
+    read: Callable[[int], T], picks: Iterable[int], *, workers: int, window: int
+) -> Iterator[T]:
+    """Yields ``read(pick)`` in order; threads read up to ``window`` of them ahead of the caller.
+
+    With one worker the reads are in order, too. Nothing is read before the first is requested.
+    """
+    waiting: deque[Future[T]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="edgekit-data")
+    try:
+        for pick in picks:
+            waiting.append(pool.submit(read, pick))
+            if len(waiting) >= window:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        # a caller may stop early: what is not begun is not read
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def shown(path: Path | str) -> str:
+    """Returns a path for one line of a message, whatever its name holds."""
+    text = str(path)
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+_NAMED = 3
+
+
+class SampleStream:
+    """An iterable of inputs that reads each sample on request, every time anew.
+
+    One sample is what one run of the model takes: as many rows (images, for example) as its batch
+    size. The same data give the same rows in the same order for every batch size. Where the last
+    sample has fewer, its last row is repeated to fill it up; :meth:`valid` says how many rows
+    count.
+
+    Attributes:
+        batch: Rows of one sample.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        rows: RowLayout,
+        *,
+        limit: int | None = None,
+        skip: int = 0,
+        spread: bool = False,
+        notes: Iterable[str] = (),
+    ) -> None:
+        """Takes ``limit`` rows of ``source``, the first less ``skip``, or evenly spread ones."""
+        self.batch = rows.batch
+        self._source = source
+        self._rows = rows
+        self._skip = skip
+        size = source.size
+        self._most = limit if size is None else min(size, size if limit is None else limit)
+        self._spread = spread and size is not None and limit is not None and limit < size
+        self._partial: dict[int, int] = {}
+        self._notes: dict[str, dict[str, None]] = {note: {} for note in notes}
+        left = max(0, (self._most or 0) - skip)
+        if size is not None and left % self.batch:
+            self._partial[len(self) - 1] = left % self.batch
+        if size is not None and limit is not None and size < limit:
+            self._notes[
+                f"the data hold {counted(size, 'sample')}, not the {limit} that count asks for"
+            ] = {}
+
+    def __len__(self) -> int:
+        """The most samples that there can be; 0 when that is unknown."""
+        return ceil(max(0, (self._most or 0) - self._skip) / self.batch)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        given = 0
+        group: list[DataRow] = []
+        for row in self._source.rows(self._picks()):
+            group.append(row)
+            if len(group) == self.batch:
+                self._partial.pop(given, None)
+                yield self._sample(group)
+                given, group = given + 1, []
+        if group:
+            self._partial[given] = len(group)
+            yield self._sample(group)
+        if not (given or group):
+            raise DataError(
+                "there is no calibration data: no sample is left",
+                code="data.empty",
+                hint="give at least one sample; a few hundred representative ones are usual",
+            )
+
+    def valid(self, index: int) -> int:
+        """Returns how many rows of sample ``index`` are data; the rest repeats the last of them.
+
+        Only where it is the last one can it be fewer than ``batch``. Ask once the sample was given:
+        how many there are may not be known before.
+        """
+        return self._partial.get(index, self.batch)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the data that was read up to now."""
+        found = []
+        for text, places in self._notes.items():
+            found.append(f"{text}: {listed(places, _NAMED)}" if places else text)
+        return (*getattr(self._source, "warnings", ()), *found)
+
+    def _add_note(self, text: str, where: str = "") -> None:
+        places = self._notes.setdefault(text, {})
+        if where:
+            places[where] = None
+
+    def _picks(self) -> Iterable[int]:
+        most = self._most
+        if most is None:
+            return numbers(self._skip)
+        if self._spread:
+            # the middles of equal parts
+            size = self._source.size or 0
+            return [(2 * i + 1) * size // (2 * most) for i in range(most)]
+        return range(self._skip, most)
+
+    def _sample(self, group: list[DataRow]) -> dict[str, np.ndarray]:
+        import numpy as np
+
+        sample = {}
+        for name, (dtype, shape) in self._rows.specs.items():
+            whole = np.empty(shape, dtype)
+            for index, row in enumerate(group):
+                part = whole[index : index + 1] if self._rows.split else whole
+                self._put(name, row, part[0] if self._rows.split and part.ndim > 1 else part)
+            if self._rows.split:
+                whole[len(group) :] = whole[len(group) - 1]
+            sample[name] = whole
+        return sample
+
+    def _put(self, name: str, row: DataRow, target: np.ndarray) -> None:
+        """Copies one row of one input, and looks at its values."""
+        import numpy as np
+
+        found, dtype, where = row.arrays[name], target.dtype, row.where
+        if not np.can_cast(found.dtype, dtype, casting="same_kind"):
+            raise DataError(
+                f"input {name!r} has type {found.dtype}",
+                code="data.dtype",
+                where=where,
+                hint=f"the model expects {dtype}",
+            )
+        # values that are too large become infinite, which is seen below
+        with np.errstate(over="ignore", invalid="ignore"):
+            target[...] = found
+        if not target.size or dtype.kind not in "fiu":
+            return
+        low, high = target.min(), target.max()
+        if dtype.kind == "f" and not (np.isfinite(low) and np.isfinite(high)):
+            finite = np.isfinite(found).all()
+            what = f"values outside the range of {dtype}" if finite else "NaN or infinite values"
+            raise DataError(
+                f"input {name!r} has {what}",
+                code="data.nonfinite",
+                where=where,
+                hint="remove the sample, or check how the data were made (a mean or std of 0?)",
+            )
+        if dtype.kind in "iu" and not (found.min() == low and found.max() == high):
+            raise DataError(
+                f"input {name!r} has values from {found.min()} to {found.max()}",
+                code="data.dtype",
+                where=where,
+                hint=f"the model expects {dtype}, which cannot hold them",
+            )
+        if dtype.kind != "f":
+            return
+        if found.dtype.kind in "iu" and high > 1:
+            self._add_note(
+                f"input {name!r} takes floats and the data are whole numbers above 1 "
+                f"({found.dtype}), given to the network as they are; was it trained on such values?"
+            )
+        if row.constant or (target.size > 1 and low == high):
+            self._add_note("constant samples (every value is the same)", where)

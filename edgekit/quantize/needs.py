@@ -1,0 +1,430 @@
+"""Which tensors need an INT8 scale, and which scales follow from others: one answer for check,
+plan and build.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.precision import int8_operators
+from edgekit.dla.scales import LEVELS
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+
+
+# Scales that follow from others, exactly or as a bound that can be proved.
+#
+# What NVIDIA's qdq-translator propagates forward and backward (MaxPool, Flatten, Relu, Pad,
+# Transpose, Reshape, Squeeze; Concat; github.com/NVIDIA/Deep-Learning-Accelerator-SW,
+# tools/qdq-translator) is exact: rounding and clipping to a symmetric grid is monotone, so it
+# commutes with whatever only moves, selects or cuts off values. Bounds go further: an average of
+# values within [-a, a] is within [-a, a], a sigmoid within [0, 1].
+
+
+#: Types of tensors that INT8 can stand for.
+FLOATS = frozenset({"float32", "float16"})
+_ONE = 1 / LEVELS
+_MOVING = frozenset({"SHUFFLE", "IDENTITY"})
+# the largest magnitude of a result, whatever is read; they never fall on the negative side
+_WITHIN_ONE = frozenset({"SIGMOID", "TANH", "HARD_SIGMOID", "SOFTSIGN"})
+_SLOPES = frozenset({"LEAKY_RELU", "THRESHOLDED_RELU"})
+
+
+def follow(
+    network: Network,
+    scales: Mapping[str, float],
+    *,
+    bounds: Collection[str] | None = None,
+    without: Collection[str] = (),
+) -> dict[str, float]:
+    """Returns scales of float tensors that have none and whose scale follows from ``scales``.
+
+    Linear in the number of layers: a tensor gets a scale once.
+
+    Args:
+        network: The layer graph.
+        scales: Scale by tensor.
+        bounds: None for what follows exactly alone. Otherwise a bound that holds whatever is read
+            (a sigmoid's, a clip's) will do for any tensor, and one that is proved from what is
+            read for these.
+        without: Tensors that are to get none.
+    """
+    floats = {n for n, t in network.tensors.items() if t.dtype in FLOATS}.difference(without)
+    known = {name: scale for name, scale in scales.items() if scale > 0}
+    found: dict[str, float] = {}
+    producers, consumers = network.producers(), network.consumers()
+    outputs = set(network.outputs)
+    waiting = deque(network.layers)
+    queued = {layer.name for layer in network.layers}
+
+    def take(name: str, scale: float | None) -> None:
+        if scale is None or scale <= 0 or name in known or name not in floats:
+            return
+        known[name] = found[name] = scale
+        near = (*((producers[name],) if name in producers else ()), *consumers.get(name, ()))
+        # a tensor's readers decide together what it needs, so their other tensors matter, too
+        for layer in near:
+            if layer.name not in queued:
+                queued.add(layer.name)
+                waiting.append(layer)
+
+    while waiting:
+        layer = waiting.popleft()
+        queued.discard(layer.name)
+        for name in layer.outputs:
+            if name not in known:
+                take(name, _forward(layer, name, known, bounds))
+        for name in layer.inputs:
+            if name not in known and name not in outputs:
+                needs = [_backward(reader, known) for reader in consumers[name]]
+                given = [need for need in needs if need is not None]
+                if len(given) == len(needs):
+                    take(name, max(given))
+    return found
+
+
+def without_too(
+    network: Network, without: Collection[str], known: Collection[str]
+) -> frozenset[str]:
+    """Returns ``without`` and the tensors that hold the same values and are not ``known``.
+
+    Those that TensorRT's parser puts between layers are in no calibration cache.
+    """
+    found = {name for name in without if name in network.tensors and name not in known}
+    moves = [layer for layer in network.layers if layer.kind in _MOVING and len(layer.inputs) == 1]
+    for layers in (moves, moves[::-1]):
+        for layer in layers:
+            both = {layer.inputs[0], *layer.outputs}
+            if found & both:
+                found |= both.difference(known)
+    return frozenset(found)
+
+
+def _forward(
+    layer: Layer, result: str, known: Mapping[str, float], bounds: Collection[str] | None
+) -> float | None:
+    """Returns the scale of a layer's result from those of what it reads."""
+    params = layer.params
+    read = [known.get(name) for name in layer.inputs]
+    if _selects(layer):
+        return read[0] if read else None
+    scales = [scale for scale in read if scale is not None]
+    if layer.kind == "CONCATENATION":
+        # an operand that is constant has a range of its own
+        whole = len(scales) == len(read) == params.get("inputs", len(read))
+        return max(scales) if whole else None
+    if bounds is None:
+        return None
+    fixed = _fixed_bound(layer)
+    if fixed is not None:
+        return min([fixed, *scales]) if params.get("function") == "CLIP" else fixed
+    if result not in bounds or not scales or len(scales) < len(read):
+        return None
+    if "constant_operand" in params:
+        return None
+    return _bound(layer, scales)
+
+
+def _fixed_bound(layer: Layer) -> float | None:
+    """Returns the scale of a result that is bounded whatever is read."""
+    if layer.kind == "SOFTMAX":
+        return _ONE
+    if layer.kind != "ACTIVATION":
+        return None
+    function = layer.params.get("function")
+    if function in _WITHIN_ONE:
+        return _ONE
+    if function == "CLIP":
+        low, high = float(layer.params["alpha"]), float(layer.params["beta"])
+        return max(abs(low), abs(high)) / LEVELS
+    return None
+
+
+def _bound(layer: Layer, scales: list[float]) -> float | None:
+    """Returns the scale of a result that is bounded by what is read."""
+    function = layer.params.get("function")
+    kind = layer.kind
+    if kind == "POOLING":
+        return scales[0] if layer.params["mode"] == "AVERAGE" else None
+    if kind == "RESIZE":
+        return scales[0] if layer.params["mode"] == "LINEAR" else None
+    if kind == "REDUCE":
+        return scales[0] if function in ("AVG", "MAX", "MIN") else None
+    if kind == "UNARY":
+        return scales[0] if function in ("ABS", "NEG") else None
+    if kind == "ACTIVATION":
+        slope = abs(layer.params.get("alpha", 1.0))
+        return scales[0] if function in _SLOPES and slope <= 1 else None
+    if kind != "ELEMENTWISE" or len(scales) < 2:
+        return None
+    if function in ("MAX", "MIN"):
+        return max(scales)
+    if function in ("SUM", "SUB"):
+        return sum(scales)
+    if function == "PROD" and min(scales) <= _ONE:
+        # a gate, whose factor is at most 1; other products would be bounded much too widely
+        return max(scales)
+    return None
+
+
+def _backward(layer: Layer, known: Mapping[str, float]) -> float | None:
+    """Returns the scale that a layer needs of what it reads; None if nothing follows."""
+    if not layer.outputs or layer.outputs[0] not in known:
+        return None
+    # a slice's parts are layers of their own, so that one result counts here
+    if _selects(layer, back=True) or layer.kind == "CONCATENATION":
+        return known[layer.outputs[0]]
+    return None
+
+
+def _selects(layer: Layer, *, back: bool = False) -> bool:
+    """Tells whether each value written is one of those read (or 0), cut off at most."""
+    params: Mapping[str, Any] = layer.params
+    kind, function = layer.kind, params.get("function")
+    if kind in _MOVING:
+        return True
+    if kind == "SLICE":
+        return params.get("mode") != "FILL" or params.get("value", 0.0) == 0.0
+    if kind == "POOLING":
+        return params.get("mode") == "MAX"
+    if kind == "RESIZE":
+        return params.get("mode") == "NEAREST"
+    if kind == "ACTIVATION":
+        # what a clipped result keeps is what a clip of its rounded input keeps
+        return function == "RELU" or (back and function == "CLIP")
+    return kind == "GATHER" and not back
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A tensor without a scale that INT8 layers need.
+
+    Attributes:
+        tensor: Its name.
+        layers: The layers that cannot run in INT8 for want of it, in graph order.
+    """
+
+    tensor: str
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Needs:
+    """What is lacking, and what is not.
+
+    Attributes:
+        lacks: Tensors that need a scale and have none, in graph order.
+        free: Tensors without a scale that need none: of layers that have no INT8, inside a fused
+            kernel, floats for the caller, and all that are no floats.
+        inside: Tensors that never leave a fused kernel, with a scale or without.
+    """
+
+    lacks: tuple[Lack, ...]
+    free: frozenset[str]
+    inside: frozenset[str]
+
+
+def needs(
+    network: Network,
+    scales: Collection[str],
+    *,
+    on_dla: Collection[str] | None = None,
+    without: Collection[str] = (),
+) -> Needs:
+    """Says which tensors lack a scale, as TensorRT's builder would.
+
+    It warns "Missing scale and zero-point for tensor X, expect fall back to non-int8
+    implementation for any layer consuming or producing given tensor". What a convolution hands to
+    the activation that is fused with it never leaves the kernel and needs none; neither does the
+    result of a kernel on the GPU that no INT8 layer reads, which is written as floats.
+
+    Args:
+        network: The layer graph.
+        scales: Tensors that have one.
+        on_dla: Layers that can run on the target's DLA; None if all may.
+        without: Tensors that no scale suits, those of a mask for one: what reads or writes them
+            runs in FP16, wherever it runs and whatever it could be fused with.
+    """
+    return _Needs(network, frozenset(scales), on_dla, frozenset(without)).answer()
+
+
+class _Needs:
+    def __init__(
+        self,
+        network: Network,
+        scales: frozenset[str],
+        on_dla: Collection[str] | None,
+        without: frozenset[str],
+    ) -> None:
+        self.network, self.without = network, without
+        self.outputs = frozenset(network.outputs)
+        self.producers, self.consumers = network.producers(), network.consumers()
+        self.bare = {
+            name
+            for name, tensor in network.tensors.items()
+            if tensor.dtype in FLOATS and name not in scales
+        }
+        self.on_dla = None if on_dla is None else frozenset(on_dla)
+        self.place = {layer.name: number for number, layer in enumerate(network.layers)}
+        self.able = self._able()
+
+    def _able(self) -> set[str]:
+        """The layers with an INT8 kernel, less those that only move what is FP16 at both ends."""
+        ops = int8_operators()
+        able = {
+            layer.name
+            for layer in self.network.layers
+            if layer.op in ops.every
+            and not layer.opaque
+            # a product of two activations has no INT8
+            and (layer.weights or layer.op not in ops.weighted or layer.kind == "SHUFFLE")
+        }
+        for layer in self.network.layers:
+            moves = layer.op in ops.moving or layer.kind == "SHUFFLE"
+            if layer.name not in able or not moves:
+                continue
+            sources = [self.producers.get(n) for n in layer.inputs if self._is_float(n)]
+            readers = [r for n in layer.outputs for r in self.consumers.get(n, ())]
+            floats = [s for s in sources if s is not None and s.name not in able]
+            moved = bool(floats) and len(floats) == len(sources)
+            if moved and all(reader.name not in able for reader in readers):
+                able.discard(layer.name)
+        return able
+
+    def _is_float(self, name: str) -> bool:
+        tensor = self.network.tensors.get(name)
+        return tensor is not None and tensor.dtype in FLOATS
+
+    def answer(self) -> Needs:
+        running = set(self.able)
+        inside = {layer.name: self._inner(layer, running) for layer in self.network.layers}
+        inner = {name for name in inside.values() if name is not None}
+        blame = _Blame()
+        waiting: Iterable[Layer] = self.network.layers
+        while True:
+            fallen = {
+                layer.name: lacking
+                for layer in waiting
+                if layer.name in running and (lacking := self._lacking(layer, inner, running))
+            }
+            if not fallen:
+                break
+            for name, lacking in fallen.items():
+                blame.add(name, lacking)
+            running -= fallen.keys()
+            # a kernel that loses a part loses what lay between; nothing else changes
+            lost = []
+            for layer in self._touching(fallen):
+                old, new = inside[layer.name], self._inner(layer, running)
+                inside[layer.name] = new
+                if old is not None and old != new:
+                    inner.discard(old)
+                    lost.append(old)
+                if new is not None:
+                    inner.add(new)
+            ends = {}
+            for name in lost:
+                pair = self.consumers[name][0], self.producers[name]
+                blame.lose(name, *(layer.name for layer in pair))
+                ends.update({layer.name: layer for layer in pair})
+            waiting = sorted(ends.values(), key=lambda layer: self.place[layer.name])
+        touched = {
+            name
+            for layer in self.network.layers
+            if layer.name in self.able
+            for name in self._lacking(layer, inner, running)
+        }
+        whole = {*self.network.tensors, *self.network.fixed}
+        return Needs(
+            tuple(
+                Lack(name, tuple(sorted(blame.layers[name], key=self.place.__getitem__)))
+                for name in self.network.tensors
+                if name in blame.layers
+            ),
+            frozenset(whole - touched),
+            frozenset(inner),
+        )
+
+    def _lacking(self, layer: Layer, inner: set[str], running: set[str]) -> list[str]:
+        """What a layer reads and writes in INT8 and that has no scale."""
+        return [
+            name
+            for name in dict.fromkeys((*layer.inputs, *layer.outputs))
+            if name in self.bare
+            and name not in inner
+            and (name in self.without or not self._is_float_result(name, running))
+        ]
+
+    def _is_float_result(self, name: str, running: set[str]) -> bool:
+        """Tells whether a kernel on the GPU writes floats, since no INT8 layer reads it."""
+        source = self.producers.get(name)
+        if source is None or self.on_dla is None or source.name in self.on_dla:
+            return False
+        computes = source.op in int8_operators().computing and source.kind != "SHUFFLE"
+        return (
+            computes
+            and source.name in running
+            and not any(reader.name in running for reader in self.consumers.get(name, ()))
+        )
+
+    def _touching(self, names: Collection[str]) -> Iterator[Layer]:
+        """Yields the layers of these names and those that read what they write."""
+        for name in names:
+            layer = self.network.layers[self.place[name]]
+            yield layer
+            for result in layer.outputs:
+                yield from self.consumers.get(result, ())
+
+    def _inner(self, layer: Layer, running: set[str]) -> str | None:
+        """The tensor that a layer reads and that does not leave the kernel fused with it."""
+        if layer.name not in running or layer.op not in int8_operators().pointwise:
+            return None
+        eligible = []
+        for name in layer.inputs:
+            source = self.producers.get(name)
+            if (
+                source is not None
+                and source.name in running
+                and source.op in int8_operators().computing
+                and source.kind != "SHUFFLE"
+                and name not in self.outputs
+                and name not in self.without
+                and len(self.consumers[name]) == 1
+                and self._together(source, layer)
+            ):
+                eligible.append(name)
+        # a sum of two chains: the later one goes on, the earlier is read back as INT8
+        return max(eligible, key=lambda n: self.place[self.producers[n].name], default=None)
+
+    def _together(self, source: Layer, layer: Layer) -> bool:
+        return self.on_dla is None or (source.name in self.on_dla) == (layer.name in self.on_dla)
+
+
+class _Blame:
+    """For want of which tensors which layers fall.
+
+    Attributes:
+        layers: The layers that fall, by tensor.
+    """
+
+    def __init__(self) -> None:
+        self.layers: dict[str, set[str]] = {}
+        self._why: dict[str, set[str]] = {}
+        self._lost: dict[str, set[str]] = {}
+
+    def add(self, layer: str, lacking: list[str]) -> None:
+        """Tells that a layer falls; what lay inside a kernel is the fault of the kernel's end."""
+        roots = {root for name in lacking for root in self._lost.get(name, {name})}
+        self._why[layer] = roots
+        for root in roots:
+            self.layers.setdefault(root, set()).add(layer)
+
+    def lose(self, tensor: str, *ends: str) -> None:
+        """Tells that a tensor is inside no kernel any more, for one of its ends fell."""
+        causes = set().union(*(self._why.get(end, ()) for end in ends))
+        if causes:
+            self._lost.setdefault(tensor, causes)

@@ -1,0 +1,403 @@
+"""From a plain network and its scales to a strongly typed Q/DQ model: implicit to explicit
+INT8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.precision import int8_operators, lowering
+from edgekit.dla.scales import channel_axis, weight_scales
+from edgekit.errors import DataError, ModelError, UsageError
+from edgekit.network.model import QDQ
+from edgekit.quantize.calibration.checks import check_weights
+from edgekit.quantize.scales import is_scale
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.dla.precision import Lowering
+    from edgekit.network.model import Model, Network
+
+
+_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+# a constant operand of theirs has to be INT8 as the other operands are
+_JOINING = frozenset({"Concat", "Max", "Min"})
+
+
+class LoweredGraph:
+    """A graph that gets Q/DQ nodes.
+
+    Attributes:
+        proto: The graph.
+        values: Constants of it that are new.
+        taken: Names of its tensors and nodes.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        network: Network,
+        plan: Lowering,
+        scales: Mapping[str, float],
+        weights: str,
+    ) -> None:
+        import onnx
+
+        self.proto = onnx.ModelProto()
+        self.proto.CopyFrom(model.proto)
+        graph = self.proto.graph
+        self.values: dict[str, np.ndarray] = {}
+        self.taken = {name for node in graph.node for name in (node.name, *node.input)}
+        self.taken |= {name for node in graph.node for name in node.output}
+        self.taken |= {value.name for value in (*graph.input, *graph.output)}
+        self.taken |= {item.name for item in graph.initializer}
+        self._model = model
+        self._tensors = plan.tensors
+        self._scales = scales
+        self._per_channel = weights == "per_channel"
+        self._constants = {item.name for item in graph.initializer}
+        self._precision: dict[str, str] = {}
+        for layer in network.layers:
+            for name in layer.nodes:
+                # of several layers that share a node all have the same
+                self._precision[name] = plan.precisions[layer.name]
+        self._zero = ""
+        self._made: dict[tuple[str, int | None], str] = {}
+
+    def write(self) -> None:
+        """Puts the nodes in."""
+        graph = self.proto.graph
+        nodes = list(graph.node)
+        ends = {value.name for value in graph.output}
+        writer = {name: node for node in nodes for name in node.output}
+        # by tensor, what its readers read instead; and its nodes by what is written then
+        given: dict[str, str] = {}
+        pairs: dict[str, list[onnx.NodeProto]] = {}
+        for name in self._tensors:
+            source = writer.get(name)
+            is_end = name in ends and source is not None and self._is_int8(source)
+            floats = self._free(f"{name}_float") if is_end else name
+            target = name if is_end else self._free(f"{name}_dequantized")
+            if is_end and source is not None:
+                source.output[:] = [floats if out == name else out for out in source.output]
+            given[name] = target
+            pairs[floats] = self._pair(name, floats, target, self._scale(name))
+        made: list[onnx.NodeProto] = []
+        for value in graph.input:
+            made += pairs.pop(value.name, ())
+        for node in nodes:
+            for index, name in enumerate(node.input):
+                if name in given and self._reads_codes(node, writer.get(name)):
+                    node.input[index] = given[name]
+            made += self._constants_of(node)
+            made.append(node)
+            for name in node.output:
+                made += pairs.pop(name, ())
+        del graph.node[:]
+        graph.node.extend(made)
+
+    def floats(self) -> set[str]:
+        """Returns the nodes of layers outside of INT8."""
+        return {name for name, precision in self._precision.items() if precision != "int8"}
+
+    def _is_int8(self, node: onnx.NodeProto) -> bool:
+        return self._precision.get(node.name) == "int8"
+
+    def _reads_codes(self, node: onnx.NodeProto, source: onnx.NodeProto | None) -> bool:
+        """Whether a reader gets what is dequantised: but for floats between two FP16 layers."""
+        if source is not None and self._is_int8(source):
+            return True
+        return self._precision.get(node.name, "int8") == "int8"
+
+    def _constants_of(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Quantises the weight of an INT8 layer, and constants that it joins to activations."""
+        if not self._is_int8(node):
+            return []
+        made: list[onnx.NodeProto] = []
+        if node.op_type in int8_operators().weighted and len(node.input) > 1:
+            value = self._model.weights.get(node.input[1])
+            if value is not None and str(value.dtype) == "float32" and value.ndim > 1:
+                axis = channel_axis(node, value.ndim) if self._per_channel else None
+                made += self._constant(node, 1, axis, weight_scales(value, axis))
+        elif node.op_type in _JOINING:
+            for index, name in enumerate(node.input):
+                if name in self._constants:
+                    scale = self._joined_scale(node, name)
+                    made += self._constant(node, index, None, scale)
+        return made
+
+    def _joined_scale(self, node: onnx.NodeProto, name: str) -> np.ndarray:
+        """A concatenation has one scale for all; a maximum compares what it reads."""
+        import numpy as np
+        from onnx import numpy_helper
+
+        result = self._scales.get(node.output[0])
+        if node.op_type == "Concat" and result is not None:
+            return np.array(result, np.float32)
+        value = self._model.weights.get(name)
+        if value is None:
+            stubs = (item for item in self.proto.graph.initializer if item.name == name)
+            value = numpy_helper.to_array(next(stubs))
+        return weight_scales(np.asarray(value, np.float32), None)
+
+    def _constant(
+        self, node: onnx.NodeProto, index: int, axis: int | None, scale: np.ndarray
+    ) -> list[onnx.NodeProto]:
+        name = node.input[index]
+        known = self._made.get((name, axis))
+        if known is not None:
+            node.input[index] = known
+            return []
+        target = self._free(f"{name}_dequantized")
+        self._made[name, axis] = node.input[index] = target
+        return self._pair(name, name, target, scale, axis)
+
+    def _scale(self, name: str) -> np.ndarray:
+        import numpy as np
+
+        if not is_scale(self._scales[name]):
+            raise DataError(
+                f"the scale of {name!r} is {self._scales[name]!r}",
+                code="qdq.scale",
+                where=name,
+                hint="a scale is a positive number: the largest magnitude divided by 127",
+            )
+        return np.array(self._scales[name], np.float32)
+
+    def _pair(
+        self, stem: str, source: str, target: str, scale: np.ndarray, axis: int | None = None
+    ) -> list[onnx.NodeProto]:
+        """Returns QuantizeLinear and DequantizeLinear with their scale and zero point."""
+        import numpy as np
+        from onnx import helper
+
+        step = self._initializer(f"{stem}_scale", scale)
+        if axis is None:
+            self._zero = self._zero or self._initializer("zero_point", np.array(0, np.int8))
+            zero = self._zero
+        else:
+            zero = self._initializer(f"{stem}_zero_point", np.zeros(scale.shape, np.int8))
+        codes = self._free(f"{stem}_quantized")
+        along: dict[str, Any] = {} if axis is None else {"axis": axis}
+        return [
+            helper.make_node(op, [data, step, zero], [result], self._free(f"{stem}_{op}"), **along)
+            for op, data, result in ((_QUANTIZE, source, codes), (_DEQUANTIZE, codes, target))
+        ]
+
+    def _initializer(self, stem: str, value: np.ndarray) -> str:
+        from onnx import numpy_helper
+
+        name = self._free(stem)
+        self.proto.graph.initializer.append(numpy_helper.from_array(value, name))
+        self.values[name] = value
+        return name
+
+    def _free(self, stem: str) -> str:
+        from edgekit.network.graph import free_name
+
+        name = free_name(stem, self.taken)
+        self.taken.add(name)
+        return name
+
+
+# FP16 types for the layers of a strongly typed network that are outside of INT8.
+#
+# What NVIDIA's ``modelopt.onnx.autocast --target_dla --low_precision_type fp16`` does as well: a
+# Cast where a tensor changes its type. Operators keep FP32 where ONNX has no FP16 for them.
+
+
+_FLOAT, _HALF = 1, 10
+_FP16 = "tensor(float16)"
+_UNCHANGED_OPERATORS = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
+
+
+def half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
+    """Gives nodes FP16 types, in place.
+
+    Args:
+        proto: A graph whose tensors' types are known.
+        nodes: Names of nodes.
+        taken: Names that are used already; it grows.
+    """
+    _Half(proto, nodes, taken).write()
+
+
+class _Half:
+    def __init__(self, proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
+        self._graph = proto.graph
+        self._taken = taken
+        graph = self._graph
+        self._opset = next(e.version for e in proto.opset_import if not e.domain)
+        values = (*graph.input, *graph.value_info, *graph.output)
+        self._floats = {v.name for v in values if v.type.tensor_type.elem_type == _FLOAT}
+        self._floats |= {item.name for item in graph.initializer if item.data_type == _FLOAT}
+        # what Q/DQ nodes brought is in no list of types
+        self._floats |= {n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
+        self._nodes = [node for node in graph.node if node.name in nodes and self._can(node)]
+        self._half_of: dict[str, str] = {}
+
+    def _can(self, node: onnx.NodeProto) -> bool:
+        from onnx import defs
+
+        if node.domain or node.op_type in _UNCHANGED_OPERATORS:
+            return False
+        if any(item.HasField("g") or item.graphs for item in node.attribute):
+            return False
+        if not defs.has(node.op_type, max_inclusive_version=self._opset):
+            return False
+        return any(self._changes(node, node.output, index) for index in range(len(node.output)))
+
+    def _changes(self, node: onnx.NodeProto, names: Collection[str], index: int) -> bool:
+        """Whether an input or output is FP32 and may be FP16."""
+        from onnx import defs
+
+        name = list(names)[index]
+        if not name or name not in self._floats:
+            return False
+        schema = defs.get_schema(node.op_type, self._opset)
+        formal = schema.inputs if names is node.input else schema.outputs
+        kinds = formal[min(index, len(formal) - 1)].types
+        return _FP16 in kinds
+
+    def write(self) -> None:
+        chosen = {node.name for node in self._nodes}
+        graph = self._graph
+        readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in graph.node:
+            for name in node.input:
+                readers.setdefault(name, []).append(node)
+        ends = {value.name for value in graph.output}
+        made: list[onnx.NodeProto] = []
+        for node in graph.node:
+            if node.name not in chosen:
+                made.append(node)
+                continue
+            changed = [i for i in range(len(node.input)) if self._changes(node, node.input, i)]
+            for index in changed:
+                node.input[index] = self._as_half(node.input[index], made)
+            results = [i for i in range(len(node.output)) if self._changes(node, node.output, i)]
+            casts = []
+            for index in results:
+                name = node.output[index]
+                self._half_of[name] = node.output[index] = self._free(f"{name}_fp16")
+                wide = name in ends or any(r.name not in chosen for r in readers.get(name, ()))
+                wide = wide or any(
+                    not self._changes(reader, reader.input, list(reader.input).index(name))
+                    for reader in readers.get(name, ())
+                    if name in reader.input
+                )
+                if wide:
+                    casts.append(self._cast(self._half_of[name], name, _FLOAT))
+            made += [node, *casts]
+        del graph.node[:]
+        graph.node.extend(made)
+        written = {name for node in made for name in node.output}
+        retained = [v for v in graph.value_info if v.name in written]
+        del graph.value_info[:]
+        graph.value_info.extend(retained)
+
+    def _as_half(self, name: str, made: list[onnx.NodeProto]) -> str:
+        if name not in self._half_of:
+            self._half_of[name] = self._free(f"{name}_fp16")
+            made.append(self._cast(name, self._half_of[name], _HALF))
+        return self._half_of[name]
+
+    def _cast(self, source: str, target: str, kind: int) -> onnx.NodeProto:
+        from onnx import helper
+
+        return helper.make_node("Cast", [source], [target], self._free(f"{target}_cast"), to=kind)
+
+    def _free(self, stem: str) -> str:
+        from edgekit.network.graph import free_name
+
+        name = free_name(stem, self._taken)
+        self._taken.add(name)
+        return name
+
+
+# From a plain network and its scales to a strongly typed Q/DQ model: implicit to explicit INT8.
+#
+# TensorRT from 11.4.1 on reads no calibration cache: INT8 is what lies between a DequantizeLinear
+# and a QuantizeLinear. Where the pairs stand is :func:`edgekit.dla.precision.lowering`'s decision.
+
+
+#: How weights can be quantised: a scale for each output channel, or one for the tensor.
+WEIGHTS = ("per_channel", "per_tensor")
+
+
+def to_qdq(
+    model: Model,
+    network: Network,
+    scales: Mapping[str, float],
+    *,
+    fp16_layers: Collection[str] = frozenset(),
+    weights: str = "per_channel",
+    float16: bool = True,
+) -> Model:
+    """Gives a plain network Q/DQ nodes, so that a strongly typed TensorRT runs it in INT8.
+
+    Quantisation is symmetric with zero point 0 everywhere: activations with one scale, weights
+    with amax / 127 of each output channel (1 for a channel of zeros) on their FP32 values, which
+    stay in the file as they are. Biases stay floats. Models below opset 13 are raised to it,
+    since QuantizeLinear has an axis only from there on.
+
+    Args:
+        model: The plain FP32 model.
+        network: Its layers.
+        scales: Symmetric INT8 scale (amax / 127, in the tensor's unit) by tensor.
+        fp16_layers: Names of layers that stay in FP16.
+        weights: "per_channel" or "per_tensor".
+        float16: Whether layers outside of INT8 get FP16 types, with casts at their borders: a DLA
+            has no FP32. The network's inputs and outputs keep their types.
+
+    Returns:
+        The Q/DQ model, of the same inputs and outputs. A network without any layer for INT8, or
+        without the scales for one, comes back without Q/DQ nodes.
+
+    Raises:
+        ModelError: "qdq.present": it has Q/DQ nodes; "qdq.opset": it cannot be raised to opset 13;
+            "model.nonfinite": a weight has NaN or infinite values.
+        UsageError: ``weights`` is something else.
+        DataError: "qdq.scale": a scale is not a positive number.
+    """
+    from edgekit.network.load import canonical
+    from edgekit.network.lowering.layers import layers
+    from edgekit.rewriting.engine.opset import obstacle, raise_opset
+
+    if weights not in WEIGHTS:
+        raise UsageError(
+            f"weights can be quantised {' or '.join(WEIGHTS)}, not {weights!r}", code="qdq.weights"
+        )
+    if any(node.op_type in QDQ for node in model.proto.graph.node):
+        raise ModelError(
+            "the model has Q/DQ nodes already",
+            code="qdq.present",
+            where=model.source,
+            hint="TensorRT reads it as it is from 11.4.1 on; edgekit calibrate from-qdq takes them "
+            "out",
+        )
+    check_weights(model)
+    raised = raise_opset(model)
+    if raised is None:
+        raise ModelError(
+            f"Q/DQ nodes need opset 13, and {obstacle(model)} cannot be raised to it",
+            code="qdq.opset",
+            where=model.source,
+            hint="export the model again in opset 13 or later",
+        )
+    if raised is not model:
+        network = layers(raised)
+    plan = lowering(network, scales, fp16_layers)
+    writer = LoweredGraph(raised, network, plan, scales, weights)
+    writer.write()
+    if float16:
+        half(writer.proto, writer.floats(), writer.taken)
+    made = canonical(
+        writer.proto, None, source=model.source,
+        weights={**raised.weights, **writer.values},
+    )  # fmt: skip
+    return replace(made, folded={**raised.folded, **made.folded})

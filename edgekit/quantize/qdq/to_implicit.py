@@ -1,0 +1,633 @@
+"""From a Q/DQ model to a plain network with a scale for each tensor: explicit to implicit
+INT8.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edgekit.dla.scales import LEVELS
+from edgekit.errors import UsageError
+from edgekit.network.model import QDQ
+from edgekit.quantize.needs import follow, needs
+from edgekit.quantize.qdq.reading import (
+    ModelConstants,
+    Problems,
+    QdqReading,
+    Quantisation,
+    keeps,
+    other_codes,
+    read_qdq,
+    values_of,
+)
+from edgekit.quantize.scales import float32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    import onnx
+
+    from edgekit.network.model import Layer, Model, Network
+    from edgekit.quantize.qdq.reading import QuantisedConstant
+
+
+# onnxruntime.quantization calls the codes of NAME so
+_CODES = "_quantized"
+
+
+class PlainNames:
+    """The names of a plain network's constants: those of the network before it was quantised."""
+
+    def __init__(self, model: Model, reading: QdqReading) -> None:
+        self._model = model
+        self._reading = reading
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in model.proto.graph.node:
+            for name in filter(None, node.input):
+                self._readers.setdefault(name, []).append(node)
+        self._names: dict[str, str] = {}
+        self._dropped: set[str] = set()
+        self._choose()
+
+    def _choose(self) -> None:
+        from onnx import AttributeProto
+
+        graph = self._model.proto.graph
+        taken = {name for node in graph.node for name in (*node.input, *node.output)}
+        taken |= {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
+        ends = {value.name for value in graph.output}
+        # the bodies of control flow refer to tensors of the graph by name
+        captured = any(
+            item.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+            for node in graph.node
+            for item in node.attribute
+        )
+        for fixed in self._reading.fixed:
+            wanted = fixed.source.removesuffix(_CODES) if fixed.codes else fixed.source
+            free = wanted not in taken or wanted == fixed.tensor
+            if not fixed.codes:
+                # the constant's own name, where nothing else reads its floats
+                free = fixed.source not in ends and len(self._readers[fixed.source]) == 1
+            if captured or fixed.tensor in ends or not free:
+                wanted = fixed.tensor
+            elif not fixed.codes:
+                self._dropped.add(wanted)
+            self._names[fixed.tensor] = wanted
+            taken.add(wanted)
+
+    def of(self, fixed: QuantisedConstant) -> str:
+        """Returns the name of a constant's floats."""
+        return self._names[fixed.tensor]
+
+    def readers(self, codes: str) -> list[onnx.NodeProto]:
+        """Returns what reads the dequantised codes; nothing where something moves the codes."""
+        found: list[onnx.NodeProto] = []
+        for node in self._readers.get(codes, ()):
+            if node.op_type != "DequantizeLinear":
+                return []
+            found += self._readers.get(node.output[0], ())
+        return found
+
+    def plain(self) -> onnx.ModelProto:
+        """Returns the graph with an Identity for each Q/DQ node; loading takes those out.
+
+        What dequantises a constant stays under its new name: values are given in its place.
+        """
+        import onnx
+
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._model.proto)
+        plain = set(self._reading.plain)
+        for node in proto.graph.node:
+            if node.name in plain:
+                node.op_type = "Identity"
+                del node.input[1:]
+                del node.attribute[:]
+            for names in (node.input, node.output):
+                for index, name in enumerate(names):
+                    if name in self._names:
+                        names[index] = self._names[name]
+        gone = self._reading.integers | set(self._names)
+        infos = [item for item in proto.graph.value_info if item.name not in gone]
+        retained = [item for item in proto.graph.initializer if item.name not in self._dropped]
+        for field, items in (("value_info", infos), ("initializer", retained)):
+            proto.graph.ClearField(field)
+            getattr(proto.graph, field).extend(items)
+        return proto
+
+    def renamed(self, scales: Mapping[str, float], plain: Model) -> dict[str, float]:
+        """Returns the scales under the plain network's names.
+
+        A tensor whose dequantised form is an output of the network has the output's name now.
+        """
+        there = plain.tensor_names
+        output: dict[str, str] = {}
+        for value in plain.proto.graph.output:
+            output.setdefault(self._reading.roots.get(value.name, ""), value.name)
+        found: dict[str, float] = {}
+        for name, scale in scales.items():
+            now = name if name in there else output.get(name, "")
+            if now:
+                found[now] = scale
+        return found
+
+
+# what they give is as large as what they read, or comes of several
+_KEEPING = frozenset({"Add", "Clip", "Relu", "Sub", "Sum"})
+
+
+def without_effect(
+    network: Network, given: Mapping[str, float], scales: Mapping[str, float]
+) -> list[str]:
+    """Returns the tensors whose Q/DQ nodes matter, and whose scale implicit INT8 does not use.
+
+    A convolution, the sum after it and an activation are one kernel, in FP32 until its end. A
+    quantiser between them rounds, which hardly matters, and cuts off what is beyond its range: a
+    range narrower than that at the end of the kernel changes results much.
+
+    Args:
+        network: The plain network's layers.
+        given: What the Q/DQ nodes said, by tensor.
+        scales: All scales.
+    """
+    inside = needs(network, scales).inside
+    consumers = network.consumers()
+    return [name for name in given if name in inside and _cuts(name, scales, consumers, inside)]
+
+
+def _cuts(
+    name: str,
+    scales: Mapping[str, float],
+    consumers: Mapping[str, tuple[Layer, ...]],
+    inside: frozenset[str],
+) -> bool:
+    end = name
+    while end in inside:
+        (layer,) = consumers[end]
+        if layer.op not in _KEEPING:
+            return True
+        end = layer.outputs[0]
+    # without a scale the kernel writes floats, which have all values
+    return scales[name] < scales.get(end, float("inf"))
+
+
+# Gives tensors without a scale that of their neighbours, as NVIDIA's qdq-translator does.
+#
+# Its step 3 goes forward and backward through MaxPool Flatten Relu Pad Transpose Reshape Squeeze
+# and Concat, which :func:`follow` does where all readers agree; and it takes what is missing of
+# ``out = 127 * a * b`` for a Mul, and 1/127 for a Sigmoid. Averages take the scale of what they
+# average (its options AveragePool, GlobalAveragePool and ReduceMean): the DLA has one for both
+# anyway. They hand none back, for an average is smaller than what it is made of.
+
+
+# the builder erases some of them, so that the layers do not have both of their tensors
+_SHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """A scale that no Q/DQ node gives.
+
+    Attributes:
+        tensor: Its name.
+        scale: As found.
+        rule: "follows" (the values are a neighbour's, or some of them), "average", "Mul" or
+            "Sigmoid".
+    """
+
+    tensor: str
+    scale: float
+    rule: str
+
+
+def propagate(
+    model: Model, network: Network, scales: Mapping[str, float]
+) -> tuple[dict[str, float], tuple[Propagated, ...]]:
+    """Returns the scales with those that follow, and what followed in the order found.
+
+    Repeats itself until nothing follows any more; no given scale is changed.
+
+    Args:
+        model: A plain model.
+        network: Its layers.
+        scales: What the Q/DQ nodes said.
+    """
+    known = dict(scales)
+    found: list[Propagated] = []
+    graph = model.proto.graph
+    readers = Counter(name for node in graph.node for name in node.input)
+    ends = {value.name for value in graph.output}
+    there = {value.name for value in (*graph.value_info, *graph.input, *graph.output)}
+
+    def give(tensor: str, scale: float, rule: str) -> None:
+        # layers have inner tensors that no ONNX tensor is called
+        if tensor in there and tensor not in known and scale > 0:
+            known[tensor] = float32(scale)
+            found.append(Propagated(tensor, known[tensor], rule))
+
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for tensor, scale in follow(network, known).items():
+            give(tensor, scale, "follows")
+        for node in graph.node:
+            three = [*node.input[:2], *node.output[:1]]
+            if node.op_type == "Sigmoid":
+                give(node.output[0], 1 / LEVELS, "Sigmoid")
+            elif node.op_type in _AVERAGES and node.input[0] in known:
+                give(node.output[0], known[node.input[0]], "average")
+            elif node.op_type in _SHAPES:
+                source, target = node.input[0], node.output[0]
+                give(target, known.get(source, 0.0), "follows")
+                if readers[source] == 1 and source not in ends:
+                    give(source, known.get(target, 0.0), "follows")
+            elif node.op_type == "Mul" and all(name in there for name in three):
+                _product(three[0], three[1], three[2], known, give)
+    return known, tuple(found)
+
+
+def _product(
+    one: str,
+    other: str,
+    out: str,
+    known: Mapping[str, float],
+    give: Callable[[str, float, str], None],
+) -> None:
+    """What is missing of ``out = 127 * one * other``, where one of the three is."""
+    if one in known and other in known:
+        give(out, LEVELS * known[one] * known[other], "Mul")
+    elif out in known and one in known:
+        give(other, known[out] / known[one] / LEVELS, "Mul")
+    elif out in known and other in known:
+        give(one, known[out] / known[other] / LEVELS, "Mul")
+
+
+# Takes the FP16 types of a strongly typed Q/DQ model out: implicit INT8 has a list of layers.
+#
+# The way back of :mod:`edgekit.quantize.qdq.to_explicit`, and of what NVIDIA's
+# ``modelopt.onnx.autocast`` writes: between a Cast to FP16 and one to FP32 lie layers in FP16.
+
+
+_FLOAT, _HALF = 1, 10
+# to_qdq calls the FP16 form of NAME so
+_SUFFIX = "_fp16"
+# attributes that are element types
+_TYPES = frozenset({"dtype", "output_dtype", "to"})
+
+
+def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
+    """Returns a Q/DQ model in FP32 throughout, the nodes that were FP16, and why it was left so.
+
+    Weights hold what their FP16 values are, so they come back rounded. Nothing is changed where
+    Q/DQ nodes themselves are in FP16: that is a network in FP16, not one with FP16 layers.
+
+    Args:
+        model: A Q/DQ model.
+
+    Returns:
+        The model; names of nodes; and a text for people where FP16 types had to stay, else "".
+    """
+    from edgekit.network.load import canonical
+
+    graph = model.proto.graph
+    values = (*graph.value_info, *graph.input, *graph.output)
+    halves = {v.name for v in values if v.type.tensor_type.elem_type == _HALF}
+    halves |= {item.name for item in graph.initializer if item.data_type == _HALF}
+    if not halves or any(
+        name in halves
+        for node in graph.node
+        if node.op_type in QDQ
+        for name in (*node.input, *node.output)
+    ):
+        return model, (), ""
+    reason = _obstacle(model.proto, halves)
+    if reason:
+        return model, (), f"FP16 types and their casts stay in the network: {reason}"
+    nodes = tuple(
+        node.name
+        for node in graph.node
+        if node.op_type != "Cast" and halves.intersection(node.output)
+    )
+    wide = _Wide(model, halves)
+    wide.write()
+    made = canonical(wide.proto, None, source=model.source, weights=wide.weights)
+    made = replace(made, folded={**model.folded, **made.folded}, notes=model.notes)
+    return made, nodes, ""
+
+
+def _obstacle(proto: onnx.ModelProto, halves: set[str]) -> str:
+    graph = proto.graph
+    for value in (*graph.input, *graph.output):
+        if value.name in halves:
+            return f"the network's own {value.name!r} is FP16"
+    for node in graph.node:
+        if any(item.HasField("g") or item.graphs for item in node.attribute):
+            return f"{node.name!r} has a body of its own ({node.op_type})"
+    return ""
+
+
+class _Wide:
+    """A graph that loses its FP16 types.
+
+    Attributes:
+        proto: The graph.
+        weights: Its constants' values.
+    """
+
+    def __init__(self, model: Model, halves: set[str]) -> None:
+        import onnx
+
+        self.proto = onnx.ModelProto()
+        self.proto.CopyFrom(model.proto)
+        self._halves = halves
+        graph = self.proto.graph
+        values = (*graph.value_info, *graph.input, *graph.output)
+        self._floats = {v.name for v in values if v.type.tensor_type.elem_type == _FLOAT}
+        self._floats |= {item.name for item in graph.initializer if item.data_type == _FLOAT}
+        self._taken = {name for node in graph.node for name in (*node.input, *node.output)}
+        self._taken |= {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
+        self._cast = {n.output[0]: n for n in graph.node if n.op_type == "Cast"}
+        self._names = self._chosen()
+        self.weights = {self._names.get(n, n): self._wide(v) for n, v in model.weights.items()}
+
+    def _chosen(self) -> dict[str, str]:
+        """Returns what FP16 tensors are called in FP32: as the FP32 form of the file, if it has."""
+        names: dict[str, str] = {}
+        for target, node in self._cast.items():
+            source = node.input[0]
+            # several casts of one tensor: one gives the name, the others stand for it
+            if source in self._halves and target not in self._halves and source not in self._cast:
+                names.setdefault(source, target)
+        for name in sorted(self._halves - names.keys() - self._cast.keys()):
+            plain = name.removesuffix(_SUFFIX)
+            if plain not in self._taken:
+                names[name] = plain
+                self._taken.add(plain)
+        return names
+
+    def write(self) -> None:
+        graph = self.proto.graph
+        retained = []
+        for node in graph.node:
+            target = node.output[0] if node.output else ""
+            if node.op_type == "Cast" and self._is_between(node.input[0], target):
+                if self._names.get(node.input[0]) == target:
+                    continue
+                node.op_type = "Identity"
+                del node.attribute[:]
+            for item in node.attribute:
+                if item.name in _TYPES and item.i == _HALF:
+                    item.i = _FLOAT
+                elif item.HasField("t") and item.t.data_type == _HALF:
+                    item.t.CopyFrom(self._tensor(item.t))
+            for names in (node.input, node.output):
+                for index, name in enumerate(names):
+                    names[index] = self._names.get(name, name)
+            retained.append(node)
+        infos = [v for v in graph.value_info if v.name not in self._halves]
+        constants = [self._constant(item) for item in graph.initializer]
+        self._replace("node", retained)
+        self._replace("value_info", infos)
+        self._replace("initializer", constants)
+
+    def _replace(self, field: str, items: Iterable[object]) -> None:
+        whole = list(items)
+        self.proto.graph.ClearField(field)
+        getattr(self.proto.graph, field).extend(whole)
+
+    def _is_between(self, source: str, target: str) -> bool:
+        """Whether a cast is one between FP32 and FP16, or within FP16."""
+        if source not in self._halves and target not in self._halves:
+            return False
+        attribute = next(a.i for a in self._cast[target].attribute if a.name == "to")
+        return attribute in (_FLOAT, _HALF) and (source in self._halves or source in self._floats)
+
+    def _constant(self, item: onnx.TensorProto) -> onnx.TensorProto:
+        import onnx
+
+        made = onnx.TensorProto()
+        made.CopyFrom(item)
+        if item.data_type == _HALF:
+            if self._names.get(item.name, item.name) in self.weights:
+                made.data_type = _FLOAT
+            else:
+                made = self._tensor(item)
+        made.name = self._names.get(item.name, item.name)
+        return made
+
+    def _tensor(self, item: onnx.TensorProto) -> onnx.TensorProto:
+        from onnx import numpy_helper
+
+        return numpy_helper.from_array(self._wide(numpy_helper.to_array(item)), item.name)
+
+    def _wide(self, value: np.ndarray) -> np.ndarray:
+        return value.astype("float32") if str(value.dtype) == "float16" else value
+
+
+# From a Q/DQ model to a plain network with a scale for each tensor: explicit to implicit INT8.
+#
+# TensorRT up to 10.7 puts nothing of a Q/DQ model on a DLA; what it takes there is a plain network
+# with a calibration cache and a precision for each layer. The steps are those of NVIDIA's
+# qdq-translator 0.2.0 (Deep-Learning-Accelerator-SW, tools/qdq-translator).
+
+
+UNEQUAL = ("refuse", "largest")
+_LISTED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Translated:
+    """A Q/DQ model as implicit INT8.
+
+    Attributes:
+        model: The plain network; its weights are floats.
+        scales: By activation tensor of ``model``: those of the Q/DQ nodes bit for bit, and those
+            that follow from them (``propagated``).
+        fp16_nodes: Nodes that run in FP16, since they have FP16 types in the Q/DQ model or a
+            tensor that they read has no scale.
+        missing: Tensors that INT8 layers need a scale of and that have none.
+        propagated: What no Q/DQ node said.
+        quantizers: How many scales the Q/DQ nodes gave.
+        weights: How many constants were quantised.
+        other_codes: Weights that have other codes when they are quantised anew per output
+            channel, as TensorRT's implicit INT8 and edgekit's emulation do.
+        notes: What a person should know.
+    """
+
+    model: Model
+    scales: Mapping[str, float]
+    fp16_nodes: tuple[str, ...]
+    missing: tuple[str, ...]
+    propagated: tuple[Propagated, ...]
+    quantizers: int
+    weights: int
+    other_codes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def has_qdq(model: Model) -> bool:
+    """Whether a model has Q/DQ nodes."""
+    return any(node.op_type in QDQ for node in model.proto.graph.node)
+
+
+def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
+    """Translates a Q/DQ model: takes its Q/DQ nodes out and keeps what they say as scales.
+
+    A tensor's scale holds for everything that reads it, also for what reads it unquantised in
+    the Q/DQ model. Constants hold what their codes stand for, or the file's own floats where
+    these give the same codes.
+
+    Args:
+        model: A model with Q/DQ nodes, of ai.onnx opset 10 or later.
+        unequal: "refuse" a tensor that is read with different scales, or take the "largest".
+
+    Returns:
+        The plain network and its scales.
+
+    Raises:
+        ModelError: Codes ``qdq.*``: it has no Q/DQ nodes, or quantises in a way that implicit
+            INT8 does not have; what does so is named.
+        UsageError: ``unequal`` is something else.
+    """
+    from edgekit.network.load import canonical
+    from edgekit.network.lowering.layers import layers
+
+    if unequal not in UNEQUAL:
+        raise UsageError(
+            f"unequal scales can be {' or '.join(UNEQUAL)}, not {unequal!r}", code="qdq.unequal"
+        )
+    model, typed, left = widened(model)
+    reading = read_qdq(model)
+    notes = [left] if left else []
+    steps = _scales(model, reading, unequal, notes)
+    names = PlainNames(model, reading)
+    values: dict[str, np.ndarray] = {}
+    coded: set[str] = set()
+    constants = ModelConstants(model)
+    for fixed in reading.fixed:
+        value = values_of(fixed, constants)
+        if keeps(fixed, value, constants, names.readers(fixed.tensor)):
+            value = constants[fixed.source]
+        else:
+            coded.add(names.of(fixed))
+        values[names.of(fixed)] = value
+    proto = names.plain()
+    weights: dict[str, np.ndarray] = {n: v for n, v in model.weights.items() if n not in values}
+    plain = canonical(proto, None, source=model.source, weights={**weights, **values})
+    plain = replace(plain, folded={**model.folded, **plain.folded}, notes=model.notes)
+    steps = names.renamed(steps, plain)
+    network = layers(plain)
+    scales, propagated = propagate(plain, network, steps)
+    nodes, missing = _lacking(network, scales, frozenset(typed))
+    differ = other_codes(plain, coded)
+    notes += _notes(reading, propagated, nodes, missing, differ)
+    lost = without_effect(network, steps, scales)
+    if lost:
+        notes.append(
+            f"without effect, for a kernel does not round inside: the scales of "
+            f"{_some(lost, 'tensor')}; what they cut off in the Q/DQ model goes on"
+        )
+    if typed:
+        notes.append(f"kept in FP16, as the file's types have it: {_some(typed, 'node')}")
+    halves = tuple(dict.fromkeys((*typed, *nodes)))
+    return Translated(
+        plain, scales, halves, missing, propagated, len(steps), len(reading.fixed), tuple(differ),
+        tuple(notes),
+    )  # fmt: skip
+
+
+def _scales(model: Model, reading: QdqReading, unequal: str, notes: list[str]) -> dict[str, float]:
+    """One scale for each quantised tensor.
+
+    Where a tensor is quantised twice in a row (requantised) and only the last result is read, the
+    last scale counts.
+    """
+    found: dict[str, float] = {}
+    problems = Problems()
+    again = []
+    for tensor, uses in reading.uses.items():
+        read = [use for use in uses if use in reading.direct] or uses[-1:]
+        if len({use.grid.step for use in uses}) > len({use.grid.step for use in read}):
+            again.append(tensor)
+        steps = {use.grid.step: use for use in read}
+        if len(steps) > 1 and unequal == "refuse":
+            problems.add("qdq.conflict", tensor, _both(steps))
+        elif len(steps) > 1:
+            notes.append(f"{tensor!r} takes the larger of its scales: {_both(steps)}")
+        found[tensor] = max(steps)
+    problems.refuse(model.source)
+    if again:
+        notes.append(
+            f"quantised twice in a row: {_some(again, 'tensor')}; the last scale counts, and the "
+            "first rounding is left out"
+        )
+    return found
+
+
+def _lacking(
+    network: Network, scales: Mapping[str, float], typed: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the nodes that read a tensor which lacks a scale, and those tensors (step 5).
+
+    The names of nodes that a layer stands for, so that layers of any rewriting can be found. What
+    is ``typed`` FP16 needs no scale.
+    """
+    known = {**scales, **follow(network, scales)}
+    halves = {layer.name for layer in network.layers if typed.issuperset(layer.nodes)}
+    found = {lack.tensor: {*lack.layers} - halves for lack in needs(network, known).lacks}
+    lacks = {tensor: layers for tensor, layers in found.items() if layers}
+    nodes: dict[str, None] = {}
+    for layer in network.layers:
+        if any(layer.name in lacks.get(name, ()) for name in layer.inputs):
+            nodes.update(dict.fromkeys(layer.nodes or layer.origin))
+    return tuple(nodes), tuple(lacks)
+
+
+def _both(steps: Mapping[float, Quantisation]) -> str:
+    return ", ".join(f"{step:g} by {use.grid.node}" for step, use in steps.items())
+
+
+def _notes(
+    reading: QdqReading,
+    propagated: tuple[Propagated, ...],
+    nodes: tuple[str, ...],
+    missing: tuple[str, ...],
+    differ: list[str],
+) -> list[str]:
+    notes = []
+    if reading.floats:
+        notes.append(
+            f"read unquantised too in the Q/DQ model: {_some(reading.floats, 'tensor')}; in "
+            "implicit INT8 all readers share the scale"
+        )
+    if propagated:
+        notes.append(
+            f"without Q/DQ, with the scale of a neighbour: "
+            f"{_some([row.tensor for row in propagated], 'tensor')}"
+        )
+    if nodes:
+        notes.append(
+            f"kept in FP16: {_some(nodes, 'node')}, for there is no scale for "
+            f"{_some(missing, 'tensor')}"
+        )
+    if differ:
+        notes.append(
+            f"{_some(differ, 'weight')} {'has' if len(differ) == 1 else 'have'} other codes than "
+            "in the Q/DQ model: TensorRT takes amax/127 of each output channel as its scale, and "
+            "the model does not"
+        )
+    return notes
+
+
+def _some(names: Collection[str], noun: str) -> str:
+    count = len(names)
+    return f"{count} {noun}{'' if count == 1 else 's'} ({_listed(names)})"
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(list(names)[:_LISTED]) + (", ..." if len(names) > _LISTED else "")

@@ -1,0 +1,86 @@
+"""What a build makes: segments, engines and the weights that a strip takes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSegment:
+    """A maximal run of layers on one device, cut out as its own ONNX model.
+
+    Attributes:
+        index: Running order.
+        device: "GPU", "DLA0" or "DLA1".
+        layers: Layer names.
+        inputs: Tensor names read: graph inputs or outputs of earlier segments.
+        outputs: Tensor names written for later segments or the caller.
+        engine: SHA-256 (hex) of the engine file's bytes in ``Artefacts.engines``.
+    """
+
+    index: int
+    device: str
+    layers: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor that a stripped engine lacks.
+
+    Attributes:
+        name: Initializer name in the engines (same name, same bytes, in every engine).
+        source: Weight name in the user's ONNX model.
+        transform: How the value follows from the source: "none", "fp16", "int8:AXIS" (codes) or
+            "int8-scale:AXIS" (FP32 scales); AXIS is the output channel axis. What TensorRT's
+            parser makes: "batch-norm-scale:TENSOR", "batch-norm-bias:TENSOR" or
+            "constant-of-shape:TENSOR", of the node whose first output (also ``source``) it is.
+        digest: SHA-256 (hex) of the value's little-endian C-order bytes.
+        dtype: NumPy type name.
+        shape: Static shape.
+    """
+
+    name: str
+    source: str
+    transform: str
+    digest: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Artefacts:
+    """What a backend built.
+
+    Attributes:
+        backend: "reference", "tensorrt" or "trtexec".
+        lanes: Segments in running order by plan variant (``Plan.plans``), with its share.
+        engines: Stripped engine bytes by SHA-256 (for the reference backend an ONNX model whose
+            weights are EXTERNAL tensors with location "stripped").
+        weights: Every weight that the engines lack, by name.
+        values: The weights' values by SHA-256; may be memory maps.
+        fingerprint: What the engines need: backend, runtime, versions, machine.
+        inputs: Network inputs, in the model's order.
+        outputs: Network outputs, in the model's order.
+        notes: What a person should know, such as layers that fell back to FP16.
+        engine_facts: Of engines that TensorRT built, what a loader must know, by their digest: the
+            manifest's ``engines``.
+    """
+
+    backend: str
+    lanes: tuple[tuple[float, tuple[EngineSegment, ...]], ...]
+    engines: Mapping[str, bytes]
+    weights: Mapping[str, Weight]
+    values: Mapping[str, np.ndarray]
+    fingerprint: Mapping[str, str]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    engine_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

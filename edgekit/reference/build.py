@@ -1,0 +1,156 @@
+"""The reference backend: a plan's segments as ONNX models with the target's numerics, weights
+aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edgekit.errors import BuildError
+from edgekit.reference.artefacts import Artefacts, EngineSegment
+from edgekit.reference.numerics import Numerics, decide
+from edgekit.reference.segment_model import emit
+from edgekit.reference.units import Cut, PlanGraph, cut, placed_in, runnable
+from edgekit.reference.weights import WeightStore
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model, Network
+    from edgekit.placement.plan import Plan
+    from edgekit.quantize.scales import Scales
+
+
+# protobuf's limit for one message
+_LARGEST_ENGINE = 2**31 - 1
+
+
+def build_reference(
+    model: Model,
+    network: Network,
+    plan: Plan,
+    scales: Scales | None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    store: WeightStore | None = None,
+) -> Artefacts:
+    """Builds stripped engines for every lane of a plan.
+
+    Args:
+        model: The FP32 model; of one with opaque layers what comes before them is built.
+        network: Its layers.
+        plan: Placement, precision and segment by layer.
+        scales: INT8 scales; INT8 layers whose tensors lack one run in FP16, and ``notes`` says so.
+        progress: Called with (segments done, segments in all).
+        store: Weights of the model (before opaque layers) that other builds made and whose
+            transforms are used again; the result has those, too.
+
+    Returns:
+        Artefacts whose engines need nothing but ONNX Runtime and the weights.
+
+    Raises:
+        BuildError: The plan does not fit the model, or its opset is too old.
+    """
+    import onnxruntime
+
+    part, inner = runnable(model, network)
+    graph = PlanGraph.of(part)
+    store = store or WeightStore(part)
+    lanes_to_cut = [
+        (share.share, cut(graph, inner, placed_in(inner, network, share.layers)))
+        for share in plan.plans
+    ]
+    total = sum(len(cuts) for _, cuts in lanes_to_cut)
+    engines: dict[str, bytes] = {}
+    lanes = []
+    notes: dict[str, None] = {}
+    done = 0
+    for share, cuts in lanes_to_cut:
+        numerics = decide(graph, cuts, scales, alone=len(lanes_to_cut) == 1)
+        notes.update(dict.fromkeys(_notes(numerics)))
+        segments = []
+        for index, segment in enumerate(cuts):
+            data = emit(graph, segment, numerics, store)
+            digest = hashlib.sha256(data).hexdigest()
+            engines[digest] = data
+            segments.append(_segment(index, segment, digest))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        lanes.append((share, tuple(segments)))
+    return Artefacts(
+        backend="reference",
+        lanes=tuple(lanes),
+        engines=engines,
+        weights=store.weights,
+        values=store.values,
+        fingerprint={
+            "backend": "reference",
+            "runtime": "onnxruntime",
+            "runtime_version": onnxruntime.__version__,
+            "machine": platform.machine(),
+        },
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        notes=tuple(notes),
+    )
+
+
+def _segment(index: int, segment: Cut, digest: str) -> EngineSegment:
+    return EngineSegment(
+        index=index,
+        device=segment.device,
+        layers=segment.layers,
+        inputs=segment.inputs,
+        outputs=segment.outputs,
+        engine=digest,
+    )
+
+
+def _notes(numerics: Numerics) -> list[str]:
+    if not numerics.unscaled:
+        return []
+    unit, tensors = next(iter(numerics.unscaled.items()))
+    return [
+        f"{len(numerics.unscaled)} INT8 layers run in FP16 because a tensor has no scale, "
+        f"such as {unit!r} ({', '.join(tensors[:3])})"
+    ]
+
+
+def full_engine(artefacts: Artefacts, engine: str) -> bytes:
+    """Returns an engine with its weights inside: the unstripped build.
+
+    Args:
+        artefacts: The build.
+        engine: SHA-256 of one of ``artefacts.engines``.
+
+    Raises:
+        BuildError: The weights do not fit in one ONNX file (2 GB).
+    """
+    import numpy as np
+    import onnx
+
+    proto = onnx.ModelProto.FromString(artefacts.engines[engine])
+    stubs = [
+        tensor
+        for tensor in proto.graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    ]
+    size = len(artefacts.engines[engine]) + sum(
+        artefacts.values[artefacts.weights[stub.name].digest].nbytes for stub in stubs
+    )
+    if size > _LARGEST_ENGINE:
+        raise BuildError(
+            f"the unstripped engine has {size} bytes, an ONNX file holds at most 2 GB",
+            code="build.too_large",
+            where=engine[:12],
+            hint="ship the stripped engine: its weights travel on their own",
+        )
+    for stub in stubs:
+        stub.ClearField("external_data")
+        stub.ClearField("data_location")
+        digest = artefacts.weights[stub.name].digest
+        stub.raw_data = np.ascontiguousarray(artefacts.values[digest]).tobytes()
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data

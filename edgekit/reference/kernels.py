@@ -1,0 +1,225 @@
+"""The kernels of a plan, each as a model of its own: in FP32, or in INT8 as the build has it.
+
+A kernel is what the target runs as one: a convolution with the addition and the activation after
+it (:mod:`edgekit.reference.numerics` decides which tensors stay inside). Run one after the other in
+FP32 the kernels are the network; with one of them in INT8 they are the network with that kernel
+alone quantised, weights and activations as in the build.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from edgekit.disjoint_sets import DisjointSets
+from edgekit.reference.numerics import Numerics, decide
+from edgekit.reference.run import open_engine
+from edgekit.reference.segment_model import emit
+from edgekit.reference.units import Cut, PlanGraph, Unit, cut, placed_in, runnable
+from edgekit.reference.weights import WeightStore
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.network.model import Model, Network
+    from edgekit.placement.plan import Plan
+    from edgekit.quantize.scales import Scales
+
+
+_BATCH = "rows"
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceKernel:
+    """Layers that the target runs as one.
+
+    Attributes:
+        layers: Their names, in graph order (a node's name where no layer has the node).
+        device: "GPU", "DLA0" or "DLA1".
+        precision: What the build computes it in: "int8", "fp16" or "fp32".
+        inputs: Activation tensors that it reads from outside.
+        outputs: Tensors that other kernels or the caller read.
+        unscaled: Tensors whose missing scale keeps it out of INT8.
+        units: Its layers' nodes.
+    """
+
+    layers: tuple[str, ...]
+    device: str
+    precision: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    unscaled: tuple[str, ...]
+    units: tuple[Unit, ...]
+
+    @property
+    def nodes(self) -> tuple[onnx.NodeProto, ...]:
+        """Its ONNX nodes."""
+        return tuple(node for unit in self.units for node in unit.nodes)
+
+
+class Kernels:
+    """The kernels of a plan's first variant, in an order in which they can run.
+
+    Args:
+        model: The FP32 model.
+        network: Its layers.
+        plan: Placement and precision by layer.
+        scales: INT8 scales.
+
+    Raises:
+        BuildError: The plan does not fit the model.
+    """
+
+    def __init__(self, model: Model, network: Network, plan: Plan, scales: Scales | None) -> None:
+        part, inner = runnable(model, network)
+        self._graph = PlanGraph.of(part)
+        self._cuts = cut(self._graph, inner, placed_in(inner, network, plan.layers))
+        self._numerics = decide(self._graph, self._cuts, scales, alone=len(plan.plans) == 1)
+        self._store = WeightStore(part)
+        self._place = {node.name: at for at, node in enumerate(self._graph.nodes)}
+        self.inputs = self._graph.inputs
+        # a constant output is the same whatever runs in INT8
+        self.outputs = tuple(n for n in self._graph.outputs if n not in self._graph.constants)
+
+    @cached_property
+    def kernels(self) -> tuple[ReferenceKernel, ...]:
+        """The kernels in running order."""
+        units = [(segment.device, unit) for segment in self._cuts for unit in segment.units]
+        merged = self._merged()
+        groups: dict[str, list[tuple[str, Unit]]] = {}
+        for device, unit in units:
+            groups.setdefault(merged.root(unit.name), []).append((device, unit))
+        ordered = self._ordered(list(groups.values()))
+        if ordered is None:  # kernels that wait for each other: each layer by itself then
+            ordered = self._ordered([[item] for item in units])
+        assert ordered is not None, "a checked graph has no cycle"
+        return tuple(ordered)
+
+    def nbytes(self, tensor: str) -> int:
+        """Returns the size of a tensor, 0 if its shape is unknown."""
+        from onnx import helper
+
+        value = self._graph.values.get(tensor)
+        if value is None or not value.type.tensor_type.elem_type:
+            return 0
+        kind = value.type.tensor_type
+        size = int(helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
+        return size * math.prod(int(dim.dim_value) for dim in kind.shape.dim)
+
+    def session(self, kernel: ReferenceKernel, *, quantised: bool, stacked: bool = False) -> Any:
+        """Opens a kernel in ONNX Runtime, on one thread.
+
+        Args:
+            kernel: One of :attr:`kernels`.
+            quantised: In INT8 as in the build, instead of in FP32.
+            stacked: For any multiple of the model's batch along the first axis. Nothing checks
+                that the kernel treats the rows alike; the caller does.
+
+        Raises:
+            BuildError: ONNX Runtime refuses it.
+        """
+        nodes = tuple(sorted(kernel.nodes, key=lambda node: self._place[node.name]))
+        part = Cut(kernel.device, kernel.layers, nodes, kernel.units, kernel.inputs, kernel.outputs)
+        engine = emit(self._graph, part, self._alone(kernel, quantised), self._store)
+        if stacked:
+            engine = self._stacked(engine)
+        store = self._store
+        return open_engine(engine, store.weights, store.values, kernel.layers[0], threads=1)
+
+    def _alone(self, kernel: ReferenceKernel, quantised: bool) -> Numerics:
+        own = {unit.name for unit in kernel.units} if quantised else set()
+        written = {name for unit in kernel.units for name in unit.writes} if quantised else set()
+        whole = self._numerics
+        return replace(
+            whole,
+            precision={n: p if n in own else "fp32" for n, p in whole.precision.items()},
+            rounding={n: k if n in written else "none" for n, k in whole.rounding.items()},
+            exact=whole.exact & written,
+        )
+
+    def _merged(self) -> DisjointSets[str]:
+        """Returns the names of the units of each kernel as one set."""
+        sets = DisjointSets[str]()
+        for segment in self._cuts:
+            writer = {name: unit.name for unit in segment.units for name in unit.writes}
+            for unit in segment.units:
+                for name in unit.reads:
+                    if name in writer and self._stays_inside(name, writer[name]):
+                        sets.join(writer[name], unit.name)
+        return sets
+
+    def _stays_inside(self, tensor: str, writer: str) -> bool:
+        """Tells whether a tensor between two units is never rounded: an INT8 kernel has both."""
+        numerics = self._numerics
+        return (
+            numerics.precision[writer] == "int8"
+            and numerics.rounding.get(tensor) == "none"
+            and self._graph.is_float32(tensor)
+        )
+
+    def _ordered(self, groups: list[list[tuple[str, Unit]]]) -> list[ReferenceKernel] | None:
+        made = [self._kernel(group) for group in groups]
+        writer = {
+            name: at for at, item in enumerate(made) for unit in item.units for name in unit.writes
+        }
+        waits = {
+            at: {writer[name] for name in item.inputs if name in writer}
+            for at, item in enumerate(made)
+        }
+        try:
+            return [made[at] for at in TopologicalSorter(waits).static_order()]
+        except CycleError:
+            return None
+
+    def _kernel(self, group: list[tuple[str, Unit]]) -> ReferenceKernel:
+        units = tuple(sorted((u for _, u in group), key=lambda u: self._place[u.nodes[0].name]))
+        written = {name for unit in units for name in unit.writes}
+        inner = {node.name for unit in units for node in unit.nodes}
+        reads = dict.fromkeys(name for unit in units for name in unit.reads)
+        unscaled = self._numerics.unscaled
+        return ReferenceKernel(
+            layers=tuple(unit.name for unit in units),
+            device=group[0][0],
+            precision=self._numerics.precision[units[0].name],
+            inputs=tuple(name for name in reads if name not in written),
+            outputs=tuple(
+                name
+                for unit in units
+                for name in unit.writes
+                if name in self._graph.outputs
+                or any(reader not in inner for reader in self._graph.readers.get(name, ()))
+            ),
+            unscaled=tuple(name for unit in units for name in unscaled.get(unit.name, ())),
+            units=units,
+        )
+
+    def _stacked(self, engine: bytes) -> bytes:
+        """Opens the first axis of what an engine reads and writes, and of its reshapes."""
+        import numpy as np
+        import onnx
+        from onnx import numpy_helper
+
+        proto = onnx.ModelProto.FromString(engine)
+        for value in (*proto.graph.input, *proto.graph.output):
+            dims = value.type.tensor_type.shape.dim
+            if dims:
+                dims[0].dim_param = _BATCH
+        constants = {tensor.name for tensor in proto.graph.initializer}
+        for node in proto.graph.node:
+            if node.op_type != "Reshape" or node.input[1] not in constants:
+                continue
+            source, target = (self._shape(name) for name in (node.input[0], node.output[0]))
+            if source and target and source[0] == target[0] and len(target) > 1:
+                # 0: as many as the input has
+                shape = np.array([0, *target[1:]], np.int64)
+                node.input[1] = f"{node.output[0]}#rows"
+                proto.graph.initializer.append(numpy_helper.from_array(shape, node.input[1]))
+        data: bytes = proto.SerializeToString()
+        return data
+
+    def _shape(self, tensor: str) -> tuple[int, ...]:
+        value = self._graph.values.get(tensor)
+        return tuple(d.dim_value for d in value.type.tensor_type.shape.dim) if value else ()

@@ -1,0 +1,295 @@
+"""Which numerics each unit runs in, where values are rounded, and what leaves a fused kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit.dla.precision import int8_operators
+from edgekit.dla.scales import channel_axis
+from edgekit.network.model import SAME_VALUES
+from edgekit.reference.units import Cut, PlanGraph, Unit
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.quantize.scales import Scales
+
+
+def leaving(graph: PlanGraph, unit: Unit) -> list[str]:
+    """Returns the unit's tensors that other units or the caller may read."""
+    inner = {name for node in unit.nodes for name in graph.activations(node)}
+    names = {node.name for node in unit.nodes}
+    return [
+        name
+        for name in unit.writes
+        if name not in inner
+        or name in graph.outputs
+        or any(reader not in names for reader in graph.readers.get(name, ()))
+    ]
+
+
+def _computes(unit: Unit) -> bool:
+    """Tells whether the unit ends in arithmetic, so that its result first exists in FP32."""
+    ops = int8_operators()
+    return unit.ops[-1] in ops.computing and set(unit.ops) <= ops.computing | ops.moving
+
+
+def float_results(
+    graph: PlanGraph, cuts: tuple[Cut, ...], precision: Mapping[str, str]
+) -> set[str]:
+    """Returns what INT8 kernels on the GPU write as floats, since no INT8 unit reads it."""
+    unit_of = {node.name: unit.name for cut in cuts for unit in cut.units for node in unit.nodes}
+    found: set[str] = set()
+    for segment in cuts:
+        if segment.device != "GPU":
+            continue
+        for unit in segment.units:
+            if precision[unit.name] == "int8" and _computes(unit):
+                found.update(
+                    name
+                    for name in leaving(graph, unit)
+                    if not any(
+                        precision[unit_of[reader]] == "int8"
+                        for reader in graph.readers.get(name, ())
+                    )
+                )
+    return found
+
+
+def inside_kernels(
+    graph: PlanGraph, cuts: tuple[Cut, ...], precision: Mapping[str, str]
+) -> set[str]:
+    """Returns the tensors that never leave a fused INT8 kernel."""
+    inside: set[str] = set()
+    for segment in cuts:
+        writer = {name: unit for unit in segment.units for name in unit.writes}
+        place = {unit.name: number for number, unit in enumerate(segment.units)}
+        unit_of = {node.name: unit for unit in segment.units for node in unit.nodes}
+        for unit in segment.units:
+            if precision[unit.name] != "int8" or not set(unit.ops) <= int8_operators().pointwise:
+                continue
+            eligible: list[str] = []
+            for name in unit.reads:
+                source = writer.get(name)
+                if (
+                    source is not None
+                    and precision[source.name] == "int8"
+                    and _computes(source)
+                    and name not in segment.outputs
+                    and all(unit_of.get(reader) is unit for reader in graph.readers[name])
+                ):
+                    eligible.append(name)
+            if eligible:
+                # a sum of two chains: the later one goes on, the earlier is read back as INT8
+                inside.add(max(eligible, key=_by_place(place, writer)))
+    return inside
+
+
+def _by_place(place: Mapping[str, int], writer: Mapping[str, Unit]) -> Callable[[str], int]:
+    return lambda name: place[writer[name].name]
+
+
+# Numerics of a strongly typed network: Q/DQ nodes say which tensors are rounded to INT8.
+#
+# Nothing is left to the builder there: a tensor with Q/DQ nodes is INT8 whoever reads it, and what
+# an INT8 layer hands on without them stays within its fused kernel.
+
+
+def typed_inside(
+    units: Iterable[Unit], precision: Mapping[str, str], quantised: Collection[str]
+) -> set[str]:
+    """Returns the tensors that INT8 units write and that have no Q/DQ nodes.
+
+    Args:
+        units: The layers of a lane.
+        precision: Of each, by name.
+        quantised: Tensors with Q/DQ nodes.
+    """
+    return {
+        name
+        for unit in units
+        if precision[unit.name] == "int8"
+        for name in unit.writes
+        if name not in quantised
+    }
+
+
+# Which numerics each unit runs in, and where values are rounded.
+#
+# FP32 rounds nothing. FP16 rounds the output of every layer. INT8 rounds at the borders of
+# kernels: a chain that the target runs as one (convolution, batch normalisation, sum, activation)
+# stays in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
+# arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
+# before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels and
+# picks them, as there is nothing to gain from INT8. A DLA writes INT8.
+
+
+_FLOAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Numerics:
+    """Decisions for one lane.
+
+    Attributes:
+        precision: "fp32", "fp16" or "int8" by unit name, after fall-backs.
+        rounding: "none", "fp16" or "int8" by tensor that a unit writes.
+        exact: Tensors that need no rounding because their values already are on the grid.
+        scales: INT8 scale by tensor, inherited ones too.
+        unscaled: Units meant for INT8 that lack a scale, with the tensors.
+    """
+
+    precision: Mapping[str, str]
+    rounding: Mapping[str, str]
+    exact: frozenset[str]
+    scales: Mapping[str, float]
+    unscaled: Mapping[str, tuple[str, ...]]
+
+
+def decide(
+    graph: PlanGraph, cuts: tuple[Cut, ...], scales: Scales | None, *, alone: bool = True
+) -> Numerics:
+    """Chooses numerics for all units of a lane, and the rounding of all tensors.
+
+    A build of several lanes (not ``alone``) has one golden answer for all of them. Lanes are cut
+    at other places, so that results which stay in FP16 to the end would differ a little.
+
+    INT8 units fall back to FP16 when their operators have no INT8 kernel, their weights are not
+    constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
+    of kernels, so the choice is repeated until it holds.
+    """
+    known = _inherit(graph, scales.scales if scales is not None else {})
+    units = [unit for segment in cuts for unit in segment.units]
+    precision = {unit.name: _able(graph, unit) for unit in units}
+    quantised = None if scales is None else scales.quantised
+    if alone and quantised is None:
+        _follow_floats(graph, units, precision)
+    unscaled: dict[str, tuple[str, ...]] = {}
+    while True:
+        if quantised is None:
+            inside = inside_kernels(graph, cuts, precision)
+            floats = float_results(graph, cuts, precision)
+        else:
+            inside, floats = typed_inside(units, precision, quantised), set()
+        fallen = {}
+        for unit in units:
+            if precision[unit.name] == "int8":
+                tensors = (*unit.reads, *leaving(graph, unit), *_quantised_inputs(unit))
+                border = [t for t in dict.fromkeys(tensors) if t not in inside | floats]
+                lacking = tuple(t for t in border if graph.is_float32(t) and t not in known)
+                if lacking:
+                    fallen[unit.name] = lacking
+        if not fallen:
+            break
+        unscaled.update(fallen)
+        precision.update(dict.fromkeys(fallen, "fp16"))
+    rounding: dict[str, str] = {}
+    exact: set[str] = set()
+    for unit in units:
+        kind = {"fp32": "none", "fp16": "fp16", "int8": "int8"}[precision[unit.name]]
+        left = set(leaving(graph, unit))
+        for name in unit.writes:
+            rounds = name in left and name not in inside and graph.is_float32(name)
+            rounding[name] = kind if rounds else "none"
+            if rounds and name in floats:
+                rounding[name] = "fp16"
+            elif rounds and _keeps_grid(graph, unit, name, kind, known, inside):
+                exact.add(name)
+    return Numerics(precision, rounding, frozenset(exact), known, unscaled)
+
+
+def quantised_weight(graph: PlanGraph, node: onnx.NodeProto) -> tuple[str, int] | None:
+    """Returns the weight and output channel axis of a node that can run on INT8 codes."""
+    inputs = list(node.input)
+    if node.op_type not in int8_operators().weighted or len(inputs) < 2:
+        return None
+    weight = graph.model.weights.get(inputs[1])
+    if weight is None or str(weight.dtype) != "float32" or weight.ndim < 2:
+        return None
+    if inputs[0] in graph.initializers or inputs[0] in graph.constants:
+        return None
+    axis = channel_axis(node, weight.ndim)
+    return None if axis is None else (inputs[1], axis)
+
+
+def _inherit(graph: PlanGraph, scales: Mapping[str, float]) -> dict[str, float]:
+    """Gives a tensor without a scale that of the tensor whose values it only moves.
+
+    TensorRT's layers, and so its calibration caches, do not know every ONNX tensor: it merges
+    neighbouring shuffles and drops Dropout and Identity. Where it merges all that lies between a
+    matrix product and what a Transpose writes, that is the only tensor of these with a scale.
+    """
+    known = dict(scales)
+    for node in graph.nodes:
+        reads = [name for name in graph.activations(node) if graph.is_float32(name)]
+        if (
+            node.op_type in int8_operators().moving - {"Pad"}
+            and len(reads) == 1
+            and reads[0] in known
+        ):
+            for name in node.output:
+                known.setdefault(name, known[reads[0]])
+    for node in reversed(graph.nodes):
+        if node.op_type in SAME_VALUES and node.output[0] in known:
+            for name in graph.activations(node)[:1]:
+                known.setdefault(name, known[node.output[0]])
+    return known
+
+
+def _quantised_inputs(unit: Unit) -> list[str]:
+    return [node.input[0] for node in unit.nodes if node.op_type in int8_operators().weighted]
+
+
+def _keeps_grid(
+    graph: PlanGraph,
+    unit: Unit,
+    name: str,
+    kind: str,
+    scales: Mapping[str, float],
+    inside: set[str],
+) -> bool:
+    """Tells whether the unit only moves or selects values that its inputs already rounded."""
+    if not set(unit.ops) <= int8_operators().selecting:
+        return False
+    for node in unit.nodes:
+        for source in node.input:
+            stub = graph.initializers.get(source)
+            if source in graph.constants or (stub is not None and stub.data_type == _FLOAT):
+                return False
+    if kind == "int8":
+        reads = [read for read in unit.reads if graph.is_float32(read)]
+        # what stays inside a kernel has a scale perhaps, but was never rounded
+        return all(scales[read] == scales[name] and read not in inside for read in reads)
+    return True
+
+
+def _able(graph: PlanGraph, unit: Unit) -> str:
+    if unit.precision != "int8":
+        return unit.precision
+    for node in unit.nodes:
+        if node.op_type not in int8_operators().every:
+            return "fp16"
+        if node.op_type in int8_operators().weighted and quantised_weight(graph, node) is None:
+            return "fp16"
+    return "int8"
+
+
+def _follow_floats(graph: PlanGraph, units: list[Unit], precision: dict[str, str]) -> None:
+    """Lets what only moves FP16 values for other than INT8 readers move them as they are.
+
+    A reshape after a softmax, which has no INT8, would round the network's result for no reader.
+    """
+    producer = {name: unit for unit in units for name in unit.writes}
+    unit_of = {node.name: unit.name for unit in units for node in unit.nodes}
+    for unit in units:
+        if precision[unit.name] != "int8" or not set(unit.ops) <= int8_operators().moving:
+            continue
+        sources = [producer.get(name) for name in unit.reads if graph.is_float32(name)]
+        readers = {
+            unit_of[reader] for name in unit.writes for reader in graph.readers.get(name, ())
+        } - {unit.name}
+        floats = [source for source in sources if source and precision[source.name] != "int8"]
+        if floats and floats == sources and all(precision[name] != "int8" for name in readers):
+            precision[unit.name] = "fp16"

@@ -1,0 +1,209 @@
+"""The fewest layers to keep out of INT8 for a required accuracy, verified build by build;
+layers by glob, and a plan with some of them in FP16.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.reference.sensitivity import Impact, Proposal
+from edgekit.text import all_of, listed
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Network
+    from edgekit.placement.plan import PlacedLayer, Plan
+
+
+_SHOWN = 5
+
+
+def layers_named(
+    network: Network, patterns: Iterable[str], *, where: str = "", strict: bool = True
+) -> frozenset[str]:
+    """Returns the layers whose name, or that of one of their ONNX nodes, matches a glob.
+
+    Args:
+        network: The layer graph.
+        patterns: Globs; a name that has brackets of its own also matches as it is written.
+        where: What to say where a glob matches nothing.
+        strict: Whether that is an error.
+
+    Raises:
+        UsageError: "calibration.fp16": a glob matches nothing.
+    """
+    named: dict[str, set[str]] = {}
+    for layer in network.layers:
+        for name in (layer.name, *layer.origin):
+            named.setdefault(name, set()).add(layer.name)
+    found: set[str] = set()
+    for pattern in patterns:
+        names = [name for name in named if name == pattern or fnmatchcase(name, pattern)]
+        if not names and strict:
+            near = difflib.get_close_matches(pattern, named, 1)
+            raise UsageError(
+                f"{pattern!r} matches no layer and no node",
+                code="calibration.fp16",
+                where=where,
+                hint=f"the nearest is {near[0]!r}"
+                if near
+                else f"there are {listed(map(repr, named), _SHOWN)} (edgekit check --by-layer)",
+            )
+        found.update(*(named[name] for name in names))
+    return frozenset(found)
+
+
+def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
+    """Returns the plan with these layers in FP16 where they were in INT8.
+
+    It is for trying numerics out: places and predicted times stay those of INT8.
+    """
+
+    def changed(placed: tuple[PlacedLayer, ...]) -> tuple[PlacedLayer, ...]:
+        return tuple(
+            replace(layer, precision="fp16")
+            if layer.name in layers and layer.precision == "int8"
+            else layer
+            for layer in placed
+        )
+
+    return replace(
+        plan,
+        layers=changed(plan.layers),
+        plans=tuple(replace(share, layers=changed(share.layers)) for share in plan.plans),
+    )
+
+
+Accuracy = Mapping[str, Any]
+
+# the head of the ranking takes about ten; what is left gives back halves, quarters and eighths
+_BUILDS = 32
+
+
+def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
+    """Says whether an accuracy document passes a gate; a bit-equal result has no SNR and passes.
+
+    None passes in which a part collapses, whatever the figure of the whole (``failures``). Figures
+    that say nothing, of outputs that hardly vary (``judged``), miss no gate.
+    """
+    value = accuracy[metric]
+    judges = minimum is not None and value is not None and accuracy.get("judged", True)
+    return not accuracy.get("failures") and (not judges or value >= minimum)
+
+
+def propose(
+    impacts: Sequence[Impact],
+    measure: Callable[[frozenset[str]], Accuracy],
+    *,
+    metric: str,
+    minimum: float | None,
+    keep: frozenset[str] = frozenset(),
+    most: int = _BUILDS,
+) -> Proposal:
+    """Looks for the fewest kernels to keep in FP16.
+
+    The worst kernels are taken until the build reaches the accuracy (their number by doubling and
+    halving), then those that turn out superfluous are given back: first many at once, at last,
+    while ``most`` allows, one by one. What is proposed was measured; where it is reported to be
+    minimal, so was each of it without one of its kernels. There may be a smaller set of others:
+    all sets are too many.
+
+    Args:
+        impacts: The kernels in INT8, worst first.
+        measure: Builds with these layers in FP16 and returns what ``build.accuracy`` does.
+        metric: "cosine", "snr_db" or "top1_agreement".
+        minimum: The lowest value that passes; None if only nothing may collapse.
+        keep: Layers that stay in FP16 whatever is found.
+        most: Builds to measure; a proposal that is not minimal by then is reported as such.
+    """
+    known: dict[frozenset[int], Accuracy] = {}
+
+    def names(chosen: Sequence[int]) -> frozenset[str]:
+        return keep.union(*(impacts[n].layers for n in chosen))
+
+    def passes(chosen: Sequence[int]) -> bool:
+        key = frozenset(chosen)
+        if key not in known:
+            known[key] = measure(names(chosen))
+        return reaches(known[key], metric, minimum)
+
+    def proposal(chosen: Sequence[int] | None, minimal: bool) -> Proposal:
+        used = range(len(impacts)) if chosen is None else sorted(chosen)
+        layers = [name for n in used for name in impacts[n].layers]
+        return Proposal(
+            metric,
+            minimum,
+            None if chosen is None else (*sorted(keep), *layers),
+            len(used),
+            known[frozenset(used)],
+            known[frozenset()],
+            minimal,
+            len(known),
+        )
+
+    everything = range(len(impacts))
+    if passes(()):
+        return proposal((), minimal=True)
+    if not passes(everything):
+        return proposal(None, minimal=False)
+    chosen = _worst(passes, len(impacts))
+    chosen, minimal = _fewest(chosen, passes, lambda: len(known) < most)
+    return proposal(chosen, minimal)
+
+
+def _worst(passes: Callable[[Sequence[int]], bool], count: int) -> list[int]:
+    """Returns the fewest kernels from the head of the ranking that reach the accuracy."""
+    low, high = 0, 1
+    while high < count and not passes(range(high)):
+        low, high = high, 2 * high
+    high = min(high, count)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if passes(range(middle)):
+            high = middle
+        else:
+            low = middle
+    return list(range(high))
+
+
+def _fewest(
+    chosen: list[int], passes: Callable[[Sequence[int]], bool], more: Callable[[], bool]
+) -> tuple[list[int], bool]:
+    """Leaves out what is not needed: halves, quarters, ... (delta debugging), the mildest first."""
+    size = max(1, len(chosen) // 2)
+    while True:
+        smaller = False
+        start = len(chosen)
+        while start > 0:
+            begin = max(0, start - size)
+            rest = [*chosen[:begin], *chosen[start:]]
+            if not more():
+                return chosen, False
+            if passes(rest):
+                chosen, smaller = rest, True
+            start = begin
+        if size == 1 and not smaller:
+            return chosen, True
+        size = max(1, size // 2)
+
+
+def shortfall(proposal: Proposal) -> str:
+    """Says that FP16 of all layers misses the accuracy too, with the numbers."""
+    metric = proposal.metric
+    every = all_of(proposal.kernels, "INT8 kernel")
+    failures = proposal.accuracy.get("failures") or ()
+    if proposal.minimum is None or reaches(
+        {**proposal.accuracy, "failures": ()}, metric, proposal.minimum
+    ):
+        return f"with {every} in FP16: {'; '.join(failures)}: no layers to keep in FP16 mend it"
+    from edgekit.reference.accuracy import describe_metric
+
+    return (
+        f"{metric} against FP32 is {describe_metric(proposal.int8, metric)} in INT8 and "
+        f"{describe_metric(proposal.accuracy, metric)} with {every} in FP16, "
+        f"below {proposal.minimum:.10g}: no layers to keep in FP16 reach it"
+    )

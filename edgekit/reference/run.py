@@ -1,0 +1,248 @@
+"""Runs a build on this machine with ONNX Runtime, segment after segment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BuildError, DataError
+from edgekit.reference.build import full_engine
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+
+
+# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
+_QUIET = 4
+
+
+class Runner:
+    """One lane of a reference build, loaded.
+
+    Args:
+        artefacts: The build.
+        lane: Index into ``artefacts.lanes``.
+        stripped: Load stripped engines and refit them (as a board does), or engines with their
+            weights inside. Both give the same outputs bit for bit.
+        optimise: ONNX Runtime's graph optimisations.
+        threads: Threads for one operator; 0 leaves it to ONNX Runtime.
+
+    Raises:
+        BuildError: ONNX Runtime refuses an engine; names segment and node.
+    """
+
+    def __init__(
+        self,
+        artefacts: Artefacts,
+        *,
+        lane: int = 0,
+        stripped: bool = True,
+        optimise: bool = True,
+        threads: int = 0,
+    ) -> None:
+        self.artefacts = artefacts
+        self.segments = artefacts.lanes[lane][1]
+        self._sessions = [
+            _load(artefacts, segment, stripped, optimise, threads) for segment in self.segments
+        ]
+
+    def run(
+        self, inputs: Mapping[str, np.ndarray], *, observe: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Runs one inference.
+
+        Args:
+            inputs: Arrays by network input name.
+            observe: Also return every tensor that crosses a segment border.
+
+        Raises:
+            DataError: Input names, shapes or types do not fit.
+            BuildError: ONNX Runtime failed; names segment and node.
+        """
+        artefacts = self.artefacts
+        if set(inputs) != set(artefacts.inputs):
+            raise DataError(
+                f"inputs are {', '.join(map(repr, inputs)) or 'none'}",
+                code="data.inputs",
+                hint=f"the network's inputs are {', '.join(map(repr, artefacts.inputs))}",
+            )
+        tensors: dict[str, np.ndarray] = dict(inputs)
+        for segment, session in zip(self.segments, self._sessions, strict=True):
+            feed = {name: tensors[name] for name in segment.inputs}
+            _check(session, feed, inputs)
+            try:
+                results = session.run(list(segment.outputs), feed)
+            except Exception as error:  # ONNX Runtime's exceptions share no base class
+                raise _failure(artefacts, segment, error) from error
+            tensors.update(zip(segment.outputs, results, strict=True))
+        if observe:
+            return tensors
+        return {name: tensors[name] for name in artefacts.outputs}
+
+
+def run(
+    artefacts: Artefacts,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    lane: int = 0,
+    stripped: bool = True,
+    observe: bool = False,
+) -> dict[str, np.ndarray]:
+    """Loads a lane and runs one inference; see :class:`Runner` for more than one."""
+    return Runner(artefacts, lane=lane, stripped=stripped).run(inputs, observe=observe)
+
+
+def _load(
+    artefacts: Artefacts, segment: EngineSegment, stripped: bool, optimise: bool, threads: int
+) -> Any:
+    import onnxruntime as ort
+
+    options = _options(threads)
+    if not optimise:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    lent: list[Any] = []
+    if stripped:
+        engine = artefacts.engines[segment.engine]
+        names = _missing(engine)
+        lent = [_lent(artefacts.weights[name], artefacts.values) for name in names]
+        options.add_external_initializers(names, lent)
+    else:
+        engine = full_engine(artefacts, segment.engine)
+    try:
+        session = _open(engine, options)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise _failure(artefacts, segment, error) from error
+    # the session reads the arrays in place, so they live as long as it does
+    session.edgekit_weights = lent
+    return session
+
+
+def open_engine(
+    engine: bytes,
+    weights: Mapping[str, Weight],
+    values: Mapping[str, np.ndarray],
+    name: str,
+    *,
+    threads: int = 0,
+) -> Any:
+    """Opens a stripped engine by itself; one of many, so it keeps no memory between its runs.
+
+    Raises:
+        BuildError: ONNX Runtime refuses it; ``name`` says which one it is.
+    """
+
+    options = _options(threads)
+    options.enable_cpu_mem_arena = False
+    names = _missing(engine)
+    lent = [_lent(weights[name], values) for name in names]
+    options.add_external_initializers(names, lent)
+    try:
+        session = _open(engine, options)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise BuildError(
+            f"ONNX Runtime failed in {name!r}: {' '.join(str(error).split())}",
+            code="build.runtime",
+            where=name,
+            hint="check that the model itself runs in ONNX Runtime",
+        ) from error
+    session.edgekit_weights = lent
+    return session
+
+
+def _options(threads: int) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads
+    # nothing here is timed, and threads that wait busily take others' time
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _open(engine: bytes, options: Any) -> Any:
+    import onnxruntime as ort
+
+    from edgekit.network.session import WRONG_FUSIONS
+
+    return ort.InferenceSession(
+        engine, options, providers=["CPUExecutionProvider"], disabled_optimizers=WRONG_FUSIONS
+    )
+
+
+def _missing(engine: bytes) -> list[str]:
+    import onnx
+
+    graph = onnx.ModelProto.FromString(engine).graph
+    external = onnx.TensorProto.EXTERNAL
+    return [tensor.name for tensor in graph.initializer if tensor.data_location == external]
+
+
+def _lent(weight: Weight, values: Mapping[str, np.ndarray]) -> Any:
+    """A weight's value as its engine wants it: alike bytes are kept once, in one form."""
+    value = values[weight.digest]
+    if value.dtype.name != weight.dtype:
+        value = value.reshape(-1).view(weight.dtype)
+    return _value(value.reshape(weight.shape))
+
+
+def _value(array: np.ndarray) -> Any:
+    import numpy as np
+    import onnxruntime as ort
+    from onnx import helper
+
+    whole = np.ascontiguousarray(array).reshape(array.shape)
+    if whole.dtype.kind in "fiub":
+        return ort.OrtValue.ortvalue_from_numpy(whole)
+    # bfloat16 and other types that NumPy knows only by extension
+    elem = int(helper.np_dtype_to_tensor_dtype(whole.dtype))
+    bits = whole.view(np.dtype(f"uint{whole.itemsize * 8}"))
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, elem)
+
+
+def _check(session: Any, feed: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
+    """Checks the caller's arrays against the engine's inputs."""
+    for spec in session.get_inputs():
+        if spec.name not in inputs:
+            continue
+        array = feed[spec.name]
+        shape = list(spec.shape)
+        known = all(isinstance(size, int) for size in shape)
+        if (known and list(array.shape) != shape) or _ort_type(array) != spec.type:
+            raise DataError(
+                f"input {spec.name!r} is {array.dtype} {list(array.shape)}",
+                code="data.shape",
+                where=spec.name,
+                hint=f"the engine expects {spec.type} {shape}",
+            )
+
+
+def _ort_type(array: np.ndarray) -> str:
+    names = {"float32": "float", "float64": "double", "float16": "float16"}
+    return f"tensor({names.get(str(array.dtype), str(array.dtype))})"
+
+
+def _failure(artefacts: Artefacts, segment: EngineSegment, error: Exception) -> BuildError:
+    text = " ".join(str(error).split())
+    node = _named_node(artefacts.engines[segment.engine], text)
+    at = f" at node {node!r}" if node else ""
+    return BuildError(
+        f"ONNX Runtime failed in segment {segment.index} ({segment.device}){at}: {text}",
+        code="build.runtime",
+        where=node or f"segment {segment.index}",
+        hint="check that the model itself runs in ONNX Runtime",
+    )
+
+
+def _named_node(engine: bytes, text: str) -> str:
+    """Returns the node that a message names: its wordings differ, the node's name does not."""
+    import onnx
+
+    nodes = onnx.ModelProto.FromString(engine).graph.node
+    found = [n for n in nodes if re.search(rf"(?<!\w){re.escape(n.name)}(?!\w)", text)]
+    if not found:
+        found = [n for n in nodes if re.search(rf"(?<!\w){n.op_type}(?!\w)", text)]
+    return max((n.name for n in found), key=len, default="")

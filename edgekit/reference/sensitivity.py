@@ -1,0 +1,574 @@
+"""What INT8 of each kernel alone costs at the outputs: one pass over the inputs for all
+kernels; and the ``edgekit.sensitivity/1`` document.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BuildError, DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.network.model import Model, Network
+    from edgekit.placement.plan import Plan
+    from edgekit.quantize.scales import Scales
+    from edgekit.reference.kernels import Kernels, ReferenceKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What INT8 of one kernel alone costs at the network's outputs, all else in FP32.
+
+    Attributes:
+        layers: The kernel's layers: what the target runs as one.
+        device: Where the plan has it.
+        snr_db: Variance of the FP32 output over mean squared error, in dB, of the worst output or
+            group of its channels; None if every output is bit-equal.
+        cosine: Mean over the inputs of the cosine similarity with FP32, the worst output's.
+        cosine_min: The worst input's.
+        max_abs: Largest absolute difference, in the output's unit.
+        top1_agreement: Share of inputs whose largest value is at the same place, 0 to 1.
+        place: "first" where it reads a network input, "last" where it writes an output, both
+            or neither of them.
+    """
+
+    layers: tuple[str, ...]
+    device: str
+    snr_db: float | None
+    cosine: float
+    cosine_min: float
+    max_abs: float
+    top1_agreement: float
+    place: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its layers, as the target's builder joins them."""
+        return " + ".join(self.layers)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Every INT8 kernel of a plan, worst first.
+
+    Attributes:
+        impacts: The ranking.
+        floats: Why a layer does not run in INT8, by layer name, for those that do not.
+        samples: Inputs measured.
+    """
+
+    impacts: tuple[Impact, ...]
+    floats: Mapping[str, str]
+    samples: int
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The layers to keep out of INT8 for an accuracy.
+
+    Attributes:
+        metric: "cosine", "snr_db" or "top1_agreement".
+        minimum: The lowest value that is wanted of it.
+        layers: To be kept in FP16, worst first; None if FP16 of all layers misses it too.
+        kernels: How many kernels they are.
+        accuracy: Of the build with ``layers`` in FP16 (of all of them where that is None).
+        int8: Of the build without.
+        minimal: Whether every single kernel was left out once and missed the accuracy.
+        builds: Builds that were measured.
+    """
+
+    metric: str
+    minimum: float | None
+    layers: tuple[str, ...] | None
+    kernels: int
+    accuracy: Mapping[str, Any]
+    int8: Mapping[str, Any]
+    minimal: bool
+    builds: int
+
+
+@dataclass(frozen=True, eq=False)
+class VariantRows:
+    """One tensor: row 0 is FP32's, row 1 + i that of variant ``ids[i]``.
+
+    Variants that are not listed have row 0 here: nothing upstream of this tensor is in INT8 there.
+    """
+
+    ids: tuple[int, ...]
+    array: np.ndarray
+
+    @classmethod
+    def of(cls, value: np.ndarray) -> VariantRows:
+        """A tensor that no variant changes."""
+        return cls((), value[None])
+
+    @property
+    def base(self) -> np.ndarray:
+        """The tensor in the FP32 network."""
+        value: np.ndarray = self.array[0]
+        return value
+
+    def row(self, variant: int) -> np.ndarray:
+        """The tensor in a variant."""
+        value: np.ndarray = self.array[self.ids.index(variant) + 1 if variant in self.ids else 0]
+        return value
+
+    def gather(self, ids: Sequence[int]) -> np.ndarray:
+        """Returns row 0 and the rows of ``ids``; no copy where these are the tensor's own."""
+        if tuple(ids) == self.ids:
+            return self.array
+        at = {variant: number for number, variant in enumerate(self.ids, 1)}
+        rows: np.ndarray = self.array[[0, *(at.get(variant, 0) for variant in ids)]]
+        return rows
+
+
+# what one call reads: more rows at once are no faster
+_CALL_BYTES = 1 << 25
+# as far as sums in another order differ
+_CLOSE = 1e-3
+
+
+class KernelRun:
+    """A kernel's sessions, opened when they are needed.
+
+    Rows are stacked along the batch where the kernel treats them alike. That is tried, once, on
+    two rows of different values: together they must give what each gives alone.
+    """
+
+    def __init__(self, kernels: Kernels, kernel: ReferenceKernel) -> None:
+        self._open: Callable[..., Any] = kernels.session
+        self.kernel = kernel
+        self._plain: Any = None
+        self._stacked: Any = None
+        self._quantised: Any = None
+        self._tried = False
+
+    def prepare(self, feed: Mapping[str, np.ndarray], *, quantised: bool) -> None:
+        """Opens what is not open yet; ``feed`` are values to try stacking with."""
+        if quantised and self._quantised is None:
+            self._quantised = self._open(self.kernel, quantised=True)
+        if not self._tried:
+            self._try(feed)
+
+    def quantised(self, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Runs the kernel in INT8 on tensors of the FP32 network."""
+        return self._call(self._quantised, feed)
+
+    def rows(
+        self, feed: Mapping[str, np.ndarray], count: int, spare: int, pool: Executor, workers: int
+    ) -> list[np.ndarray]:
+        """Runs the kernel in FP32 on ``count`` rows of each tensor.
+
+        Returns:
+            By output its rows, and space for ``spare`` more after them.
+        """
+        import numpy as np
+
+        size = sum(value.nbytes for value in feed.values()) // count
+        step = max(1, min(-(-count // workers), _CALL_BYTES // max(1, size)))
+        step = step if self._stacked is not None else 1
+        made: list[np.ndarray] = []
+
+        def work(start: int) -> list[np.ndarray]:
+            end = min(start + step, count)
+            return self._some({name: value[start:end] for name, value in feed.items()})
+
+        for start, values in zip(
+            range(0, count, step), pool.map(work, range(0, count, step)), strict=True
+        ):
+            if not made:
+                made = [np.empty((count + spare, *v.shape[1:]), v.dtype) for v in values]
+            for target, value in zip(made, values, strict=True):
+                target[start : start + len(value)] = value
+        return made
+
+    def _some(self, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        count = len(next(iter(feed.values()))) if feed else 1
+        if self._stacked is not None:
+            flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in feed.items()}
+            found = self._call(self._stacked, flat)
+            return [value.reshape(count, -1, *value.shape[1:]) for value in found]
+        # one row, as `rows` cuts them
+        return [v[None] for v in self._call(self._plain, {n: v[0] for n, v in feed.items()})]
+
+    def _try(self, feed: Mapping[str, np.ndarray]) -> None:
+        """Finds out whether rows can be stacked."""
+        import numpy as np
+
+        self._tried = True
+        feed = {name: _finite(value) for name, value in feed.items()}
+        if feed and all(value.ndim for value in feed.values()):
+            try:
+                session = self._open(self.kernel, quantised=False, stacked=True)
+                other = {name: _other(value) for name, value in feed.items()}
+                both = {name: np.concatenate([feed[name], other[name]]) for name in feed}
+                alone = zip(self._call(session, feed), self._call(session, other), strict=True)
+                apart = [np.concatenate(pair) for pair in alone]
+                if all(map(_alike, self._call(session, both), apart)):
+                    self._stacked = session
+                    return
+            except (BuildError, ValueError):
+                pass  # ONNX Runtime or NumPy refuses rows: then one after the other
+        self._plain = self._open(self.kernel, quantised=False)
+
+    def _call(self, session: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        try:
+            found: list[np.ndarray] = session.run(list(self.kernel.outputs), dict(feed))
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise BuildError(
+                f"ONNX Runtime failed in {self.kernel.layers[0]!r}: {' '.join(str(error).split())}",
+                code="build.runtime",
+                where=self.kernel.layers[0],
+                hint="check that the model itself runs in ONNX Runtime",
+            ) from error
+        return found
+
+
+def _finite(value: np.ndarray) -> np.ndarray:
+    """Returns the values with 0 for NaN and 1 for infinity, which no comparison distinguishes."""
+    import numpy as np
+
+    if value.dtype.kind != "f" or np.isfinite(value).all():
+        return value
+    finite: np.ndarray = np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=-1.0)
+    return finite
+
+
+def _other(value: np.ndarray) -> np.ndarray:
+    """Returns values of the same range that differ from ``value`` everywhere it matters."""
+    import numpy as np
+
+    turned = np.ascontiguousarray(value.reshape(-1)[::-1]).reshape(value.shape)
+    if value.dtype.kind != "f" or not value.size:
+        return turned
+    most = np.abs(value).max() or value.dtype.type(1)
+    return np.ascontiguousarray(turned / 2 + most / 4, value.dtype)
+
+
+def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
+    import numpy as np
+
+    if found.shape != wanted.shape or not found.ndim:
+        return False
+    if found.dtype.kind != "f":
+        return bool((found == wanted).all())
+    finite = np.isfinite(wanted)
+    if not np.array_equal(finite, np.isfinite(found)):
+        return False
+    most = float(np.abs(wanted[finite]).max(initial=0.0))
+    return bool(np.allclose(found[finite], wanted[finite], rtol=0, atol=_CLOSE * most))
+
+
+@dataclass(frozen=True)
+class _KernelGroup:
+    """Variants ``first`` to ``end`` (excluded), in one pass that begins at kernel ``start``."""
+
+    first: int
+    end: int
+    start: int
+
+
+class KernelChain:
+    """The kernels in order, the INT8 ones among them (the variants), and the running sums."""
+
+    def __init__(self, kernels: Kernels, memory: int) -> None:
+        from edgekit_device.arrays.deviation import Deviation
+
+        self._all = kernels
+        self.kernels = kernels.kernels
+        self._running = [KernelRun(kernels, kernel) for kernel in self.kernels]
+        self._variants = [at for at, k in enumerate(self.kernels) if k.precision == "int8"]
+        self._errors: list[list[Deviation]] = [
+            [Deviation(by_channel=True) for _ in kernels.outputs] for _ in self._variants
+        ]
+        self._memory = memory
+        end = len(self.kernels)
+        self._last = {name: at for at, k in enumerate(self.kernels) for name in k.inputs}
+        self._last.update(dict.fromkeys(kernels.outputs, end))
+
+    @cached_property
+    def _groups(self) -> list[_KernelGroup]:
+        return self._split(0, len(self._variants)) or [_KernelGroup(0, 0, 0)]
+
+    @property
+    def runs(self) -> int:
+        """Kernels to run for one input."""
+        return sum(len(self.kernels) - group.start for group in self._groups)
+
+    def _split(self, first: int, end: int) -> list[_KernelGroup]:
+        if first == end:
+            return []
+        # the first group's pass is also the one that the others begin from
+        start = self._variants[first] if first else 0
+        if end - first == 1 or self._peak(first, end, start) <= self._memory:
+            return [_KernelGroup(first, end, start)]
+        middle = (first + end) // 2
+        return [*self._split(first, middle), *self._split(middle, end)]
+
+    def _peak(self, first: int, end: int, start: int) -> int:
+        """Returns the bytes that the rows of some variants take where they take most."""
+        bits = {at: 1 << n for n, at in enumerate(self._variants[first:end])}
+        reach: dict[str, int] = {}
+        alive: dict[str, int] = {}
+        most = 0
+        for at, kernel in enumerate(self.kernels[start:], start):
+            mask = bits.get(at, 0)
+            for name in kernel.inputs:
+                mask |= reach.get(name, 0)
+                alive.setdefault(name, self._all.nbytes(name))
+            for name in kernel.outputs:
+                reach[name] = mask
+                alive[name] = self._all.nbytes(name) * (1 + mask.bit_count())
+            most = max(most, sum(alive.values()))
+            for name in (*kernel.inputs, *kernel.outputs):
+                if self._last.get(name, -1) <= at:
+                    alive.pop(name, None)
+        return most
+
+    def take(
+        self, feed: Mapping[str, np.ndarray], pool: ThreadPoolExecutor, workers: int, sample: int
+    ) -> Iterable[int]:
+        """Takes in one input; reports after each kernel how many have run."""
+        starts = {group.start for group in self._groups[1:]}
+        saved: dict[int, dict[str, VariantRows]] = {}
+        done = 0
+        for number, group in enumerate(self._groups):
+            alive = (
+                saved.pop(group.start, {})
+                if number
+                else {k: VariantRows.of(v) for k, v in feed.items()}
+            )
+            own = {self._variants[n]: n for n in range(group.first, group.end)}
+            for at in range(group.start, len(self.kernels)):
+                if number == 0 and at in starts:
+                    saved[at] = {n: VariantRows.of(rows.base.copy()) for n, rows in alive.items()}
+                self._step(at, own.get(at), alive, pool, workers)
+                done += 1
+                yield done
+            self._add(group, alive, sample)
+
+    def _step(
+        self, at: int, variant: int | None, alive: dict[str, VariantRows], pool: ThreadPoolExecutor,
+        workers: int,
+    ) -> None:  # fmt: skip
+        """Runs one kernel on all rows, and in INT8 on the FP32 network's."""
+        kernel, running = self.kernels[at], self._running[at]
+        ids = sorted({i for name in kernel.inputs for i in alive[name].ids})
+        feed = {name: alive[name].gather(ids) for name in kernel.inputs}
+        added = () if variant is None else (variant,)
+        base = {name: alive[name].base for name in kernel.inputs}
+        running.prepare(base, quantised=variant is not None)
+        quantised = pool.submit(running.quantised, base) if variant is not None else None
+        made = running.rows(feed, len(ids) + 1, len(added), pool, workers)
+        if quantised is not None:
+            for rows, value in zip(made, quantised.result(), strict=True):
+                rows[-1] = value
+        for name in kernel.inputs:
+            if self._last[name] == at:
+                del alive[name]
+        for name, rows in zip(kernel.outputs, made, strict=True):
+            alive[name] = VariantRows((*ids, *added), rows)
+
+    def _add(self, group: _KernelGroup, alive: Mapping[str, VariantRows], sample: int) -> None:
+        import numpy as np
+
+        for at, name in enumerate(self._all.outputs):
+            rows = alive[name]
+            if rows.base.dtype.kind == "f" and not np.isfinite(rows.base).all():
+                raise DataError(
+                    f"in FP32 the network itself gives NaN or infinity in {name!r}",
+                    code="accuracy.nonfinite",
+                    where=f"input {sample}",
+                    hint="look for NaN in the weights and for inputs out of range",
+                )
+            for variant in range(group.first, group.end):
+                self._errors[variant][at].add(rows.base, rows.row(variant))
+
+    def impacts(self) -> tuple[Impact, ...]:
+        """Returns what each variant costs, worst first."""
+        from edgekit_device.arrays.deviation import worst_of
+
+        found = []
+        for variant, at in enumerate(self._variants):
+            kernel, errors = self.kernels[at], self._errors[variant]
+            whole = worst_of(errors)
+            ratios = [whole["snr_db"], *(g["snr_db"] for e in errors for g in e.groups())]
+            worst = min((ratio for ratio in ratios if ratio is not None), default=None)
+            place = [
+                word
+                for word, mine, ends in (
+                    ("first", kernel.inputs, self._all.inputs),
+                    ("last", kernel.outputs, self._all.outputs),
+                )
+                if set(mine) & set(ends)
+            ]
+            found.append(
+                Impact(
+                    kernel.layers, kernel.device, worst, whole["cosine"],
+                    whole["cosine_min"], whole["max_abs"],
+                    errors[0].top1_agreement() if errors else 1.0, tuple(place),
+                )
+            )  # fmt: skip
+        return tuple(sorted(found, key=_badness))
+
+
+def _badness(impact: Impact) -> tuple[bool, float, float]:
+    return impact.snr_db is None, impact.snr_db or 0.0, impact.cosine
+
+
+# What INT8 of each kernel alone costs at the outputs: one pass over the inputs for all of them.
+#
+# For each input the kernels run once, in order. A tensor has a row for the FP32 network and one for
+# each variant that differs from it there, so a variant begins at its own kernel, from what the FP32
+# network computed before it, and is in no kernel that its kernel does not reach. The rows
+# of all variants pass a kernel in one call, stacked along the batch.
+
+
+# tensors held at once; above it the variants are taken in several groups
+_MEMORY = 1 << 30
+
+
+def analyse(
+    model: Model,
+    network: Network,
+    plan: Plan,
+    scales: Scales | None,
+    data: Iterable[Mapping[str, np.ndarray]],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    memory: int = _MEMORY,
+) -> Sensitivity:
+    """Measures for each INT8 kernel what its INT8 costs, with all others in FP32.
+
+    Weights and activations of the kernel are quantised as ``build_reference`` has them in the
+    plan's build: its result is that of a build in which the kernel alone is in INT8, up to the
+    order in which ONNX Runtime adds.
+
+    Args:
+        model: The FP32 model.
+        network: Its layers.
+        plan: Placement and precision by layer.
+        scales: INT8 scales.
+        data: Inputs by name, one dict an inference; read once, one at a time.
+        progress: Called with (kernels run, kernels to run or 0 if the inputs' number is
+            unknown).
+        memory: Bytes that tensors between kernels may take at once. What one kernel takes for
+            itself comes on top, and is no more than in a run of the network.
+
+    Returns:
+        The kernels, worst first, and what does not run in INT8.
+
+    Raises:
+        DataError: No data, or it does not fit, or FP32 itself gives NaN or infinity.
+        BuildError: The plan does not fit the model; ONNX Runtime fails.
+    """
+    from edgekit.quantize.data.rows import check_feed
+    from edgekit.reference.kernels import Kernels
+
+    chain = KernelChain(Kernels(model, network, plan, scales), memory)
+    total = len(data) * chain.runs if isinstance(data, Sized) else 0
+    count = 0
+    workers = min(os.cpu_count() or 1, 8)
+    with ThreadPoolExecutor(workers) as pool:
+        for feed in data:
+            checked = check_feed(feed, model, where=f"input {count}")
+            done = count * chain.runs
+            for part in chain.take(checked, pool, workers, count):
+                if progress is not None:
+                    progress(done + part, total)
+            count += 1
+    if count == 0:
+        raise DataError(
+            "there is no data to measure the sensitivity on",
+            code="data.empty",
+            hint="give at least one input",
+        )
+    planned = {placed.name: placed.precision for placed in plan.layers}
+    floats = {
+        layer: _why(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
+        for kernel in chain.kernels
+        if kernel.precision != "int8"
+        for layer in kernel.layers
+    }
+    return Sensitivity(chain.impacts(), floats, count)
+
+
+def _why(precision: str, unscaled: tuple[str, ...], *, planned: str) -> str:
+    if unscaled:
+        return f"no scale for {', '.join(map(repr, unscaled[:3]))}"
+    if planned == "int8":
+        return f"{precision}: it has no INT8 kernel, or moves what has none"
+    return f"{planned or precision} in the plan"
+
+
+def sensitivity_document(
+    found: Sensitivity, network: Network, judgement: Judgement, proposal: Proposal | None = None
+) -> dict[str, Any]:
+    """Returns the ranking, the layers that run in FP16 anyway, and what is proposed.
+
+    Args:
+        found: What :func:`analyse` measured.
+        network: The layers.
+        judgement: Their verdicts, which say what a DLA computes in FP16 whatever is requested.
+        proposal: What :func:`propose` found; None if no accuracy was requested.
+    """
+    kinds = {layer.name: layer for layer in network.layers}
+    return {
+        "schema": "edgekit.sensitivity/1",
+        "samples": found.samples,
+        "kernels": [
+            {
+                "layers": list(item.layers),
+                "kinds": [kinds[n].kind if n in kinds else "" for n in item.layers],
+                "device": item.device,
+                "place": list(item.place),
+                "snr_db": item.snr_db,
+                "cosine": item.cosine,
+                "cosine_min": item.cosine_min,
+                "max_abs": item.max_abs,
+                "top1_agreement": item.top1_agreement,
+            }
+            for item in found.impacts
+        ],
+        "floats": [
+            {"layer": name, "why": why, "rule": _rule(name, network, judgement)}
+            for name, why in found.floats.items()
+        ],
+        "proposal": _proposal(proposal),
+    }
+
+
+def _rule(name: str, network: Network, judgement: Judgement) -> str:
+    """Returns the rule by which a DLA computes a layer in FP16 in an INT8 loadable, if one does."""
+    verdict = judgement.verdicts.get(name)
+    if verdict is None or verdict.precision != "fp16" or judgement.precision_of(name) != "int8":
+        return ""
+    from edgekit.dla.rules import load_rules
+
+    kind = network.layer(name).kind
+    rules = [rule for rule in load_rules() if rule.runs_in == "fp16" and kind in rule.kinds]
+    return rules[0].id if rules else ""
+
+
+def _proposal(proposal: Proposal | None) -> Mapping[str, Any] | None:
+    if proposal is None:
+        return None
+    return {
+        "metric": proposal.metric,
+        "min": proposal.minimum,
+        "reached": proposal.layers is not None,
+        "fp16_layers": list(proposal.layers or ()),
+        "kernels": proposal.kernels if proposal.layers is not None else 0,
+        "minimal": proposal.minimal,
+        "builds": proposal.builds,
+        "accuracy": dict(proposal.accuracy),
+        "int8": dict(proposal.int8),
+    }

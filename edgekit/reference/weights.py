@@ -1,0 +1,168 @@
+"""Weights: their transforms, their digests, and the same transforms on other values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.dla.scales import LEVELS, channel_blocks, weight_scales
+from edgekit.errors import DataError
+from edgekit.reference.artefacts import Weight
+from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network.model import Model
+
+
+_LISTED = 20
+
+
+def digest_of(value: np.ndarray) -> str:
+    """Returns the SHA-256 (hex) of the value's little-endian C-order bytes."""
+    import numpy as np
+
+    array = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
+    """Applies a ``Weight.transform``: "none", "fp16", "int8:AXIS" or "int8-scale:AXIS".
+
+    INT8 is TensorRT's symmetric scheme per output channel: scale = amax / 127, code = round half
+    to even of value / scale, in [-127, 127]. A channel of zeros has scale 1 and codes 0, and so has
+    one whose scale would be below the normal float32 numbers (amax below 1.5e-36).
+
+    Raises:
+        DataError: Code ``weight.not_finite``; INT8 of a weight with NaN or infinities.
+    """
+    import numpy as np
+
+    kind, _, axis = transform.partition(":")
+    if kind == "none":
+        return np.ascontiguousarray(value)
+    if kind == "fp16":
+        # beyond 65504 is infinity, as on the hardware
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(value, np.float16)
+    if kind == "int8-scale":
+        return _channel_scales(value, int(axis))
+    scales = _channel_scales(value, int(axis))
+    codes = np.empty(value.shape, np.int8)
+    source, target = np.moveaxis(value, int(axis), 0), np.moveaxis(codes, int(axis), 0)
+    for block in channel_blocks(source):
+        scale = scales[block].reshape(-1, *[1] * (value.ndim - 1))
+        rounded = np.rint(source[block] / scale)
+        target[block] = np.clip(rounded, -LEVELS, LEVELS, out=rounded)
+    return codes
+
+
+def _channel_scales(value: np.ndarray, axis: int) -> np.ndarray:
+    import numpy as np
+
+    scales = weight_scales(value, axis)
+    if not np.isfinite(scales).all():
+        channel = int(np.flatnonzero(~np.isfinite(scales))[0])
+        raise DataError(
+            f"a weight has NaN or infinities, the first in output channel {channel}",
+            code="weight.not_finite",
+            hint="INT8 needs finite weights; export the model again from a sound checkpoint",
+        )
+    return scales
+
+
+class WeightStore:
+    """Collects the weights that the engines of one build lack; each transform is made once."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._made: dict[tuple[str, str], Weight] = {}
+        self.weights: dict[str, Weight] = {}
+        self.values: dict[str, np.ndarray] = {}
+
+    def get(self, source: str, transform: str) -> Weight:
+        """Returns the weight for a source and transform, making it at first use."""
+        key = (source, transform)
+        if key not in self._made:
+            weight, value = _make(
+                self._name(source, transform), source, transform, self._model.weights[source]
+            )
+            self._made[key] = weight
+            self.weights[weight.name] = weight
+            self.values.setdefault(weight.digest, value)
+        return self._made[key]
+
+    def _name(self, source: str, transform: str) -> str:
+        kind, _, axis = transform.partition(":")
+        suffix = {"none": "", "fp16": "#fp16", "int8": "#int8", "int8-scale": "#scale"}[kind]
+        name = source + suffix
+        # a weight that two layers read along different channel axes
+        return f"{name}@{axis}" if name in self.weights else name
+
+
+def _make(
+    name: str, source: str, transform: str, original: np.ndarray
+) -> tuple[Weight, np.ndarray]:
+    try:
+        value = transform_value(original, transform)
+    except DataError as error:
+        raise DataError(
+            f"{source!r}: {error.message}", code=error.code, where=source, hint=error.hint
+        ) from None
+    shape = tuple(int(size) for size in value.shape)
+    return Weight(name, source, transform, digest_of(value), str(value.dtype), shape), value
+
+
+def derive_weights(
+    weights: Mapping[str, Weight], model: Model
+) -> tuple[dict[str, Weight], dict[str, np.ndarray]]:
+    """Applies the transforms of a build to another model's weights: refit without a build.
+
+    Args:
+        weights: ``Artefacts.weights`` (or a bundle's) of the build.
+        model: The model with the new values.
+
+    Returns:
+        The weights by name with new digests, and the values by digest.
+
+    Raises:
+        DataError: Code ``refit.mismatch``; weights are missing, extra, or differ in shape or
+            type; the hint lists them.
+    """
+    _check_same(weights, model)
+    derived: dict[str, Weight] = {}
+    values: dict[str, np.ndarray] = {}
+    for name, weight in weights.items():
+        made, value = _make(name, weight.source, weight.transform, model.weights[weight.source])
+        derived[name] = made
+        values.setdefault(made.digest, value)
+    return derived, values
+
+
+def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
+    sources: dict[str, Weight] = {}
+    for weight in weights.values():
+        # scales do not have the source's shape; their codes, which are always there, do
+        if not weight.transform.startswith("int8-scale"):
+            sources[weight.source] = weight
+    faults = [f"{name} (missing)" for name in sources if name not in model.weights]
+    faults += [f"{name} (not in the build)" for name in model.weights if name not in sources]
+    for name, weight in sources.items():
+        if name not in model.weights:
+            continue
+        value = model.weights[name]
+        if tuple(value.shape) != weight.shape:
+            faults.append(f"{name} (shape {list(value.shape)}, built with {list(weight.shape)})")
+        dtype = weight.dtype if weight.transform == "none" else "float32"
+        if str(value.dtype) != dtype:
+            faults.append(f"{name} (type {value.dtype}, built with {dtype})")
+    if faults:
+        raise DataError(
+            f"{counted(len(faults), 'weight')} with another name, type or shape than the build's",
+            code="refit.mismatch",
+            where=model.source,
+            hint="build again, or give the same network with other values: "
+            + listed(faults, _LISTED),
+        )

@@ -1,0 +1,654 @@
+"""The ``edgekit.report/1`` document: everything that the page and the summary show. Numbers stay
+numbers here; ``html`` turns them into text and the templates only lay them out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.reports import text
+from edgekit.reports.facts import compared_on, measure_words, power_of, serving_words, warning_words
+from edgekit.reports.layers import (
+    device_rows,
+    layer_rows,
+    measured_frame,
+    part_rows,
+    trace_summary,
+    why_not,
+)
+from edgekit.reports.text import significant
+from edgekit.text import ABSENT, all_of, counted, percent
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Network
+    from edgekit.placement.plan import Plan
+    from edgekit.reports.facts import RunFacts
+
+
+def graph_of(
+    network: Network, rows: Sequence[Mapping[str, Any]], slots: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Returns the edges between layers and between segments.
+
+    Args:
+        network: Says which layer writes and which reads a tensor.
+        rows: The report's layers.
+        slots: What the devices do for a frame of the first plan, by the timeline.
+
+    Returns:
+        ``edges``: [from, to] as layer numbers of the report, each pair once; ``segments``: one
+        object a segment, in running order; ``reformats``: what a device reformats for a segment
+        outside of its own ones, so that all of a device's times are in one of the two;
+        ``segment_edges``: [from, to, tensors] as segment
+        numbers.
+    """
+    number = {row["name"]: row["number"] for row in rows}
+    segment = {row["number"]: row["segment"] for row in rows}
+    makers = {name: layer.name for name, layer in network.producers().items()}
+    edges: dict[tuple[int, int], None] = {}
+    between: Counter[tuple[int, int]] = Counter()
+    for layer in network.layers:
+        here = number.get(layer.name)
+        for tensor in layer.inputs:
+            there = number.get(makers.get(tensor, ""))
+            if here is None or there is None or here == there:
+                continue
+            edges[there, here] = None
+            if segment[there] != segment[here]:
+                between[segment[there], segment[here]] += 1
+    return {
+        "edges": [list(edge) for edge in edges],
+        "segments": _segments(rows, slots),
+        "reformats": [
+            {"segment": slot["segment"], "device": slot["device"],
+             "predicted_us": slot["duration_us"]}
+            for slot in slots
+            if not slot["layers"]
+        ],
+        "segment_edges": [[*edge, count] for edge, count in sorted(between.items())],
+    }  # fmt: skip
+
+
+def _segments(
+    rows: Sequence[Mapping[str, Any]], slots: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    times = {slot["segment"]: slot for slot in slots if slot["layers"]}
+    members: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        members.setdefault(row["segment"], []).append(row)
+    return [
+        {
+            "segment": segment, "device": found[0]["device"], "layers": len(found),
+            "first": found[0]["name"], "last": found[-1]["name"],
+            "macs": sum(row["macs"] for row in found),
+            "predicted_us": slot.get("duration_us", 0.0),
+            "reformats_us": slot.get("reformats_us", 0.0),
+            "launch_us": slot.get("launch_us", 0.0),
+        }
+        for segment, found in sorted(members.items())
+        for slot in [times.get(segment, {})]
+    ]  # fmt: skip
+
+
+HISTOGRAM_BINS = 32
+
+
+def timeline(facts: RunFacts) -> dict[str, Any]:
+    """Returns when each segment runs: as predicted, and in ``measured`` a frame as it was."""
+    from edgekit.benchmark.schedule import predicted_schedule
+    from edgekit.placement.plan import device_times
+
+    plan = facts.plan
+    slots = predicted_schedule(plan, facts.network)
+    busy: dict[str, float] = {}
+    for number, share in enumerate(plan.plans):
+        own = [one for one in plan.loadables if one.plan == number]
+        for device, us in device_times(share, own).items():
+            busy[device] = busy.get(device, 0.0) + us
+    tracks = ["GPU", *(f"DLA{core}" for core in range(facts.target.dla.cores))]
+    tracks += sorted({slot.device for slot in slots} - set(tracks))
+    return {
+        "clock": "predicted",
+        "end_us": max((slot.start_us + slot.duration_us for slot in slots), default=0.0),
+        "busy_us": busy,
+        "tracks": tracks,
+        "slots": [
+            {
+                "plan": slot.variant, "segment": slot.segment, "device": slot.device,
+                "start_us": slot.start_us, "duration_us": slot.duration_us,
+                "layers": len(slot.layers),
+                "first": slot.layers[0][0] if slot.layers else "",
+                "last": slot.layers[-1][0] if slot.layers else "",
+                "reformats_us": sum(step.us for step in slot.steps if step.kind == "reformat"),
+                "launch_us": sum(step.us for step in slot.steps if step.kind == "launch"),
+            }
+            for slot in slots
+        ],
+        "measured": measured_frame(facts.trace),
+    }  # fmt: skip
+
+
+def histogram(samples: Sequence[float]) -> dict[str, Any] | None:
+    """Returns counts of equal bins from the fastest to the slowest sample, in milliseconds."""
+    if len(samples) < 2:
+        return None
+    low, high = min(samples), max(samples)
+    width = (high - low) / HISTOGRAM_BINS
+    counts = [0] * HISTOGRAM_BINS
+    for value in samples:
+        place = int((value - low) / width) if width > 0 else 0
+        counts[min(place, HISTOGRAM_BINS - 1)] += 1
+    return {"low_ms": low, "high_ms": high, "counts": counts}
+
+
+NOT_MEASURED = "NOT MEASURED"
+
+
+def verdict_of(
+    bench: Mapping[str, Any] | None,
+    *,
+    accuracy: Mapping[str, Any] | None,
+    refit: Mapping[str, Any] | None,
+    pools: Sequence[Mapping[str, Any]],
+    steps: Sequence[Mapping[str, Any]],
+    baseline: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Joins the measurement's verdict with the gates of the run.
+
+    Args:
+        bench: The ``edgekit.bench/1`` document, if anything was measured.
+        accuracy: ``RunFacts.accuracy``.
+        refit: ``RunFacts.refit``.
+        pools: :func:`pool_uses`.
+        steps: ``RunFacts.steps``.
+        baseline: The ``edgekit.compare/1`` document, if the run was compared.
+
+    Returns:
+        ``status`` ("VALID", "INVALID" or "NOT MEASURED"), ``clock``, ``reasons`` with their
+        remedies, ``command`` (which measures again), ``unchecked``, and ``gates``: {"gate",
+        "passed" (None: not judged), "found", "limit"}, numbers as they are.
+    """
+    said = (bench or {}).get("verdict") or {}
+    gates = [
+        _accuracy_gate(accuracy),
+        {"gate": "refit", "passed": refit.get("bit_equal"), "found": None, "limit": None}
+        if refit
+        else None,
+        _memory_gates(pools),
+        _steps(steps),
+        _baseline_gate(baseline),
+    ]
+    return {
+        "status": said.get("status") or NOT_MEASURED,
+        "clock": (bench or {}).get("clock") or "predicted",
+        "reasons": [dict(reason) for reason in said.get("reasons") or ()],
+        "command": str(said.get("command") or ""),
+        "unchecked": list(said.get("unchecked") or ()),
+        "gates": [gate for gate in gates if gate],
+    }
+
+
+def pool_uses(
+    loadables: Sequence[Mapping[str, Any]], limits: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Returns bytes and limit of every pool of every loadable; a limit of 0 is not known."""
+    return [
+        {"loadable": number, "pool": pool, "bytes": need, "limit": limits.get(pool) or None}
+        for number, loadable in enumerate(loadables)
+        for pool, need in loadable["memory"].items()
+    ]
+
+
+def _accuracy_gate(accuracy: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not accuracy or accuracy.get("min") is None:
+        return None
+    metric = str(accuracy.get("metric") or "cosine")
+    # outputs that do not vary say nothing: the gate was not judged by them
+    known = not accuracy.get("constant")
+    return {"gate": "accuracy", "metric": metric,
+            "passed": accuracy.get("passed") if known else None,
+            "found": accuracy.get(metric) if known else None, "limit": accuracy["min"],
+            "on": compared_on(accuracy)}  # fmt: skip
+
+
+def _memory_gates(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    known = [use for use in pools if use["limit"]]
+    if not known:
+        return None
+    worst = max(known, key=lambda use: float(use["bytes"]) / use["limit"])
+    return {"gate": "memory", "pool": worst["pool"], "passed": worst["bytes"] <= worst["limit"],
+            "found": worst["bytes"], "limit": worst["limit"]}  # fmt: skip
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    failed = sum(step.get("status") == "failed" for step in steps)
+    if not steps:
+        return None
+    return {"gate": "steps", "passed": not failed, "found": failed, "limit": 0}
+
+
+def _baseline_gate(baseline: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Takes the comparison's own answer: a regression past its threshold fails."""
+    if not baseline:
+        return None
+    regressed = baseline.get("regression")
+    passed = None if regressed is None else not regressed
+    return {"gate": "baseline", "passed": passed, "found": None, "limit": None}
+
+
+def answers(
+    facts: RunFacts, placement: Mapping[str, Any], verdict: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Returns the answers, a sentence each: {"question", "words", "ok", "clock"}.
+
+    ``question`` is "fit", "speed" or "accuracy", and "release" where another
+    release was measured than the plan's; ``ok`` is None if nothing was requested or
+    nothing is known; ``clock`` says where a figure comes from, "" for none.
+
+    Args:
+        facts: The run.
+        placement: The report's.
+        verdict: The report's: the measurement's verdict and the gates.
+    """
+    gates = {gate["gate"]: gate for gate in verdict["gates"]}
+    found = [_fit(facts, placement, gates), _speed(facts, verdict), _accuracy_answer(facts, gates)]
+    if other := serving_words(facts.bench):
+        words = f"What is measured here is of {other}. The plan and its predictions are not of it."
+        found.append({"question": "release", "words": words, "ok": False,
+                      "clock": verdict["clock"]})  # fmt: skip
+    return found
+
+
+def _fit(
+    facts: RunFacts, placement: Mapping[str, Any], gates: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    failed = [step["name"] for step in facts.steps if step.get("status") == "failed"]
+    memory = gates.get("memory", {})
+    where, ok = _placed(facts, placement), True
+    if failed:
+        words, ok = f"It does not run: {failed[0]} failed. {where}", False
+    elif memory.get("passed") is False:
+        pool = text.POOLS.get(str(memory["pool"]), str(memory["pool"]))
+        need, limit = text.size(memory["found"]), text.size(memory["limit"])
+        words, ok = f"It does not fit: a loadable needs {need} of {limit} {pool}. {where}", False
+    elif facts.built:
+        boards = ", ".join(str(one["board"]) for one in facts.built)
+        words = f"It fits, built on {boards}: {_inside(where)}"
+    else:
+        words = f"It should fit: {_inside(where)}"
+    return {"question": "fit", "words": words, "ok": ok, "clock": ""}
+
+
+def _inside(sentence: str) -> str:
+    return sentence.replace("All ", "all ", 1) if sentence.startswith("All ") else sentence
+
+
+def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
+    """Returns where the layers run."""
+    layers, on_dla = placement["layers"], placement["dla_layers"]
+    every = counted(layers, "layer")
+    on_gpu = f"{all_of(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
+    if facts.target.dla.cores == 0:
+        return f"{facts.target.title} has no DLA: {on_gpu}."
+    if on_dla == 0:
+        capable = text.count(placement["dla_capable_layers"])
+        return (
+            f"{on_gpu[0].upper()}{on_gpu[1:]}; {capable} could run on a DLA, "
+            f"but for the objective {facts.plan.objective} the GPU alone was chosen."
+        )
+    share = ""
+    if placement["macs"]:
+        share = f" and {percent(placement['dla_macs_fraction'])} of the MACs"
+    plans = len(placement["shares"])
+    if plans > 1:
+        shares = [percent(one) for one in placement["shares"]]
+        which = "one of the most frequent" if shares[1] == shares[0] else "the most frequent one"
+        return (
+            f"{plans} plans share the frames; {which} has {text.count(on_dla)} of {every}{share} "
+            "on a DLA core."
+        )
+    loadables = counted(len(placement["loadables"]), "loadable")
+    return f"{text.count(on_dla)} of {every}{share} run on the DLA, in {loadables}."
+
+
+def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    bench = facts.bench or {}
+    median = (bench.get("latency_ms") or {}).get("median")
+    if verdict["clock"] == "board-measured" and median is not None:
+        words = (
+            f"An inference takes {text.measured(median)} in the median, "
+            f"{text.significant(bench.get('throughput_qps'))} per second, measured on the board"
+        )
+        if bench.get("taken_back"):
+            words += ", of another release"
+        ok = {"VALID": True, "INVALID": False}.get(verdict["status"])
+        if ok is False:
+            reasons = verdict["reasons"]
+            more = f" and {len(reasons) - 1} more" if reasons[1:] else ""
+            why = f": {reasons[0]['message']}{more}" if reasons else ""
+            words += f", INVALID{why}"
+        return {"question": "speed", "words": f"{words}.", "ok": ok, "clock": verdict["clock"]}
+    from edgekit.placement.profiles.measured import source_of
+
+    plan = facts.plan
+    own, alone = plan.predicted, plan.baselines.get("gpu_only")
+    band = plan.bands.get("latency_us")
+    source = source_of(plan.measured)
+    if source == "predicted":
+        words = f"An inference is predicted to take {text.microseconds(own.latency_us)}"
+    else:
+        words = f"An inference takes {text.microseconds(own.latency_us)}, {source}"
+    if band and band[0] < band[1]:
+        words += f" ({text.microseconds(band[0])} to {text.microseconds(band[1])})"
+    words += f", {text.significant(own.throughput_qps)} per second"
+    if plan.unknown_cost:
+        words += f", without {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
+    if alone is not None and alone != own:
+        words += (
+            f"; the GPU alone {text.microseconds(alone.latency_us)}, "
+            f"{text.significant(alone.throughput_qps)} per second"
+        )
+    return {"question": "speed", "words": f"{words}.", "ok": None, "clock": "predicted"}
+
+
+def _accuracy_answer(facts: RunFacts, gates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"question": "accuracy", "ok": None, "clock": ""}
+    accuracy = facts.accuracy
+    if not accuracy:
+        return found | {"words": "Its accuracy was not compared."}
+    if warnings := warning_words(accuracy):
+        more = f" and {len(warnings) - 1} more" if warnings[1:] else ""
+        text = f"Its accuracy is not known: {warnings[0]}{more}."
+        return found | {"words": text}
+    gate = gates.get("accuracy")
+    figures = [
+        f"{name} {measure_words(accuracy, key)}"
+        for key, name in (("cosine", "cosine"), ("snr_db", "SNR"), ("top1_agreement", "top-1"))
+        if measure_words(accuracy, key) != ABSENT
+    ]
+    text = ", ".join(figures)
+    found["ok"] = None if gate is None else gate.get("passed")
+    lead = {True: "It is accurate enough", False: "It is not accurate enough"}.get(
+        found["ok"], "Compared with FP32"
+    )
+    wanted = f", at least {gate['limit']:g} {gate['metric']} asked" if gate else ""
+    where = compared_on(accuracy)
+    words = f"{lead}: {text}{wanted}" + (f" ({where})" if where else "")
+    if gate is None:
+        words += "; no limit was set (accuracy.min)"
+    return found | {"words": f"{words}."}
+
+
+SCHEMA = "edgekit.report/1"
+BASELINES = (
+    ("gpu_only", "GPU alone"),
+    ("tensorrt_auto", "TensorRT automatic DLA"),
+    ("best_cut", "Best single cut"),
+)
+LEAST_CHANGE = 0.005  # what is smaller is "0 %"
+_QUANTITIES = {
+    "throughput_qps": ("frames per second", "more", "fewer"),
+    "gpu_us": ("GPU time", "more", "less"),
+    "energy_uj": ("energy", "more", "less"),
+    "latency_us": ("latency", "more", "less"),
+}
+AIMS = {  # of an objective: its quantity, the table's word for it, what a better plan does
+    "latency": ("latency_us", "latency", "answers sooner"),
+    "throughput": ("throughput_qps", "per second", "takes more frames"),
+    "period": ("throughput_qps", "period", "takes more frames"),
+    "energy": ("energy_uj", "energy", "saves energy"),
+    "gpu_time": ("gpu_us", "GPU time", "frees the GPU"),
+}
+
+BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
+
+
+def comparison(plan: Plan) -> list[dict[str, Any]]:
+    """Returns the plan's prediction and the baselines', with latency relative to the plan's.
+
+    ``change`` is by how much of itself the plan's objective would change; ``keeps`` whether the
+    baseline keeps what was requested of the plan (None: not known).
+    """
+    from edgekit.placement.plan import predicted_value
+
+    rows: list[dict[str, Any]] = [
+        {"key": "plan", "label": "This plan", **plan.predicted.to_json(), "latency_ratio": 1.0,
+         "change": 0.0, "keeps": True}
+    ]  # fmt: skip
+    value = predicted_value(plan.objective, plan.predicted)
+    for key, label in BASELINES:
+        baseline = plan.baselines.get(key)
+        if baseline is None:
+            rows.append({"key": key, "label": label, "latency_us": None})
+            continue
+        own = plan.predicted.latency_us
+        ratio = baseline.latency_us / own if own > 0 else None
+        change = predicted_value(plan.objective, baseline) / value - 1 if value > 0 else None
+        rows.append(
+            {"key": key, "label": label, **baseline.to_json(), "latency_ratio": ratio,
+             "change": change, "keeps": plan.baselines_keep.get(key)}
+        )  # fmt: skip
+    return rows
+
+
+def advantage(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
+    """Returns what the plan's objective brings over the GPU alone, in a sentence; "" if nothing.
+
+    Args:
+        rows: From :func:`comparison`.
+        objective: The plan's; its figure comes first.
+    """
+    own, alone = (next(row for row in rows if row["key"] == key) for key in ("plan", "gpu_only"))
+    if own["latency_us"] is None or alone["latency_us"] is None:
+        return ""
+    aim, _, does = AIMS[objective]
+    changes = {}
+    for key in sorted(_QUANTITIES, key=lambda key: key != aim):
+        before, after = alone.get(key), own.get(key)
+        if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
+            changes[key] = after / before
+    if not changes:
+        return ""
+    gain = changes.get(aim, 1.0)
+    better = gain > 1 if aim == "throughput_qps" else gain < 1
+    lead = f"this plan {does}" if better else "this plan"
+    text = ", ".join(_changed(ratio, *_QUANTITIES[key]) for key, ratio in changes.items())
+    return f"Compared with the GPU alone {lead}: {text} (predicted)."
+
+
+def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
+    if ratio >= 2:
+        return f"{significant(ratio, 2)} times the {quantity}"
+    return f"{100 * abs(ratio - 1):.0f} % {more if ratio > 1 else less} {quantity}"
+
+
+def _pool_limits(facts: RunFacts) -> dict[str, int]:
+    """Returns what each pool may be: what the build was given, or gets by itself."""
+    from edgekit.dla.memory import pool_limits
+
+    if facts.target.dla.cores == 0:
+        return {}
+    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.get("pools") or {})
+
+
+def _loadables(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "core": loadable.core, "layers": len(loadable.layers),
+            "first": loadable.layers[0] if loadable.layers else "",
+            "last": loadable.layers[-1] if loadable.layers else "",
+            "memory": loadable.memory.to_json(), "formats": dict(loadable.formats),
+        }
+        for loadable in plan.loadables
+    ]  # fmt: skip
+
+
+def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    from edgekit.placement.plan import device_times, frame_times
+
+    plan = facts.plan
+    first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
+    devices = device_rows(rows, first)
+    on_dla = [row for row in devices if row["device"] != "GPU"]
+    return {
+        "layers": len(rows),
+        "macs": sum(row["macs"] for row in rows),
+        "devices": devices,
+        "dla_layers": sum(row["layers"] for row in on_dla),
+        "dla_macs_fraction": sum(row["macs_fraction"] for row in on_dla),
+        "dla_capable_layers": sum(bool(row["dla_ok"]) for row in rows),
+        "disputed_layers": sum(row["certainty"] == "disputed" for row in rows),
+        "loadables": _loadables(plan),
+        "pools": dict(plan.pools),
+        "pool_limits": _pool_limits(facts),
+        "transitions": plan.transitions,
+        "segments": len({row["segment"] for row in rows}),
+        "objective": plan.objective,
+        "optimal": plan.optimal,
+        "extrapolated": list(plan.extrapolated),
+        "bound": plan.bound,
+        "gap": plan.gap,
+        "shares": [share.share for share in plan.plans],
+        "frame": frame_times(plan),
+        "plans": _plans(plan, rows),
+    }
+
+
+def _plans(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the share of each plan of a mix, and what its devices have of a frame."""
+    from edgekit.placement.plan import plan_devices
+
+    macs = {row["name"]: row["macs"] for row in rows}
+    total = sum(macs.values())
+    found = []
+    for number, share in enumerate(plan.plans):
+        own: Counter[str] = Counter()
+        for layer in share.layers:
+            own[layer.device] += macs.get(layer.name, 0)
+        devices = [
+            {**row, "macs": own[row["device"]],
+             "macs_fraction": own[row["device"]] / total if total else 0.0}
+            for row in plan_devices(plan, number)
+        ]  # fmt: skip
+        found.append({"share": share.share, "devices": devices})
+    return found
+
+
+def _bench(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the measurement without its samples, which the bench file keeps.
+
+    What the monitor saw is in "power", the other parts have places of their own, too.
+    """
+    if bench is None:
+        return None
+    retained = {key: value for key, value in bench.items() if key not in BENCH_ONLY}
+    return retained | {"histogram": histogram(bench.get("samples_ms") or ())}
+
+
+def _notes(facts: RunFacts) -> dict[str, list[str]]:
+    """Returns the notes by what they are about, each once."""
+    from edgekit.benchmark.document import profile_notes
+
+    groups = {name: list(notes) for name, notes in facts.note_groups.items()}
+    known = {note for notes in groups.values() for note in notes}
+    plan = [note for note in facts.plan.notes if note not in known]
+    rest = [note for note in facts.notes if note not in known and note not in plan]
+    found = {
+        "plan": [*groups.get("plan", ()), *plan],
+        "accuracy": groups.get("accuracy", []),
+        "measurement": profile_notes(facts.bench or {}),
+        "build": groups.get("build", []),
+        "run": [*groups.get("run", ()), *rest],
+    }
+    shown: set[str] = set()
+    for name, notes in found.items():
+        found[name] = [note for note in dict.fromkeys(notes) if note not in shown]
+        shown.update(notes)
+    return {name: notes for name, notes in found.items() if notes}
+
+
+def report_document(facts: RunFacts) -> dict[str, Any]:
+    """Makes the report's JSON document.
+
+    Args:
+        facts: What the run found out; absent parts become null and their section says so.
+
+    Returns:
+        A JSON-ready ``edgekit.report/1`` document; times named ``_us`` are microseconds,
+        energies ``_uj`` microjoules, sizes bytes. Predicted and measured values stand in separate
+        objects, each with its ``clock``.
+    """
+    from edgekit.placement.forecast import gpu_reasons
+    from edgekit.placement.profiles.measured import source_of
+    from edgekit.quantize.constraints import change_rows
+
+    plan, target = facts.plan, facts.target
+    reasons = gpu_reasons(plan, facts.network, facts.judgement, target)
+    rows = layer_rows(facts, reasons)
+    predicted = comparison(plan)
+    placement = _placement(facts, rows)
+    scales = facts.scales
+    pools = pool_uses(placement["loadables"], placement["pool_limits"])
+    notes = _notes(facts)
+    verdict = verdict_of(
+        facts.bench, accuracy=facts.accuracy, refit=facts.refit, pools=pools,
+        steps=facts.steps, baseline=facts.baseline,
+    )  # fmt: skip
+    answer = answers(facts, placement, verdict)
+    timed = timeline(facts)
+    first = [slot for slot in timed["slots"] if slot["plan"] == 0]
+    return {
+        "schema": SCHEMA,
+        "name": facts.name,
+        "model": facts.model,
+        "target": {"name": target.name, "title": target.title, "dla_cores": target.dla.cores},
+        "power_mode": plan.power_mode,
+        "precision": plan.precision,
+        "tensorrt": plan.tensorrt,
+        "mode": facts.mode,
+        "backend": facts.backend or None,
+        "headline": " ".join(one["words"] for one in answer),
+        "answer": answer,
+        "verdict": verdict,
+        "placement": placement,
+        "predicted": {
+            "clock": "predicted",
+            "model_error": plan.model_error,
+            "source": source_of(plan.measured),
+            "unknown_cost": len(plan.unknown_cost),
+            "rows": predicted,
+            "advantage": advantage(predicted, plan.objective),
+        },
+        "accuracy": dict(facts.accuracy) if facts.accuracy else None,
+        "calibration": {
+            "method": scales.method,
+            "data": scales.data,
+            "tensors": len(scales.scales),
+            "changes": change_rows(scales.changes),
+        }
+        if scales
+        else None,
+        "bundle": dict(facts.bundle) if facts.bundle else None,
+        "refit": dict(facts.refit) if facts.refit else None,
+        "built": [dict(board) for board in facts.built],
+        "bench": _bench(facts.bench),
+        "power": power_of(facts.bench),
+        "baseline": dict(facts.baseline) if facts.baseline else None,
+        "board": dict(facts.board) if facts.board else None,
+        "rewrites": [dict(rewrite) for rewrite in facts.rewrites],
+        "layers": rows,
+        "measured_parts": part_rows(facts),
+        "why_not": why_not(facts.judgement),
+        "why_gpu": reasons,
+        "graph": graph_of(facts.network, rows, first),
+        "timeline": timed,
+        "trace": trace_summary(facts.trace, facts.files.get("trace")),
+        "steps": [dict(step) for step in facts.steps],
+        "files": dict(facts.files),
+        "config": facts.config_text,
+        "environment": dict(facts.environment),
+        "notes": [note for group in notes.values() for note in group],
+        "note_groups": notes,
+    }  # fmt: skip

@@ -1,0 +1,280 @@
+"""The measurement on the page: the timeline, latencies, phases and streams; power, temperatures,
+its load and clocks, and its energy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from edgekit.reports import charts, text
+from edgekit.reports.facts import cost_facts, few_words, flat_facts, latency_shown, serving_words
+from edgekit.reports.html.verdict import clock_tag
+from edgekit.text import ABSENT, counted, percent
+
+
+def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> dict[str, Any]:
+    """Returns the predicted frame, and next to it the measured one.
+
+    Both have one scale where both are of the board; a CPU's time is no board time. Segments in
+    ``linked`` have a row in the table of segments, to which their slots lead.
+    """
+    predicted, measured = timeline, timeline["measured"]
+    end = predicted["end_us"]
+    if measured and measured["clock"] == "board-measured":
+        end = max(end, measured["end_us"])
+    plans = len({slot["plan"] for slot in timeline["slots"]})
+    found = [_frame(timeline["tracks"], timeline["slots"], end, "predicted", linked)]
+    if measured:
+        own = end if measured["clock"] == "board-measured" else measured["end_us"]
+        found.append(_frame(timeline["tracks"], measured["slots"], own, measured["clock"], linked))
+    return {
+        "frames": found,
+        "one_scale": bool(measured) and measured["clock"] == "board-measured",
+        "title": "a frame of each plan" if plans > 1 else "a frame",
+        "empty": predicted["end_us"] <= 0 and not measured,
+    }  # fmt: skip
+
+
+def _frame(
+    tracks: Sequence[str],
+    slots: Sequence[Mapping[str, Any]],
+    end: float,
+    clock: str,
+    linked: Collection[int],
+) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    at_work = {slot["device"] for slot in slots}
+    tracks = [one for one in dict.fromkeys([*tracks, *at_work]) if one in at_work]
+    return {
+        "clock": clock_tag(clock),
+        "tracks": [
+            {"device": text.clean(device), "css": charts.device_class(device),
+             "chart": Markup(charts.track(slots, device, end, clock, linked))}
+            for device in tracks
+        ],
+        "ticks": [text.microseconds(end * step / 4) for step in range(5)],
+    }  # fmt: skip
+
+
+def trace_view(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns where the trace lies and what it has, and its measured time that is of no layer."""
+    if not trace:
+        return None
+    return {
+        "file": text.clean(trace.get("file") or ""),
+        "words": f"{counted(trace.get('events', 0), 'event')}, "
+        + counted(trace.get("frames", 0), "measured frame"),
+        "unbooked": [
+            {"what": text.clean(one["what"]), "time": text.microseconds(one["us"]),
+             "nodes": counted(one["nodes"], "node")}
+            for one in trace.get("unbooked") or ()
+        ],
+    }  # fmt: skip
+
+
+PHASES = {
+    "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
+    "d2h": "from the device (D2H)", "host": "the host's own work",
+}  # fmt: skip
+_COLUMNS = ("mean", "median", "p99", "max")
+
+
+def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the measurement with its histogram; None when nothing was measured."""
+    from markupsafe import Markup
+
+    if not bench or not bench["latency_ms"]:
+        return None
+    drawing = bench["histogram"]
+    shown = latency_shown(bench)
+    columns = [key for key in _COLUMNS if key in shown]
+    return {
+        "on_cpu": bench["clock"] == "cpu-measured",
+        "clock": clock_tag(bench["clock"]),
+        "note": text.clean(bench["note"]),
+        "release": serving_words(bench),
+        "latency": [
+            {"name": name, "value": text.measured(bench["latency_ms"][key])}
+            for key, name in shown.items()
+        ],
+        "few": few_words(bench),
+        "facts": [{"name": n, "value": text.clean(v)} for n, v in _bench_facts(bench) if v],
+        "phase_head": [shown[key] if key == "p99" else key for key in columns],
+        "phases": _phases(bench.get("phases_ms") or {}, columns),
+        "flags": [
+            {"name": text.clean(name), "value": text.clean(value)}
+            for name, value in flat_facts({**(bench.get("settings") or {}), **_runtime(bench)})
+        ],
+        "histogram": Markup(charts.histogram(drawing["counts"], "Distribution of the latencies"))
+        if drawing
+        else "",
+        "low": text.measured(drawing["low_ms"]) if drawing else "",
+        "high": text.measured(drawing["high_ms"]) if drawing else "",
+    }
+
+
+def _qps(value: float | None) -> str:
+    return f"{text.significant(value)} inferences/s"
+
+
+def _bench_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    yield "Throughput", _qps(bench["throughput_qps"])
+    if bench.get("pipelined"):
+        yield "With frames in flight", _qps(bench["pipelined"]["throughput_qps"])
+    yield "Iterations", text.count(bench.get("iterations"))
+    yield "Coefficient of variation", percent(bench.get("coefficient_of_variation"), 2)
+    streams = bench.get("streams") or ()
+    if len(streams) > 1:
+        each = ", ".join(text.significant(one.get("throughput_qps")) for one in streams)
+        yield "Streams", f"{len(streams)}: {each} inferences/s"
+    yield from cost_facts(bench)
+    trtexec = bench.get("trtexec") or {}
+    median = (trtexec.get("latency_ms") or {}).get("median")
+    if median is not None:
+        yield "trtexec, median", text.microseconds(1000 * median)
+
+
+def _phases(phases: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "cells": [text.measured(phases[key].get(one)) for one in columns]}
+        for key, name in PHASES.items()
+        if phases.get(key)
+    ]
+
+
+def _runtime(bench: Mapping[str, Any]) -> dict[str, Any]:
+    runtime = bench.get("runtime") or {}
+    flags = runtime.get("flags")
+    retained = {k: v for k, v in runtime.items() if k not in ("flags", "notes")}
+    return retained | (dict(flags) if isinstance(flags, Mapping) else {})
+
+
+_GROUPS = (
+    ("rails_mw", "Power by rail", "mW"), ("temperatures_c", "Temperature", "°C"),
+    ("load_percent", "Load", "%"), ("clocks_mhz", "Clocks", "MHz"),
+)  # fmt: skip
+_BASELINES = {
+    "idle": "over idle is what a rail takes more than it took before the warm-up",
+    "floor": "no idle time was sampled: what a rail takes more than at its lowest in the "
+    "measurement",
+}
+_REST = {"floor": ("Lowest", "Over its lowest")}
+
+
+def power_view(power: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns charts with their tables, and the energy of an inference by rail."""
+    if not power:
+        return None
+    found = [
+        _chart(title, unit, power["series"][group])
+        for group, title, unit in _GROUPS
+        if power["series"].get(group)
+    ]
+    return {
+        "clock": clock_tag(power["clock"]),
+        "charts": found,
+        "title": "Power and temperature" if _on_board(power) else "Beside the measurement",
+        "energy": _energy(power["energy"]),
+        "facts": _power_facts(power),
+        "warnings": [text.clean(one) for one in (power["monitor"] or {}).get("warnings", ())],
+    }
+
+
+def _on_board(power: Mapping[str, Any]) -> bool:
+    """Whether there is power or a temperature; a PC's monitor has its load alone."""
+    return bool(power["energy"] or {"rails_mw", "temperatures_c"} & set(power["series"]))
+
+
+def _chart(title: str, unit: str, series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    times = [t for one in series for t, _ in one["points"]]
+    begin, end = min(times), max(times)
+    top = _round_up(max(one["max"] for one in series))
+    label = f"{title} in {unit} from {begin:.3g} to {end:.3g} s"
+    return {
+        "title": title, "unit": unit, "top": text.significant(top),
+        "begin": f"{text.significant(round(begin, 2))} s",
+        "end": f"{text.significant(round(end, 2))} s",
+        "middle": "the dashed upright is the first measured frame" if begin < 0 < end else "",
+        "chart": Markup(charts.lines(series, (begin, end), top, label)),
+        "rows": [
+            {
+                "css": f"net{number % charts.LINES}",
+                "dash": number >= charts.LINES, "name": text.clean(one["name"]),
+                "min": text.significant(one["min"]), "mean": text.significant(one["mean"]),
+                "max": text.significant(one["max"]),
+            }
+            for number, one in enumerate(series)
+        ],
+    }  # fmt: skip
+
+
+def _round_up(value: float) -> float:
+    """Returns 1, 2, 2.5, 4, 5 or 8 times a power of ten, not below ``value``."""
+    power = 1.0
+    while power * 10 <= value:
+        power *= 10
+    while power > value > 0:
+        power /= 10
+    steps = (1, 2, 2.5, 4, 5, 8, 10)
+    return next((power * step for step in steps if power * step >= value), 10 * power)
+
+
+def _energy(energy: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not energy:
+        return None
+    rails = energy.get("by_rail") or {}
+    total = energy.get("total")
+    rows = [_rail(name, rail) for name, rail in rails.items()]
+    if isinstance(total, Mapping):
+        rows.append(_rail("All rails", total) | {"own": True})
+    return {
+        "clock": clock_tag(str(energy.get("clock") or "")),
+        "rows": rows,
+        "rest": _REST.get(str(energy.get("baseline")), ("Idle", "Over idle")),
+        "baseline": _BASELINES.get(str(energy.get("baseline")), ""),
+    }
+
+
+def _rail(name: str, rail: Mapping[str, Any]) -> dict[str, Any]:
+    def milliwatts(key: str) -> str:
+        value = rail.get(key)
+        return ABSENT if value is None else f"{text.significant(value)} mW"
+
+    return {
+        "name": text.clean(name), "mean": milliwatts("mean_mw"), "idle": milliwatts("idle_mw"),
+        "energy": text.energy(rail.get("uj_per_inference")),
+        "over": text.energy(rail.get("over_idle_uj")), "own": False,
+    }  # fmt: skip
+
+
+def _power_facts(power: Mapping[str, Any]) -> list[dict[str, str]]:
+    monitor, settings = power["monitor"] or {}, power["settings"] or {}
+    mode = settings.get("mode")
+    rows = [
+        ("Power mode", ", ".join(f"{_name(v)} {k}" for k, v in mode.items() if v is not None)
+         if isinstance(mode, Mapping) else mode),
+        ("Clocks locked", _yes(settings.get("locked"))),
+        ("Settings restored", _yes(settings.get("restored"))),
+        ("Sampled by", ", ".join(map(str, monitor.get("sources") or ()))),
+        ("Every", f"{monitor['interval_ms']:g} ms" if monitor.get("interval_ms") else None),
+        ("Samples", f"{monitor['samples']:,}, after {monitor['idle_samples']:,} while idle"
+         if monitor.get("idle_samples") else monitor.get("samples")),
+        ("Fields not known", monitor.get("unknown") or None),
+    ]  # fmt: skip
+    return [
+        {"name": name, "value": text.clean(value)}
+        for name, value in rows
+        if value not in (None, "")
+    ]
+
+
+def _name(value: Any) -> Any:
+    return value.get("name", value) if isinstance(value, Mapping) else value
+
+
+def _yes(value: Any) -> str | None:
+    return {True: "yes", False: "no"}.get(value)

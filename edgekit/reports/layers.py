@@ -1,0 +1,359 @@
+"""The report's layers, devices and reasons, joined from plan, network and judgement, with the
+times that a trace of the measured run holds for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.reports import text
+from edgekit.text import percent
+
+if TYPE_CHECKING:
+    from edgekit.dla.verdicts import Judgement
+    from edgekit.reports.facts import RunFacts
+
+
+PREDICTED = "predicted"
+
+
+def _slices(trace: Mapping[str, Any] | None, category: str) -> list[Mapping[str, Any]]:
+    """Returns the measured slices of a category, of the process that comes first.
+
+    That one has frames that ran alone; further processes have several in flight.
+    """
+    found = [
+        event
+        for event in (trace or {}).get("traceEvents") or ()
+        if event.get("ph") == "X"
+        and event.get("cat") == category
+        and (event.get("args") or {}).get("clock", PREDICTED) != PREDICTED
+    ]
+    first = min((event["pid"] for event in found), default=None)
+    return [event for event in found if event["pid"] == first]
+
+
+def measured_frame(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns one measured frame as the timeline draws it; None if there is none.
+
+    It is the frame of median length, so that neither a cold one nor an outlier stands for all.
+    """
+    frames: dict[int, list[Mapping[str, Any]]] = {}
+    for event in _slices(trace, "segment"):
+        if "segment" in event["args"]:
+            frames.setdefault(event["args"].get("frame", 0), []).append(event)
+    if not frames:
+        return None
+    ordered = sorted(frames, key=lambda frame: (_length(frames[frame]), frame))
+    frame = ordered[len(ordered) // 2]
+    events = frames[frame]
+    begin = min(event["ts"] for event in events)
+    return {
+        "clock": events[0]["args"]["clock"],
+        "frame": frame,
+        "end_us": max(event["ts"] + event["dur"] for event in events) - begin,
+        "slots": [
+            {
+                "plan": event["args"].get("plan", 0), "segment": event["args"]["segment"],
+                "device": event["args"].get("device", "GPU"),
+                "start_us": event["ts"] - begin, "duration_us": event["dur"],
+            }
+            for event in events
+        ],
+    }  # fmt: skip
+
+
+def _length(events: Sequence[Mapping[str, Any]]) -> float:
+    end: float = max(event["ts"] + event["dur"] for event in events)
+    begin: float = min(event["ts"] for event in events)
+    return end - begin
+
+
+def _times(trace: Mapping[str, Any] | None) -> Iterator[tuple[float, float, Mapping[str, Any]]]:
+    """Yields frame, measured microseconds and arguments of every measured layer's slice."""
+    for event in _slices(trace, "layer"):
+        args = event["args"]
+        if isinstance(args.get("measured_us"), int | float):
+            # older traces do not have the frame: each slice stands for one
+            yield args.get("frame", event["ts"]), float(args["measured_us"]), args
+
+
+def layer_times(trace: Mapping[str, Any] | None) -> dict[str, float]:
+    """Returns the measured microseconds of layers by name, the mean over the trace's frames.
+
+    A layer's nodes need not follow each other: what is of it in a frame is added up.
+    """
+    found: dict[str, dict[float, float]] = {}
+    for frame, us, args in _times(trace):
+        if "layer" in args and "layers" not in args:
+            times = found.setdefault(args["layer"], {})
+            times[frame] = times.get(frame, 0.0) + us
+    return {name: sum(times.values()) / len(times) for name, times in found.items()}
+
+
+def measured_parts(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns what was timed as a whole, the mean over the trace's frames: loadables and fusions.
+
+    Their layers have no times of their own: {"name", "device", "segment", "layers", "us"}.
+    """
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    frames: dict[tuple[str, ...], set[float]] = {}
+    for event in _slices(trace, "layer"):
+        args = event["args"]
+        if isinstance(args.get("measured_us"), int | float) and args.get("layers"):
+            key = tuple(args["layers"])
+            row = rows.setdefault(key, {
+                "name": str(event.get("name", "")), "device": args.get("device", "GPU"),
+                "segment": args.get("segment", 0), "layers": list(key), "us": 0.0,
+            })  # fmt: skip
+            row["us"] += float(args["measured_us"])
+            frames.setdefault(key, set()).add(args.get("frame", event["ts"]))
+    return [{**row, "us": row["us"] / len(frames[key])} for key, row in rows.items()]
+
+
+def unbooked_times(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns what of a frame's measured time is of no layer: {"what", "us", "nodes"}.
+
+    Conversions at segments' borders have a row of their own; each node counts once a segment.
+    """
+    frames: set[float] = set()
+    totals: dict[str, float] = {}
+    nodes: dict[str, set[tuple[Any, str]]] = {}
+    for frame, us, args in _times(trace):
+        frames.add(frame)
+        if "layer" not in args:
+            what = "of segments' borders" if "border_of" in args else "of no layer"
+            totals[what] = totals.get(what, 0.0) + us
+            own = {(args.get("segment"), node) for node in args.get("measured_nodes") or ()}
+            nodes.setdefault(what, set()).update(own)
+    return [
+        {"what": what, "us": total / len(frames), "nodes": len(nodes[what])}
+        for what, total in totals.items()
+        if total > 0
+    ]
+
+
+def trace_summary(trace: Mapping[str, Any] | None, file: str | None) -> dict[str, Any] | None:
+    """Says what the trace has and where it lies."""
+    if not trace:
+        return None
+    events = [event for event in trace.get("traceEvents") or () if event.get("ph") != "M"]
+    return {
+        "file": file,
+        "events": len(events),
+        "clocks": dict((trace.get("otherData") or {}).get("clocks") or {}),
+        "frames": len({event["args"].get("frame") for event in _slices(trace, "segment")}),
+        "measured_layers": len(layer_times(trace)),
+        "unbooked": unbooked_times(trace),
+    }
+
+
+def layer_rows(facts: RunFacts, on_gpu: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """Returns one row a layer in graph order: place, verdict, prediction and size.
+
+    ``on_gpu`` says why layers are on the GPU that could run on a DLA (``gpu_reasons``).
+    """
+    from edgekit.placement.plan import booked_layers
+
+    times = layer_times(facts.trace)
+    clock = (facts.bench or {}).get("clock", "")
+    within = {
+        name: {key: part[key] for key in ("name", "clock", "us")} | {"layers": len(part["layers"])}
+        for part in reversed(part_rows(facts))
+        for name in part["layers"]
+    }
+    known = {layer.name: layer for layer in facts.network.layers}
+    tensors = facts.network.tensors
+    why = {
+        layer["name"]: {"rule": group["rule"], "message": layer["message"]}
+        for group in on_gpu
+        for layer in group["layers"]
+    }
+    rows = []
+    booked = booked_layers(facts.plan.plans[0], facts.network)
+    for number, placed in enumerate(booked, start=1):
+        layer = known.get(placed.name)
+        verdict = facts.judgement.verdicts.get(placed.name)
+        rows.append({
+            "number": number,
+            "name": placed.name,
+            "kind": layer.kind if layer else "",
+            "op": layer.op if layer else "",
+            "shape": [
+                list(tensors[name].shape) for name in (layer.outputs if layer else ())
+                if name in tensors
+            ],
+            "on_gpu": why.get(placed.name),
+            "nodes": list(placed.nodes),
+            "device": placed.device,
+            "precision": placed.precision,
+            "segment": placed.segment,
+            "dla_ok": verdict.ok if verdict else None,
+            "certainty": verdict.certainty if verdict else "",
+            "reasons": [reason.to_json() for reason in verdict.reasons] if verdict else [],
+            "macs": layer.macs if layer else 0,
+            "predicted_us": placed.predicted_us,
+            "predicted_uj": placed.predicted_uj,
+            "measured": {"clock": clock, "us": times[placed.name]}
+            if placed.name in times
+            else None,
+            "within": None if placed.name in times else within.get(placed.name),
+        })  # fmt: skip
+    return rows
+
+
+def shape_words(row: Mapping[str, Any]) -> str:
+    """Returns the shapes that a layer writes: "1x64x28x28"; "" if they are not known."""
+    shapes = [text.shape(one) for one in row.get("shape") or ()]
+    return ", ".join(shapes[:2]) + (", …" if shapes[2:] else "")
+
+
+def board_us(row: Mapping[str, Any]) -> float:
+    """Returns a layer's time on the board: measured there, else predicted; never a CPU's."""
+    measured = row.get("measured") or {}
+    on_board = measured.get("clock") == "board-measured"
+    return float(measured["us"] if on_board else row["predicted_us"])
+
+
+def by_time(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns layers, the slowest on the board first."""
+    return sorted(rows, key=lambda row: (-board_us(row), -row["predicted_us"], row["number"]))
+
+
+def order_words(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Returns by what ``by_time`` sorts."""
+    on_board = any((row.get("measured") or {}).get("clock") == "board-measured" for row in rows)
+    return "measured on the board, else predicted" if on_board else "predicted"
+
+
+def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> str:
+    """Returns why a frame takes longer than the busiest device works; "" if it does not.
+
+    Args:
+        frame: ``frame_times`` of the plan; older documents have none.
+        short: Only what sharing the memory costs.
+    """
+    if not frame or not frame["sharing_us"]:
+        return ""
+    lost = text.microseconds(frame["sharing_us"])
+    if short:
+        return f"{lost} of a frame's {text.microseconds(frame['period_us'])} is memory contention"
+    return (
+        f"a frame every {text.microseconds(frame['period_us'])}: {frame['device']} works "
+        f"{text.microseconds(frame['busy_us'][frame['device']])} for it, and {lost} go to "
+        "contention: the devices share the memory (predicted)"
+    )
+
+
+def part_rows(facts: RunFacts) -> list[dict[str, Any]]:
+    """Returns what was timed as a whole: loadables and fusions of layers."""
+    clock = (facts.bench or {}).get("clock", "")
+    return [{**part, "clock": clock} for part in measured_parts(facts.trace)]
+
+
+def device_rows(
+    rows: Sequence[Mapping[str, Any]], times: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Returns layers, MACs and predicted time by device; a DLA core without work has no row.
+
+    ``times`` are what the devices work for in a frame, from ``device_times``.
+    """
+    busy = {device for device, us in times.items() if us}
+    devices = ["GPU", *sorted({*(row["device"] for row in rows), *busy} - {"GPU"})]
+    total = sum(row["macs"] for row in rows)
+    found = []
+    for device in devices:
+        own = [row for row in rows if row["device"] == device]
+        macs = sum(row["macs"] for row in own)
+        found.append({
+            "device": device, "layers": len(own), "macs": macs,
+            "macs_fraction": macs / total if total else 0.0,
+            "predicted_us": times.get(device, 0.0),
+        })  # fmt: skip
+    return found
+
+
+def why_not(judgement: Judgement) -> list[dict[str, Any]]:
+    """Returns the reasons against the DLA by rule, the most frequent rule first.
+
+    A fix or source that differs between layers of one rule stands with the layer.
+    """
+    groups: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    for verdict in judgement.verdicts.values():
+        if not verdict.placeable:
+            for reason in verdict.reasons:
+                groups.setdefault(reason.rule, []).append((verdict.layer, reason.to_json()))
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [
+        {
+            "rule": rule,
+            "count": len({layer for layer, _ in found}),
+            "sources": list(dict.fromkeys(reason["source"] for _, reason in found)),
+            "fixes": list(dict.fromkeys(reason["fix"] for _, reason in found if reason["fix"])),
+            "layers": [
+                {"name": layer, "message": reason["message"], "found": reason["found"],
+                 "limit": reason["limit"]}
+                for layer, reason in found
+            ],
+        }
+        for rule, found in ordered
+    ]  # fmt: skip
+
+
+_MOST = 15
+
+
+def within_words(
+    row: Mapping[str, Any], letters: int = 80, labels: Mapping[str, str] | None = None
+) -> str:
+    """Returns of which whole a layer's time is a part; "" if it has a time of its own, or none.
+
+    Args:
+        row: A layer.
+        letters: A longer name is cut in its middle, for its ends name the first and last layer.
+        labels: Shorter ones of wholes that stand in a table, by their names.
+    """
+    within = row.get("within")
+    if not within:
+        return ""
+    name = (labels or {}).get(within["name"]) or text.clean(within["name"])
+    if len(name) > letters:
+        name = f"{name[: letters // 2]}…{name[-letters // 2 :]}"
+    return f"in {name}, {text.microseconds(within['us'])} together"
+
+
+def _kind(name: str) -> str:
+    return "loadable" if name.startswith("{ForeignNode") else "fusion"
+
+
+def part_cells(
+    parts: Sequence[Mapping[str, Any]], total: float, most: int = _MOST
+) -> list[dict[str, Any]]:
+    """Returns a row a part, the longest first.
+
+    Args:
+        parts: ``measured_parts`` of the report.
+        total: Microseconds of all that was timed.
+        most: Rows at most.
+    """
+    known = sorted(parts, key=lambda one: -float(one["us"]))
+    found = [
+        {
+            "label": f"{_kind(one['name'])} {number}", "whole": one["name"],
+            "name": text.clean(one["name"]), "device": text.clean(one["device"]),
+            "layers": text.count(len(one["layers"])), "us": one["us"],
+        }
+        for number, one in enumerate(known[:most], start=1)
+    ]  # fmt: skip
+    if rest := known[most:]:
+        found.append({
+            "label": "", "whole": "", "name": f"{len(rest):,} more, in report.json", "device": "",
+            "layers": text.count(sum(len(one["layers"]) for one in rest)),
+            "us": sum(one["us"] for one in rest),
+        })  # fmt: skip
+    return [
+        {**one, "time": text.microseconds(one["us"]),
+         "share": percent(one["us"] / total if total > 0 else None)}
+        for one in found
+    ]  # fmt: skip

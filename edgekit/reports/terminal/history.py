@@ -1,0 +1,185 @@
+"""Stored results and their comparisons as people read them on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from edgekit.reports import text
+from edgekit.reports.comparison import compared_values, headline
+from edgekit.reports.text import Page, names_in_columns
+from edgekit.results.comparison import describe_value
+from edgekit.text import ABSENT
+
+if TYPE_CHECKING:
+    from edgekit.results.store import Result
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_COLUMNS = 16  # of the sparkline
+_SHOWN = 8
+_WIDE = 10_000  # columns of what is no terminal
+_TRIAL = ("trial of edgekit tune",)
+_SPARED = ("commit", "settings", "mode", "per second", "verdict", "when", "over time")
+
+
+def history_text(results: Sequence[Result], *, width: int | None, colour: bool) -> str:
+    """Returns a table of results; the sparkline is how a run's latencies went over its time."""
+    head = ("id", "when", "name", "board", "mode", "clock", "median", "p99", "per second",
+            "over time", "verdict", "settings", "commit", "marks")  # fmt: skip
+    from edgekit.results.store import is_trial
+
+    settings = _settings(results)
+    rows = [
+        dict(zip(head, (
+            str(one.id), _when(one.at), one.name, _board(one), one.power_mode or "", one.clock,
+            _ms(one.latency_ms("median")), _tail(one.latency_ms("p99"), "p99", _frames(one)),
+            text.significant(one.throughput_qps), sparkline(one.samples), one.verdict or "",
+            own, _commit(one), ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
+        ), strict=True))
+        for one, own in zip(results, settings, strict=True)
+    ]  # fmt: skip
+    cells = [{key: text.clean(value) for key, value in row.items()} for row in rows]
+    used = [key for key in head if any(row[key] for row in cells)]
+    page = Page(width or _WIDE, colour=colour)
+    names_in_columns(
+        page, used, cells, width=width, spared=[key for key in _SPARED if key in used],
+        right=("id", "median", "p99", "per second"),
+    )  # fmt: skip
+    return str(page)
+
+
+def _settings(results: Sequence[Result]) -> list[str]:
+    """Returns of each result the settings that are not the same in all of them."""
+    flat = [
+        {key: describe_value(value) or ABSENT
+         for key, value in one.settings.items() if not isinstance(value, Mapping)}
+        for one in results
+    ]  # fmt: skip
+    keys = dict.fromkeys(key for one in flat for key in one)
+    other = [key for key in keys if len({one.get(key) for one in flat}) > 1]
+    return [", ".join(f"{key} {one[key]}" for key in other if key in one) for one in flat]
+
+
+def sparkline(samples: Sequence[float]) -> str:
+    """Returns medians of equal stretches of a run, from the lowest to the highest of them."""
+    import statistics
+
+    if len(samples) < 2:
+        return ""
+    parts = min(_COLUMNS, len(samples))
+    edges = [len(samples) * part // parts for part in range(parts + 1)]
+    middle = [statistics.median(samples[a:b]) for a, b in pairwise(edges)]
+    low, high = min(middle), max(middle)
+    # what differs by less than a hundredth is drawn flat
+    reach = max(high - low, abs(high) / 100)
+    if reach <= 0:
+        return _BARS[0] * parts
+    return "".join(_BARS[min(int((v - low) / reach * len(_BARS)), 7)] for v in middle)
+
+
+def result_text(result: Result) -> str:
+    """Returns a result's facts, one a line."""
+    document = result.document
+    reasons = (document.get("verdict") or {}).get("reasons") or ()
+    latency = document.get("latency_ms") or {}
+    rows = [
+        ("result", f"{result.label} of {result.name}, {_when(result.at)}"),
+        ("marks", ", ".join(result.marks)),
+        ("clock", result.clock),
+        ("verdict", result.verdict or ""),
+        *(("", str(reason.get("message"))) for reason in reasons),
+        ("board", f"{_board(result)} {result.host}".strip()),
+        ("target", f"{document.get('target') or ''} {result.power_mode or ''}".strip()),
+        ("precision", str(document.get("precision") or "")),
+        ("latency", _latency(latency, _frames(result))),
+        ("throughput", f"{text.significant(result.throughput_qps)} per second"),
+        ("energy", text.energy(result.energy_uj) if result.energy_uj else ""),
+        ("over time", sparkline(result.samples)),
+        ("bundle", result.bundle or ""),
+        ("release", result.release or ""),
+        ("commit", _commit(result, 40)),
+        ("settings", _pairs(result.settings)),
+        ("runtime", _pairs(result.runtime)),
+        ("fingerprint", _pairs(result.fingerprint)),
+    ]
+    return "\n".join(f"{name:<12}{text.clean(value)}" for name, value in rows if value)
+
+
+def compare_text(document: Mapping[str, Any], *, every: bool = False) -> str:
+    """Returns a comparison: the answer, both sides, what else differs."""
+    a, b = compared_values(document)
+    lines = [
+        f"{document['metric']}: {headline(document)}",
+        f"  A  {a}  {text.clean(document['a']['label'])}",
+        f"  B  {b}  {text.clean(document['b']['label'])}",
+    ]
+    clocks = {run["clock"] for side in "ab" for run in document[side]["runs"]}
+    lines.append(f"  {', '.join(sorted(map(text.clean, clocks)))}")
+    rows = [
+        f"  {text.clean(row['what'])}: {text.clean(row['a']) or ABSENT} -> "
+        f"{text.clean(row['b']) or ABSENT}"
+        for row in document["differences"]
+    ]
+    if rows:
+        shown = rows if every else rows[:_SHOWN]
+        lines += ["what else differs:", *shown]
+        if len(rows) > len(shown):
+            lines.append(f"  and {len(rows) - len(shown)} more (-v shows all)")
+    lines += [f"forced: {text.clean(reason)}" for reason in document["forced"]]
+    lines += [f"note: {text.clean(note)}" for note in document["notes"]]
+    return "\n".join(lines)
+
+
+def _ms(value: float | None) -> str:
+    return text.microseconds(None if value is None else 1000 * value)
+
+
+def _frames(result: Result) -> int:
+    """Returns how many frames a result's percentiles are of; 0 if unknown."""
+    count = result.document.get("iterations")
+    return count if isinstance(count, int) else len(result.samples)
+
+
+def _tail(value: float | None, name: str, frames: int) -> str:
+    """Returns a percentile, by the rule of all tables: nothing or a "*" where frames are few."""
+    from edgekit.benchmark.statistics import tails
+
+    found = tails(frames) if frames else None
+    if found is None or value is None:
+        return _ms(value)
+    return ABSENT if name in found.empty else _ms(value) + "*" * (name in found.few)
+
+
+def _latency(latency: Mapping[str, Any], frames: int) -> str:
+    from edgekit.benchmark.statistics import tails
+
+    # the median is the p50 by its other name
+    values = {k: v for k, v in latency.items() if k != "p50" or "median" not in latency}
+    cells = [f"{key} {_tail(value, key, frames)}" for key, value in values.items()]
+    few = frames and set(tails(frames).few) & set(values)
+    footnote = f" (* fewer than {tails(frames).least} frames beyond)" if few else ""
+    return ", ".join(cells) + footnote
+
+
+def _when(at: float | None) -> str:
+    if at is None:
+        return ""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "?"  # a damaged file's number is no time
+
+
+def _board(result: Result) -> str:
+    return result.board.partition(":")[2]
+
+
+def _commit(result: Result, length: int = 8) -> str:
+    return f"{result.git.commit[:length]}{'+' if result.git.dirty else ''}" if result.git else ""
+
+
+def _pairs(mapping: Mapping[str, Any]) -> str:
+    return describe_value(mapping)

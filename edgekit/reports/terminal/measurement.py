@@ -1,0 +1,235 @@
+"""A measurement as lines for a terminal, from its ``edgekit.bench/1`` document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgekit.reports import text
+from edgekit.reports.facts import baseline_word, few_words, latency_shown, power_of
+from edgekit.reports.text import WIDTH, Page
+from edgekit.text import counted
+
+_PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
+           "host": "host"}  # fmt: skip
+_SEGMENTS = 12
+_INDENT = 2
+
+
+def bench_text(
+    document: Mapping[str, Any], *, width: int | None = None, colour: bool = False
+) -> str:
+    """Returns the summary: verdict, times, throughput, energy, clocks, temperatures.
+
+    Args:
+        document: An ``edgekit.bench/1``; parts that its loader did not report are left out.
+        width: Columns of the terminal; None if lines may be of any length.
+        colour: Whether the verdict has a colour.
+    """
+    page = Page(width or 10 * WIDTH, colour=colour)
+    _head(page, document)
+    if not document.get("latency_ms"):
+        page.add(str(document.get("note") or "nothing was measured"))
+        return str(page)
+    on_cpu = document["clock"] == "cpu-measured"
+    if not on_cpu:
+        _verdict(page, document.get("verdict") or {}, on_cpu=on_cpu)
+        page.add()
+    _times(page, document)
+    page.add()
+    for name, value in _facts(document):
+        page.add(f"{name + ':':<13}{value}", hang=13)
+    unseen = (document.get("verdict") or {}).get("unchecked") or ()
+    for one in unseen:
+        page.add(f"not seen:    {one}", hang=13, style="dim")
+    if on_cpu:  # of no board: whether this CPU's time may be quoted is a footnote
+        page.add()
+        _verdict(page, document.get("verdict") or {}, on_cpu=on_cpu)
+    monitor = document.get("monitor") or {}
+    of_log = [f"{monitor['log']}: {one}" for one in monitor.get("warnings") or ()
+              if monitor.get("log")]  # fmt: skip
+    for one in (*(document.get("notes") or ()), *of_log):
+        page.add(f"note: {one}")
+    return str(page)
+
+
+def _head(page: Page, document: Mapping[str, Any]) -> None:
+    board = document.get("board") or {}
+    where = f" on {board['name']}" if board.get("name") else ""
+    kind = ", ".join(filter(None, (document["target"], document["precision"])))
+    page.add(
+        f"{document.get('name') or 'bench'}{where} ({kind}): {document['clock']}",
+        style="bold",
+    )
+    if document["clock"] == "cpu-measured":
+        page.add("measured on a CPU, reference backend; not a board time", style="yellow")
+
+
+def _verdict(page: Page, verdict: Mapping[str, Any], *, on_cpu: bool) -> None:
+    status = str(verdict.get("status") or "")
+    measured = "the reference backend's time on a CPU" if on_cpu else "the measurement"
+    words = {
+        "VALID": f"{measured} is VALID", "INVALID": f"{measured} is INVALID, not to be quoted:",
+    }.get(status, f"{measured} was not judged")  # fmt: skip
+    good = status == "VALID"
+    style = "dim" if on_cpu else "green" if good else "bold red"
+    page.add(f"{'footnote: ' if on_cpu else ''}{words}", style=style)
+    for reason in verdict.get("reasons") or ():
+        page.add(f"{reason['code']}: {reason['message']}", indent=_INDENT, hang=_INDENT)
+        page.add(f"remedy: {reason['remedy']}", indent=2 * _INDENT, hang=_INDENT, style="dim")
+    if command := verdict.get("command"):
+        page.add(f"measure again: {command}", indent=_INDENT, hang=_INDENT)
+
+
+def _times(page: Page, document: Mapping[str, Any]) -> None:
+    rows = [("latency", document["latency_ms"])]
+    phases = document.get("phases_ms") or {}
+    rows += [(f"  {word}", phases[name]) for name, word in _PHASES.items() if phases.get(name)]
+    segments = document.get("segments") or ()
+    if len(segments) > 1:
+        rows += [(f"  {_segment(one)}", one["latency_ms"]) for one in segments[:_SEGMENTS]]
+    shown = latency_shown(document)
+    cells = [[name, *(_milliseconds(_value(times, one)) for one in shown)] for name, times in rows]
+    head = ["median" if name == "median" else label for name, label in shown.items()]
+    page.table(["ms", *head], cells, "l" + "r" * len(shown))
+    if few := few_words(document):
+        page.add(few, style="dim")
+    if len(segments) > _SEGMENTS:
+        page.add(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")
+
+
+def _segment(segment: Mapping[str, Any]) -> str:
+    lane = f"plan {segment['lane'] + 1} " if segment.get("lane") else ""
+    return f"{lane}{segment.get('device')} {segment.get('index')}"
+
+
+def _facts(document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Name and text of what is known besides the times."""
+    yield "throughput", _throughput(document)
+    if streams := document.get("streams"):
+        yield (
+            "streams",
+            "; ".join(
+                f"{one['stream'] + 1}: {text.significant(one['throughput_qps'])}/s, "
+                f"{counted(int(one['iterations']), 'frame')}"
+                for one in streams
+            ),
+        )
+    if cold := document.get("cold"):
+        yield (
+            "cold start",
+            (
+                f"opened in {_milliseconds(cold.get('open_ms'))} ms, first frame "
+                f"{_milliseconds(cold.get('first_ms'))} ms"
+            ),
+        )
+    if memory := _memory(document.get("memory") or {}):
+        yield "memory", memory
+    if energy := _energy(document.get("energy") or {}):
+        yield "energy", energy
+    for note in (document.get("energy") or {}).get("notes") or ():
+        yield "energy", str(note)
+    sampled = power_of(document) or {}
+    series = sampled.get("series") or {}
+    if clocks := _spans(series.get("clocks_mhz") or (), "MHz"):
+        yield "clocks", clocks
+    if temperatures := _hottest(series.get("temperatures_c") or ()):
+        yield "temperature", temperatures
+    if power := _power(document.get("power") or {}, document.get("planned_power_mode")):
+        yield "power mode", power
+    for note in (document.get("runtime") or {}).get("notes") or ():
+        yield "runtime", str(note)
+    predicted = (document.get("predicted") or {}).get("latency_us")
+    if predicted and document["clock"] == "board-measured":
+        share = 1000 * document["latency_ms"]["median"] / predicted
+        yield "predicted", f"{text.microseconds(predicted)}; the median is {share:.2f} times that"
+    for one in (document.get("trtexec") or {}).get("engines") or ():
+        if one.get("difference") is not None:
+            yield (
+                "trtexec",
+                (
+                    f"{one['device']} {one['index']}: median {one['trtexec_ms']:.3f} ms "
+                    f"({one['compared']}), ours {one['ours_ms']:.3f} ms ({one['difference']:+.1%})"
+                ),
+            )
+
+
+def _throughput(document: Mapping[str, Any]) -> str:
+    said = f"{text.significant(document['throughput_qps'])} inferences/s"
+    streams = (document.get("settings") or {}).get("streams") or 1
+    said += f" in {streams} streams (each runs whole frames)" if streams > 1 else ""
+    pipelined = document.get("pipelined") or {}
+    if pipelined.get("throughput_qps"):
+        rate = text.significant(pipelined["throughput_qps"])
+        said += f", {rate}/s in a pipeline (each device is at another frame)"
+    varies = document.get("coefficient_of_variation")
+    said += f"; {counted(int(document['iterations']), 'frame')}"
+    return said + (f", variation {varies:.1%}" if varies is not None else "")
+
+
+def _memory(memory: Mapping[str, Any]) -> str:
+    parts = {"peak_rss_bytes": "process at most", "gpu_bytes": "on the device"}
+    found = [f"{word} {text.size(memory[key])}" for key, word in parts.items() if memory.get(key)]
+    return ", ".join(found)
+
+
+def _energy(energy: Mapping[str, Any]) -> str:
+    total = energy.get("total") or {}
+    if total.get("uj_per_inference") is None:
+        return ""
+    said = f"{text.energy(total['uj_per_inference'])} an inference"
+    if total.get("over_idle_uj") is not None:
+        said += f", {text.energy(total['over_idle_uj'])} of it over {baseline_word(energy)}"
+    if total.get("mean_mw") is not None:
+        said += f"; the board draws {total['mean_mw'] / 1000:.2f} W"
+    rails = [
+        f"{name} {rail['mean_mw'] / 1000:.2f} W"
+        for name, rail in (energy.get("by_rail") or {}).items()
+        if rail.get("mean_mw") is not None
+    ]
+    return said + (f": {', '.join(rails)}" if rails else "")
+
+
+def _spans(lines: Sequence[Mapping[str, Any]], unit: str) -> str:
+    found: list[str] = []
+    names = {line["name"] for line in lines}
+    for line in lines:
+        low, high = line["min"], line["max"]
+        span = f"{high:.0f}" if high - low < 1 else f"{low:.0f}-{high:.0f}"
+        first, _, number = line["name"].rpartition(" ")
+        if number.isdigit() and first in names:  # GR3D has a clock for each of its clusters
+            found[-1] += f" / {span}"
+        else:
+            found.append(f"{line['name']} {span}")
+    return ", ".join(found) + (f" {unit}" if found else "")
+
+
+def _hottest(lines: Sequence[Mapping[str, Any]]) -> str:
+    if not lines:
+        return ""
+    line = max(lines, key=lambda one: float(one["max"]))
+    return f"{line['name']} at most {line['max']:.1f} C"
+
+
+def _power(power: Mapping[str, Any], planned: str | None) -> str:
+    modes = power.get("mode") or {}
+    during = (modes.get("during") or {}).get("name")
+    if not during:
+        return ""
+    said = f"{during}, clocks {'held' if power.get('locked') else 'not held'}"
+    if planned and planned.upper() != during.upper().removeprefix("MODE_"):
+        said += f"; the plan is for {planned}"
+    if power.get("changed"):
+        before = (modes.get("before") or {}).get("name")
+        back = "restored" if power.get("restored") else "NOT RESTORED"
+        said += f"; before {before}, {back}"
+    return "; ".join([said, *map(str, power.get("notes") or ())])
+
+
+def _value(times: Mapping[str, Any], name: str) -> float | None:
+    found = times.get(name)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,106 @@
+"""What INT8 costs layer by layer, and the scales that constraints changed, as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgekit.reports.text import WIDTH, Page, names_in_columns
+
+_CHANGES_SHOWN = 10
+_CHANGES_HEAD = ("tensor", "scale", "was", "bits lost", "rule", "by")
+
+
+def changes_text(
+    changes: Sequence[Mapping[str, Any]], *, width: int = WIDTH, colour: bool = False
+) -> str:
+    """Returns the ``changes`` of an ``edgekit.scales/1`` as text, worst first; the rest counted."""
+    page = Page(width, colour=colour)
+    many = "1 scale was" if len(changes) == 1 else f"{len(changes)} scales were"
+    page.add(f"{many} widened, for the hardware cannot rescale there:")
+    rows = [_change_row(change) for change in changes[:_CHANGES_SHOWN]]
+    names_in_columns(
+        page,
+        _CHANGES_HEAD,
+        rows,
+        width=width,
+        spared=("by", "rule"),
+        right=("scale", "was", "bits lost"),
+    )
+    if len(changes) > _CHANGES_SHOWN:
+        page.add(
+            f"and {len(changes) - _CHANGES_SHOWN} that lose less (--json has all)", style="dim"
+        )
+    return str(page)
+
+
+def _change_row(change: Mapping[str, Any]) -> dict[str, str]:
+    layers = change["layers"]
+    return {
+        "tensor": change["tensor"],
+        "scale": f"{change['new']:.5g}",
+        "was": "none" if change["old"] is None else f"{change['old']:.5g}",
+        "bits lost": f"{change['bits']:.1f}",
+        "rule": change["rule"],
+        "by": layers[0] + (f" and {len(layers) - 1} more" if layers[1:] else ""),
+    }
+
+
+_LAYERS_SHOWN = 20
+_LAYERS_HEAD = ("SNR", "cosine", "top-1", "device", "in INT8 alone")
+
+
+def sensitivity_text(
+    document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False
+) -> str:
+    """Returns an ``edgekit.sensitivity/1`` document as text: the ranking and the proposal."""
+    page = Page(width, colour=colour)
+    kernels = document["kernels"]
+    page.table(_LAYERS_HEAD, [_layer_row(row, width) for row in kernels[:_LAYERS_SHOWN]], "rrrll")
+    if len(kernels) > _LAYERS_SHOWN:
+        page.add(f"and {len(kernels) - _LAYERS_SHOWN} that cost less (--json has all)", style="dim")
+    floats = document["floats"]
+    for row in floats[:_LAYERS_SHOWN]:
+        rule = f" [{row['rule']}]" if row["rule"] else ""
+        page.add(f"not INT8: {row['layer']}: {row['why']}{rule}", hang=2)
+    if len(floats) > _LAYERS_SHOWN:
+        page.add(f"and {len(floats) - _LAYERS_SHOWN} more that are not INT8", style="dim")
+    if document["proposal"] is not None and document["proposal"]["reached"]:
+        page.add(_proposal(document), hang=2)
+    for note in document["notes"]:
+        page.add(f"note: {note}", hang=2, style="yellow")
+    return str(page)
+
+
+def _layer_row(row: Mapping[str, Any], width: int) -> Sequence[str]:
+    from edgekit.reference.accuracy import describe_snr
+
+    ends = f" ({', '.join(row['place'])})" if row["place"] else ""
+    limit = max(20, width - 40)
+    layers = " + ".join(row["layers"]) + ends
+    if len(layers) > limit:
+        layers = f"{layers[: limit - 3 - len(ends)]}...{ends}"
+    return (
+        describe_snr(row),
+        f"{row['cosine']:.6f}",
+        f"{row['top1_agreement']:.1%}",
+        row["device"],
+        layers,
+    )
+
+
+def _proposal(document: Mapping[str, Any]) -> str:
+    found = document["proposal"]
+    metric = found["metric"]
+    from edgekit.reference.accuracy import NOT_KNOWN, describe_metric
+
+    if not found["int8"].get("judged", True):
+        return f"{metric} of all of it in INT8 is {NOT_KNOWN}: nothing is proposed"
+    before, after = (describe_metric(found[key], metric) for key in ("int8", "accuracy"))
+    if not found["fp16_layers"]:
+        return f"all of it in INT8 reaches {metric} {found['min']:.10g}: {before}"
+    proof = "each of them is needed" if found["minimal"] else "not proven minimal"
+    return (
+        f"{found['kernels']} of {len(document['kernels'])} kernels in FP16 bring {metric} from "
+        f"{before} to {after}; {proof} ({found['builds']} builds measured)"
+    )

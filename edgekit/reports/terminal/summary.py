@@ -1,0 +1,463 @@
+"""The summaries of ``edgekit plan`` and of a whole run, in at most 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.reports import text
+from edgekit.reports.document import AIMS, advantage, comparison
+from edgekit.reports.facts import (
+    PERCENTILES,
+    built_line,
+    compared_on,
+    latency_shown,
+    measure_words,
+    part_words,
+    serving_words,
+    warning_words,
+)
+from edgekit.reports.layers import sharing_words
+from edgekit.reports.terminal.plan import UNITS, proof
+from edgekit.text import ABSENT, counted, percent
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from edgekit.placement.plan import Plan
+
+
+WIDTH = 80
+SAME_SHARE = 5e-6  # relative; the plan's figures are rounded
+SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
+
+
+def prediction_table(
+    rows: list[Mapping[str, Any]], objective: str, source: str = "", unknown: int = 0
+) -> RenderableType:
+    """Returns the plan's prediction next to the baselines', and what the objective brings.
+
+    Args:
+        rows: From ``comparison``.
+        objective: The plan's.
+        source: Where the plan's times come from, as ``source_of`` says it; "" for predicted.
+        unknown: How many layers are in no figure, since their cost is not known.
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    marked = any(row.get("keeps") is False for row in rows)
+    table = Table(
+        title=text.prediction_title(source, unknown), title_justify="left", title_style="bold",
+        box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
+    )  # fmt: skip
+    table.add_column("placement", header_style="dim")
+    against = f"{AIMS[objective][1]}\nvs plan"
+    for name in ("latency", "per second", "energy", "GPU time", against):
+        table.add_column(name, justify="right", header_style="dim", no_wrap=True)
+    for row in rows:
+        if row["latency_us"] is None:
+            table.add_row(row["label"], "not possible", style="dim")
+            continue
+        table.add_row(
+            f"{row['label']} *" if row.get("keeps") is False else row["label"],
+            text.microseconds(row["latency_us"]),
+            text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
+            text.microseconds(row.get("gpu_us")), _change(row),
+            style="bold" if row["key"] == "plan" else "",
+        )  # fmt: skip
+    if marked:
+        table.caption, table.caption_justify = "* breaks what was asked of the plan", "left"
+    brings = advantage(rows, objective)
+    return Group(table, Text(brings, style="bold")) if brings else table
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    change = row.get("change")
+    if row["key"] == "plan" or change is None:
+        return "" if row["key"] == "plan" else ABSENT
+    return "the same" if abs(change) < SAME_SHARE else text.change(100 * change)
+
+
+def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
+    plans = placement.get("plans", ())  # not in older documents
+    if len(plans) > 1:
+        lines = [_share(plan) for plan in plans[:SEGMENTS]]
+        if len(plans) > SEGMENTS:
+            lines.append(f"and {counted(len(plans) - SEGMENTS, 'more plan')}")
+    else:
+        lines = [
+            f"{row['device']}: {counted(row['layers'], 'layer')}"
+            + (
+                f", {percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
+                if placement["macs"]
+                else ""
+            )
+            + (
+                f", busy {text.microseconds(row['predicted_us'])} (predicted)"
+                if row["predicted_us"]
+                else ""
+            )
+            for row in placement["devices"]
+        ]
+    rows = [("Placement", "\n".join(lines))]
+    if lost := sharing_words(placement.get("frame")):
+        rows.append(("Contention", lost))
+    if placement["loadables"]:
+        pools = placement["pools"]
+        sizes = ", ".join(
+            f"{name} {text.size(pools[key])}" for key, name in text.POOLS.items() if key in pools
+        )
+        changes = counted(placement["transitions"], "device change")
+        rows.append(("Loadables", f"{len(placement['loadables'])} on the DLA; {changes}"))
+        if sizes:
+            rows.append(("Pools", sizes))
+    return rows
+
+
+def _share(plan: Mapping[str, Any]) -> str:
+    """Returns what a frame of one of several plans takes on each of its devices."""
+    return f"{percent(plan['share'])} of the frames" + "".join(
+        f"\n  {text.clean(row['device'])}: {counted(row['layers'], 'layer')}, "
+        f"busy {text.microseconds(row['busy_us'])} (predicted)"
+        for row in plan["devices"]
+        if row["layers"]
+    )
+
+
+def _accuracy(accuracy: Mapping[str, Any]) -> str:
+    parts = [
+        f"cosine {measure_words(accuracy, 'cosine')}",
+        f"SNR {measure_words(accuracy, 'snr_db')}",
+        f"max abs {measure_words(accuracy, 'max_abs')}",
+        f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
+    ]
+    data = compared_on(accuracy)
+    cell = "\n".join(warning_words(accuracy))
+    if not accuracy.get("constant"):
+        cell += ("\n" if cell else "") + ", ".join(parts)
+    cell += f"\non {data}" if data else ""
+    cell += "".join(f"\n{one}" for one in part_words(accuracy))
+    segments = accuracy.get("segments") or ()
+    several = len({segment.get("lane") for segment in segments}) > 1
+    cell += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
+    more = len(segments) - SEGMENTS
+    return cell + (f"\nand {counted(more, 'more segment')}, see the report" if more > 0 else "")
+
+
+def _segment(segment: Mapping[str, Any], several: bool) -> str:
+    where = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
+    lane = f"plan {segment['lane'] + 1}, " if several else ""
+    if segment.get("constant"):
+        return f"{lane}up to segment {' on '.join(where)}: the same for all inputs"
+    return (
+        f"{lane}up to segment {' on '.join(where)}: "
+        f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"
+    )
+
+
+def _bench(bench: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+    """Returns the times, why they are not to be quoted, and what measures again."""
+    latency = {key: 1000 * value for key, value in bench["latency_ms"].items()}
+    parts = [f"{text.microseconds(latency.get('median'))} median"]
+    if latency_shown(bench).get("p99") == PERCENTILES["p99"]:  # as everywhere; not of a few frames
+        parts.append(f"{text.microseconds(latency['p99'])} p99")
+    parts.append(f"{text.significant(bench['throughput_qps'])} per second")
+    lines = [", ".join(parts) + f" ({verdict['status']})"]
+    if other := serving_words(bench):
+        lines.append(f"of {other}")
+    lines += [text.clean(reason["message"]) for reason in verdict["reasons"]]
+    if verdict.get("command"):
+        lines.append(f"measure again: {text.clean(verdict['command'])}")
+    return lines
+
+
+def _bundle(bundle: Mapping[str, Any]) -> str:
+    full, stripped = bundle.get("bytes"), bundle.get("stripped_bytes")
+    share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
+    return f"{text.size(full)}, stripped {text.size(stripped)}{share}"
+
+
+def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
+    """Prints the summary of an ``edgekit.report/1`` document.
+
+    Args:
+        document: From `report_document`; parts that a run did not come to are left out.
+        console: Decides about colours: rich drops them for NO_COLOR and for what is no terminal.
+            Names from the model are printed as text, never as markup or escape sequences.
+    """
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = _placement(document["placement"])
+    if document["accuracy"]:
+        rows.append(("Against FP32", _accuracy(document["accuracy"])))
+    if document["bundle"]:
+        rows.append(("Bundle", _bundle(document["bundle"])))
+    if document["refit"]:
+        equal = document["refit"].get("bit_equal")
+        words = {True: "outputs equal the unstripped build bit for bit", False: "outputs differ"}
+        rows.append(("Refit", words.get(equal, "not compared")))
+    rows += [(f"Built on {text.clean(one['board'])}", built_line(one)) for one in document["built"]]
+    if document["board"]:
+        board = document["board"]
+        rows.append(("Board", f"{text.clean(board.get('name'))} ({text.clean(board.get('kind'))})"))
+    bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
+    if bench and bench["clock"] != "cpu-measured":
+        rows.append(("Latency", "\n".join(_bench(bench, document["verdict"]))))
+    if document.get("baseline"):
+        from edgekit.reports.comparison import headline, refused_words
+
+        against = document["baseline"]
+        if not (cell := text.clean(refused_words(against))):
+            label = text.clean(against["a"]["label"])
+            cell = f"{against['metric']} {headline(against)}\nagainst {label}"
+        rows.append(("Baseline", cell))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, Text(value))
+    width = min(console.width, WIDTH)
+    facts = [
+        document["target"]["name"], text.mode_words(document), document["precision"].upper(),
+        f"TensorRT {document['tensorrt']}",
+    ]  # fmt: skip
+    console.print()
+    for one in document.get("answer") or [{"words": document["headline"], "ok": None}]:
+        style = {True: "bold", False: "bold red"}.get(one["ok"], "bold")
+        console.print(Text(text.clean(one["words"]), style=style), width=width)
+    console.print()
+    console.print(
+        Panel(
+            grid, title=Text(text.clean(document["name"]), style="bold"), title_align="left",
+            subtitle=Text(text.clean(", ".join(fact for fact in facts if fact))),
+            subtitle_align="right", width=width, padding=(0, 1),
+        )
+    )  # fmt: skip
+    console.print()
+    console.print(
+        prediction_table(
+            document["predicted"]["rows"],
+            document["placement"]["objective"],
+            document["predicted"].get("source", ""),
+            document["predicted"].get("unknown_cost", 0),
+        ),
+        width=width,
+    )
+    console.print()
+    for note in document["notes"]:
+        console.print(Text(f"note: {text.clean(note)}", style="yellow"), width=width)
+    if bench and bench["clock"] == "cpu-measured":
+        times = "; ".join(_bench(bench, document["verdict"]))
+        footnote = f"footnote, the reference backend on this CPU, not a board time: {times}"
+        console.print(Text(text.clean(footnote), style="dim"), width=width)
+    # a path is not broken over lines, so that it can be copied
+    for name, path in document["files"].items():
+        line = Text(f"{text.clean(name):<8}", style="dim").append(text.clean(path), style="not dim")
+        console.print(line, soft_wrap=True)
+
+
+SHOWN = 8  # loadables and reformats listed before "and N more"
+
+
+def summary_plan(plan: Plan) -> RenderableType:
+    """Returns the placement in short: the objective with its proof, devices, loadables with their
+    memory and formats, reformats, predictions next to baselines, and options for the builder.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    from edgekit.placement.plan import frame_times
+    from edgekit.placement.profiles.measured import source_of
+
+    head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
+    parts: list[RenderableType] = [
+        Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
+        Text("\n".join(_plan_lines(plan))), Text(), _devices(plan),
+    ]  # fmt: skip
+    if lost := sharing_words(frame_times(plan)):
+        parts.append(Text(lost))
+    if plan.loadables:
+        parts += [Text(), _loadables(plan)]
+    if plan.reformats:
+        parts += [Text(), Text("\n".join(_reformats(plan)))]
+    parts += [
+        Text(),
+        prediction_table(
+            list(comparison(plan)), plan.objective, source_of(plan.measured), len(plan.unknown_cost)
+        ),
+    ]
+    parts += [Text(line) for line in _builder(plan)]
+    parts += [Text(f"note: {text.clean(note)}", style="yellow") for note in plan.notes]
+    return Group(*parts)
+
+
+def _devices(plan: Plan) -> Table:
+    """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
+    from rich.table import Table
+
+    from edgekit.placement.plan import plan_devices
+
+    several = len(plan.plans) > 1
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    if several:
+        table.add_column("plan", header_style="dim", justify="right")
+    table.add_column("device", header_style="dim")
+    busy = "busy" if plan.measured and plan.measured["fraction"] else "busy (predicted)"
+    for name in ("layers", "segments", busy):
+        table.add_column(name, justify="right", header_style="dim")
+    for number in range(len(plan.plans)):
+        for row in plan_devices(plan, number):
+            table.add_row(
+                *([str(number + 1)] if several else []), row["device"], text.count(row["layers"]),
+                text.count(row["segments"]), text.microseconds(row["busy_us"]),
+            )  # fmt: skip
+    return table
+
+
+def _objective(plan: Plan) -> str:
+    from edgekit.placement.plan import plan_summary
+    from edgekit.placement.profiles.measured import source_of
+
+    summary = plan_summary(plan)
+    value = UNITS[summary["unit"]](summary["value"])
+    band = _band(plan)
+    show = UNITS[summary["unit"]]
+    kind = "assumed" if plan.extrapolated else "80 %"
+    wide = band is not None and band[0] < band[1]
+    range_ = f" ({kind} band: {show(band[0])} to {show(band[1])})" if band and wide else ""
+    if plan.unknown_cost:
+        range_ += f" without {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
+    source = source_of(plan.measured)
+    if plan.objective == "energy" and source != "predicted":
+        source = f"power predicted, times {source}"
+    return f"{plan.objective} {value}{range_}, {source}; {proof(summary)}"
+
+
+def _band(plan: Plan) -> tuple[float, float] | None:
+    """Returns what the model's error lets the objective lie in, or None."""
+    if plan.objective == "period":
+        low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
+        return (1e6 / high, 1e6 / low) if low else None
+    return plan.bands.get(AIMS[plan.objective][0])
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    from edgekit.placement.plan import plan_summary, predicted_value
+
+    if len(plan.plans) > 1:
+        yield f"{len(plan.plans)} plans share the frames"
+        for number, part in enumerate(plan.plans, 1):
+            latency = f", {text.microseconds(part.predicted.latency_us)}" if part.predicted else ""
+            yield (
+                f"  plan {number}: {percent(part.share)}{latency}, "
+                f"{counted(part.transitions, 'device change')}, "
+                f"{counted(len(part.reformats), 'reformat')}"
+            )
+    else:
+        yield counted(plan.transitions, "device change")
+    if all(layer.device == "GPU" for share in plan.plans for layer in share.layers):
+        auto = plan.baselines.get("tensorrt_auto")
+        if plan.kept_off:
+            few = " and ".join(text.clean(one) for one in plan.kept_off)
+            keep = "keeps" if len(plan.kept_off) == 1 else "keep"
+            yield f"GPU alone: {few} {keep} everything off the DLA"
+        elif auto is not None and auto != plan.predicted:
+            show = UNITS[plan_summary(plan)["unit"]]
+            breaks = plan.baselines_keep.get("tensorrt_auto") is False
+            note = ", which breaks what was asked," if breaks else ""
+            theirs, ours = (
+                predicted_value(plan.objective, auto),
+                predicted_value(plan.objective, plan.predicted),
+            )
+            yield (
+                f"GPU alone: nothing that the DLA could take is worth it for {plan.objective}; "
+                f"TensorRT's automatic DLA{note} reaches {show(theirs)}, "
+                f"the GPU alone {show(ours)} (predicted)"
+            )
+        else:
+            yield "GPU alone"
+    elif _alike(plan):
+        yield (
+            "the GPU alone lies within the model's error of this plan: measure both on the board"
+        )
+    if plan.measured:
+        unmatched = plan.measured["unmatched"]
+        if unmatched:
+            yield f"{counted(len(unmatched), 'row')} of the profile matched no layer"
+
+
+def _alike(plan: Plan) -> bool:
+    """Whether the time on the GPU alone is within the uncertainty of the plan's time."""
+    from edgekit.placement.plan import predicted_value
+
+    alone, band = plan.baselines.get("gpu_only"), _band(plan)
+    if alone is None or band is None or alone == plan.predicted:
+        return False
+    return band[0] <= predicted_value(plan.objective, alone) <= band[1]
+
+
+def _loadables(plan: Plan) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    several = len(plan.plans) > 1
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in (*(["plan"] if several else []), "loadable", "layers", *text.POOLS.values()):
+        table.add_column(name, justify="right", header_style="dim", no_wrap=True)
+    table.add_column("formats", header_style="dim", overflow="fold")
+    for loadable in plan.loadables[:SHOWN]:
+        memory = loadable.memory.to_json()
+        formats = dict.fromkeys(loadable.formats.values())
+        table.add_row(
+            *([str(loadable.plan + 1)] if several else []),
+            f"DLA{loadable.core}", text.count(len(loadable.layers)),
+            *(text.size(memory[key]) for key in text.POOLS),
+            Text(text.clean(", ".join(formats)) or ABSENT),
+        )  # fmt: skip
+    if len(plan.loadables) > SHOWN:
+        table.add_row(f"and {len(plan.loadables) - SHOWN} more")
+    return table
+
+
+def _reformats(plan: Plan) -> Iterator[str]:
+    several = len(plan.plans) > 1
+    for number in range(len(plan.plans)):
+        own = [one for one in plan.reformats if one.plan == number]
+        total = text.microseconds(sum(one.us for one in own))
+        whose = f"plan {number + 1}: " if several else ""
+        yield f"{whose}{counted(len(own), 'reformat')} on the GPU, {total}"
+        for one in sorted(own, key=lambda one: -one.us)[:SHOWN]:
+            us, tensor = text.microseconds(one.us), text.clean(one.tensor)
+            yield f"  {us:>8}  {one.source} -> {one.goal}  {tensor}, {one.clock}"
+        if len(own) > SHOWN:
+            yield f"  and {len(own) - SHOWN} more; --json lists them"
+
+
+def _builder(plan: Plan) -> Iterator[str]:
+    """Says what to set so that TensorRT's builder ends at this plan."""
+    if not plan.builder or not plan.loadables:
+        return
+    several = len(plan.plans) > 1
+    yield ""
+    for number, part in enumerate(plan.plans, 1):
+        builder = part.builder or plan.builder
+        types = builder["device_types"]
+        on_dla = sum(device == "DLA" for device in types.values())
+        what, where = "it", "builder"
+        if several:
+            what, where = f"plan {number}", f"plans[{number - 1}].builder"
+        if not on_dla:
+            yield f"plan {number} runs on the GPU alone"
+            continue
+        yield (
+            f"to build {what}: set the device type of {counted(on_dla, 'layer')} to DLA and "
+            f"of {len(types) - on_dla} to GPU (--json: {where}.device_types)"
+        )
+        if builder["matches"]:
+            whose = "its" if several else "these"
+            yield f"TensorRT's builder is predicted to end at {whose} loadables"

@@ -1,0 +1,236 @@
+"""Numbers and names as people read them (an absent value is an en dash), and plain text in so
+many columns, with colours where a terminal shows them.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgekit.text import ABSENT, counted, plain
+
+POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
+
+
+def clean(text: object) -> str:
+    """Returns a name in one line, with what would steer a terminal or turn letters as escapes."""
+    return plain(str(text), lines=False)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """Returns a number with so many significant digits: 1.23, 12.3, 1,230; 1.23e-07 if tiny."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -4:
+        return f"{value:.{digits - 1}e}"
+    # rounding can carry into the next power of ten (9.999 is 10.0)
+    rounded = round(value, digits - 1 - exponent)
+    exponent = math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(digits - 1 - exponent, 0)}f}"
+
+
+def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    for factor, unit in steps:
+        # 999.6 would print as 1,000 of the smaller unit
+        if abs(value) >= factor * 0.9995:
+            return f"{significant(value / factor)} {unit}"
+    return f"{significant(value / steps[-1][0])} {steps[-1][1]}"
+
+
+def microseconds(value: float | None) -> str:
+    """Formats microseconds as s, ms or µs."""
+    return _scaled(value, ((1e6, "s"), (1e3, "ms"), (1.0, "µs")))
+
+
+def measured(milliseconds: float | None) -> str:
+    """Formats a measured time with the digits that distinguish two runs: 119.394 ms, 93.1 µs."""
+    if milliseconds is None or not math.isfinite(milliseconds):
+        return ABSENT
+    if abs(milliseconds) < 1:
+        return f"{1000 * milliseconds:.1f} µs"
+    return f"{milliseconds:,.3f} ms"
+
+
+def energy(value: float | None) -> str:
+    """Formats microjoules as J, mJ or µJ."""
+    return _scaled(value, ((1e6, "J"), (1e3, "mJ"), (1.0, "µJ")))
+
+
+def seconds(value: float | None) -> str:
+    """Formats seconds as min, s or ms."""
+    return _scaled(value, ((60.0, "min"), (1.0, "s"), (1e-3, "ms")))
+
+
+def size(value: float | None) -> str:
+    """Formats bytes with binary units; a whole number of them has no decimals."""
+    units = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, "B"))
+    if value:
+        for factor, unit in units[:-1]:
+            # 655,680 KiB says less than 640 MiB
+            if factor <= abs(value) < 100_000 * factor and value % factor == 0:
+                return f"{value // factor:,.0f} {unit}"
+        if abs(value) < units[-2][0] and float(value).is_integer():
+            return f"{value:,.0f} B"
+    return _scaled(value, units)
+
+
+def macs(value: float | None) -> str:
+    """Formats multiply-accumulates with decimal prefixes; the caller names the unit."""
+    if value is not None and abs(value) < 1000:
+        return f"{value:g}"
+    return _scaled(value, ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")))
+
+
+def count(value: float | None) -> str:
+    """Formats a whole number with thousands separators."""
+    return ABSENT if value is None else f"{value:,.0f}"
+
+
+def prediction_title(source: str = "", unknown: int = 0) -> str:
+    """Returns the title of a plan's figures.
+
+    Args:
+        source: Where its times come from: "" or "predicted", or how much was measured.
+        unknown: How many layers are in no figure, since their cost is not known.
+    """
+    title = "Predicted for the board (not measured)"
+    if source not in ("", "predicted"):
+        title = f"For the board: this plan's times {source}; power predicted"
+    return title + (f", without {counted(unknown, 'layer')} of unknown cost" if unknown else "")
+
+
+def change(percent: float) -> str:
+    """Returns a change with its sign, with three digits where it has a fraction."""
+    size = abs(percent)
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else None
+    shown = f"{percent:+.3g}" if digits is None else f"{percent:+,.{digits}f}"
+    return f"{shown} %"
+
+
+def mode_words(document: Mapping[str, Any]) -> str:
+    """Returns a report's power mode: the plan's, and the measured one where that is another."""
+    planned, bench = document["power_mode"], document.get("bench") or {}
+    if not planned or not bench.get("latency_ms"):
+        return str(planned or "")
+    seen = str(bench.get("power_mode") or "")
+    if seen.upper().removeprefix("MODE_") == planned.upper():
+        return str(planned)
+    return f"planned for {planned}" + (f", measured in {seen}" if seen else "")
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """Returns a tensor's shape: "1x64x28x28", "scalar"."""
+    return "x".join(map(str, sizes)) or "scalar"
+
+
+WIDTH = 80
+
+# SGR codes of ECMA-48; the names are those that rich has for the same
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+
+
+class Page:
+    """Collects lines, wrapped at ``width`` columns; names from a model are made harmless.
+
+    Args:
+        width: Columns.
+        colour: Whether styles become escape sequences.
+    """
+
+    def __init__(self, width: int = WIDTH, *, colour: bool = False) -> None:
+        self._width = max(width, 20)
+        self._colour = colour
+        self._lines: list[str] = []
+
+    def add(self, text: str = "", *, indent: int = 0, hang: int = 0, style: str = "") -> None:
+        """Adds a paragraph; its further lines stand ``hang`` columns deeper."""
+        first, rest = " " * indent, " " * (indent + hang)
+        lines = textwrap.wrap(
+            clean(text), self._width, initial_indent=first, subsequent_indent=rest,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        self._lines += [self._styled(line, style) for line in lines or [""]]
+
+    def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
+        """Adds a table; ``right`` has an "r" for each column that is aligned right.
+
+        Lines are never wrapped: the caller gives cells that fit. A row of one cell has a line of
+        its own and no say in the columns' widths.
+        """
+        cells = [list(head), *([clean(cell) for cell in row] for row in rows)]
+        whole = [row for row in cells if len(row) == len(head)]
+        widths = [max(len(row[i]) for row in whole) for i in range(len(head))]
+        for number, row in enumerate(cells):
+            if len(row) == 1 < len(head):
+                self._lines.append(row[0])
+                continue
+            padded = [
+                cell.rjust(width) if right[i : i + 1] == "r" else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            line = "  ".join(padded).rstrip()
+            self._lines.append(self._styled(line, "" if number else "dim"))
+
+    def _styled(self, line: str, style: str) -> str:
+        if not self._colour or not style or not line:
+            return line
+        codes = ";".join(_CODES[name] for name in style.split())
+        body = line.lstrip(" ")
+        return f"{line[: len(line) - len(body)]}\x1b[{codes}m{body}\x1b[0m"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines)
+
+
+_LEAST = 12  # columns that a name shares a line with the others in
+_GAP = 2
+
+
+def names_in_columns(
+    page: Page,
+    head: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+    *,
+    width: int | None = None,
+    spared: Sequence[str] = (),
+    right: Sequence[str] = (),
+) -> None:
+    """Adds a table to a page; names that do not fit stand on a line of their own.
+
+    Args:
+        page: The page.
+        head: The columns; the first one holds the names.
+        rows: Cells by column.
+        width: Columns of the terminal; None if lines may be of any length.
+        spared: What is left out first where the names do not fit.
+        right: Columns that are aligned right.
+    """
+    wide = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in head}
+    columns = list(head)
+    for name in spared:
+        if width is None or _needed(columns, wide) <= width:
+            break
+        columns.remove(name)
+    space = None
+    if width is not None and _needed(columns, wide) > width:
+        space = max(width - _needed(columns[1:], wide) - _GAP, _LEAST)
+    cells: list[list[str]] = []
+    for row in rows:
+        line = [row[name] for name in columns]
+        if space is not None and len(line[0]) > space:
+            cells.append([line[0]])
+            line[0] = ""
+        cells.append(line)
+    sides = "".join("r" if name in right else "l" for name in columns)
+    page.table(columns, cells, sides)
+
+
+def _needed(columns: Sequence[str], wide: Mapping[str, int]) -> int:
+    return sum(wide[name] for name in columns) + _GAP * (len(columns) - 1)

@@ -1,0 +1,404 @@
+"""The document `edgekit.compare/1`: B compared with A, whether that is a difference, whether the
+two may be compared at all, and what a reader must know of the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from edgekit.errors import DataError
+from edgekit.results.differences import (
+    RESAMPLES,
+    Difference,
+    Measure,
+    Metric,
+    difference,
+    independent,
+    measure,
+    metric_of,
+    spread,
+)
+from edgekit.results.store import Result
+
+
+def describe_value(value: Any) -> str:
+    """Returns "on" for true, "1.5" for 1.5, "a, b" for a list; empty for what is not set."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        pairs = ((key, describe_value(one)) for key, one in value.items())
+        return ", ".join(f"{key} {text}" for key, text in pairs if text)
+    if isinstance(value, list | tuple):
+        return ", ".join(filter(None, map(describe_value, value)))
+    return str(value)
+
+
+# other values of these make other measurements
+_SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
+    ("clock", lambda result: result.clock),
+    ("board", lambda result: result.board or None),
+    ("machine", lambda result: result.host or None),
+    ("power mode", lambda result: result.power_mode),
+    ("target", lambda result: result.document.get("target")),
+)
+# what one wants to compare, often enough
+_MAY_DIFFER: tuple[tuple[str, Callable[[Result], Any]], ...] = (
+    ("configuration", lambda result: result.name),
+    ("bundle", lambda result: result.bundle and result.bundle[:12]),
+    ("commit", lambda result: result.git and result.git.commit[:12] + "+" * result.git.dirty),
+    ("precision", lambda result: result.document.get("precision")),
+    ("backend", lambda result: result.document.get("backend")),
+)
+
+
+def refuse_predictions(results: Sequence[Result]) -> None:
+    """Refuses what was not measured.
+
+    Raises:
+        DataError: A result is a prediction, or nothing says what was measured.
+    """
+    for result in results:
+        lacking = [name for name in ("clock", "latency_ms") if name not in result.document]
+        if lacking:
+            raise DataError(
+                f"the bench document has no {' and no '.join(lacking)}: it is cut, or edgekit "
+                "bench did not write it",
+                code="compare.form", where=result.label,
+                hint="give the bench.json of an edgekit bench",
+            )  # fmt: skip
+        if result.clock == "predicted" or not result.document["latency_ms"]:
+            raise DataError(
+                "it is a prediction, and only measurements are compared",
+                code="compare.predicted", where=result.label,
+                hint="edgekit bench measures; edgekit plan compares predictions",
+            )  # fmt: skip
+
+
+def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+    """Returns why the sides should not be compared; --force does it nevertheless."""
+    found = []
+    for result in [*a, *b]:
+        if result.verdict == "INVALID":
+            reasons = result.document["verdict"].get("reasons") or ()
+            codes = ", ".join(str(reason.get("code")) for reason in reasons)
+            found.append(f"{result.label} is INVALID" + (f" ({codes})" if codes else ""))
+    for what, value in _SAME:
+        values = _values([*a, *b], value)
+        if len(values) > 1:
+            found.append(f"the {what} is not the same: {', '.join(values)}")
+    return found
+
+
+def other_differences(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, str]]:
+    """Returns what else differs between the sides: {"what", "a", "b"}, values for people.
+
+    What a side does not state is no difference: :func:`unknown_facts`.
+    """
+    return [
+        {"what": what, "a": ", ".join(one), "b": ", ".join(other)}
+        for what, one, other in _facts_of(a, b)
+        if one and other and sorted(one) != sorted(other)
+    ]
+
+
+def unknown_facts(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+    """Returns notes on what one side (a file, the history) states and the other does not."""
+    found: dict[str, list[str]] = {"A": [], "B": []}
+    for what, one, other in _facts_of(a, b):
+        if bool(one) != bool(other):
+            found["B" if one else "A"].append(what)
+    return [f"not told by {side}: {', '.join(names)}" for side, names in found.items() if names]
+
+
+def _facts_of(
+    a: Sequence[Result], b: Sequence[Result]
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yields what may differ, with the values of either side."""
+    for what, value in _MAY_DIFFER:
+        yield what, _values(a, value), _values(b, value)
+    for what in ("settings", "runtime", "fingerprint"):
+        sides = [[_flat(_facts(result, what)) for result in side] for side in (a, b)]
+        for key in sorted({key for side in sides for flat in side for key in flat}):
+            one, other = (
+                list(dict.fromkeys(flat[key] for flat in side if key in flat)) for side in sides
+            )
+            yield f"{what}: {key}", one, other
+
+
+def _facts(result: Result, what: str) -> Mapping[str, Any]:
+    """What was asked for gives way to what held: the runtime's flag of that name."""
+    found: Mapping[str, Any] = getattr(result, what)
+    flags = result.runtime.get("flags")
+    if what != "settings" or not isinstance(flags, Mapping):
+        return found
+    return {key: value for key, value in found.items() if key not in flags}
+
+
+def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[str]:
+    found = (value(result) for result in results)
+    return list(dict.fromkeys(str(one) for one in found if one is not None))
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Returns the leaves of a document by their path; notes are no facts."""
+    found: dict[str, str] = {}
+    for key, value in mapping.items():
+        if key == "notes":
+            continue
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[f"{prefix}{key}"] = describe_value(value)
+    return found
+
+
+_DRIFT = 0.02  # of a run's median, from its first third to its last
+_SAMPLES_FOR_DRIFT = 30
+# a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
+_SURE = 0.99
+# benchmarks/compare_power.py: with 50 independent samples' worth (a memory of 0.9) false alarms are
+# those that were asked for, with 10 (0.98) three times as many, with 3 (a random walk) ten times
+_FEW_INDEPENDENT = 30
+
+
+def remarks(
+    a: Sequence[Result], b: Sequence[Result], sides: Sequence[Sequence[Measure]]
+) -> list[str]:
+    """Returns notes for people.
+
+    Args:
+        a: The runs of A.
+        b: Those of B.
+        sides: The metric of each run of A, and of B.
+    """
+    drifting = filter(None, map(_drifting, _distinct([*a, *b])))
+    return [*_notes(a, b, sides), *_shared(a, b), *drifting]
+
+
+def drift(samples: Sequence[float]) -> float | None:
+    """Returns the change of the median from the first third of a run to its last.
+
+    None where it is less than a fiftieth, or no more than the noise of the thirds explains.
+
+    Args:
+        samples: In the order of their measurement, ms.
+    """
+    third = len(samples) // 3
+    if len(samples) < _SAMPLES_FOR_DRIFT or min(samples) <= 0:
+        return None
+    measures = [
+        Measure(found.value, found)
+        for found in (spread(part, 50) for part in (samples[:third], samples[-third:]))
+    ]
+    change = difference([measures[0]], [measures[1]], _SURE)
+    if change.low is None or change.high is None or change.low <= 1 <= change.high:
+        return None
+    return change.ratio - 1 if abs(change.ratio - 1) > _DRIFT else None
+
+
+def _drifting(result: Result) -> str:
+    found = drift(result.samples)
+    if found is None:
+        return ""
+    why = (
+        "it was not warm yet, or something else was busy at its start: a longer warm-up shows which"
+        if found < 0
+        else "it got hot, its clocks fell, or something else became busy; a longer warm-up shows "
+        "what it is in the long run"
+    )
+    return (
+        f"{result.label}: the latency drifts by {found:+.1%} from the first third of the run to "
+        f"the last, which is more than its noise: {why}"
+    )
+
+
+def _notes(
+    a: Sequence[Result], b: Sequence[Result], sides: Sequence[Sequence[Measure]]
+) -> list[str]:
+    notes = []
+    if len(a) == len(b) == 1:
+        unsure = [
+            (result, found)
+            for result, found in ((a[0], sides[0][0]), (b[0], sides[1][0]))
+            if found.spread is None
+        ]
+        notes += [f"{result.label}: {_unsure(found)}" for result, found in unsure]
+        if not notes:
+            notes.append(
+                "one run a side: how much one run differs from the next is not in the interval"
+            )
+            notes += _dependent([*a, *b])
+    elif min(len(a), len(b)) == 1:
+        notes.append("one side has one run: it is taken to vary from run to run as the other does")
+    return notes
+
+
+def _unsure(measure: Measure) -> str:
+    if measure.ends is None:
+        return f"{measure.why}; compare several runs a side"
+    return (
+        f"{measure.why}: until then its lowest and its highest time are the ends of the interval; "
+        "measure longer (edgekit bench --duration)"
+    )
+
+
+def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+    """Notices what stands on both sides, under whatever name."""
+    shared = [one for one in b if any(_is_same_run(one, other) for other in a)]
+    if not shared:
+        return []
+    if len(shared) == len(b) == len(a):
+        return ["A and B are the same measurement: that is no comparison"]
+    return [f"both sides have {', '.join(sorted({one.label for one in shared}))}"]
+
+
+def _is_same_run(one: Result, other: Result) -> bool:
+    if one.id is not None and one.id == other.id:
+        return True
+    return bool(one.samples) and one.samples == other.samples
+
+
+def _distinct(results: Sequence[Result]) -> list[Result]:
+    return list({result.label: result for result in results}.values())
+
+
+def _dependent(results: Sequence[Result]) -> list[str]:
+    """Warns of runs that hold too few independent samples for an interval from one run."""
+    counts = [(result, independent(result.samples)) for result in results]
+    return [
+        f"{result.label}: its {len(result.samples):,} inferences follow each other so closely that "
+        f"they are worth about {count:.0f} independent ones: the interval is too narrow, and a "
+        "difference may be none; measure several runs a side (edgekit compare 1,2,3,4 5,6,7,8)"
+        for result, count in counts
+        if count is not None and count < _FEW_INDEPENDENT
+    ]
+
+
+SCHEMA = "edgekit.compare/1"
+
+
+def compare(
+    a: Sequence[Result],
+    b: Sequence[Result],
+    *,
+    metric: str = "latency.median",
+    threshold: float = 0.05,
+    confidence: float = 0.95,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Compares measurements: B, the new ones, with A.
+
+    Args:
+        a: One or several runs.
+        b: One or several runs.
+        metric: A name of ``METRICS``.
+        threshold: By how much of itself B may be worse, 0.05 for 5 %.
+        confidence: Of the interval.
+        force: Compare also what is INVALID or of another board, power mode or clock.
+
+    Returns:
+        An ``edgekit.compare/1``. "ratio" is B over A with its interval. "verdict" is "faster" or
+        "slower" ("less energy", "more energy") where the interval leaves 1 out; "no difference"
+        where it holds 1 and stays within the threshold; otherwise "cannot tell". "direction" says
+        the same for any metric: "better", "worse", "same" or "unknown". "regression" is true where
+        the whole interval is worse than the threshold, "regression_possible" where a part is.
+
+    Raises:
+        DataError: Something was predicted; something may not be compared (``compare.not-alike``,
+            without ``force``); or a run lacks the metric.
+        UsageError: There is no such metric.
+    """
+    chosen = metric_of(metric)
+    refuse_predictions([*a, *b])
+    against = objections(a, b)
+    if against and not force:
+        raise _not_comparable(against)
+    sides = [[_measured(result, chosen) for result in side] for side in (a, b)]
+    found = difference(sides[0], sides[1], confidence)
+    judged = _judge(found, chosen, threshold)
+    return {
+        "schema": SCHEMA,
+        "metric": chosen.name,
+        "unit": chosen.unit,
+        "better": "lower" if chosen.lower else "higher",
+        "threshold": threshold,
+        "a": _side(a, sides[0]),
+        "b": _side(b, sides[1]),
+        "ratio": {
+            "estimate": found.ratio, "low": found.low, "high": found.high, "confidence": confidence,
+        },
+        "method": {
+            "name": found.method, "degrees_of_freedom": found.freedom,
+            "resamples": RESAMPLES if found.method == "block-bootstrap" else None,
+            "mann_whitney_p": found.rank_p,
+        },
+        **judged,
+        "differences": other_differences(a, b),
+        "forced": against,
+        "notes": [*remarks(a, b, sides), *unknown_facts(a, b)],
+    }  # fmt: skip
+
+
+def _not_comparable(against: Sequence[str]) -> DataError:
+    error = DataError(
+        f"these measurements are not to be compared: {against[0]}",
+        code="compare.not-alike",
+        hint="measure again under the same conditions; edgekit compare --force does it anyway",
+    )  # fmt: skip
+    error.details = tuple(against[1:])
+    error.extra = {"reasons": list(against)}
+    return error
+
+
+def _measured(result: Result, metric: Metric) -> Measure:
+    found = measure(result, metric)
+    if found is None:
+        raise DataError(
+            f"the measurement has no {metric.name}", code="compare.no-metric",
+            where=result.label, hint="energy needs a board whose rails are measured"
+            if metric.name == "energy" else "measure again with edgekit bench",
+        )  # fmt: skip
+    return found
+
+
+def _judge(found: Difference, metric: Metric, threshold: float) -> dict[str, Any]:
+    better, worse = metric.words
+    if found.low is None or found.high is None:
+        return {"verdict": "cannot tell", "direction": "unknown", "regression": False,
+                "regression_possible": True}  # fmt: skip
+    # how much worse B is, as a ratio above 1
+    low, high = (found.low, found.high) if metric.lower else (1 / found.high, 1 / found.low)
+    limit = 1 + threshold
+    if low > 1:
+        answer = (worse, "worse")
+    elif high < 1:
+        answer = (better, "better")
+    elif high <= limit and low >= 1 / limit:
+        answer = ("no difference", "same")
+    else:
+        answer = ("cannot tell", "unknown")
+    return {"verdict": answer[0], "direction": answer[1], "regression": low > limit,
+            "regression_possible": high > limit}  # fmt: skip
+
+
+def _side(results: Sequence[Result], measures: Sequence[Measure]) -> dict[str, Any]:
+    import math
+
+    runs = [
+        {
+            "label": result.label, "id": result.id, "at": result.at, "name": result.name,
+            "value": found.value, "samples": len(result.samples), "clock": result.clock,
+            "verdict": result.verdict, "board": result.board, "power_mode": result.power_mode,
+            "bundle": result.bundle, "commit": result.git.commit if result.git else None,
+            "dirty": result.git.dirty if result.git else None,
+            "block": found.spread.block if found.spread else None,
+        }
+        for result, found in zip(results, measures, strict=True)
+    ]  # fmt: skip
+    mean = math.exp(sum(math.log(found.value) for found in measures) / len(measures))
+    return {"label": ", ".join(result.label for result in results), "value": mean, "runs": runs}

@@ -1,0 +1,203 @@
+"""Stores a measurement with what it belongs to: commit, bundle, board and settings; and amends
+it with what became known later, such as the power of a log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgekit.errors import DataError
+from edgekit.results.store import (
+    Git,
+    Result,
+    ResultStore,
+    history_path,
+    pack_document,
+    pack_samples,
+)
+
+_WAIT_S = 10.0
+# a repository's configuration names programs that git would start; none is needed to query
+_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+
+
+def git_state(folder: Path) -> Git | None:
+    """Returns the commit of the repository that holds ``folder``; None without one or without git.
+
+    Files that git does not track do not make it dirty: results are written among them.
+    """
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    if not commit:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
+    return Git(commit, dirty=bool(changed))
+
+
+def revision(name: str, folder: Path) -> str | None:
+    """Returns the commit that a branch, tag or abbreviation means there; None when it is none."""
+    if name.startswith("-"):
+        return None
+    return _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") or None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Returns what git prints, or nothing where it fails or is not there."""
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            ["git", *_SAFE, *arguments], cwd=folder, env=environment, capture_output=True,
+            text=True, timeout=_WAIT_S, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+# of a board's hello and of a measurement's environment
+_FINGERPRINT = (
+    "module", "board_id", "l4t", "tensorrt", "machine", "python", "numpy", "onnxruntime",
+)  # fmt: skip
+# what is the same for two measurements that are not
+_MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
+
+
+class Project(Protocol):
+    """What is wanted of a configuration."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its file lies."""
+
+
+def record(
+    document: Mapping[str, Any],
+    *,
+    config: Project | None = None,
+    release: Mapping[str, Any] | None = None,
+    path: Path | None = None,
+) -> int:
+    """Keeps a measurement in the history.
+
+    Args:
+        document: An ``edgekit.bench/1`` with something measured; its "samples_ms" are kept, too.
+        config: Its folder's git commit is noted.
+        release: What was measured: "digest" of the bundle, "release", and what the board said of
+            itself ("hello", "fingerprint"), as far as known.
+        path: The history's file; $EDGEKIT_HISTORY or the cache folder's without it.
+
+    Returns:
+        Its id. The same measurement, recorded again, keeps its first one.
+
+    Raises:
+        DataError: Nothing was measured, or the document is not JSON.
+        EnvironmentLack: The history cannot be written. A caller goes on and warns: a measurement
+            matters more than its entry.
+    """
+    if not document.get("latency_ms"):
+        raise DataError("nothing was measured that could be kept", code="history.nothing-measured")
+    samples = samples_of(document)
+    stored = {key: value for key, value in document.items() if key != "samples_ms"}
+    given = release or {}
+    environment = document.get("environment") or {}
+    known = {**environment, **(given.get("hello") or {}), **(given.get("fingerprint") or {})}
+    git = git_state(config.folder) if config is not None else None
+    result = Result(document=stored)
+    row = {
+        "digest": digest_of_run(stored, samples, given.get("digest")),
+        "at": time.time(),
+        "name": result.name,
+        "clock": result.clock,
+        "verdict": result.verdict,
+        "board": board_of(document),
+        "host": host_of(document),
+        "target": document.get("target"),
+        "power_mode": result.power_mode,
+        "precision": document.get("precision"),
+        "backend": document.get("backend"),
+        "bundle": given.get("digest"),
+        "release": given.get("release"),
+        "fingerprint": _json({key: known[key] for key in _FINGERPRINT if known.get(key)}),
+        "git_commit": git.commit if git else None,
+        "git_dirty": int(git.dirty) if git else None,
+        "settings": _json(result.settings),
+        "runtime": _json(result.runtime),
+        "iterations": int(document.get("iterations") or len(samples)),
+        "median_ms": result.latency_ms("median"),
+        "p99_ms": result.latency_ms("p99"),
+        "throughput_qps": result.throughput_qps,
+        "energy_uj": result.energy_uj,
+        "document": pack_document(stored),
+        "samples": pack_samples(samples),
+    }
+    with ResultStore(path, write=True) as store:
+        return store.add(row)
+
+
+def board_of(document: Mapping[str, Any]) -> str:
+    """Returns ``kind:name`` of a measurement's board; empty where it has none."""
+    board = document.get("board") or {}
+    return f"{board.get('kind', '')}:{board.get('name', '')}" if board else ""
+
+
+def host_of(document: Mapping[str, Any]) -> str:
+    """Returns this machine's name for what its own processor ran: two machines have a "local"."""
+    board = document.get("board") or {}
+    if board.get("kind") == "remote":
+        return ""
+    import platform
+
+    return platform.node()
+
+
+def samples_of(document: Mapping[str, Any]) -> tuple[float, ...]:
+    """Returns the latency of each inference, milliseconds."""
+    return tuple(float(value) for value in document.get("samples_ms") or ())
+
+
+def digest_of_run(
+    document: Mapping[str, Any], samples: tuple[float, ...], bundle: str | None
+) -> str:
+    """Returns what identifies a measurement: of what was measured, and of which bundle."""
+    parts = [{key: document.get(key) for key in _MEASURED}, samples, bundle]
+    return hashlib.sha256(_json(parts).encode()).hexdigest()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def amend(document: Mapping[str, Any], *, path: Path | None = None) -> int | None:
+    """Gives the result of a measurement its energy, monitor and verdict as the document has them.
+
+    Args:
+        document: An ``edgekit.bench/1`` whose times are those that were recorded.
+        path: The history's file; $EDGEKIT_HISTORY or the cache folder's without it.
+
+    Returns:
+        The result's id; None where the history has none of this measurement.
+
+    Raises:
+        EnvironmentLack: The history cannot be written.
+    """
+    stored = {key: value for key, value in document.items() if key != "samples_ms"}
+    result, samples = Result(document=stored), samples_of(document)
+    if not (path or history_path()).exists():
+        return None
+    with ResultStore(path, write=True) as store:
+        for bundle in store.bundles(result.name):
+            # of which bundle it is the document does not say
+            digest = digest_of_run(stored, samples, bundle)
+            found = store.amend(digest, {
+                "verdict": result.verdict, "energy_uj": result.energy_uj,
+                "document": pack_document(stored),
+            })  # fmt: skip
+            if found is not None:
+                return found
+    return None

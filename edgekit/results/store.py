@@ -1,0 +1,635 @@
+"""The one file of all measurements: an SQLite database that any number of processes may write.
+Here are its tables, the values that rows become, how documents and samples are packed, and
+what is done with a damaged file: it is moved aside and what can be read of it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from edgekit.errors import DataError, EdgekitError, EnvironmentLack
+from edgekit.knowledge import cache_folder
+
+
+@dataclass(frozen=True)
+class Git:
+    """What a project folder's files were: the commit, and whether tracked ones differed from it."""
+
+    commit: str
+    dirty: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One measurement, of the history or of a file.
+
+    Attributes:
+        document: The ``edgekit.bench/1``, without "samples_ms".
+        samples: The latency of each inference in the order of their measurement, ms; empty where
+            they were not kept.
+        label: What a person calls it: "#12", a file's name.
+        id: In the history; None for a file.
+        at: Unix seconds when it was recorded; None where that is not known.
+        git: Of the project's folder.
+        bundle: The bundle's digest.
+        release: Its id on the board.
+        board: ``kind:name``.
+        host: The machine whose processor ran it, where the board is not a machine of its own.
+        fingerprint: Module, L4T, TensorRT and versions, as far as known.
+        marks: Names that people gave it.
+    """
+
+    document: Mapping[str, Any]
+    samples: tuple[float, ...] = ()
+    label: str = ""
+    id: int | None = None
+    at: float | None = None
+    git: Git | None = None
+    bundle: str | None = None
+    release: str | None = None
+    board: str = ""
+    host: str = ""
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The configuration's name."""
+        return str(self.document.get("name") or "")
+
+    @property
+    def clock(self) -> str:
+        """ "cpu-measured", "board-measured" or "predicted"."""
+        return str(self.document.get("clock") or "")
+
+    @property
+    def verdict(self) -> str | None:
+        """ "VALID", "INVALID", or None where it was not judged."""
+        verdict = self.document.get("verdict")
+        status = verdict.get("status") if isinstance(verdict, Mapping) else None
+        return str(status) if status else None
+
+    @property
+    def power_mode(self) -> str | None:
+        """The mode while it was measured where the board reported it, otherwise the planned one."""
+        mode = (self.document.get("power") or {}).get("mode") or {}
+        seen = mode.get("during") or mode.get("before") if isinstance(mode, Mapping) else mode
+        seen = seen.get("name") if isinstance(seen, Mapping) else seen
+        found = seen or self.document.get("power_mode")
+        return str(found) if found else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How it was measured; warm-up, duration and iterations where a document says no more."""
+        own = self.document.get("settings")
+        return dict(own) if isinstance(own, Mapping) else {}
+
+    @property
+    def runtime(self) -> dict[str, Any]:
+        """The runtime with its effective flags."""
+        own = self.document.get("runtime")
+        return dict(own) if isinstance(own, Mapping) else {}
+
+    def latency_ms(self, key: str) -> float | None:
+        """Returns "median", "p99", ... in ms."""
+        value = (self.document.get("latency_ms") or {}).get(key)
+        return float(value) if isinstance(value, int | float) else None
+
+    @property
+    def throughput_qps(self) -> float | None:
+        """Inferences per second over the whole measurement."""
+        value = self.document.get("throughput_qps")
+        return float(value) if isinstance(value, int | float) else None
+
+    @property
+    def energy_uj(self) -> float | None:
+        """Energy of one inference on all rails, µJ, where the board measures power."""
+        total = (self.document.get("energy") or {}).get("total")
+        value = total.get("uj_per_inference") if isinstance(total, Mapping) else total
+        return float(value) if isinstance(value, int | float) else None
+
+
+def pack_samples(samples: Sequence[float]) -> bytes:
+    """Returns float64 samples, deflated.
+
+    The first bytes of all numbers come first, then the second ones: exponents of times that are
+    alike are alike.
+    """
+    import numpy as np
+
+    values = np.asarray(samples, "<f8")
+    planes = values.view(np.uint8).reshape(-1, 8).T
+    return zlib.compress(planes.tobytes())
+
+
+def unpack_samples(data: bytes) -> tuple[float, ...]:
+    """Returns what :func:`pack_samples` took.
+
+    Raises:
+        DataError: The bytes are damaged.
+    """
+    import numpy as np
+
+    try:
+        planes = np.frombuffer(zlib.decompress(data), np.uint8).reshape(8, -1)
+    except (zlib.error, ValueError, TypeError) as error:
+        raise damaged(error) from error
+    return tuple(np.ascontiguousarray(planes.T).view("<f8").reshape(-1).tolist())
+
+
+def pack_document(document: Mapping[str, Any]) -> bytes:
+    """Returns a document as deflated canonical JSON.
+
+    Raises:
+        DataError: It is not JSON.
+    """
+    try:
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"the measurement cannot be kept as JSON: {error}", code="history.not-json"
+        ) from error
+    return zlib.compress(text.encode())
+
+
+def unpack_document(data: bytes) -> dict[str, Any]:
+    """Returns what :func:`pack_document` took.
+
+    Raises:
+        DataError: The bytes are damaged.
+    """
+    try:
+        document = json.loads(zlib.decompress(data))
+    except (zlib.error, ValueError, TypeError, RecursionError) as error:
+        raise damaged(error) from error
+    if not isinstance(document, dict):
+        raise damaged("no JSON object")
+    return document
+
+
+def damaged(why: object) -> DataError:
+    """Returns the error of a result that cannot be read."""
+    return DataError(
+        f"a result of the history is damaged: {why}", code="history.damaged",
+        hint="edgekit history --repair keeps what can be read",
+    )  # fmt: skip
+
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE results (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,  -- an id that was pruned never comes back
+            digest TEXT NOT NULL UNIQUE,  -- of what was measured: the same run is kept once
+            at REAL NOT NULL,             -- Unix seconds when it was recorded
+            name TEXT NOT NULL,           -- the configuration's
+            clock TEXT NOT NULL,          -- cpu-measured or board-measured
+            verdict TEXT,                 -- VALID or INVALID
+            board TEXT NOT NULL,          -- kind:name
+            host TEXT NOT NULL,           -- whose processor it was, where that is not the board's
+            target TEXT,
+            power_mode TEXT,              -- as measured, otherwise as planned
+            precision TEXT,
+            backend TEXT,
+            bundle TEXT,                  -- its digest
+            release TEXT,
+            fingerprint TEXT NOT NULL,    -- JSON: module, L4T, TensorRT, versions
+            git_commit TEXT,              -- of the configuration's folder
+            git_dirty INTEGER,            -- tracked files differed from it
+            settings TEXT NOT NULL,       -- JSON: how it was measured
+            runtime TEXT NOT NULL,        -- JSON: the runtime's effective flags
+            iterations INTEGER NOT NULL,
+            median_ms REAL,
+            p99_ms REAL,
+            throughput_qps REAL,
+            energy_uj REAL,               -- of one inference
+            document BLOB NOT NULL,       -- edgekit.bench/1 without its samples: deflated JSON
+            samples BLOB NOT NULL         -- ms: float64, bytes by place, deflated
+        )""",
+        """CREATE TABLE marks (
+            name TEXT PRIMARY KEY,
+            result INTEGER NOT NULL REFERENCES results(id) ON DELETE CASCADE,
+            at REAL NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX results_by_name ON results (name, board, id)",
+        "CREATE INDEX results_by_commit ON results (git_commit, id)",
+    ),
+)
+VERSION = len(MIGRATIONS)
+
+
+def failure(error: Exception, path: Path) -> EdgekitError:
+    """Returns what a failure of SQLite or of the file means for a user."""
+    # a query of ours is an error only where the tables are not ours; and Python's own errors, which
+    # have no code of SQLite's, are of text that is not UTF-8, as it was kept
+    known = 0 if isinstance(error, OSError) else sqlite3.SQLITE_CORRUPT
+    broken = getattr(error, "sqlite_errorcode", known) & 0xFF in (
+        sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
+    )  # fmt: skip
+    if broken:
+        return EnvironmentLack(
+            f"the history is damaged: {error}", code="history.corrupt", where=str(path),
+            hint="edgekit history --repair moves the file aside and keeps what can be read",
+        )  # fmt: skip
+    return EnvironmentLack(
+        f"the history cannot be used: {error}", code="history.unavailable", where=str(path),
+        hint="set EDGEKIT_HISTORY to a file in a folder that can be written",
+    )  # fmt: skip
+
+
+def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
+    """Returns a row with its marks; DataError where what it holds is damaged."""
+    try:
+        fingerprint = json.loads(row["fingerprint"])
+        at, commit = float(row["at"]), row["git_commit"]
+        texts = [row[key] or "" for key in ("bundle", "release", "board", "host", "git_commit")]
+        if not isinstance(fingerprint, dict) or not all(isinstance(one, str) for one in texts):
+            raise ValueError("a column holds something else")
+    except (TypeError, ValueError) as error:
+        raise damaged(error) from error
+    return Result(
+        document=unpack_document(row["document"]),
+        samples=unpack_samples(row["samples"]) if row["samples"] is not None else (),
+        label=f"#{row['id']}",
+        id=row["id"],
+        at=at,
+        git=Git(commit, bool(row["git_dirty"])) if commit else None,
+        bundle=row["bundle"],
+        release=row["release"],
+        board=row["board"],
+        host=row["host"],
+        fingerprint=fingerprint,
+        marks=tuple(marks),
+    )
+
+
+_LONGEST = 64
+
+NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
+"""SQL: the result is of no trial."""
+
+_TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
+
+
+def trial_name(name: str, digest: str) -> str:
+    """Returns ``NAME-tune-XXXXXX``, cut to what an application may be called.
+
+    Args:
+        name: The configuration's.
+        digest: Of what distinguishes one tuning of it from others, hexadecimal.
+    """
+    ending = f"-tune-{digest[:6]}"
+    return name[: _LONGEST - len(ending)].rstrip("._-") + ending
+
+
+def group_of(name: str) -> str:
+    """Returns what results are counted together by: all tunings of a configuration are one."""
+    return name[:-6] if is_trial(name) else name
+
+
+def is_trial(name: str, of: str | None = None) -> bool:
+    """Whether it is the name of trials; of this configuration's only where one is given."""
+    if not _TRIAL.fullmatch(name):
+        return False
+    return of is None or trial_name(of, name[-6:]) == name
+
+
+# The history's one file: SQLite, which any number of processes may write.
+#
+# It keeps SQLite's rollback journal. WAL would let readers go on while somebody writes, but its
+# shared memory works on one machine only (https://www.sqlite.org/wal.html), and a home folder may
+# lie on a network; a result is written in one short transaction, so no process waits long.
+
+
+_WAIT_S = 30.0
+_COLUMNS = (
+    "id, at, board, host, bundle, release, fingerprint, git_commit, git_dirty, document, samples"
+)
+
+
+def history_path() -> Path:
+    """Returns $EDGEKIT_HISTORY, or ``history.sqlite`` in the cache folder."""
+    chosen = os.environ.get("EDGEKIT_HISTORY")
+    return Path(chosen) if chosen else cache_folder() / "history.sqlite"
+
+
+class ResultStore:
+    """The history, open; a context manager. A file that is not there is an empty history.
+
+    Args:
+        path: The file; :func:`history_path` without it.
+        write: Whether the file is made where it is missing.
+
+    Raises:
+        EnvironmentLack: It cannot be opened, is damaged ("history.corrupt") or of a newer edgekit.
+    """
+
+    def __init__(self, path: Path | None = None, *, write: bool = False) -> None:
+        self.path = path or history_path()
+        self._db: sqlite3.Connection | None = None
+        with self._explained_errors():
+            if write:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            elif not self.path.exists():
+                return
+            self._db = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
+            self._db.row_factory = sqlite3.Row
+            self._db.execute("PRAGMA foreign_keys=ON")
+            self._migrate()
+
+    def __enter__(self) -> ResultStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def add(self, row: Mapping[str, Any]) -> int:
+        """Keeps a result, all of it or nothing, and returns its id; that of the same run again."""
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        query = f"INSERT INTO results ({names}) VALUES ({marks}) ON CONFLICT (digest) DO NOTHING"
+        with self._writing() as db:
+            db.execute(query, tuple(row.values()))
+            found = db.execute("SELECT id FROM results WHERE digest=?", (row["digest"],))
+            return int(found.fetchone()[0])
+
+    def bundles(self, name: str) -> list[str | None]:
+        """Returns the bundles that a configuration has results of, the newest first."""
+        query = "SELECT bundle FROM results WHERE name=? GROUP BY bundle ORDER BY max(id) DESC"
+        return [row["bundle"] for row in self._rows(query, name)]
+
+    def amend(self, digest: str, row: Mapping[str, Any]) -> int | None:
+        """Changes columns of the result with that digest; returns its id, None where none is."""
+        columns = ", ".join(f"{name}=?" for name in row)
+        with self._writing() as db:
+            found = db.execute("SELECT id FROM results WHERE digest=?", (digest,)).fetchone()
+            if found:
+                db.execute(f"UPDATE results SET {columns} WHERE id=?", (*row.values(), found[0]))
+        return int(found[0]) if found else None
+
+    def results(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        name: str | None = None,
+        board: str | None = None,
+        commit: str | None = None,
+        mark: str | None = None,
+        limit: int | None = None,
+        skip: int = 0,
+        samples: bool = True,
+        trials: bool = True,
+    ) -> list[Result]:
+        """Returns results, the newest first.
+
+        Args:
+            ids: Only these.
+            name: Of this configuration.
+            board: Of this board: its name, or ``kind:name``.
+            commit: Of the commit that begins so.
+            mark: What bears this mark.
+            limit: So many at most.
+            skip: The newest to leave out.
+            samples: Whether the single times are wanted.
+            trials: Whether edgekit tune's trials are wanted where no name is given.
+        """
+        where, values = ["1"], list[Any]()
+        for clause, value in (
+            ("name=?", name),
+            ("board LIKE ? ESCAPE '\\'", board and _ending(board)),
+            ("git_commit LIKE ? ESCAPE '\\'", commit and _plain_like(commit) + "%"),
+            ("id=(SELECT result FROM marks WHERE marks.name=?)", mark),
+        ):
+            if value is not None:
+                where.append(clause)
+                values.append(value)
+        if not trials and name is None:
+            where.append(NO_TRIAL)
+        if ids is not None:
+            where.append(f"id IN ({', '.join('?' * len(ids))})")
+            values += ids
+        columns = _COLUMNS if samples else _COLUMNS.replace("samples", "NULL AS samples")
+        query = f"SELECT {columns} FROM results WHERE {' AND '.join(where)} ORDER BY id DESC"
+        rows = self._rows(
+            f"{query} LIMIT ? OFFSET ?", *values, -1 if limit is None else limit, skip
+        )
+        names: dict[int, list[str]] = {}
+        for row in self._rows("SELECT name, result FROM marks ORDER BY name"):
+            names.setdefault(row["result"], []).append(row["name"])
+        return [result_of(row, names.get(row["id"], ())) for row in rows]
+
+    def mark(self, name: str, id: int) -> None:
+        """Gives a result a name; the name leaves the result that had it.
+
+        Raises:
+            DataError: There is no such result.
+        """
+        with self._writing() as db:
+            if not db.execute("SELECT 1 FROM results WHERE id=?", (id,)).fetchone():
+                raise DataError(
+                    f"the history has no result #{id}", code="history.no-result",
+                    where=str(self.path), hint="edgekit history lists them",
+                )  # fmt: skip
+            query = "INSERT OR REPLACE INTO marks (name, result, at) VALUES (?, ?, ?)"
+            db.execute(query, (name, id, time.time()))
+
+    def quick_check(self) -> str:
+        """Returns "ok", or what SQLite says is wrong with the file."""
+        rows = self._rows("PRAGMA quick_check(1)")
+        return str(rows[0][0]) if rows else "ok"
+
+    def restore(self, rows: Sequence[Mapping[str, Any]], marks: Sequence[tuple[Any, ...]]) -> int:
+        """Keeps rows of another history under their ids, and returns how many there were."""
+        with self._writing() as db:
+            for row in rows:
+                names, places = ", ".join(row), ", ".join("?" * len(row))
+                query = f"INSERT OR IGNORE INTO results ({names}) VALUES ({places})"
+                db.execute(query, tuple(row.values()))
+            known = {row["id"] for row in rows}
+            query = "INSERT OR IGNORE INTO marks (name, result, at) VALUES (?, ?, ?)"
+            db.executemany(query, [mark for mark in marks if mark[1] in known])
+        return len(rows)
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Forgets results and gives their space back."""
+        with self._writing() as db:
+            db.executemany("DELETE FROM results WHERE id=?", [(id,) for id in ids])
+        with self._explained_errors():
+            if self._db is not None:
+                self._db.execute("VACUUM")
+
+    def _migrate(self) -> None:
+        assert self._db is not None
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise EnvironmentLack(
+                f"the history is of a newer edgekit (version {version}, this one knows {VERSION})",
+                code="history.newer",
+                where=str(self.path),
+                hint="update edgekit, or set EDGEKIT_HISTORY to another file",
+            )
+        if version == VERSION:
+            return
+        with self._writing() as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()  # another may have been first
+            for number in range(version, VERSION):
+                for statement in MIGRATIONS[number]:
+                    db.execute(statement)
+            db.execute(f"PRAGMA user_version={VERSION}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that waits for others' at its start, and never in its middle."""
+        with self._explained_errors():
+            if self._db is None:
+                raise FileNotFoundError("there is none yet")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        with self._explained_errors():
+            return [] if self._db is None else self._db.execute(query, values).fetchall()
+
+    @contextmanager
+    def _explained_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error, UnicodeError) as error:
+            raise failure(error, self.path) from error
+
+
+def _plain_like(text: str) -> str:
+    return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+
+
+def _ending(board: str) -> str:
+    own = _plain_like(board)
+    return own if ":" in board else f"%:{own}"
+
+
+# A damaged history: moved aside, never deleted, and what can be read of it kept.
+
+
+# by name, so that a damaged name is an error
+_REPAIRED_COLUMNS = ", ".join(re.findall(r"^ {12}(\w+) ", MIGRATIONS[0][0], re.M))
+
+
+def repair(path: Path | None = None) -> dict[str, Any]:
+    """Makes a history that can be used of one that is damaged; a sound one is left alone.
+
+    Returns:
+        "repaired"; "moved" (where the damaged file is now, or None) and "kept" (results).
+
+    Raises:
+        EnvironmentLack: The file is of a newer edgekit, or its folder cannot be written.
+    """
+    path = path or history_path()
+    try:
+        with ResultStore(path) as store:
+            count = _check_rows(store, path)
+        return {"repaired": False, "moved": None, "kept": count}
+    except EdgekitError as error:
+        if error.code not in ("history.corrupt", "history.damaged"):
+            raise
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = aside.with_name(f"{aside.name.split('~')[0]}~{number}")
+    try:
+        path.rename(aside)
+        journal = path.with_name(f"{path.name}-journal")
+        if journal.exists():  # it belongs to that file, and would be played back into the new one
+            journal.rename(aside.with_name(f"{aside.name}-journal"))
+    except OSError as error:
+        raise EnvironmentLack(
+            f"the damaged history cannot be moved aside: {error.strerror}",
+            code="history.unavailable", where=str(path),
+        ) from error  # fmt: skip
+    rows, marks = _readable(aside)
+    with ResultStore(path, write=True) as store:
+        restored = store.restore(rows, marks)
+    return {"repaired": True, "moved": str(aside), "kept": restored}
+
+
+def _check_rows(store: ResultStore, path: Path) -> int:
+    """Reads all of it; SQLite itself notices damage only where it happens to read."""
+    fine = store.quick_check()
+    if fine != "ok":
+        raise EnvironmentLack(fine, code="history.corrupt", where=str(path))
+    return len(store.results())
+
+
+def _readable(path: Path) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """Returns the rows that can be read, each on its own, and the marks."""
+    rows: list[dict[str, Any]] = []
+    marks: list[tuple[Any, ...]] = []
+    try:
+        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    except sqlite3.Error:
+        return rows, marks
+    try:
+        db.row_factory = sqlite3.Row
+        # up to the damage from both sides, and what an index holds
+        ids = {
+            row[0]
+            for query in (
+                "NOT INDEXED ORDER BY id",
+                "NOT INDEXED ORDER BY id DESC",
+                "ORDER BY name",
+            )
+            for row in _readable_rows(db, f"SELECT id FROM results {query}")
+        }
+        for id in sorted(one for one in ids if isinstance(one, int)):
+            for row in _readable_rows(
+                db, f"SELECT {_REPAIRED_COLUMNS} FROM results NOT INDEXED WHERE id=?", id
+            ):
+                if _is_sound(row):
+                    rows.append(dict(row))
+        marks = [tuple(row) for row in _readable_rows(db, "SELECT name, result, at FROM marks")]
+    finally:
+        db.close()
+    return rows, marks
+
+
+def _readable_rows(db: sqlite3.Connection, query: str, *values: Any) -> list[sqlite3.Row]:
+    """Returns rows up to the first that cannot be read."""
+    found: list[sqlite3.Row] = []
+    try:
+        for row in db.execute(query, values):
+            found.append(row)
+    except (sqlite3.Error, OverflowError, UnicodeError):
+        pass
+    return found
+
+
+def _is_sound(row: sqlite3.Row) -> bool:
+    """Whether it is read as a result, and is the row that its own id names."""
+    try:
+        result_of(row, ())
+    except (EdgekitError, TypeError, IndexError):
+        return False
+    return True

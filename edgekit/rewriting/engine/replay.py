@@ -1,0 +1,244 @@
+"""Known steps once more, without any decision, and steps that hang together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ModelError
+from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph
+from edgekit.rewriting.nodes import MalformedError, names
+from edgekit.rewriting.proof.prove import RUNS, SEED, prove
+from edgekit.rewriting.rules.registry import rewrites
+from edgekit.rewriting.step import step_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgekit.network.model import Model
+    from edgekit.rewriting.engine.search import Taken
+    from edgekit.rewriting.graph import RewriteStep
+    from edgekit.rewriting.nodes import NewConstant, Node
+    from edgekit.rewriting.proof.prove import Proof
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Steps of which each takes away, or reads, what another brought.
+
+    Attributes:
+        steps: Positions of the steps.
+        old: Names of the model's nodes that are gone.
+        new: Names of the nodes that stand there now.
+    """
+
+    steps: tuple[int, ...]
+    old: frozenset[str]
+    new: frozenset[str]
+
+
+def regions(graph: RewriteGraph, steps: Sequence[RewriteStep]) -> tuple[Region, ...]:
+    """Returns the regions of a search, in the order of their first steps.
+
+    Args:
+        graph: The graph after all ``steps``.
+        steps: The steps, in the order in which they were applied.
+    """
+    parent = list(range(len(steps)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    node_maker: dict[int, int] = {}
+    tensor_maker: dict[str, int] = {}
+    for index, step in enumerate(steps):
+        needs = [node_maker[id(node)] for node in step.old if id(node) in node_maker]
+        read = {name for node in (*step.old, *step.new) for name in node.inputs}
+        needs += [tensor_maker[name] for name in read if name in tensor_maker]
+        for other in needs:
+            a, b = root(index), root(other)
+            parent[max(a, b)] = min(a, b)
+        outputs = {name for node in step.old for name in node.outputs}
+        for node in step.new:
+            node_maker[id(node)] = index
+            # a tensor that was there before is there without the step, too
+            tensor_maker.update((n, index) for n in node.outputs if n not in outputs)
+        tensor_maker.update((item.name, index) for item in step.fixed)
+    members: dict[int, list[int]] = {}
+    for index in range(len(steps)):
+        members.setdefault(root(index), []).append(index)
+    steps_by = dict(enumerate(steps))
+    return tuple(region_of(graph, steps_by, found) for found in members.values())
+
+
+def region_of(
+    graph: RewriteGraph, steps: Mapping[int, RewriteStep], found: Sequence[int]
+) -> Region:
+    """Returns the region of the steps at ``found``.
+
+    Args:
+        graph: The graph after the steps.
+        steps: By position.
+        found: Positions, in order.
+    """
+    old = {node.name for i in found for node in steps[i].old if node.proto is not None}
+    new = {
+        node.name
+        for i in found
+        for node in steps[i].new
+        if graph.has(node.name) and graph.node(node.name) is node
+    }
+    return Region(tuple(found), frozenset(old), frozenset(new))
+
+
+def entry_of(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = SEED) -> Applied:
+    """Returns the record's entry of a step; an approximate one has no error in float64."""
+    exact = not step.rewrite.name.startswith(APPROXIMATE)
+    return Applied(
+        step.rewrite.name,
+        step.rewrite.reason,
+        step.anchor,
+        names(step.old),
+        names(step.new),
+        proof.float32,
+        proof.float64 if exact else None,
+        runs,
+        seed,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """What is left of a search.
+
+    Attributes:
+        graph: The graph after the steps.
+        taken: The steps by their positions in the search, in order.
+        regions: Which of them hang together.
+    """
+
+    graph: RewriteGraph
+    taken: Mapping[int, Taken]
+    regions: tuple[Region, ...]
+
+
+def replayed(
+    model: Model, taken: Mapping[int, Taken], left: Sequence[Region], notes: list[str]
+) -> Replayed:
+    """Applies the steps of some regions once more, without those of the others.
+
+    A step that is now another one than it was is proved again. A region of which a step does not
+    match any more, or is not proved, is left out, and the others are tried without it.
+
+    Args:
+        model: The model in the opset in which the steps were found.
+        taken: The steps by position.
+        left: The regions.
+        notes: Told here: a step that is another one now and wrong.
+    """
+    left = list(left)
+    while True:
+        graph = RewriteGraph(model)
+        made: dict[int, Taken] = {}
+        for index in sorted(i for region in left for i in region.steps):
+            again = _again(graph, taken[index], notes)
+            if again is None:
+                left = [region for region in left if index not in region.steps]
+                break
+            graph.apply(again.step)
+            made[index] = again
+        else:
+            steps = {index: item.step for index, item in made.items()}
+            return Replayed(
+                graph, made, tuple(region_of(graph, steps, region.steps) for region in left)
+            )
+
+
+def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
+    """A step as it matches now, proved as it was; None if there is none."""
+    anchor = taken.step.anchor
+    try:
+        step = step_at(graph, taken.step.rewrite, graph.node(anchor)) if graph.has(anchor) else None
+        if step is None:
+            return None
+        if taken.proof is None or same_step(step, taken.step):
+            return replace(taken, step=step)
+        proof = prove(graph, step)
+        if proof.holds():
+            return replace(taken, step=step, proof=proof)
+        why = f"differs ({proof}) with seed {SEED} in {RUNS} runs"
+    except Exception as error:
+        # a bug of one rewrite must not cost the user the others
+        why = f"failed ({type(error).__name__}: {error})"
+    note = f"rewrite {taken.step.rewrite.name} at {anchor} {why}"
+    note += " when others had been taken back, and was left out: please report it"
+    if note not in notes:
+        notes.append(note)
+    return None
+
+
+def same_step(a: RewriteStep, b: RewriteStep) -> bool:
+    """Whether two steps of one search are the same: what they read, take away and bring."""
+    return (
+        _forms(a.old) == _forms(b.old)
+        and _forms(a.new) == _forms(b.new)
+        and (a.inputs, a.outputs) == (b.inputs, b.outputs)
+        and (a.shapes, a.dtypes) == (b.shapes, b.dtypes)
+        and len(a.fixed) == len(b.fixed)
+        and all(_same_fixed(x, y) for x, y in zip(a.fixed, b.fixed, strict=True))
+    )
+
+
+def _forms(nodes: Sequence[Node]) -> list[tuple[object, ...]]:
+    return [
+        (n.name, n.domain, n.op, n.inputs, n.outputs, sorted(map(str, n.attrs.items())))
+        for n in nodes
+    ]
+
+
+def _same_fixed(a: NewConstant, b: NewConstant) -> bool:
+    kind = (a.name, a.dtype, a.value.shape) == (b.name, b.dtype, b.value.shape)
+    return kind and a.value.tobytes() == b.value.tobytes()
+
+
+def replay(model: Model, steps: Iterable[tuple[str, str]]) -> RewriteGraph:
+    """Returns the graph of ``model`` after the named steps.
+
+    Args:
+        model: The model in the opset in which the steps were found.
+        steps: Rewrite and anchor node of each, in order.
+
+    Raises:
+        ModelError: "rewrite.replay": a rewrite is unknown, or does not match there.
+    """
+    graph = RewriteGraph(model)
+    for step in steps_again(graph, steps):
+        graph.apply(step)
+    return graph
+
+
+def steps_again(graph: RewriteGraph, steps: Iterable[tuple[str, str]]) -> Iterator[RewriteStep]:
+    """Yields each named step as it matches now; the caller applies it before requesting the next.
+
+    Raises:
+        ModelError: As :func:`replay`.
+    """
+    known = {item.name: item for item in rewrites()}
+    for name, anchor in steps:
+        step = None
+        if name in known and graph.has(anchor):
+            with suppress(MalformedError):
+                step = step_at(graph, known[name], graph.node(anchor))
+        if step is None:
+            raise ModelError(
+                f"rewrite {name!r} does not apply at node {anchor!r}",
+                code="rewrite.replay",
+                where=anchor,
+                hint="the model is not the one that was rewritten, or by another edgekit release",
+            )
+        yield step

@@ -1,0 +1,192 @@
+"""Applies rewrites to a fixed point: each step judged, proved, and remembered."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgekit.rewriting.proof.prove import RUNS, SEED, constants_finite, prove
+from edgekit.rewriting.step import step_of
+
+if TYPE_CHECKING:
+    from edgekit.rewriting.engine.judge import Judge
+    from edgekit.rewriting.graph import Rewrite, RewriteGraph, RewriteStep
+    from edgekit.rewriting.nodes import Node
+    from edgekit.rewriting.proof.prove import Proof
+
+
+class Unchanged:
+    """Remembers where rewrites were tried in vain, and forgets what a step may have changed.
+
+    A rewrite, and the judging of a step, see the rest of the graph through the writers and the
+    readers of tensors alone. Shapes, types and values of a tensor never change, nor is a name used
+    twice; the exception, an activation that becomes a constant, forgets everything.
+    """
+
+    def __init__(self, graph: RewriteGraph) -> None:
+        self._graph = graph
+        self._nodes: set[Node] = set()
+        self._by_writer: dict[str, list[Node]] = {}
+        self._by_readers: dict[str, list[Node]] = {}
+
+    def __contains__(self, node: Node) -> bool:
+        """Whether nothing has changed for ``node`` since it was added."""
+        return node in self._nodes
+
+    def begin(self) -> None:
+        """Says that rewrites are tried at another node from here on."""
+        self._graph.queried_writers.clear()
+        self._graph.queried_readers.clear()
+
+    def add(self, node: Node) -> None:
+        """Says that none applied at ``node``."""
+        self._nodes.add(node)
+        for name in self._graph.queried_writers:
+            self._by_writer.setdefault(name, []).append(node)
+        for name in self._graph.queried_readers:
+            self._by_readers.setdefault(name, []).append(node)
+
+    def touch(self, step: RewriteStep) -> None:
+        """Says that ``step`` was applied."""
+        for node in (*step.old, *step.new):
+            for name in node.outputs:
+                self._nodes.difference_update(self._by_writer.pop(name, ()))
+            for name in node.inputs:
+                self._nodes.difference_update(self._by_readers.pop(name, ()))
+        made = {name for node in step.new if node.name in step.recipes for name in node.outputs}
+        if not made.isdisjoint(step.outputs):
+            self._nodes.clear()
+
+
+# a net that needs more has rewrites that undo each other: a bug, not a reason to hang
+_MOST_STEPS_PER_NODE = 20
+_MOST_PASSES = 50
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """A step that was applied.
+
+    Attributes:
+        step: The step.
+        proof: None if none was requested.
+        better: It is an improvement by itself, not only the way to one.
+    """
+
+    step: RewriteStep
+    proof: Proof | None
+    better: bool
+
+
+@dataclass
+class Search:
+    """Rewrites a graph in place.
+
+    Attributes:
+        graph: The graph; changes.
+        items: Rewrites to try.
+        judge: Says what helps.
+        proved: Whether every step is proved before it is taken.
+        progress: Called with the number of steps so far.
+        near: Names of the model's nodes to begin at, and to follow from there; all when None.
+        taken: The steps, in the order in which they were applied.
+        notes: What a user should know: proofs that failed.
+    """
+
+    graph: RewriteGraph
+    items: Sequence[Rewrite]
+    judge: Judge
+    proved: bool = True
+    progress: Callable[[int], None] | None = None
+    near: Collection[str] | None = None
+    taken: list[Taken] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._by_operator: dict[str, list[Rewrite]] = {}
+        for item in self.items:
+            for operator in item.operators:
+                self._by_operator.setdefault(operator, []).append(item)
+        self._refused: set[tuple[str, str]] = set()
+        self._done = Unchanged(self.graph)
+        self._most_steps = _MOST_STEPS_PER_NODE * (10 + sum(1 for _ in self.graph.nodes()))
+
+    def run(self) -> None:
+        """Applies what helps until nothing does."""
+        for _ in range(_MOST_PASSES):
+            before = len(self.taken)
+            self._pass()
+            if len(self.taken) == before:
+                return
+        self.notes.append("rewriting was stopped before its end: please report it")
+
+    def _pass(self) -> None:
+        todo = deque(
+            node
+            for node in self.graph.nodes()
+            if node.op in self._by_operator
+            and (self.near is None or node.proto is None or node.name in self.near)
+        )
+        while todo:
+            node = todo.popleft()
+            while self._alive(node) and node not in self._done:
+                self._done.begin()
+                taken = self._at(node)
+                if taken is None:
+                    self._done.add(node)
+                    break
+                self._done.touch(taken)
+                # what it wrote comes next, and its readers have a new neighbour
+                todo.extendleft(reversed(self._revisited(taken)))
+                if len(self.taken) >= self._most_steps:
+                    return
+
+    def _alive(self, node: Node) -> bool:
+        return self.graph.has(node.name) and self.graph.node(node.name) is node
+
+    def _revisited(self, step: RewriteStep) -> list[Node]:
+        found = {node.name: node for node in step.new if self._alive(node)}
+        for name in step.outputs:
+            found.update((reader.name, reader) for reader in self.graph.readers(name))
+        return list(found.values())
+
+    def _at(self, node: Node) -> RewriteStep | None:
+        if node.domain:
+            return None
+        for item in self._by_operator.get(node.op, ()):
+            if self._refused and (item.name, node.name) in self._refused:
+                continue
+            try:
+                match = item.match(self.graph, node)
+                step = step_of(self.graph, item, match) if match is not None else None
+                if step is None:
+                    continue
+                old, new = self.judge.both(self.graph, step)
+                better = new.better(old)
+                if not better and (not item.enabling or new.worse(old)):
+                    continue
+                proof = prove(self.graph, step) if self.proved else None
+            except Exception as error:
+                # a bug of one rewrite must not cost the user the others
+                self._report(item, node, f"failed ({type(error).__name__}: {error})")
+                continue
+            if proof is not None and not proof.holds():
+                self._refused.add((item.name, node.name))
+                if constants_finite(self.graph, step):
+                    self._report(item, node, f"differs ({proof}) with seed {SEED} in {RUNS} runs")
+                # a constant times 0 is only 0 if it is finite: no bug, but not equal
+                continue
+            self.graph.apply(step)
+            self.taken.append(Taken(step, proof, better))
+            if self.progress is not None:
+                self.progress(len(self.taken))
+            return step
+        return None
+
+    def _report(self, item: Rewrite, node: Node, what: str) -> None:
+        self._refused.add((item.name, node.name))
+        self.notes.append(
+            f"rewrite {item.name} at {node.name} {what} and was left out: please report it"
+        )

@@ -1,0 +1,255 @@
+"""What stays of a search: regions that help, as long as the whole network gets no slower."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit.rewriting.engine.judge import Judge, Score, apart, pieces, score
+from edgekit.rewriting.engine.replay import Region, Replayed, regions, replayed
+from edgekit.rewriting.graph import RewriteGraph, emit
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+    from edgekit.rewriting.engine.search import Search, Taken
+
+
+# predicted times: a smaller rise is rounding
+_RISE = 1e-4
+
+
+class Judged:
+    """A model judged as a whole: its score, and that of the layers of any of its nodes."""
+
+    def __init__(self, model: Model, judge: Judge) -> None:
+        from edgekit.network.lowering.layers import layers
+
+        network = layers(model)
+        judgement = judge.judge(network)
+        predicted = judge.cost(network, judgement) if judge.cost is not None else None
+        times = predicted.layer_us if predicted else {}
+        whole = score(network, judgement)
+        self.model = model
+        self.auto_us = predicted.auto_us if predicted else 0.0
+        self.best_us = min(self.auto_us, predicted.gpu_only_us) if predicted else 0.0
+        self.whole = Score(whole.off, whole.disputed, self.auto_us)
+        self._layers: list[tuple[int, int, float]] = []
+        self._after: dict[str, list[int]] = {}
+        for layer in (*network.layers, *apart(network, judgement)):
+            for name in layer.origin:
+                self._after.setdefault(name, []).append(len(self._layers))
+            count = pieces(network, layer, judgement.verdicts[layer.name])
+            self._layers.append((*count, times.get(layer.name, 0.0)))
+
+    def slower(self, other: Judged) -> bool:
+        """Whether it is predicted to be slower than ``other``.
+
+        A layer that a DLA can run need not run there, so what makes the automatic placement slower
+        is no loss as long as the better of it and the GPU alone is as fast as before.
+        """
+        rise = 1 + _RISE
+        return self.auto_us > other.auto_us * rise and self.best_us > other.best_us * rise
+
+    def of(self, nodes: Collection[str]) -> Score:
+        """The score of the layers that stand for some of ``nodes``, their own times summed."""
+        own = {index for name in nodes for index in self._after.get(name, ())}
+        rows = [self._layers[index] for index in sorted(own)]
+        return Score(sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows))
+
+
+class State:
+    """What is left, and what is thought of it."""
+
+    def __init__(self, raised: Model, judge: Judge, left: Replayed, notes: list[str]) -> None:
+        self._raised = raised
+        self._judge = judge
+        self._left = left
+        self._notes = notes
+        self.graph = left.graph
+        self.regions = left.regions
+        self.judged = Judged(emit(left.graph) if left.regions else raised, judge)
+
+    @property
+    def taken(self) -> tuple[Taken, ...]:
+        """The steps, in order."""
+        return tuple(self._left.taken.values())
+
+    def names(self, region: Region) -> frozenset[str]:
+        """The rewrites of a region."""
+        return frozenset(self._left.taken[i].step.rewrite.name for i in region.steps)
+
+    def without(self, gone: Collection[Region]) -> State:
+        """The state without some regions, and without what cannot be repeated then."""
+        lost = {region.steps for region in gone}
+        left = [region for region in self.regions if region.steps not in lost]
+        again = replayed(self._raised, self._left.taken, left, self._notes)
+        return State(self._raised, self._judge, again, self._notes)
+
+
+# kinds of regions that are tried, each on a whole network of up to so many nodes
+_MOST_KINDS = 8
+_MOST_NODES = 2000
+_SHOWN = 6
+
+
+def salvaged(full: State, before: Judged) -> State | None:
+    """Returns the regions that can be added one kind after the other without a loss of time.
+
+    Args:
+        full: With all regions that help the DLA, which together make the network slower.
+        before: The model as it came.
+
+    Returns:
+        None if there are none, and for large networks, for which it would take too long.
+    """
+    if len(before.model.proto.graph.node) > _MOST_NODES:
+        return None
+    kinds: dict[frozenset[str], list[Region]] = {}
+    for region in full.regions:
+        kinds.setdefault(full.names(region), []).append(region)
+    gains = {
+        kind: sum(before.of(r.old).off - full.judged.of(r.new).off for r in found)
+        for kind, found in kinds.items()
+    }
+    best: State | None = None
+    accepted: list[Region] = []
+    for kind in sorted(kinds, key=lambda kind: (-gains[kind], sorted(kind)))[:_MOST_KINDS]:
+        wanted = {region.steps for region in (*accepted, *kinds[kind])}
+        trial = full.without([r for r in full.regions if r.steps not in wanted])
+        than = best.judged if best else before
+        helps = trial.regions and trial.judged.whole.better(than.whole)
+        if helps and not trial.judged.slower(before):
+            best, accepted = trial, [*accepted, *kinds[kind]]
+    return best
+
+
+def describe_salvaged(before: Judged, full: State | None, state: State) -> list[str]:
+    """Returns notes: what was left out for its predicted time, and what is slower in one way.
+
+    Args:
+        before: The model as it came.
+        full: With all regions that help the DLA, where together they make it slower.
+        state: With those that stay.
+    """
+    notes = []
+    if full is not None:
+        left = {region.steps for region in state.regions}
+        gone = [region for region in full.regions if region.steps not in left]
+        names = sorted({name for region in gone for name in full.names(region)})
+        shown = ", ".join(names[:_SHOWN]) + (" and others" if names[_SHOWN:] else "")
+        if names:
+            notes.append(
+                f"not used, for the network is predicted to be slower with them: {shown} "
+                f"({_times(before, full.judged)})"
+            )
+    if state.regions and state.judged.auto_us > before.auto_us * 1.001:
+        notes.append(
+            "with all that a DLA can run on it the network is predicted to be slower than before, "
+            f"with a free choice it is not ({_times(before, state.judged)})"
+        )
+    return notes
+
+
+def _times(before: Judged, after: Judged) -> str:
+    return (
+        f"automatic placement {before.auto_us:.0f} to {after.auto_us:.0f} µs, the better of it "
+        f"and the GPU alone {before.best_us:.0f} to {after.best_us:.0f} µs"
+    )
+
+
+# up to so many regions that are no improvement by themselves are tried out one by one
+_FEW = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """The model with the steps that stay, its graph, and these steps."""
+
+    model: Model
+    graph: RewriteGraph
+    taken: tuple[Taken, ...]
+
+
+def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settled | None:
+    """Takes back what did not lead to an improvement, and what makes the whole slower.
+
+    A region helps where it leaves fewer layers off the DLA, or as many and fewer of them disputed,
+    among its own layers. Whether one that ties in both helps is seen in the whole network alone:
+    its neighbours may get faster by it, or slower.
+
+    Args:
+        source: The model as it came.
+        raised: The same in the opset in which the steps were found.
+        judge: Of the board.
+        search: The search, run to its end.
+
+    Returns:
+        What stays; None if the model as it came is best.
+    """
+    found = regions(search.graph, [item.step for item in search.taken])
+    if not found and raised is source:
+        return None
+    before = Judged(source, judge)
+    steps = dict(enumerate(search.taken))
+    state = State(raised, judge, Replayed(search.graph, steps, found), search.notes)
+    full: State | None = None
+    while state.regions:
+        after = state.judged
+        scores = {r: (before.of(r.old), after.of(r.new)) for r in state.regions}
+        tied = [r for r, (old, new) in scores.items() if not (old.worse(new) or new.worse(old))]
+        worse = [r for r, (old, new) in scores.items() if new.worse(old)]
+        if worse:
+            state = state.without(worse)
+            continue
+        if tied:
+            dear = [r for r in tied if not scores[r][1].better(scores[r][0])]
+            state = _by_the_whole(state, tied, dear)
+        if not state.judged.slower(before):
+            break
+        full = full or state
+        state = state.without(_dearest(state, before))
+    if full is not None and not state.regions:
+        state = salvaged(full, before) or state
+    search.notes += describe_salvaged(before, full, state)
+    if state.regions:
+        return Settled(state.judged.model, state.graph, state.taken)
+    if raised is not source:
+        after = Judged(raised, judge)
+        if after.whole.better(before.whole) and not after.slower(before):
+            return Settled(raised, RewriteGraph(raised), ())
+    return None
+
+
+def _by_the_whole(state: State, tied: list[Region], dear: list[Region]) -> State:
+    """Takes back the ``tied`` regions that do not make the whole better.
+
+    Args:
+        state: With all of them.
+        tied: Those whose layers are neither faster nor slower than before.
+        dear: Those of them that are not even faster by themselves.
+    """
+    none = state.without(tied)
+    if not state.judged.whole.better(none.judged.whole):
+        return none
+    if len(tied) == 1:
+        return state
+    # many are tried out at once, so that large networks take no longer than they must
+    parts = [[region] for region in tied] if len(tied) <= _FEW else [dear] if dear else []
+    for part in parts:
+        fewer = state.without(part)
+        if not state.judged.whole.better(fewer.judged.whole):
+            state = fewer
+    return state
+
+
+def _dearest(state: State, before: Judged) -> list[Region]:
+    """The kind of region that costs most; all regions of the same rewrites are one kind."""
+    kinds = {region: state.names(region) for region in state.regions}
+    dearer: Counter[frozenset[str]] = Counter()
+    for region, kind in kinds.items():
+        us = state.judged.of(region.new).us - before.of(region.old).us
+        dearer[kind] += round(1000 * us)
+    worst = max(dearer, key=lambda kind: (dearer[kind], sorted(kind)))
+    return [region for region, kind in kinds.items() if kind == worst]

@@ -1,0 +1,78 @@
+"""One node's inputs and attributes, as the kernels that compute in float64 take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node that is to be computed.
+
+    Attributes:
+        op: ONNX operator.
+        inputs: Values read, None if an optional one is left out.
+        attrs: Attributes as plain Python values.
+        opset: Version of ai.onnx.
+        outputs: Number of outputs that are wanted.
+    """
+
+    op: str
+    inputs: tuple[np.ndarray | None, ...]
+    attrs: Mapping[str, Any]
+    opset: int
+    outputs: int = 1
+
+    def array(self, index: int) -> np.ndarray:
+        """Returns an input that must be there."""
+        value = self.inputs[index]
+        if value is None:
+            raise ValueError(f"{self.op} lacks its input {index}")
+        return value
+
+    def optional(self, index: int) -> np.ndarray | None:
+        """Returns an input that may be left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def wide(self, index: int) -> np.ndarray:
+        """Returns an input that must be there, floating-point numbers in float64."""
+        return wide(self.array(index))
+
+    def real(self, name: str, default: float) -> float:
+        """Returns a number as models store it: attributes are FP32."""
+        return float(np.float32(self.attrs.get(name, default)))
+
+    def whole(self, name: str, default: int) -> int:
+        """Returns a whole number."""
+        return int(self.attrs.get(name, default))
+
+    def wholes(self, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
+        """Returns a list of whole numbers."""
+        return tuple(int(item) for item in self.attrs.get(name, default))
+
+    def text(self, name: str, default: str) -> str:
+        """Returns a word."""
+        value = self.attrs.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def axes(self, index: int) -> tuple[int, ...] | None:
+        """Returns axes given as an attribute or, in later opsets, as an input; None for neither."""
+        if "axes" in self.attrs:
+            return self.wholes("axes")
+        value = self.optional(index)
+        return None if value is None else tuple(int(item) for item in value.reshape(-1))
+
+
+# None means that it cannot compute this form of the operator
+OperatorFunction: TypeAlias = Callable[[Call], Sequence[np.ndarray] | None]
+
+
+def wide(value: np.ndarray) -> np.ndarray:
+    """Returns floating-point numbers of any width in float64, other values as they are."""
+    if value.dtype == np.float64 or value.dtype.kind not in "fV":
+        return value
+    return value.astype(np.float64)

@@ -1,0 +1,647 @@
+"""What a rewrite is and what it reads and writes: the graph with static shapes, the writer of
+a replacement, a step, and the rewritten graph as a model again.
+
+A node whose inputs are all constants is a recipe: it derives a weight from others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgekit.network.graph import WITH_BODIES, reads
+from edgekit.network.opaque import opaque_nodes, unknown_tensors
+from edgekit.network.shapes import elem_of
+from edgekit.rewriting.nodes import (
+    MalformedError,
+    Match,
+    NewConstant,
+    Node,
+    TooLargeError,
+    proto_of,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network.model import Model
+
+
+_OPAQUE = "opaque:"
+
+
+def node_of(proto: onnx.NodeProto, *, opaque: bool = False) -> Node:
+    """Returns a node of a model as a Node; an opaque one has an operator that no rewrite knows."""
+    from onnx import helper
+
+    attrs: dict[str, Any] = {}
+    for item in proto.attribute:
+        value = helper.get_attribute_value(item)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif item.type == item.STRINGS:
+            value = [part.decode("utf-8", "replace") for part in value]
+        attrs[item.name] = value
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    op = f"{_OPAQUE}{proto.op_type}" if opaque else proto.op_type
+    return Node(proto.name, op, tuple(proto.input), tuple(proto.output), attrs, domain, proto)
+
+
+def opset_of(model: Model) -> int:
+    """Returns a model's version of ai.onnx."""
+    return next(int(o.version) for o in model.proto.opset_import if not o.domain)
+
+
+class RewriteGraph:
+    """A model's graph while it is rewritten; every lookup takes constant time.
+
+    Attributes:
+        model: The model it was made of.
+        opset: Version of ai.onnx.
+        inputs: Tensors fed.
+        outputs: Tensors returned.
+    """
+
+    def __init__(self, model: Model) -> None:
+        from onnx import helper
+
+        graph = model.proto.graph
+        self.model = model
+        self.opset = opset_of(model)
+        self.inputs = tuple(value.name for value in graph.input)
+        self.outputs = tuple(value.name for value in graph.output)
+        self._returned = frozenset(self.outputs)
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._dtypes: dict[str, str] = {}
+        self._unknown = unknown_tensors(model.proto)
+        opaque = opaque_nodes(model.proto, self._unknown)
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if value.name in self._unknown:
+                continue
+            tensor = value.type.tensor_type
+            self._shapes[value.name] = tuple(d.dim_value for d in tensor.shape.dim)
+            self._dtypes[value.name] = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        for name, tensor in self._initializers.items():
+            self._shapes[name] = tuple(tensor.dims)
+            self._dtypes[name] = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+        self._fixed: dict[str, NewConstant] = {}
+        # constants made from constants, by the tensors that they write
+        self._recipes: dict[str, Node] = {}
+        self._nodes: dict[str, Node] = {}
+        self._producer: dict[str, Node] = {}
+        self._readers: dict[str, dict[str, Node]] = {}
+        # where a node stood in the model; new ones have the place of their anchor
+        self._place: dict[str, int] = {}
+        self._captured: set[str] = set()
+        # tensors whose writers or readers were looked up since these sets were cleared
+        self.queried_writers: set[str] = set()
+        self.queried_readers: set[str] = set()
+        self.facts: dict[str, tuple[Hashable, ...]] = {}
+        for index, proto in enumerate(graph.node):
+            self._add(node_of(proto, opaque=proto.name in opaque), index)
+
+    def known(self, tensor: str) -> bool:
+        """Whether a tensor's shape is known before running; of a new one it is."""
+        return tensor not in self._unknown
+
+    def nodes(self) -> Iterator[Node]:
+        """Yields the nodes about in the model's order; recipes of constants are none of them."""
+        return iter(sorted(self._nodes.values(), key=lambda node: self._place[node.name]))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a node of this name."""
+        return name in self._nodes
+
+    def node(self, name: str) -> Node:
+        """Returns a node by name; KeyError when there is none (any more)."""
+        return self._nodes[name]
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Returns the static shape of an activation or a constant; KeyError when unknown."""
+        return self._shapes[tensor]
+
+    def rank(self, tensor: str) -> int:
+        """Returns the number of dimensions of a tensor."""
+        return len(self._shapes[tensor])
+
+    def dtype(self, tensor: str) -> str:
+        """Returns the NumPy type name of a tensor ("float32", "int64", "bool")."""
+        return self._dtypes[tensor]
+
+    def floats(self, tensor: str) -> bool:
+        """Whether a tensor holds floating-point numbers (of 16 or 32 bits)."""
+        return self._dtypes.get(tensor) in {"float32", "float16"}
+
+    def constant(self, tensor: str) -> bool:
+        """Whether a tensor is known before running: stored, brought along or derived."""
+        return tensor in self._initializers or tensor in self._fixed or tensor in self._recipes
+
+    def value(self, tensor: str) -> np.ndarray | None:
+        """Returns the value of a constant, None for an activation.
+
+        Weights are memory maps: look at large ones only where it must be.
+        """
+        from onnx import numpy_helper
+
+        if tensor in self._fixed:
+            return self._fixed[tensor].value
+        if tensor in self.model.weights:
+            return self.model.weights[tensor]
+        if tensor in self._initializers:
+            return numpy_helper.to_array(self._initializers[tensor])
+        if tensor in self._recipes:
+            from edgekit.rewriting.float64.evaluate import evaluate
+
+            recipe = self._recipes[tensor]
+            feeds = {n: v for n in recipe.inputs if n and (v := self.value(n)) is not None}
+            made = evaluate([recipe], feeds, self.opset)[tensor]
+            # a view of a large weight stays one
+            return made.astype(self._dtypes[tensor], copy=False)
+        return None
+
+    def ints(self, tensor: str) -> list[int] | None:
+        """Returns the integers of a constant, flat; None for an activation or ""."""
+        value = self.value(tensor) if tensor else None
+        return None if value is None else [int(item) for item in value.reshape(-1)]
+
+    def scalar(self, tensor: str) -> float | None:
+        """Returns the only element of a constant; None when it has several or is computed."""
+        value = self.value(tensor) if tensor else None
+        return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
+
+    def producer(self, tensor: str) -> Node | None:
+        """Returns the node that writes an activation; None for an input or a constant."""
+        self.queried_writers.add(tensor)
+        return self._producer.get(tensor)
+
+    def readers(self, tensor: str) -> tuple[Node, ...]:
+        """Returns the nodes that read a tensor."""
+        self.queried_readers.add(tensor)
+        return tuple(self._readers.get(tensor, {}).values())
+
+    def only_reader(self, tensor: str) -> Node | None:
+        """Returns the one node that reads an activation that nothing else needs; else None."""
+        self.queried_readers.add(tensor)
+        readers = self._readers.get(tensor, {})
+        if len(readers) != 1 or tensor in self._returned or tensor in self._captured:
+            return None
+        return next(iter(readers.values()))
+
+    def inner(self, tensor: str, nodes: Iterable[Node]) -> bool:
+        """Whether only ``nodes`` read a tensor and the graph does not return it."""
+        needed = tensor in self._returned or tensor in self._captured
+        return not needed and self.read_within(tensor, {node.name for node in nodes})
+
+    def read_within(self, tensor: str, names: Collection[str]) -> bool:
+        """Whether all readers of a tensor are among the nodes called ``names``."""
+        self.queried_readers.add(tensor)
+        return all(name in names for name in self._readers.get(tensor, ()))
+
+    def returned(self, tensor: str) -> bool:
+        """Whether the graph returns a tensor."""
+        return tensor in self._returned
+
+    def taken(self, tensor: str) -> bool:
+        """Whether a tensor of this name exists."""
+        return tensor in self._shapes or tensor in self._unknown
+
+    def recipe(self, tensor: str) -> Node | None:
+        """Returns the node that derives a constant from others; None for any other tensor."""
+        return self._recipes.get(tensor)
+
+    def fixed(self, tensor: str) -> NewConstant | None:
+        """Returns a constant that a rewrite brought along; None for any other tensor."""
+        return self._fixed.get(tensor)
+
+    def recipes(self) -> Mapping[str, Node]:
+        """The recipes by the constants that they derive, in the order in which they came."""
+        return self._recipes
+
+    def brought(self) -> Mapping[str, NewConstant]:
+        """The constants that rewrites brought along, by name."""
+        return self._fixed
+
+    def initializer(self, tensor: str) -> onnx.TensorProto | None:
+        """Returns the model's own initializer of a name."""
+        return self._initializers.get(tensor)
+
+    def apply(self, step: RewriteStep) -> None:
+        """Replaces ``step.old`` by ``step.new``."""
+        place = self._place[step.anchor]
+        for node in step.old:
+            self._remove(node)
+        for name in step.shapes:
+            self.facts.pop(name, None)
+        self._shapes |= step.shapes
+        self._dtypes |= step.dtypes
+        for item in step.fixed:
+            self._fixed[item.name] = item
+            self._shapes[item.name], self._dtypes[item.name] = item.value.shape, item.dtype
+        for node in step.new:
+            self._add(node, place)
+
+    def _add(self, node: Node, place: int) -> None:
+        read = [name for name in node.inputs if name]
+        if node.proto is None and read and all(self.constant(name) for name in read):
+            for name in node.outputs:
+                self._recipes[name] = node
+            return
+        self._nodes[node.name] = node
+        self._place[node.name] = place
+        for name in node.outputs:
+            if name:
+                self._producer[name] = node
+        if node.proto is not None and node.proto.op_type in WITH_BODIES:
+            read = reads(node.proto)
+            self._captured.update(set(read) - set(node.inputs))
+        for name in read:
+            self._readers.setdefault(name, {})[node.name] = node
+
+    def _remove(self, node: Node) -> None:
+        del self._nodes[node.name], self._place[node.name]
+        for name in node.outputs:
+            if self._producer.get(name) is node:
+                del self._producer[name]
+        for name in node.inputs:
+            self._readers.get(name, {}).pop(node.name, None)
+
+
+#: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
+#: that takes a board longer than the layers take that such a constant would replace.
+LARGEST = 8 << 20
+
+# nodes of one replacement: an LSTM of 64 steps in both directions takes some 2,000
+_MOST_NEW_NODES = 4096
+
+
+class Writer:
+    """Collects the nodes and constants of one replacement; names are made unique.
+
+    A node whose inputs are all constants is a recipe: it derives a weight from others, is computed
+    when the model is finished, and is kept in the model's metadata, so that a refit derives the
+    weight again from other values. Write weights that come from the model's this way, from
+    standard ONNX operators (Reshape, Transpose, Mul, Gather, Concat, Pad, ...), and give only
+    numbers that do not depend on weights as ``constant``.
+
+    Attributes:
+        nodes: In the order written, which must be topological.
+        recipes: Names of those that are recipes.
+        fixed: The constants.
+    """
+
+    def __init__(self, graph: RewriteGraph, match: Match) -> None:
+        self._graph = graph
+        self._anchor = match.nodes[0]
+        self._writers = {t: node.name for node in match.nodes for t in node.outputs if t}
+        self._free = {node.name for node in match.nodes}
+        self._names: set[str] = set()
+        self._tensors: set[str] = set()
+        self._known: set[str] = set()
+        self._counts: dict[tuple[str, bool], int] = {}
+        self.nodes: list[Node] = []
+        self.recipes: set[str] = set()
+        self.fixed: list[NewConstant] = []
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        *,
+        output: str = "",
+        name: str = "",
+        role: str = "",
+        **attrs: Any,
+    ) -> str:
+        """Writes a node of one output and returns that output's name.
+
+        Args:
+            op: ONNX operator, in the form of ``graph.opset`` (13 or later).
+            inputs: Tensors; "" for an optional one that is left out.
+            output: Tensor to write; a new one when empty.
+            name: The node's name. When empty it is that of the replaced node that wrote
+                ``output``, or else made of the anchor's name and ``role``.
+            role: What it is for, in a word; the operator when empty.
+            attrs: Attributes; those that are None are left out.
+
+        Raises:
+            MalformedError: A recipe of an operator that no record may have.
+            TooLargeError: Too many nodes for one replacement.
+        """
+        return self.many(op, inputs, [output], name=name, role=role, **attrs)[0]
+
+    def many(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        name: str = "",
+        role: str = "",
+        **attrs: Any,
+    ) -> list[str]:
+        """Writes a node of several outputs ("" for a new tensor) and returns their names."""
+        if len(self.nodes) >= _MOST_NEW_NODES:
+            raise TooLargeError(f"more than {_MOST_NEW_NODES} nodes")
+        stem = role or op.lower()
+        recipe = all(self._constant(tensor) for tensor in inputs if tensor)
+        base = next((t for t in inputs if t), "") if recipe else self._anchor.name
+        written = [tensor or self._new_tensor(f"{base}:{stem}") for tensor in outputs]
+        wanted = name or next((self._writers[t] for t in written if t in self._writers), "")
+        node = Node(
+            self._new_name(wanted or f"{base}:{stem}"),
+            op,
+            tuple(inputs),
+            tuple(written),
+            {key: value for key, value in attrs.items() if value is not None},
+        )
+        if recipe and any(inputs):
+            # refused now, and not when the record is written and all is lost
+            recipe_of(node)
+            self.recipes.add(node.name)
+        self.nodes.append(node)
+        if recipe:
+            self._known.update(written)
+        return written
+
+    def constant(
+        self, value: Any, *, like: str = "", role: str = "constant", dtype: str = ""
+    ) -> str:
+        """Brings a constant along and returns its name.
+
+        Args:
+            value: Array, list or number. Floats are kept in float64 until the model is finished;
+                whole numbers become int64, truth values bool.
+            like: Activation or constant whose floating-point type it gets; that of the anchor's
+                first floating-point input when empty.
+            role: What it is for, in a word.
+            dtype: NumPy type name where the operator requires one whatever the activations have
+                ("float32" for the scales of a Resize).
+
+        Raises:
+            TooLargeError: As :meth:`check_size`.
+        """
+        import numpy as np
+
+        array = np.asarray(value)
+        self.check_size(*array.shape)
+        if array.dtype.kind == "f":
+            array, dtype = array.astype(np.float64, copy=False), dtype or self._float_type(like)
+        elif array.dtype.kind == "b":
+            dtype = "bool"
+        else:
+            array, dtype = array.astype(np.int64), "int64"
+        item = NewConstant(self._new_tensor(f"{self._anchor.name}:{role}"), array, dtype)
+        self.fixed.append(item)
+        self._known.add(item.name)
+        return item.name
+
+    def check_size(self, *shape: int) -> None:
+        """Call this before a constant is made whose size depends on the network's shapes.
+
+        Raises:
+            TooLargeError: A step may not bring a constant of this shape.
+        """
+        if math.prod(shape) > LARGEST:
+            raise TooLargeError(f"a constant of {shape}")
+
+    def _constant(self, tensor: str) -> bool:
+        return tensor in self._known or self._graph.constant(tensor)
+
+    def _float_type(self, like: str) -> str:
+        if like:
+            return self._graph.dtype(like)
+        for tensor in (*self._anchor.inputs, *self._anchor.outputs):
+            if tensor and self._graph.floats(tensor):
+                return self._graph.dtype(tensor)
+        return "float32"
+
+    def _new_tensor(self, stem: str) -> str:
+        return self._free_name(
+            stem, lambda name: self._graph.taken(name) or name in self._tensors, self._tensors
+        )
+
+    def _new_name(self, stem: str) -> str:
+        return self._free_name(
+            stem,
+            lambda name: name in self._names or (self._graph.has(name) and name not in self._free),
+            self._names,
+        )
+
+    def _free_name(self, stem: str, taken: Callable[[str], bool], names: set[str]) -> str:
+        """Returns the first free one of ``stem``, ``stem_1``, ... and adds it to ``names``."""
+        # the numbers below were found taken before: counting from 1 each time would be quadratic
+        key = stem, names is self._tensors
+        count = self._counts.get(key, 0)
+        name = f"{stem}_{count}" if count else stem
+        while taken(name):
+            count += 1
+            name = f"{stem}_{count}"
+        self._counts[key] = count
+        names.add(name)
+        return name
+
+
+def emit(graph: RewriteGraph) -> Model:
+    """Returns the graph as a Model: recipes folded, weights referenced.
+
+    The shapes of what nodes write were inferred when a step wrote them, and hold.
+    """
+    import onnx
+
+    from edgekit.network.load import canonical
+    from edgekit.network.model import joined_weights
+
+    source = graph.model
+    old = source.proto
+    proto = onnx.ModelProto(ir_version=old.ir_version, opset_import=old.opset_import)
+    proto.metadata_props.extend(old.metadata_props)
+    proto.graph.name = old.graph.name
+    proto.graph.input.extend(old.graph.input)
+    proto.graph.output.extend(old.graph.output)
+    proto.graph.initializer.extend(old.graph.initializer)
+    recipes = {id(node): node for node in graph.recipes().values()}
+    nodes = (*recipes.values(), *graph.nodes())
+    proto.graph.node.extend(proto_of(node) for node in nodes)
+    brought = {name: _stored(item) for name, item in graph.brought().items()}
+    weights = joined_weights(brought, source.weights, list(source.weights))
+    written = [name for node in nodes for name in node.outputs if name]
+    known = {name: _form(graph, name) for name in written if graph.known(name)}
+    # what is said of the type of tensors without a known shape
+    proto.graph.value_info.extend(v for v in old.graph.value_info if not graph.known(v.name))
+    return canonical(proto, None, source=source.source, weights=weights, known=known)
+
+
+def _stored(item: NewConstant) -> np.ndarray:
+    import numpy as np
+
+    return np.asarray(item.stored(), order="C")
+
+
+def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
+    import numpy as np
+
+    return elem_of(np.dtype(graph.dtype(tensor))), tuple(graph.shape(tensor))
+
+
+APPROXIMATE = "approx-"
+
+
+class Rewrite(Protocol):
+    """One rewrite. Equal in real arithmetic unless its name begins with "approx-".
+
+    Attributes:
+        name: For ``rewrite.enable`` and ``rewrite.disable``; kebab-case.
+        reason: Why it helps, for people: what the DLA lacks, and what stands there instead.
+        operators: ONNX operators of the anchor: ``match`` is called for these nodes only.
+        enabling: It may also be applied where it changes no verdict, for it opens the way for
+            others (a matrix product as a convolution, a transposition moved on). It must bring
+            the graph nearer to an end, so that applying it again and again stops. What did not
+            lead to an improvement in the end is taken back.
+    """
+
+    name: str
+    reason: str
+    operators: tuple[str, ...]
+    enabling: bool
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Returns the place at ``node``, or None. Constant time: looks at neighbours only."""
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes the nodes that take the place of ``match.nodes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A node that derives constants from constants; attributes are numbers, texts and lists."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+def recipe_of(node: Node) -> Recipe:
+    """Returns a node that derives constants in the form in which a record keeps it.
+
+    Raises:
+        MalformedError: Recipes may not have the operator, or an attribute of its kind.
+    """
+    if node.op not in RECIPE_OPERATORS or node.domain:
+        raise MalformedError(f"{node.op} derives {node.outputs[0]!r}: recipes have none")
+    attributes = {key: _recipe_attribute(node, value) for key, value in sorted(node.attrs.items())}
+    return Recipe(node.op, node.inputs, node.outputs, attributes)
+
+
+#: What may derive weights: pure functions of their inputs, without bodies or randomness.
+RECIPE_OPERATORS = frozenset({
+    "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Equal", "Erf",
+    "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Identity",
+    "Log", "MatMul", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Pow", "Reciprocal", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceSum", "Reshape", "Resize", "Round", "ScatterElements",
+    "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
+    "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+
+
+def _recipe_attribute(node: Node, value: Any) -> Any:
+    if isinstance(value, bool | int):
+        return int(value)
+    if isinstance(value, float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_recipe_attribute(node, part) for part in value]
+    if hasattr(value, "item"):  # a number of NumPy's
+        return value.item()
+    raise MalformedError(f"{node.op} {node.name!r} has an attribute that no recipe can have")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewriteStep:
+    """One application of a rewrite, before or after it was proved.
+
+    Attributes:
+        rewrite: What was applied.
+        anchor: Name of the node at which it matched.
+        old: Nodes that went away, in graph order.
+        new: Nodes that came, in topological order, recipes among them.
+        recipes: Names of those of them that compute constants from constants (derived weights).
+        fixed: Constants that came along.
+        shapes: Shape by tensor that ``new`` writes, constants among them.
+        dtypes: NumPy type name by tensor that ``new`` writes.
+        inputs: Activation tensors that ``old`` reads from outside.
+        outputs: Tensors of ``old`` that are read outside or returned, which ``new`` writes too.
+    """
+
+    rewrite: Rewrite
+    anchor: str
+    old: tuple[Node, ...]
+    new: tuple[Node, ...]
+    recipes: frozenset[str]
+    fixed: tuple[NewConstant, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A rewrite that was applied and proved.
+
+    Attributes:
+        rewrite: Its name.
+        reason: Why it helps.
+        anchor: Node at which it matched.
+        nodes: Nodes that it took away: the model's, or those of a rewrite before it.
+        new_nodes: Nodes that it wrote.
+        max_error: Largest ``max|a-b| / max|b|`` of its outputs in FP32 (ONNX Runtime); None if
+            ONNX Runtime has no kernel for the old nodes.
+        max_error_float64: The same in float64; None for an approximate rewrite.
+        runs: Number of random inputs the proof ran on.
+        seed: Their seed.
+    """
+
+    rewrite: str
+    reason: str
+    anchor: str
+    nodes: tuple[str, ...]
+    new_nodes: tuple[str, ...]
+    max_error: float | None
+    max_error_float64: float | None
+    runs: int
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the machine-readable record that travels with the bundle."""
+        return {
+            "rewrite": self.rewrite,
+            "reason": self.reason,
+            "anchor": self.anchor,
+            "nodes": list(self.nodes),
+            "new_nodes": list(self.new_nodes),
+            "max_error": self.max_error,
+            "max_error_float64": self.max_error_float64,
+            "runs": self.runs,
+            "seed": self.seed,
+        }
+
+
+def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Puts producers before readers; a match names its anchor first, wherever that stands."""
+    writer = {name: node for node in nodes for name in node.outputs if name}
+    found: dict[str, Node] = {}
+
+    def visit(node: Node) -> None:
+        for name in node.inputs:
+            if name in writer and writer[name].name not in found:
+                visit(writer[name])
+        found.setdefault(node.name, node)
+
+    for node in nodes:
+        visit(node)
+    return tuple(found.values())

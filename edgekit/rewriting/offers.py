@@ -1,0 +1,86 @@
+"""Which rewrites would help where, without applying them. ``check`` calls it: nothing here may load
+what only a whole rewriting needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from edgekit.rewriting.engine.judge import Judge
+from edgekit.rewriting.engine.replay import regions
+from edgekit.rewriting.engine.search import Search
+from edgekit.rewriting.graph import RewriteGraph
+from edgekit.rewriting.rules.registry import exact_for
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+    from edgekit.targets.board import Target
+
+
+# Nodes from one that is of interest to the farthest one at which steps are looked for: what
+# prepares a step stands next to it, with views and activations in between.
+_REACH = 6
+
+
+def offers(
+    model: Model,
+    target: Target,
+    *,
+    precision: str,
+    tensorrt: str | None = None,
+    nodes: Iterable[str] | None = None,
+) -> dict[str, str]:
+    """Returns the rewrite by ONNX node that it would take away, where more runs on the DLA then.
+
+    Nothing is proved and nothing compared as a whole, so this takes milliseconds.
+
+    Args:
+        model: The network.
+        target: The board.
+        precision: "int8", "fp16" or "fp32".
+        tensorrt: TensorRT release on the board; the target's usual one when None.
+        nodes: ONNX nodes of interest: others far from them are not looked at. All when None.
+    """
+    if target.dla.cores == 0:
+        return {}
+    from edgekit.rewriting.engine.opset import raise_opset
+
+    raised = raise_opset(model)
+    if raised is None:
+        return {}
+    judge = Judge(target, precision, tensorrt, None)
+    graph = RewriteGraph(raised)
+    near = None if nodes is None else _near(graph, nodes)
+    items = exact_for({node.op_type for node in raised.proto.graph.node})
+    search = Search(graph, items, judge, proved=False, near=near)
+    search.run()
+    steps = [item.step for item in search.taken]
+    found: dict[str, str] = {}
+    for region in regions(search.graph, steps):
+        if not any(search.taken[i].better for i in region.steps):
+            continue
+        for i in region.steps:
+            for node in steps[i].old:
+                if node.proto is not None:
+                    found.setdefault(node.name, steps[i].rewrite.name)
+    return found
+
+
+def _near(graph: RewriteGraph, nodes: Iterable[str]) -> Collection[str]:
+    """Returns the names of the nodes from which a node of interest is within reach."""
+    found = {name for name in nodes if graph.has(name)}
+    edge = found
+    for _ in range(_REACH):
+        read = [graph.node(name) for name in edge]
+        around = {
+            item.name
+            for node in read
+            for tensors, writes in ((node.inputs, False), (node.outputs, True))
+            for tensor in tensors
+            for item in (graph.readers(tensor) if writes else [graph.producer(tensor)])
+            if item is not None
+        }
+        edge = around - found
+        found |= edge
+    return found

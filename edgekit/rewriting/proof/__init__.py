@@ -1,0 +1,3 @@
+"""The numerical proof of a step: old and new nodes on the same random inputs, in float64 and
+in ONNX Runtime. Start with ``prove`` in ``prove``.
+"""

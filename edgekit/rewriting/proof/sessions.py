@@ -1,0 +1,203 @@
+"""ONNX Runtime sessions for proofs; parts of the same form share one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from edgekit.rewriting.nodes import Node, proto_of
+from edgekit.rewriting.step import form
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.rewriting.graph import RewriteGraph
+
+
+# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
+_QUIET = 4
+_OLDEST_IR = 8
+# larger constants are lent to ONNX Runtime, which wants to see shapes and axes in the graph
+_INLINE_BYTES = 1024
+_MOST = 256
+
+
+class Session:
+    """A session whose inputs and outputs go by position."""
+
+    def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        self._session = session
+        self._inputs = tuple(inputs)
+        self._outputs = list(outputs)
+
+    def run(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the outputs."""
+        feed = dict(zip(self._inputs, values, strict=True))
+        return self._session.run(self._outputs, feed)  # type: ignore[no-any-return]
+
+
+def shared(
+    graph: RewriteGraph,
+    nodes: Sequence[Node],
+    known: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+) -> Session:
+    """Returns a session for nodes that are equal to ``nodes`` but for names and what is fed.
+
+    Args:
+        graph: Where they stand.
+        nodes: In topological order.
+        known: Constants, by name.
+        feeds: What is fed, for its shapes and types; the order of the session's inputs.
+        outputs: Tensors to compute; their order.
+    """
+    number = {name: i for i, name in enumerate((*feeds, *known))}
+    for node in nodes:
+        for name in node.outputs:
+            if name:
+                number.setdefault(name, len(number))
+    key = (
+        graph.opset,
+        tuple((value.shape, value.dtype.str) for value in feeds.values()),
+        tuple((v.shape, v.dtype.str, v.tobytes()) for v in known.values()),
+        tuple(_row(node, number) for node in nodes),
+        tuple(number[name] for name in outputs),
+    )
+    found = _known().get(key)
+    if found is None:
+        if len(_known()) >= _MOST:
+            _known().clear()
+        found = _known()[key] = started(graph, nodes, known, feeds, outputs, False)
+    return found
+
+
+@lru_cache(1)
+def _known() -> dict[Hashable, Session]:
+    return {}
+
+
+def _row(node: Node, number: Mapping[str, int]) -> Hashable:
+    names = (tuple(number.get(name, name) for name in side) for side in (node.inputs, node.outputs))
+    return form(node), *names
+
+
+def started(
+    graph: RewriteGraph,
+    nodes: Sequence[Node],
+    known: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    large: bool,
+) -> Session:
+    """Starts a session; arguments as those of :func:`shared`.
+
+    Args:
+        large: Whether more than one thread makes it faster.
+    """
+    ends = {name: (graph.dtype(name), graph.shape(name)) for name in outputs}
+    return session_of(graph.opset, map(proto_of, nodes), known, feeds, ends, large)
+
+
+def session_of(
+    opset: int,
+    nodes: Iterable[onnx.NodeProto],
+    known: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Mapping[str, tuple[str, Sequence[int]]],
+    large: bool,
+) -> Session:
+    """Starts a session for nodes as ONNX has them; ``outputs`` with their types and shapes."""
+    lent = {name: value for name, value in known.items() if value.nbytes > _INLINE_BYTES}
+    proto = _proto(opset, nodes, known, lent, feeds, outputs)
+    return Session(_session(proto, lent, large), list(feeds), list(outputs))
+
+
+def narrow(value: np.ndarray) -> np.ndarray:
+    """Returns a value as ONNX Runtime gets it: whole, aligned, and FP32 for all floating-point."""
+    import numpy as np
+
+    # what ONNX Runtime reads in place is whole and aligned
+    kind = np.float32 if value.dtype.kind in "fV" else value.dtype
+    if value.dtype == kind and value.flags.c_contiguous and value.flags.aligned:
+        return value
+    return np.require(value, kind, ["C", "A"])
+
+
+def _proto(
+    opset: int,
+    nodes: Iterable[onnx.NodeProto],
+    known: Mapping[str, np.ndarray],
+    lent: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Mapping[str, tuple[str, Sequence[int]]],
+) -> onnx.ModelProto:
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    from edgekit.network.load import stub
+
+    def info(name: str, dtype: np.dtype, shape: Sequence[int]) -> onnx.ValueInfoProto:
+        kind = np.dtype(np.float32) if dtype.kind in "fV" else dtype
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape)
+
+    body = helper.make_graph(
+        [_in_float32(node) for node in nodes],
+        "part",
+        [info(name, value.dtype, value.shape) for name, value in feeds.items()],
+        [info(name, _dtype(dtype), shape) for name, (dtype, shape) in outputs.items()],
+        [
+            stub(name, value) if name in lent else numpy_helper.from_array(value, name)
+            for name, value in known.items()
+        ],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+    return helper.make_model(body, opset_imports=opsets, ir_version=max(version, _OLDEST_IR))
+
+
+def _dtype(name: str) -> np.dtype:
+    import numpy as np
+
+    # bfloat16 is none of NumPy's own types
+    return np.dtype(np.float32) if name == "bfloat16" else np.dtype(name)
+
+
+def _in_float32(proto: onnx.NodeProto) -> onnx.NodeProto:
+    """The node with FP32 where it names another floating-point type."""
+    import onnx
+    from onnx import TensorProto
+
+    floats = {TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
+    if not any(item.name in {"to", "dtype"} and item.i in floats for item in proto.attribute):
+        return proto
+    changed = onnx.NodeProto()
+    changed.CopyFrom(proto)
+    for item in changed.attribute:
+        if item.name in {"to", "dtype"} and item.i in floats:
+            item.i = TensorProto.FLOAT
+    return changed
+
+
+def _session(proto: onnx.ModelProto, lent: Mapping[str, np.ndarray], large: bool) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # packed weights would be another copy, for one or two runs
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    if large:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    else:
+        options.intra_op_num_threads = 1
+    values = [ort.OrtValue.ortvalue_from_numpy(value) for value in lent.values()]
+    options.add_external_initializers(list(lent), values)
+    session = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    # it reads them in place
+    session.edgekit_values = values
+    return session

@@ -1,0 +1,372 @@
+"""A rewritten network with other weights: recipes derive again what rewrites derived, if the
+other model differs in weights alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import DataError, ModelError
+from edgekit.network.graph import free_name
+from edgekit.rewriting.nodes import MalformedError
+from edgekit.rewriting.provenance.record import (
+    RewriteRecord,
+    built_in,
+    closure,
+    operators_of,
+    parameters_of,
+    record_of,
+    set_record,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network.files import WeightType
+    from edgekit.network.model import Constant, Model
+
+
+_SHOWN = 20
+_PRINTED = 4
+
+
+def check_network(rewritten: Model, other: Model) -> None:
+    """Refuses a model whose small constants or attributes are not those of the original.
+
+    What a recipe reads may differ: it is derived again.
+
+    Args:
+        rewritten: A rewritten model, whose record says what the original had; or one that was not.
+        other: The model with other weights.
+
+    Raises:
+        DataError: Code "refit.mismatch"; the hint lists constants and operators.
+        ModelError: "rewrite.record": a record cannot be true.
+    """
+    record, before = record_of(rewritten), record_of(other)
+    if record is not None and before is not None:
+        found, there = before.parameters, before.operators
+        values: Mapping[str, np.ndarray] = {}
+    else:
+        found, there, values = parameters_of(other), operators_of(other), built_in(other)
+    if record is None:
+        faults = _differing(parameters_of(rewritten), found, (), values)
+        faults += _fewer(operators_of(rewritten), there)
+    else:
+        faults = _differing(record.parameters, found, record.originals, values)
+        faults += _fewer(record.operators, there)
+    if faults:
+        raise _refusal(faults, other.source)
+
+
+def check_derived(
+    rewritten: Model, record: RewriteRecord | None, made: Model, other: Model
+) -> None:
+    """Refuses weights that are right only with other constants than those of the build.
+
+    Args:
+        rewritten: The model that was rewritten.
+        record: Its record.
+        made: The same with the weights of ``other``.
+        other: The model with other weights.
+
+    Raises:
+        DataError: Code "refit.mismatch"; the hint lists the constants.
+    """
+    import numpy as np
+
+    faults = []
+    values = built_in(made)
+    for name, old in built_in(rewritten).items():
+        # bit for bit: an infinite bound or a NaN is a value like others
+        if name in values and _bits(old) == _bits(values[name]):
+            continue
+        derived = record.weights.get(name) if record is not None else None
+        faults += [
+            f"{source}{_describe_value(values.get(source, values.get(name)))}"
+            for source in (derived.sources if derived else ()) or (name,)
+        ]
+    if record is None:
+        if faults:
+            raise _refusal(faults, other.source)
+        return
+    before = record_of(other)
+    if before is not None:
+        # rewritten likewise: what rewrites brought along must be the same
+        for name, item in record.weights.items():
+            theirs = before.weights.get(name)
+            if item.recipe or theirs is None or name not in rewritten.weights:
+                continue
+            if name in other.weights and not np.array_equal(
+                rewritten.weights[name], other.weights[name]
+            ):
+                faults.append(f"{name} (other values)")
+    else:
+        faults += _read_otherwise(record, made, other)
+    if faults:
+        raise _refusal(list(dict.fromkeys(faults)), other.source)
+
+
+def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[str]:
+    """Small constants that recipes read and rewrites may have read as well, if they differ.
+
+    A rewrite may have been chosen for the value; only repeating the same steps shows it.
+    """
+    from edgekit.rewriting.engine.opset import raise_opset
+    from edgekit.rewriting.engine.replay import replay
+    from edgekit.rewriting.graph import emit
+
+    found = built_in(other)
+    given = parameters_of(other)
+    changed = [
+        name
+        for name, digest in record.parameters.items()
+        if name in record.originals and given.get(name) not in (None, digest)
+    ]
+    if not changed:
+        return []
+    faults = [f"{name}{_describe_value(found.get(name))}" for name in changed]
+    again = other
+    try:
+        for steps in record.rounds:
+            raised = raise_opset(again, record.opset[1])
+            if raised is None:
+                return faults
+            again = emit(replay(raised, steps))
+    except (MalformedError, ModelError):
+        return faults
+    return [] if _agree(made, again) else faults
+
+
+def _agree(made: Model, again: Model) -> bool:
+    """Whether two models have the same nodes and constants, those that ``made`` has."""
+    import numpy as np
+
+    left, right = parameters_of(made), parameters_of(again)
+    if any(right.get(name) != digest for name, digest in left.items()):
+        return False
+    return all(
+        name in again.weights and np.array_equal(value, again.weights[name])
+        for name, value in made.weights.items()
+    ) and not _fewer(operators_of(made), operators_of(again))
+
+
+def _differing(
+    parameters: Mapping[str, str],
+    found: Mapping[str, str],
+    derived: Collection[str],
+    values: Mapping[str, np.ndarray],
+) -> list[str]:
+    known = set(found.values())
+    faults = []
+    for name, digest in parameters.items():
+        if name in derived or found.get(name) == digest:
+            continue
+        if name in found:
+            faults.append(f"{name}{_describe_value(values.get(name))}")
+        elif digest not in known:
+            # exporters number shapes and bounds, and another export may count differently
+            faults.append(f"{name} (missing)")
+    return faults
+
+
+def _fewer(operators: Mapping[str, int], there: Mapping[str, int]) -> list[str]:
+    """Operators of which the other has fewer: more it may have, if this one was cut out of it."""
+    return [
+        f"{text} ({count - there.get(text, 0)} fewer)"
+        for text, count in operators.items()
+        if there.get(text, 0) < count
+    ]
+
+
+def _refusal(faults: Sequence[str], where: str) -> DataError:
+    more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+    return DataError(
+        f"{len(faults)} constants or operators of the file are not those of the build, and a "
+        "refit changes weights only",
+        code="refit.mismatch",
+        where=where,
+        hint="build again, or give a file that differs in weights alone: "
+        + ", ".join(faults[:_SHOWN])
+        + more,
+    )
+
+
+def _describe_value(value: np.ndarray | None) -> str:
+    if value is None or value.size > _PRINTED:
+        return " (other values)"
+    return f" (here {', '.join(str(item) for item in value.reshape(-1).tolist())})"
+
+
+def _bits(value: np.ndarray) -> tuple[object, ...]:
+    return value.dtype.name, value.shape, value.tobytes()
+
+
+def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, WeightType]:
+    """Returns the weights that another model must have to take the place of the original.
+
+    Args:
+        rewritten: A rewritten model, or one that is none.
+        there: Names of the other model's weights: what it has already of those that rewrites
+            derive need not be derived (it was rewritten, too).
+
+    Raises:
+        ModelError: "rewrite.record": the model's record cannot be true.
+    """
+    from edgekit.network.files import weight_types
+
+    record = record_of(rewritten)
+    types = weight_types(rewritten)
+    if record is None:
+        return types
+    needed = {name: kind for name, kind in types.items() if name not in record.weights}
+    derived = {
+        tensor.name: _type(tensor)
+        for tensor in rewritten.proto.graph.initializer
+        if tensor.name in record.weights and record.weights[tensor.name].recipe
+    }
+    stop = {name: kind for name, kind in {**record.stations, **derived}.items() if name in there}
+    known = {**record.originals, **stop}
+    reached = closure(derived, record.makers(), stop)
+    return needed | {name: known[name] for name in reached if name in known}
+
+
+def check_file(path: str | Path, rewritten: Model) -> None:
+    """Refuses an ONNX file without the weights that ``reweigh`` needs, before it is loaded.
+
+    Raises:
+        DataError: Code "refit.mismatch"; the hint lists the weights.
+        ModelError: The file cannot be read, or ``rewritten`` has a record that cannot be true.
+    """
+    from edgekit.network.files import check_weights
+
+    check_weights(path, lambda there: needed_weights(rewritten, there))
+
+
+def reweigh(rewritten: Model, other: Model) -> Model:
+    """Returns the rewritten network with the weights of another model of the original's names.
+
+    Rewriting ``other`` in the same steps gives the same model, bit for bit: the same recipes are
+    computed by the same code.
+
+    Args:
+        rewritten: The model with its record; a model that was not rewritten just gets the weights.
+        other: The original network with other values, or one that was rewritten likewise.
+
+    Raises:
+        DataError: Code "refit.mismatch": weights that are missing or of another shape or type, or
+            constants and attributes that are no weights and differ.
+        ModelError: Code "rewrite.record": the model's record cannot be true.
+    """
+    import onnx
+
+    from edgekit.network.files import differences, mismatch, weight_types
+    from edgekit.network.load import canonical
+
+    given = _constants(other)
+    needed = needed_weights(rewritten, given)
+    faults = differences({n: (v.dtype.name, tuple(v.shape)) for n, v in given.items()}, needed)
+    if faults:
+        raise mismatch(faults, len(needed), other.source)
+    check_network(rewritten, other)
+    record = record_of(rewritten)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(rewritten.proto)
+    values = {name: given[name] for name in needed} | _retained(rewritten, record, given)
+    if record is not None:
+        _put_back(proto, record, values)
+    made = canonical(proto, None, source=other.source, weights=values)  # type: ignore[arg-type]
+    if weight_types(made) != weight_types(rewritten):
+        raise _untrue(rewritten, "its recipes do not derive its weights")
+    check_derived(rewritten, record, made, other)
+    if record is None:
+        return made
+    before = record_of(other)
+    original = before.original if before is not None else other.digest
+    # a number that recipes read may be another one now
+    there = before.parameters if before is not None else parameters_of(other)
+    parameters = {name: there.get(name, digest) for name, digest in record.parameters.items()}
+    return set_record(made, replace(record, original=original, parameters=parameters))
+
+
+def _constants(model: Model) -> dict[str, Constant]:
+    """Every constant of a model by name, none of them computed for it."""
+    from onnx import numpy_helper
+
+    from edgekit.network.model import entries
+
+    found: dict[str, Constant] = dict(entries(model.weights))
+    for tensor in model.proto.graph.initializer:
+        if tensor.name not in found:
+            found[tensor.name] = numpy_helper.to_array(tensor)
+    return found
+
+
+def _retained(
+    rewritten: Model, record: RewriteRecord | None, given: dict[str, Constant]
+) -> dict[str, Constant]:
+    """The constants that no recipe derives and no weight of the other model replaces."""
+    retained: dict[str, Constant] = {}
+    for name, value in _constants(rewritten).items():
+        made = record.weights.get(name) if record is not None else None
+        if made is not None:
+            if not made.recipe:
+                retained[name] = value
+        elif name not in rewritten.weights:
+            # a small one of the original's, such as a factor: the other model's if it has it
+            there = given.get(name)
+            same = there is not None and (there.dtype, tuple(there.shape)) == (
+                value.dtype,
+                tuple(value.shape),
+            )
+            retained[name] = there if there is not None and same else value
+    return retained
+
+
+def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, Constant]) -> None:
+    """Puts recipes and what they read in the place of the weights that they derive."""
+    from onnx import helper
+
+    graph = proto.graph
+    derived = {name for name, item in record.weights.items() if item.recipe} - set(values)
+    retained = [tensor for tensor in graph.initializer if tensor.name not in derived]
+    gone = [tensor.name for tensor in graph.initializer if tensor.name in derived]
+    wanted = set(closure(gone, record.makers(), values))
+    taken = {node.name for node in graph.node}
+    nodes = []
+    for recipe in record.recipes:
+        written = [name for name in recipe.outputs if name]
+        if wanted.isdisjoint(written) or any(name in values for name in written):
+            continue
+        name = free_name(f"recipe:{written[0]}", taken)
+        taken.add(name)
+        nodes.append(
+            helper.make_node(
+                recipe.op, recipe.inputs, recipe.outputs, name=name, **recipe.attributes
+            )
+        )
+    values.update({name: v for name, v in record.constants.items() if name in wanted})
+    # first, so that the others keep their order
+    nodes += [type(node).FromString(node.SerializeToString()) for node in graph.node]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(retained)
+
+
+def _type(tensor: onnx.TensorProto) -> WeightType:
+    from onnx import helper
+
+    return helper.tensor_dtype_to_np_dtype(tensor.data_type).name, tuple(tensor.dims)
+
+
+def _untrue(model: Model, reason: str) -> ModelError:
+    return ModelError(
+        f"the model says that edgekit rewrote it, and what it says cannot be true: {reason}",
+        code="rewrite.record",
+        where=model.source,
+        hint="rewrite the original again",
+    )

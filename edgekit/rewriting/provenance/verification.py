@@ -1,0 +1,426 @@
+"""The proofs of a record once more, and the whole network before and after."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from edgekit.errors import DataError, EdgekitError, GateError, ModelError
+from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
+from edgekit.rewriting.engine.replay import entry_of, steps_again
+from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, emit, opset_of
+from edgekit.rewriting.nodes import MalformedError
+from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
+from edgekit.rewriting.provenance.record import RECORD_SCHEMA, record_of, with_record
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network.model import Model
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_MOST_RUNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A recorded rewriting.
+
+    Attributes:
+        original: Digest of the model that was rewritten.
+        rewritten: Digest of what came of it.
+        opset: ai.onnx after it.
+        rounds: The (rewrite, anchor node) of each rewriting, in order.
+        proofs: ``max_error`` and ``max_error_float64`` of raising the opset, if it was, and of
+            each step in order; empty if the record has none.
+        seed: Of the random inputs.
+        runs: Number of random inputs for each proof.
+    """
+
+    original: str
+    rewritten: str
+    opset: int
+    rounds: tuple[tuple[tuple[str, str], ...], ...]
+    proofs: tuple[tuple[float | None, float | None], ...]
+    seed: int
+    runs: int
+
+
+def claim_of_model(model: Model, original: Model | None = None) -> Claim:
+    """Returns what a rewritten model says about itself.
+
+    Args:
+        model: The rewritten model.
+        original: What was rewritten; where it is the same model, nothing was.
+
+    Raises:
+        DataError: "rewrite.no-record": it was not rewritten.
+        ModelError: "rewrite.record": its record cannot be true.
+    """
+    record = record_of(model)
+    if record is None and original is not None and original.digest == model.digest:
+        return Claim(model.digest, model.digest, opset_of(model), ((),), (), SEED, RUNS)
+    if record is None:
+        raise DataError(
+            "the model has no record of rewrites",
+            code="rewrite.no-record",
+            where=model.source,
+            hint="give what edgekit rewrite wrote, its --record file, or a bundle",
+        )
+    return Claim(record.original, model.digest, record.opset[1], record.rounds, (), SEED, RUNS)
+
+
+def claim_of_document(raw: Any, where: str) -> Claim:
+    """Returns what an ``edgekit.rewrites/1`` document says.
+
+    Args:
+        raw: The parsed JSON; an ``edgekit.rewrite/1`` document, which contains one, is as good.
+        where: What to call it in errors.
+
+    Raises:
+        DataError: "rewrite.record": it is something else.
+    """
+    if isinstance(raw, Mapping) and isinstance(raw.get("record"), Mapping):
+        raw = raw["record"]
+    if not isinstance(raw, Mapping) or raw.get("schema") != RECORD_SCHEMA:
+        _refuse(f"it is no {RECORD_SCHEMA} document", where)
+    digests = [raw.get("model"), raw.get("rewritten")]
+    if not all(isinstance(item, str) and _DIGEST.match(item) for item in digests):
+        _refuse("'model' or 'rewritten' is no digest", where)
+    opset, rows = raw.get("opset"), raw.get("rewrites")
+    if not isinstance(opset, list) or len(opset) != 2:
+        _refuse("'opset' is not two numbers", where)
+    after, seed, runs = (_count(n, where) for n in (opset[1], raw.get("seed"), raw.get("runs")))
+    if not 1 <= runs <= _MOST_RUNS:
+        _refuse(f"'runs' is not between 1 and {_MOST_RUNS}", where)
+    if not isinstance(rows, list):
+        _refuse("'rewrites' is no list", where)
+    named = [(_text(row, "rewrite", where), _text(row, "anchor", where)) for row in rows]
+    proofs = tuple(
+        (_number(row, "max_error", where), _number(row, "max_error_float64", where)) for row in rows
+    )
+    # raising the opset is repeated in any case
+    steps = tuple(item for item in named if item[0] != RAISED)
+    original, rewritten = map(str, digests)
+    return Claim(original, rewritten, after, (steps,), proofs, seed, runs)
+
+
+def _count(value: Any, where: str) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        _refuse("'opset', 'seed' or 'runs' is no number", where)
+    return value
+
+
+def _text(row: Any, key: str, where: str) -> str:
+    value = row.get(key) if isinstance(row, Mapping) else None
+    if not isinstance(value, str):
+        _refuse(f"a rewrite without {key!r}", where)
+    return value
+
+
+def _number(row: Mapping[str, Any], key: str, where: str) -> float | None:
+    value = row.get(key)
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 <= value <= 1e308:
+        _refuse(f"{key!r} of a rewrite is no error", where)
+    return float(value)
+
+
+def _refuse(reason: str, where: str) -> NoReturn:
+    raise DataError(
+        f"this is no record of rewrites: {reason}",
+        code="rewrite.record",
+        where=where,
+        hint="give what edgekit rewrite wrote: a --record file, a model, or a bundle",
+    )
+
+
+#: Of the largest value of an output, from end to end: rounding adds up over the layers.
+LIMIT = 1e-3
+_LIMIT_FLOAT16 = 2e-2
+# whole numbers, the largest ones first
+_MOST = (3, 1, 0)
+
+
+def whole_network(
+    model: Model, rewritten: Model, *, runs: int, seed: int, exact: bool = True
+) -> dict[str, Any]:
+    """Compares two networks from end to end on random inputs.
+
+    Args:
+        model: The original.
+        rewritten: What came of it.
+        runs: Number of inputs: standard normal numbers, fair truth values, and whole numbers from
+            0 to 3; from 0 to 1, or only 0, where the original refuses those (indices of a table).
+        seed: Of the inputs.
+        exact: Whether there is a limit at all: an approximation has none.
+
+    Returns:
+        ``max_error`` (None when it is no number), ``limit``, ``runs``, ``seed`` and ``holds``.
+
+    Raises:
+        ModelError: "rewrite.inputs": the original runs with none of these inputs;
+            "model.runtime": ONNX Runtime refuses one of the networks.
+    """
+    import numpy as np
+
+    graph = RewriteGraph(model)
+    random = np.random.default_rng(seed)
+    worst = 0.0
+    pair = _Pair(model, rewritten)
+    for _ in range(runs):
+        worst = max(worst, *_error(pair, graph, random).values())
+    halves = any(graph.dtype(name) == "float16" for name in (*graph.inputs, *graph.outputs))
+    limit = _LIMIT_FLOAT16 if halves else LIMIT
+    return {
+        "max_error": worst if math.isfinite(worst) else None,
+        "limit": limit if exact else None,
+        "runs": runs,
+        "seed": seed,
+        "holds": worst <= limit if exact else math.isfinite(worst),
+    }
+
+
+class _Pair:
+    """Both networks, ready to run."""
+
+    def __init__(self, original: Model, rewritten: Model) -> None:
+        from edgekit.network.session import session
+
+        self._source = original.source
+        self._outputs = [value.name for value in original.proto.graph.output]
+        self._old, self._new = (session(item, optimise=False) for item in (original, rewritten))
+
+    def error(self, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Returns ``max|a-b| / max|b|`` by output between the two in FP32 (ONNX Runtime).
+
+        Infinite where infinities and NaNs of the original are not those of the other, and where
+        only the other refuses the inputs.
+
+        Raises:
+            ModelError: "rewrite.inputs": the original refuses the inputs.
+        """
+        try:
+            old = self._old.run(self._outputs, dict(feeds))
+        except Exception as error:
+            # ONNX Runtime's own exceptions share no base class but Exception
+            raise ModelError(
+                f"the network cannot be run on random inputs: {' '.join(str(error).split())}",
+                code="rewrite.inputs",
+                where=self._source,
+                hint="the proofs of its rewrites do not need that; compare the networks on inputs "
+                "of your own",
+            ) from error
+        try:
+            new = self._new.run(self._outputs, dict(feeds))
+        except Exception:
+            return dict.fromkeys(self._outputs, math.inf)
+        pairs = zip(self._outputs, old, new, strict=True)
+        return {name: _distance(b, a) for name, a, b in pairs}
+
+
+def _error(pair: _Pair, graph: RewriteGraph, random: np.random.Generator) -> dict[str, float]:
+    """Returns the errors on random inputs that the original takes."""
+    forms = {name: (graph.shape(name), graph.dtype(name)) for name in graph.inputs}
+    whole = any(dtype.startswith(("int", "uint")) for _, dtype in forms.values())
+    for most in _MOST if whole else _MOST[-1:]:
+        feeds = {name: _values(random, *form, most) for name, form in forms.items()}
+        try:
+            return pair.error(feeds)
+        except ModelError:
+            if most == _MOST[-1]:
+                raise
+    raise AssertionError("the last one returns or raises")
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    import numpy as np
+
+    if a.shape != b.shape:
+        return float("inf")
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    sane = np.isfinite(b)
+    if not np.array_equal(a[~sane], b[~sane], equal_nan=True):
+        return float("inf")
+    a, b = a[sane], b[sane]
+    worst = float(np.abs(a - b).max(initial=0.0) / (np.abs(b).max(initial=0.0) or 1.0))
+    return worst if math.isfinite(worst) else float("inf")
+
+
+def _values(
+    random: np.random.Generator, shape: tuple[int, ...], dtype: str, most: int
+) -> np.ndarray:
+    if dtype == "bool":
+        return random.random(shape) < 0.5
+    if dtype.startswith(("int", "uint")):
+        return random.integers(0, most + 1, shape).astype(dtype)
+    return random.standard_normal(shape).astype(dtype)
+
+
+SCHEMA = "edgekit.verified/1"
+# an approximation has no tolerance of its own: it must not be worse than what was recorded
+_SLACK = 1.1
+_LEAST_ERROR = 1e-6
+
+
+def verify(
+    model: Model, claim: Claim, *, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1`` document.
+
+    ``holds`` says whether each proof is within its tolerance and the rewritten network answers as
+    the original does; ``same`` whether it is, bit for bit, the network of the record.
+
+    Args:
+        model: What was rewritten.
+        claim: What the record says.
+        progress: Called with the number of steps done, and of all.
+
+    Raises:
+        DataError: "rewrite.other-model": another model than the recorded one.
+        GateError: "rewrite.not-repeated": a recorded step does not apply to it.
+    """
+    if model.digest != claim.original:
+        raise DataError(
+            "this is not the model that was rewritten",
+            code="rewrite.other-model",
+            where=model.source,
+            hint=f"its digest is {model.digest[:12]}, the record's {claim.original[:12]}; give the "
+            "same --shape and --outputs as for the rewriting",
+        )
+    rows: list[dict[str, Any]] = []
+    total = sum(map(len, claim.rounds))
+    rewritten = model
+    for steps in claim.rounds:
+        rewritten = _round(
+            rewritten, claim, steps, rows, lambda: _report_progress(progress, rows, total)
+        )
+    approximate = any(row["rewrite"].startswith(APPROXIMATE) for row in rows)
+    network = whole_network(
+        model, rewritten, runs=claim.runs, seed=claim.seed, exact=not approximate
+    )
+    return {
+        "schema": SCHEMA,
+        "model": model.source,
+        "original": model.digest,
+        "rewritten": rewritten.digest,
+        "recorded": claim.rewritten,
+        "same": rewritten.digest == claim.rewritten,
+        "seed": claim.seed,
+        "runs": claim.runs,
+        "rewrites": rows,
+        "largest_change": max((abs(row["change"] or 0.0) for row in rows), default=0.0),
+        "network": network,
+        "holds": network["holds"] and all(row["holds"] for row in rows),
+    }
+
+
+def refusal(document: Mapping[str, Any]) -> EdgekitError | None:
+    """Returns the error that an ``edgekit.verified/1`` document ends in; None when all is well."""
+    failed = [row for row in document["rewrites"] if not row["holds"]]
+    report = f"please report it, with the model and seed {document['seed']}"
+    if failed:
+        first = failed[0]
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        return GateError(
+            f"the proof of {first['rewrite']} at {first['anchor']} no longer holds: it differs by "
+            f"{_amount(first['max_error'])} of the maximum{more}",
+            code="rewrite.proof",
+            where=document["model"],
+            hint=report,
+        )
+    network = document["network"]
+    if not network["holds"]:
+        return GateError(
+            f"the rewritten network differs by {_amount(network['max_error'])} of the maximum, "
+            f"more than {network['limit']:g}",
+            code="rewrite.proof",
+            where=document["model"],
+            hint=report,
+        )
+    if not document["same"]:
+        return DataError(
+            "the rewrites of the record make another network of this model than the recorded one",
+            code="rewrite.other-result",
+            where=document["model"],
+            hint="the rewritten model was changed, or another release of edgekit wrote it: "
+            "rewrite the model again",
+        )
+    return None
+
+
+def _amount(error: float | None) -> str:
+    return "more than can be said" if error is None else f"{error:.1e}"
+
+
+def _round(
+    model: Model,
+    claim: Claim,
+    steps: tuple[tuple[str, str], ...],
+    rows: list[dict[str, Any]],
+    on_step: Callable[[], None],
+) -> Model:
+    raised = raise_opset(model, claim.opset)
+    if raised is None:
+        raise _not_repeated(f"the model cannot be raised to opset {claim.opset}", model.source)
+    if raised is model and not steps:
+        return model
+    graph = RewriteGraph(raised)
+    applied: list[Applied] = []
+    if raised is not model:
+        entry = raised_entry(model, raised, runs=claim.runs, seed=claim.seed)
+        if entry.nodes or not steps:
+            proof = Proof(entry.max_error, entry.max_error_float64 or 0.0)
+            rows.append(_row(entry, proof, claim, len(rows)))
+    try:
+        for step in steps_again(graph, steps):
+            proof = prove(graph, step, runs=claim.runs, seed=claim.seed)
+            applied.append(entry_of(step, proof, runs=claim.runs, seed=claim.seed))
+            rows.append(_row(applied[-1], proof, claim, len(rows)))
+            graph.apply(step)
+            on_step()
+    except (ModelError, MalformedError) as error:
+        raise _not_repeated(str(getattr(error, "message", error)), model.source) from error
+    return with_record(emit(graph), graph, applied, original=model)
+
+
+def _row(applied: Applied, proof: Proof, claim: Claim, index: int) -> dict[str, Any]:
+    recorded = claim.proofs[index] if index < len(claim.proofs) else None
+    before, now = recorded[0] if recorded else None, proof.float32
+    holds = proof.holds()
+    if applied.max_error_float64 is None and before is not None:
+        holds = holds and now is not None and now <= max(before * _SLACK, _LEAST_ERROR)
+    return {
+        **applied.to_json(),
+        "max_error": _finite(now),
+        "max_error_float64": _finite(applied.max_error_float64),
+        "recorded": {"max_error": before, "max_error_float64": recorded[1]} if recorded else None,
+        "change": None if before is None or now is None else _finite(now - before),
+        "holds": holds,
+    }
+
+
+def _finite(error: float | None) -> float | None:
+    # JSON has no infinities
+    return error if error is not None and math.isfinite(error) else None
+
+
+def _report_progress(
+    progress: Callable[[int, int], None] | None, rows: list[Any], total: int
+) -> None:
+    if progress is not None:
+        progress(len(rows), total)
+
+
+def _not_repeated(reason: str, where: str) -> GateError:
+    return GateError(
+        f"the record cannot be repeated: {reason}",
+        code="rewrite.not-repeated",
+        where=where,
+        hint="another release of edgekit made the record; rewrite the model again",
+    )

@@ -1,0 +1,130 @@
+"""Rewrites a model: what helps, proved, and taken back where it led nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.collector import collector_held
+from edgekit.errors import UsageError
+from edgekit.rewriting.engine.judge import Judge
+from edgekit.rewriting.engine.opset import RAISED, holds, obstacle, raise_opset, raised_entry
+from edgekit.rewriting.engine.replay import entry_of
+from edgekit.rewriting.engine.search import Search
+from edgekit.rewriting.engine.settle import settle
+from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph
+from edgekit.rewriting.proof.prove import SEED
+from edgekit.rewriting.provenance.record import with_record
+from edgekit.rewriting.rules.registry import rewrites
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Model
+    from edgekit.rewriting.engine.judge import Cost
+    from edgekit.rewriting.graph import Rewrite
+    from edgekit.targets.board import Target
+
+
+def chosen(
+    enable: str | Sequence[str], disable: Sequence[str], allow_approx: Sequence[str]
+) -> list[Rewrite]:
+    """Returns the rewrites to try; raising the opset, which may be named, is none of them.
+
+    Raises:
+        UsageError: "rewrite.unknown".
+    """
+    exact = [item.name for item in rewrites() if not item.name.startswith(APPROXIMATE)]
+    approximate = [item.name for item in rewrites() if item.name.startswith(APPROXIMATE)]
+    listed = [] if isinstance(enable, str) else list(enable)
+    for name in listed:
+        if name in approximate:
+            raise UsageError(
+                f"rewrite '{name}' changes results",
+                code="rewrite.unknown",
+                where="rewrite.enable",
+                hint=f"allow it with --allow-approx {name} (rewrite.allow_approx)",
+            )
+    for key, names in (("enable", listed), ("disable", disable)):
+        for name in names:
+            if name not in (*exact, *approximate, RAISED):
+                raise _unknown("rewrite", name, exact, key)
+    for name in allow_approx:
+        if name not in approximate:
+            raise _unknown("approximate rewrite", name, approximate, "allow_approx")
+    wanted = {*(exact if enable == "all" else listed), *allow_approx} - set(disable)
+    return [item for item in rewrites() if item.name in wanted]
+
+
+def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return UsageError(
+        f"unknown {what} '{name}'",
+        code="rewrite.unknown",
+        where=f"rewrite.{key}",
+        hint=f"did you mean '{near[0]}'?" if near else "`edgekit rewrite --list` has them all",
+    )
+
+
+@collector_held()
+def rewrite(
+    model: Model,
+    target: Target,
+    *,
+    precision: str,
+    tensorrt: str | None = None,
+    enable: str | Sequence[str] = "all",
+    disable: Sequence[str] = (),
+    allow_approx: Sequence[str] = (),
+    cost: Cost | None = None,
+    lowers: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Model, tuple[Applied, ...], tuple[str, ...]]:
+    """Applies every enabled rewrite that brings more of a network to the DLA.
+
+    Steps are tried to a fixed point, each one judged on the board's rules and proved on random
+    inputs. Steps that hang together are kept if together they leave fewer layers off the DLA (or
+    as many, fewer of them disputed; or as many of both, in less predicted time).
+
+    Args:
+        model: The network.
+        target: The board.
+        precision: "int8", "fp16" or "fp32".
+        tensorrt: TensorRT release on the board; the target's usual one when None.
+        enable: "all", "none" or names. Raising the opset, without which an older model cannot
+            be rewritten, need not be among them.
+        disable: Names to leave out.
+        allow_approx: Names of approximate rewrites to apply as well.
+        cost: Predicts microseconds of a judged network; what raises them is taken back.
+        lowers: Whether the network gets Q/DQ nodes before it is built (see ``dla.judge``).
+        progress: Called with the number of steps so far.
+
+    Returns:
+        The rewritten model (the same object when nothing helped), what was applied, and notes on
+        rewrites whose proof failed.
+
+    Raises:
+        UsageError: An unknown name.
+    """
+    items = chosen(enable, disable, allow_approx)
+    if target.dla.cores == 0 or not (items or RAISED in enable):
+        return model, (), ()
+    raised = raise_opset(model)
+    if raised is None or (raised is not model and RAISED in disable):
+        why = f"{RAISED} is disabled" if raised else f"{obstacle(model)} cannot be raised to it"
+        return model, (), (f"nothing was rewritten: rewrites need opset 13, and {why}",)
+    entry = raised_entry(model, raised) if raised is not model else None
+    if entry is not None and not holds(entry):
+        note = f"{RAISED} differs (seed {SEED}) and nothing was rewritten: please report it"
+        return model, (), (note,)
+    judge = Judge(target, precision, tensorrt, cost, lowers=lowers)
+    search = Search(RewriteGraph(raised), items, judge, progress=progress)
+    search.run()
+    settled = settle(model, raised, judge, search)
+    if settled is None:
+        return model, (), tuple(search.notes)
+    applied = tuple(entry_of(i.step, i.proof) for i in settled.taken if i.proof is not None)
+    if entry is not None and (entry.nodes or not applied):
+        applied = (entry, *applied)
+    recorded = with_record(settled.model, settled.graph, applied, original=model)
+    return recorded, applied, tuple(search.notes)

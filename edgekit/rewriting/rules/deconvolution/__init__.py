@@ -1,0 +1,1 @@
+"""Deconvolutions and resizing."""

@@ -1,0 +1,1 @@
+"""Shapes, transpositions, and what moves elements."""

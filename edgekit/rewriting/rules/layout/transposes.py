@@ -1,0 +1,464 @@
+"""Transpositions that merge, move after an operation, or go into weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from edgekit.rewriting.nodes import Match
+from edgekit.rewriting.rules.layout.views import (
+    ALONG,
+    BROADCASTING,
+    REDUCTIONS,
+    SINGLE,
+    Carried,
+    Operand,
+    again,
+    is_reshape,
+    moves_ones,
+    parameters,
+    permutation,
+    reduced_axes,
+    reduces_by_input,
+    reshaped,
+    write,
+)
+
+if TYPE_CHECKING:
+    from edgekit.rewriting.graph import RewriteGraph, Writer
+    from edgekit.rewriting.nodes import Node
+
+
+# batch and channels come before the axes of an image
+_LED = 2
+# operands after the first, attributes, axes that are gone
+_Found: TypeAlias = tuple[tuple[Operand, ...], dict[str, Any], set[int]]
+
+
+def with_axes(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
+    """Returns what an operation reads besides its data, its attributes, and the axes it drops.
+
+    Args:
+        graph: Where it stands.
+        node: Pad, Slice, Split, Tile, Resize or Gather, which reads a tensor transposed by
+            ``perm``.
+        perm: Source axis by axis.
+    """
+    if any(name and not graph.constant(name) for name in node.inputs[1:]):
+        return None
+    if node.op == "Split":
+        axis = perm[node.attrs.get("axis", 0)]
+        rest = tuple(Operand(name) for name in node.inputs[1:])
+        return rest, {**node.attrs, "axis": axis}, set()
+    if node.op == "Gather":
+        return _gather(graph, node, perm)
+    if node.op == "Slice":
+        starts, ends = graph.ints(node.inputs[1]), graph.ints(node.inputs[2])
+        if starts is None or ends is None:
+            return None
+        axes = (graph.ints(node.inputs[3]) if node.input(3) else None) or range(len(starts))
+        steps = (graph.ints(node.inputs[4]) if node.input(4) else None) or [1] * len(starts)
+        numbers = [starts, ends, [perm[axis] for axis in axes], steps]
+        return tuple(Operand(numbers=tuple(item)) for item in numbers), {**node.attrs}, set()
+    if node.op == "Pad":
+        return _pad(graph, node, perm)
+    if node.op == "Tile":
+        times = graph.ints(node.inputs[1])
+        if times is None:
+            return None
+        return (Operand(numbers=_back(times, perm)),), {}, set()
+    return _resize(graph, node, perm)
+
+
+def _back(values: list[int], perm: tuple[int, ...]) -> tuple[int, ...]:
+    found = [0] * len(perm)
+    for axis, value in enumerate(values):
+        found[perm[axis]] = value
+    return tuple(found)
+
+
+def _gather(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
+    axis = perm[node.attrs.get("axis", 0)]
+    rank = graph.rank(node.inputs[1])
+    if rank > 1:
+        return None
+    attrs = {**node.attrs, "axis": axis}
+    return (Operand(node.inputs[1]),), attrs, {axis} if rank == 0 else set()
+
+
+def _pad(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
+    pads = graph.ints(node.inputs[1])
+    if pads is None:
+        return None
+    axes = (graph.ints(node.inputs[3]) if node.input(3) else None) or range(len(perm))
+    wide = [0] * (2 * len(perm))
+    for index, axis in enumerate(axes):
+        wide[perm[axis]] = pads[index]
+        wide[perm[axis] + len(perm)] = pads[index + len(pads) // 2]
+    value = (Operand(node.inputs[2]),) if node.input(2) else ()
+    return (Operand(numbers=tuple(wide)), *value), {**node.attrs}, set()
+
+
+def _resize(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
+    if node.input(1) or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    # of images, height and width only: other axes no runtime resizes in every mode, and
+    # resize-channels-last would transpose them back, for ever
+    if len(perm) > _LED and any(perm[axis] < _LED for axis in _resized(graph, node)):
+        return None
+    attrs = dict(node.attrs)
+    if "axes" in attrs:
+        attrs["axes"] = [perm[axis] for axis in attrs["axes"]]
+        return tuple(Operand(name) for name in node.inputs[1:]), attrs, set()
+    if node.input(3):
+        sizes = graph.ints(node.inputs[3])
+        if sizes is None:
+            return None
+        return (Operand(), Operand(), Operand(numbers=_back(sizes, perm))), attrs, set()
+    scales = graph.value(node.inputs[2])
+    if scales is None:
+        return None
+    there = [1.0] * len(perm)
+    for axis, scale in enumerate(scales):
+        there[perm[axis]] = float(scale)
+    return (Operand(), Operand(node.inputs[2], numbers=tuple(there))), attrs, set()
+
+
+def _resized(graph: RewriteGraph, node: Node) -> set[int]:
+    """The axes that a Resize changes, or may change."""
+    source, target = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
+    found = {axis for axis in range(len(source)) if source[axis] != target[axis]}
+    scales = None if node.input(3) else graph.value(node.input(2))
+    if scales is not None:
+        # a scale near 1 can leave the size as it is and yet move every value
+        which = [axis % len(source) for axis in node.attrs.get("axes", range(len(source)))]
+        found |= {axis for axis, scale in zip(which, scales, strict=True) if scale != 1}
+    return found
+
+
+_ARG = ("ArgMax", "ArgMin")
+_AXES = ("Pad", "Slice", "Split", "Tile", "Resize", "Gather")
+#: All operators that :func:`turned` knows.
+TURNED = (
+    *SINGLE,
+    *BROADCASTING,
+    *ALONG,
+    *REDUCTIONS,
+    *_ARG,
+    *_AXES,
+    "Concat",
+    "BatchNormalization",
+)
+_LOOKED_AT = 16
+
+
+def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
+    """Returns ``node``, which reads a tensor transposed by ``perm``, as it is without that.
+
+    None if another tensor that it reads is no constant and not transposed in the same way, or
+    where the operation has no such form. ``Carried.perm`` makes the old results of the new ones;
+    it is the identity where the axes that moved are gone.
+    """
+    if node.op in BROADCASTING or node.op == "Concat":
+        return _joining(graph, node, perm)
+    source = graph.producer(node.inputs[0])
+    assert source is not None
+    data, passed = Operand(source.inputs[0]), (source,)
+    if node.op in SINGLE and parameters(graph, node, 1):
+        rest = tuple(Operand(name) for name in node.inputs[1:])
+        return Carried((data, *rest), node.attrs, passed, perm)
+    if node.op in ALONG:
+        axis = perm[node.attrs.get("axis", -1)]
+        return Carried((data,), {**node.attrs, "axis": axis}, passed, perm)
+    if node.op == "BatchNormalization" and perm[:2] == (0, 1):
+        if node.attrs.get("training_mode") or any(node.outputs[1:]):
+            return None
+        return Carried((data, *map(Operand, node.inputs[1:])), node.attrs, passed, perm)
+    if node.op in REDUCTIONS:
+        return _reduction(graph, node, perm, data, passed)
+    if node.op in _ARG:
+        axis = perm[node.attrs.get("axis", 0)]
+        keeps = bool(node.attrs.get("keepdims", 1))
+        after = perm if keeps else _left(perm, {axis})
+        return Carried((data,), {**node.attrs, "axis": axis}, passed, after)
+    if node.op not in _AXES:
+        return None
+    found = with_axes(graph, node, perm)
+    if found is None:
+        return None
+    rest, attrs, gone = found
+    return Carried((data, *rest), attrs, passed, _left(perm, gone))
+
+
+def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
+    """An operation of several tensors of equal standing."""
+    if graph.rank(node.outputs[0]) != len(perm):
+        return None
+    operands: list[Operand] = []
+    passed: dict[str, Node] = {}
+    before = [graph.producer(name) for name in node.inputs]
+    plain = {item.inputs[0] for item in before if item and _transposes(graph, item, perm)}
+    # a sum of an input and its own transposition would turn for ever
+    fed = frozenset() if plain & set(graph.inputs) else frozenset(graph.inputs)
+    for name in node.inputs:
+        found = _other(graph, name, perm, fed, scalars=node.op != "Concat")
+        if found is None:
+            return None
+        operands.append(found[0])
+        passed |= {item.name: item for item in found[1]}
+    attrs = dict(node.attrs)
+    if node.op == "Concat":
+        attrs["axis"] = perm[attrs["axis"]]
+        if len(perm) == 4 and attrs["axis"] != 1 and node.attrs["axis"] % 4 == 1:
+            # the DLA joins channels only, which is what the transpositions may be there for
+            return None
+    return Carried(tuple(operands), attrs, tuple(passed.values()), perm)
+
+
+def _other(
+    graph: RewriteGraph, name: str, perm: tuple[int, ...], fed: frozenset[str], *, scalars: bool
+) -> tuple[Operand, tuple[Node, ...]] | None:
+    """An operand as it is before the transposition."""
+    shape = graph.shape(name)
+    if scalars and all(side == 1 for side in shape) and (len(shape) < 2 or graph.constant(name)):
+        return Operand(name), ()
+    if len(shape) > len(perm):
+        return None
+    source = graph.producer(name)
+    if source is not None and _transposes(graph, source, perm):
+        return Operand(source.inputs[0]), (source,)
+    back = tuple(sorted(range(len(perm)), key=lambda i: perm[i]))
+    for reader in islice(graph.readers(name) if name in fed else (), _LOOKED_AT):
+        # it is transposed back for another reader already
+        if _transposes(graph, reader, back):
+            return Operand(reader.outputs[0]), (reader,)
+    wide = (*(1,) * (len(perm) - len(shape)), *shape)
+    if moves_ones(wide, back):
+        target = tuple(wide[i] for i in back)
+        return Operand(name, target if target != shape else None), ()
+    if not graph.constant(name):
+        return None
+    return Operand(name, wide if wide != shape else None, back), ()
+
+
+def _transposes(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> bool:
+    return node.op == "Transpose" and not node.domain and permutation(graph, node) == perm
+
+
+def _reduction(
+    graph: RewriteGraph, node: Node, perm: tuple[int, ...], data: Operand, passed: tuple[Node, ...]
+) -> Carried | None:
+    axes = reduced_axes(graph, node)
+    if axes is None:
+        return None
+    keeps = node.attrs.get("keepdims", 1)
+    there = tuple(sorted(perm[axis] for axis in axes))
+    after = perm if keeps else _left(perm, set(there))
+    if reduces_by_input(node.op, graph.opset):
+        return Carried((data, Operand(numbers=there)), {"keepdims": keeps}, passed, after)
+    return Carried((data,), {"keepdims": keeps, "axes": list(there)}, passed, after)
+
+
+def _left(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
+    """The permutation of the dimensions that are left."""
+    remaining = [i for i in perm if i not in gone]
+    return tuple(sorted(remaining).index(i) for i in remaining)
+
+
+class MergeTransposes:
+    """Transpose, Transpose -> Transpose.
+
+    The second reads what the first read, so every application shortens a chain; the first stays
+    for others that read it. One that changes nothing is left to ``identity-removal``.
+    """
+
+    name = "merge-transposes"
+    reason = (
+        "a transposition moves a whole tensor and often breaks a loadable in two: one stands for "
+        "several, and pairs that cancel go away"
+    )
+    operators: tuple[str, ...] = ("Transpose",)
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Looks whether a transposition reads a transposition."""
+        first = graph.producer(node.inputs[0])
+        if first is None or first.op != "Transpose" or first.domain:
+            return None
+        return Match((node, first))
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes one Transpose from the first one's source."""
+        node, first = match.nodes
+        again(graph, new, (first,), (node,))
+        before, after = permutation(graph, first), permutation(graph, node)
+        perm = [before[i] for i in after]
+        new.node("Transpose", [first.inputs[0]], output=node.outputs[0], perm=perm)
+
+
+class SinkTranspose:
+    """Transpose, operation -> operation, Transpose.
+
+    The operation is element-wise, or works along axes, which are mapped; constants that it reads
+    are transposed by recipes. Operations of several tensors need them all transposed in the same
+    way, or with only dimensions of size 1 to be moved; a graph input may be read where it is
+    transposed back already. The number of ways from transpositions to operations gets smaller
+    with every application, and nothing moves a transposition towards the inputs, so it ends. (A
+    graph input that is read after its transposition is one way more; that happens when another
+    operand loses a transposition, of which what stands before has a limited number.) A Resize
+    changes height and width on the other side, or the transposition stays where it is: what
+    resize-channels-last turned is never turned back, and its matches get fewer.
+    """
+
+    name = "sink-transpose"
+    reason = (
+        "networks exported in N, H, W, C transpose around every convolution: behind the "
+        "operations these meet, cancel, and leave one at the network's end"
+    )
+    operators: tuple[str, ...] = TURNED
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Looks for an operand that a transposition wrote."""
+        several = node.op in BROADCASTING or node.op == "Concat"
+        for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):
+            made = graph.producer(name)
+            if made is None or made.op != "Transpose" or made.domain:
+                continue
+            there = turned(graph, node, permutation(graph, made))
+            if there is not None:
+                return Match((node, *there.passed), there)
+        return None
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes the operation and a Transpose after each of its results."""
+        node, *passed = match.nodes
+        again(graph, new, tuple(passed), (node,), match.facts)
+        perm = match.facts.perm
+        if perm == tuple(range(len(perm))):
+            write(new, node, match.facts, list(node.outputs))
+            return
+        made = write(new, node, match.facts, [""] * len(node.outputs))
+        gone = [item.name for item in passed if graph.inner(item.outputs[0], (node,))]
+        for plain, old in zip(made, node.outputs, strict=True):
+            name = gone.pop() if gone else f"{node.name}:transpose"
+            new.node("Transpose", [plain], output=old, name=name, perm=list(perm))
+
+
+_DLA_RANK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Where the weights have the elements that are summed.
+
+    Attributes:
+        flat: Shape in which the product reads its data; None as it is transposed.
+        depth_first: The weights' summed dimension stands before that of the outputs.
+        back: Permutation that undoes the transposition.
+    """
+
+    flat: tuple[int, ...] | None
+    depth_first: bool
+    back: tuple[int, ...]
+
+
+class TransposeIntoWeights:
+    """Transpose, Flatten, Gemm (MatMul, 1x1 Conv) -> Flatten, Gemm with its weights transposed.
+
+    Also Transpose, Conv whose window is the whole tensor. The sum runs over all elements of a
+    sample, so their order does not matter as long as the weights have the same one; they are
+    transposed by a recipe. Every application leaves one product fewer after a transposition.
+    """
+
+    name = "transpose-into-weights"
+    reason = (
+        "in a network exported in N, H, W, C the classifier reads a transposed tensor: the "
+        "weights are transposed instead, once"
+    )
+    operators: tuple[str, ...] = ("Gemm", "MatMul", "Conv")
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Looks through a reshape for a transposition that keeps the batch."""
+        weights = node.input(1)
+        if graph.constant(node.inputs[0]) or not graph.constant(weights):
+            return None
+        if node.attrs.get("transA") or node.attrs.get("group", 1) != 1:
+            return None
+        flatten = graph.producer(node.inputs[0])
+        if flatten is None or not is_reshape(graph, flatten):
+            flatten = None
+        made = graph.producer(flatten.inputs[0] if flatten else node.inputs[0])
+        if made is None or made.op != "Transpose" or made.domain:
+            return None
+        perm, read = permutation(graph, made), graph.shape(node.inputs[0])
+        data = graph.shape(made.outputs[0])
+        depth = math.prod(data[1:])
+        if perm[0] != 0 or read[0] != data[0]:
+            return None
+        flat = read[1] == depth
+        fits = graph.rank(weights) == len(read) == (_DLA_RANK if node.op == "Conv" else 2)
+        if node.op == "Conv":
+            fits = fits and _covers(graph, node)
+        if not fits or not (flat or (flatten is None and node.op == "Conv")):
+            return None
+        back = tuple(sorted(range(len(perm)), key=lambda i: perm[i]))
+        depth_first = node.op != "Conv" and not node.attrs.get("transB")
+        facts = _Product(read if flat else None, depth_first, back)
+        return Match((node, *((flatten,) if flatten else ()), made), facts)
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes the product of what was transposed and a recipe for its weights."""
+        node, *passed = match.nodes
+        product: _Product = match.facts
+        made = passed[-1]
+        removable = (node, passed[0]) if graph.inner(passed[0].outputs[0], (node,)) else (node,)
+        for item in reversed(passed):
+            again(graph, new, (item,), removable)
+        attrs = dict(node.attrs)
+        weights = _turned(graph, new, node.inputs[1], graph.shape(made.outputs[0]), product)
+        data = made.inputs[0]
+        if product.flat is not None:
+            data = reshaped(new, data, product.flat)
+        elif node.op == "Conv":
+            attrs["kernel_shape"] = list(graph.shape(data)[2:])
+            attrs.pop("auto_pad", None)
+            attrs.pop("strides", None)
+            attrs.pop("dilations", None)
+        new.node(
+            node.op,
+            [data, weights, *node.inputs[2:]],
+            output=node.outputs[0],
+            name=node.name,
+            **attrs,
+        )
+
+
+def _covers(graph: RewriteGraph, node: Node) -> bool:
+    """Whether a convolution's window is the whole tensor, without padding."""
+    spatial = graph.shape(node.inputs[0])[2:]
+    window = graph.shape(node.inputs[1])[2:]
+    spread = zip(window, node.attrs.get("dilations", ()), strict=False)
+    plain = node.attrs.get("auto_pad", "NOTSET") in {"NOTSET", "VALID"}
+    plain = plain and not any(node.attrs.get("pads", ()))
+    return plain and spatial == window and all(k == 1 or d == 1 for k, d in spread)
+
+
+def _turned(
+    graph: RewriteGraph, new: Writer, weights: str, data: tuple[int, ...], product: _Product
+) -> str:
+    """Recipe for the weights in the order of what was transposed."""
+    shape, back = graph.shape(weights), product.back
+    if product.depth_first:
+        wide = reshaped(new, weights, (*data[1:], shape[1]))
+        perm = [i - 1 for i in back[1:]] + [len(data) - 1]
+    else:
+        direct = product.flat is None
+        wide = weights if direct else reshaped(new, weights, (shape[0], *data[1:]))
+        perm = list(back)
+    made = new.node("Transpose", [wide], perm=perm)
+    return made if product.flat is None else reshaped(new, made, shape)

@@ -1,0 +1,1 @@
+"""Activations, scales, arithmetic and logic."""

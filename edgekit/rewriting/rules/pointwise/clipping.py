@@ -1,0 +1,298 @@
+"""Clips between any bounds, and Max and Min with constants."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from edgekit.rewriting.nodes import Match
+from edgekit.rewriting.rules.pointwise.operands import (
+    LARGEST_FP16,
+    channels,
+    form,
+    image,
+    scaled,
+    to_shape,
+    vector,
+)
+from edgekit.rewriting.step import in_half
+
+if TYPE_CHECKING:
+    from edgekit.rewriting.graph import RewriteGraph, Writer
+    from edgekit.rewriting.nodes import Node
+
+
+_LARGEST_FP32 = 3.4e38
+# farther from 0 than this, FP16 (11 bits) loses what is near 0 when it is shifted there and back
+_FAR = 8.0
+# bounds that are nearer to each other than this part of themselves cancel out
+_NARROW = 1 / 32
+
+
+def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
+    """Returns whether a bound is known, and the bound; None if it is none.
+
+    A bound that is one in FP32 and none in FP16 is not known: in one of the two it would be wrong.
+
+    Args:
+        graph: The graph.
+        tensor: A scalar constant; "" for no bound.
+        dtype: NumPy type of what is clipped, whose largest number is no bound either.
+    """
+    if not tensor:
+        return True, None
+    value = graph.scalar(tensor)
+    if value is None or math.isnan(value):
+        return False, None
+    if abs(value) >= (LARGEST_FP16 if dtype == "float16" else _LARGEST_FP32):
+        return True, None
+    return (True, value) if abs(value) < LARGEST_FP16 else (False, None)
+
+
+def native(low: float | None, high: float | None) -> bool:
+    """Whether the DLA has this clip as it is."""
+    from edgekit.dla.rules import limit
+
+    least, most = limit("activation.clip_upper")
+    return low == 0 and high is not None and least <= high <= most
+
+
+def clippable(low: float | None, high: float | None) -> bool:
+    """Whether ``clipped`` has a numerically sound form for these bounds, in FP16 too."""
+    if low is None and high is None:
+        return False
+    if low is not None and high is not None and low >= high:
+        return False
+    if not all(in_half(*_factors(width)) for width in _widths(low, high)):
+        return False
+    if low is None or high is None:
+        return True
+    around_zero = low <= 0 <= high
+    return around_zero or high - low >= _NARROW * max(abs(low), abs(high))
+
+
+def clipped(
+    new: Writer, source: str, low: float | None, high: float | None, count: int, *, output: str
+) -> str:
+    """Writes ``min(max(source, low), high)`` with bounds that are ``clippable``.
+
+    Three ways: a clip from zero, scaled where its upper bound is out of range; a shift to zero and
+    back; and for far bounds on both sides of zero, the positive part less the negative part, which
+    keeps the precision of what is near zero.
+
+    Args:
+        new: The replacement.
+        source: Tensor N x C x H x W.
+        low: Lower bound; None for none.
+        high: Upper bound; None for none.
+        count: C.
+        output: Tensor to write.
+    """
+    if low == 0:
+        return _from_zero(new, source, 1.0, high, count, output)
+    if _apart(low, high):
+        if low is not None and high is not None and low == -high and _fit(high)[0] != 1.0:
+            return _both_parts(new, source, high, count, output)
+        above = _from_zero(new, source, 1.0, high, count, "")
+        below = _from_zero(new, source, -1.0, None if low is None else -low, count, "")
+        return new.node("Sub", [above, below], output=output, role="parts")
+    if low is None or high is None:
+        # min(x, c) = c - max(c - x, 0)
+        sign, at = (1.0, low) if low is not None else (-1.0, high)
+        assert at is not None
+        moved = scaled(new, source, sign, -sign * at, count, role="to_zero")
+        limited = new.node("Relu", [moved], role="relu")
+        return scaled(new, limited, sign, at, count, output=output, role="back")
+    factor, upper = _fit(high - low)
+    moved = scaled(new, source, factor, -factor * low, count, role="to_zero")
+    limited = _clip(new, moved, upper)
+    return scaled(new, limited, 1 / factor, low, count, output=output, role="back")
+
+
+def _both_parts(new: Writer, source: str, high: float, count: int, output: str) -> str:
+    """Writes a clip from -high to high whose two parts are scaled back together."""
+    factor, upper = _fit(high)
+    parts = [
+        _clip(new, scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper)
+        for sign in (1.0, -1.0)
+    ]
+    apart = new.node("Sub", parts, role="parts")
+    return scaled(new, apart, 1 / factor, 0.0, count, output=output, role="back")
+
+
+def _apart(low: float | None, high: float | None) -> bool:
+    if (low is not None and low > 0) or (high is not None and high <= 0):
+        return False
+    return max(abs(low or 0.0), abs(high or 0.0)) > _FAR
+
+
+def _widths(low: float | None, high: float | None) -> list[float]:
+    """Returns the widths of the clips from zero that ``clipped`` writes."""
+    if low == 0 or _apart(low, high):
+        return [abs(item) for item in (low, high) if item]
+    return [] if low is None or high is None else [high - low]
+
+
+def _factors(width: float) -> tuple[float, float]:
+    factor, _ = _fit(width)
+    return factor, 1 / factor
+
+
+def _fit(width: float) -> tuple[float, float]:
+    """Returns the factor, and the upper bound of the clip that it leads to."""
+    from edgekit.dla.rules import limit
+
+    least, most = limit("activation.clip_upper")
+    if width < least:
+        return least / width, float(least)
+    if width > most:
+        return most / width, float(most)
+    return 1.0, width
+
+
+def _from_zero(
+    new: Writer, source: str, sign: float, high: float | None, count: int, output: str
+) -> str:
+    """Writes ``min(max(sign * source, 0), high)``."""
+    factor, upper = (1.0, None) if high is None else _fit(high)
+    if sign * factor != 1.0:
+        source = scaled(new, source, sign * factor, 0.0, count, role="to_range")
+    last = output if factor == 1.0 else ""
+    if upper is None:
+        clipped = new.node("Relu", [source], output=last, role="relu")
+    else:
+        clipped = _clip(new, source, upper, last)
+    return clipped if factor == 1.0 else scaled(new, clipped, 1 / factor, 0.0, count, output=output)
+
+
+def _clip(new: Writer, source: str, high: float, output: str = "") -> str:
+    bounds = [new.constant(0.0, role="min"), new.constant(high, role="max")]
+    return new.node("Clip", [source, *bounds], output=output, role="clip")
+
+
+_OTHER = {"Max": "Min", "Min": "Max"}
+
+
+class MaxMinConstant:
+    """Min(Max(x, a), b) and Min(Relu(x), b) are one clip."""
+
+    name = "max-min-constant"
+    reason = (
+        "a constant operand of Max or Min stays on the GPU; ReLU or a clipped ReLU between scales "
+        "holds the bound itself"
+    )
+    operators: tuple[str, ...] = ("Max", "Min")
+    enabling = False
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """A Max or Min of an image and a constant, with the one before it if there is one."""
+        found = _bounded(graph, node)
+        if found is None:
+            return None
+        source, value = found
+        reader = graph.only_reader(node.outputs[0])
+        if value is not None and reader is not None and reader.op == _OTHER[node.op]:
+            after = _bounded(graph, reader)
+            if after is not None and after[1] is not None:
+                # that one takes this one along
+                return None
+        if value is None:
+            return Match((node,), (source, None, None))
+        nodes = [node]
+        bounds: dict[str, float | None] = {node.op: value, _OTHER[node.op]: None}
+        before = graph.producer(source)
+        if before is not None and graph.only_reader(source) is node:
+            inner = _bounded(graph, before) if before.op == _OTHER[node.op] else None
+            if inner is not None and inner[1] is not None:
+                nodes.append(before)
+                source, bounds[before.op] = inner
+            elif before.op == "Relu" and node.op == "Min" and not before.domain:
+                nodes.append(before)
+                source, bounds["Max"] = before.inputs[0], 0.0
+        low, high = bounds["Max"], bounds["Min"]
+        if not clippable(low, high):
+            return None
+        return Match(tuple(nodes), (source, low, high))
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes a clip; for a constant of several elements a shift to zero, ReLU, and back."""
+        node = match.nodes[0]
+        source, low, high = match.facts
+        count = channels(graph, source)
+        if low is None and high is None:
+            _by_tensor(graph, new, node, source)
+        else:
+            clipped(new, source, low, high, count, output=node.outputs[0])
+
+
+def _bounded(graph: RewriteGraph, node: Node) -> tuple[str, float | None] | None:
+    """Returns the activation and the bound; None for the bound when it has several elements."""
+    if node.domain or len(node.inputs) != 2:
+        return None
+    fixed = [graph.constant(name) for name in node.inputs]
+    if fixed not in ([True, False], [False, True]):
+        return None
+    source, constant = node.inputs if fixed[1] else reversed(node.inputs)
+    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+        return None
+    fits = form(graph.shape(constant), graph.shape(source))
+    if fits == "uniform":
+        known, value = bound(graph, constant, graph.dtype(source))
+        return (source, value) if known and value is not None else None
+    return (source, None) if fits else None
+
+
+def _by_tensor(graph: RewriteGraph, new: Writer, node: Node, source: str) -> None:
+    constant = next(name for name in node.inputs if name != source)
+    shape = graph.shape(source)
+    sign = 1.0 if node.op == "Max" else -1.0
+    count = shape[1]
+    if form(graph.shape(constant), shape) == "channel":
+        shift = vector(graph, new, constant, count)
+        first = new.node("Neg", [shift]) if sign > 0 else shift
+        moved = scaled(new, source, sign, first, count, role="to_zero")
+        clipped = new.node("Relu", [moved], role="relu")
+        again = vector(graph, new, constant, count)
+        scaled(new, clipped, sign, again, count, output=node.outputs[0], role="back")
+        return
+    shift = to_shape(graph, new, constant, shape)
+    # a copy: a constant that two layers read would stay a layer of its own
+    again = new.node("Neg", [new.node("Neg", [shift])], role="copy")
+    if sign > 0:
+        moved = new.node("Add", [source, new.node("Neg", [shift])], role="to_zero")
+        clipped = new.node("Relu", [moved], role="relu")
+    else:
+        turned = scaled(new, source, -1.0, 0.0, count, role="turned")
+        moved = new.node("Add", [turned, shift], role="to_zero")
+        clipped = scaled(new, new.node("Relu", [moved], role="relu"), -1.0, 0.0, count)
+    new.node("Add", [clipped, again], output=node.outputs[0])
+
+
+class Clip:
+    """Bounds that are computed while running, or that cancel each other out, are left alone."""
+
+    name = "clip"
+    reason = (
+        "the DLA clips only from 0 to an upper bound within a range; scales before and behind "
+        "such a clip bring any bounds there"
+    )
+    operators: tuple[str, ...] = ("Clip",)
+    enabling = False
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """A Clip of an image with constant bounds that the DLA does not have as it is."""
+        source = node.inputs[0]
+        if not image(graph, source):
+            return None
+        known_low, low = bound(graph, node.input(1), graph.dtype(source))
+        known_high, high = bound(graph, node.input(2), graph.dtype(source))
+        if not (known_low and known_high) or native(low, high) or not clippable(low, high):
+            return None
+        return Match((node,), (low, high))
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes scale, clip from zero, scale; or the sum of two such parts."""
+        node = match.nodes[0]
+        low, high = match.facts
+        source = node.inputs[0]
+        clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])

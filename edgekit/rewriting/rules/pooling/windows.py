@@ -1,0 +1,410 @@
+"""Pools and reductions as axes, and pools and depthwise convolutions over H and W in the place
+of one window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.memory import cbuf_banks
+from edgekit.dla.rules import limit, memory_facts
+from edgekit.network.windows import window
+from edgekit.rewriting.rules.pooling.cascades import (
+    IDENTITY,
+    PoolAxis,
+    PoolStage,
+    conv_stages,
+    max_stages,
+    mixed_stages,
+    pool_stages,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.rewriting.graph import RewriteGraph, Writer
+    from edgekit.rewriting.nodes import Node
+
+
+_IMAGE = (2, 3)
+_ROLES = {"Conv": "weights", "Mul": "factor", "Reshape": "shape"}
+# the opset since which the axes are an input
+AXES_INPUT = {"ReduceSum": 13}
+AXES_INPUT_OTHERS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class RowNode:
+    """One node of a row: it reads the node before it, and ``constants``."""
+
+    op: str
+    constants: tuple[Any, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def in_row(new: Writer, source: str, parts: Sequence[RowNode], node: Node, output: str = "") -> str:
+    """Writes nodes one after the other in place of ``node`` and returns what the last one writes.
+
+    The last one that computes keeps the node's name; a reshape after it does not.
+
+    Args:
+        new: Where to write.
+        source: What the first node reads.
+        parts: The nodes; at least one.
+        node: What they replace.
+        output: What the last one writes; the node's output when empty.
+    """
+    output = output or node.outputs[0]
+    last = max((i for i, part in enumerate(parts) if part.op != "Reshape"), default=len(parts) - 1)
+    for index, part in enumerate(parts):
+        read = [source, *(new.constant(value, role=_ROLES[part.op]) for value in part.constants)]
+        final = index == len(parts) - 1
+        name = node.name if index == last else f"{node.name}:{part.op.lower()}"
+        source = new.node(part.op, read, output=output if final else "", name=name, **part.attrs)
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """A MaxPool or AveragePool over H and W.
+
+    Attributes:
+        height: Along H.
+        width: Along W.
+        padded: The node declares padding.
+        within: The DLA takes its window, stride, padding and dilation.
+    """
+
+    height: PoolAxis
+    width: PoolAxis
+    padded: bool
+    within: bool
+
+
+def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
+    """Returns what a MaxPool or AveragePool does, None if it is not floats in N, C, H and W.
+
+    Only the first output may be written. A window that lies in the padding altogether is refused.
+    """
+    source, target = node.inputs[0], node.outputs[0]
+    kernel = node.attrs.get("kernel_shape", ())
+    if any(node.outputs[1:]) or len(kernel) != len(_IMAGE) or not graph.floats(source):
+        return None
+    if graph.rank(source) != len(_IMAGE) + 2:
+        return None
+    sizes, counts = graph.shape(source)[2:], graph.shape(target)[2:]
+    given = window(node.attrs, kernel, sizes, counts)
+    axes = []
+    for at in (0, 1):
+        size, stride, dilation = given.kernel[at], given.stride[at], given.dilation[at]
+        before, declared = given.pads[at], given.pads[at + 2]
+        span = (size - 1) * dilation + 1
+        after = (counts[at] - 1) * stride + span - before - sizes[at]
+        if not (0 <= before < span and declared >= 0 and after < span):
+            return None
+        if counts[at] == 1 and after >= 0:
+            stride = 0
+        elif counts[at] == 1 and stride % size and 1 - after <= limit("convolution.stride")[1]:
+            # the least stride at which no second window fits
+            stride = 1 - after
+        axes.append(
+            PoolAxis(
+                sizes[at], counts[at], size, stride, before, max(after, 0), dilation,
+                beyond=after > declared,
+            )
+        )  # fmt: skip
+    within = (
+        max(given.kernel) <= limit("pooling.window")[1]
+        and max(given.stride) <= limit("pooling.stride")[1]
+        and max(given.pads) <= limit("pooling.padding")[1]
+        and max(given.dilation) == 1
+    )
+    return PoolNode(axes[0], axes[1], any(given.pads), within)
+
+
+def whole(length: int) -> PoolAxis:
+    """Returns a window over all of an axis."""
+    return PoolAxis(length, 1, length)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction of a tensor [N, C, H, W].
+
+    Attributes:
+        shape: Of the input.
+        axes: Axes that it reduces and that have more than one element: 1, 2, 3.
+        target: Shape of the output.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    target: tuple[int, ...]
+
+    @property
+    def height(self) -> PoolAxis:
+        """The part along H: all of it, or nothing."""
+        return self._axis(2)
+
+    @property
+    def width(self) -> PoolAxis:
+        """The part along W."""
+        return self._axis(3)
+
+    def _axis(self, axis: int) -> PoolAxis:
+        length = self.shape[axis]
+        return whole(length) if axis in self.axes else PoolAxis(length, length, 1, 1)
+
+    def reshape(self) -> list[RowNode]:
+        """Returns the reshape that drops reduced dimensions, where the node drops them."""
+        import numpy as np
+
+        reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
+        return (
+            []
+            if reduced == self.target
+            else [RowNode("Reshape", (np.array(self.target, np.int64),))]
+        )
+
+
+def reduction_of(graph: RewriteGraph, node: Node, rank: int = 4) -> Reduction | None:
+    """Returns what a Reduce* or a global pool reduces; None if no such form is known.
+
+    That is: floats in N, C, H and W (or of another ``rank``), known axes, and no sum over batches.
+    """
+    source = node.inputs[0]
+    if not graph.floats(source) or graph.rank(source) != rank:
+        return None
+    shape = graph.shape(source)
+    axes = _axes(graph, node, rank)
+    if axes is None or 0 in shape or (0 in axes and shape[0] != 1):
+        return None
+    wide = tuple(axis for axis in axes if shape[axis] != 1)
+    return Reduction(shape, wide, graph.shape(node.outputs[0]))
+
+
+def _axes(graph: RewriteGraph, node: Node, rank: int) -> list[int] | None:
+    if node.op.startswith("Global"):
+        return list(range(2, rank))
+    axes: list[int] | None = list(node.attrs.get("axes", ()))
+    if graph.opset >= AXES_INPUT.get(node.op, AXES_INPUT_OTHERS):
+        axes = graph.ints(node.input(1)) if node.input(1) else []
+    if axes is None or (not axes and node.attrs.get("noop_with_empty_axes", 0)):
+        return None
+    return sorted({axis % rank for axis in axes}) if axes else list(range(rank))
+
+
+_Both = tuple[PoolStage, PoolStage]
+
+
+def maximum_parts(height: PoolAxis, width: PoolAxis) -> list[RowNode] | None:
+    """Returns MaxPools, one after the other, that make one maximum over windows."""
+    down, across = max_stages(height), max_stages(width)
+    if not (down and across):
+        return None
+    return [_pool("MaxPool", both) for both in _side_by_side(down, across)]
+
+
+def average_parts(
+    height: PoolAxis, width: PoolAxis, channels: int, gain: float = 1.0
+) -> list[RowNode] | None:
+    """Returns what makes the average over windows, padding counted as zeros, times ``gain``.
+
+    Average pools where the windows have factors that the DLA takes; otherwise a depthwise
+    convolution, after pools or along one axis at a time where its kernel or the convolution buffer
+    requires that. None if there is no such form.
+    """
+    down, across = pool_stages(height), pool_stages(width)
+    if down and across:
+        parts = [_pool("AveragePool", both) for both in _side_by_side(down, across)]
+        return parts + ([] if gain == 1 else [RowNode("Mul", (gain,))])
+    return _with_convolutions(height, width, channels, gain)
+
+
+def sum_parts(height: PoolAxis, width: PoolAxis, channels: int) -> list[RowNode] | None:
+    """Returns what makes the sum over windows: depthwise convolutions, after pools where needed.
+
+    An average times the number of elements is the same, but its small values lose digits in INT8.
+    """
+    if height.size * width.size == 1:
+        return average_parts(height, width, channels)
+    gain = float(height.size * width.size)
+    return _with_convolutions(height, width, channels, gain, whole_sum=True) or average_parts(
+        height, width, channels, gain
+    )
+
+
+def _with_convolutions(
+    height: PoolAxis, width: PoolAxis, channels: int, gain: float, *, whole_sum: bool = False
+) -> list[RowNode] | None:
+    if channels > limit("convolution.groups")[1]:
+        return None
+    tries: list[tuple[Sequence[_Both], float]] = []
+    mixed = mixed_stages(height), mixed_stages(width)
+    if mixed[0] and mixed[1]:
+        (down, more_down), (across, more_across) = mixed[0], mixed[1]
+        tries.append((_together(down, across), more_down * more_across))
+        tries.append((_apart(down, across), more_down * more_across))
+    direct = conv_stages(height), conv_stages(width)
+    if direct[0] and direct[1]:
+        alone = [(_together(direct[0], direct[1]), 1.0), (_apart(direct[0], direct[1]), 1.0)]
+        tries = [*alone, *tries] if whole_sum else [*tries, *alone]
+    for stages, factor in tries:
+        if _in_buffer(stages, height.length, width.length, channels):
+            return _parts(stages, channels, gain * factor)
+    return None
+
+
+def _together(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+    """Returns both axes' stages side by side, the convolutions in one."""
+    i, j = _conv_at(down), _conv_at(across)
+    before, after = (
+        _side_by_side(down[:i], across[:j]),
+        _side_by_side(down[i + 1 :], across[j + 1 :]),
+    )
+    return [*before, (down[i], across[j]), *after]
+
+
+def _side_by_side(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+    return list(zip_longest(down, across, fillvalue=IDENTITY))
+
+
+def _conv_at(stages: Sequence[PoolStage]) -> int:
+    return next(i for i, stage in enumerate(stages) if stage.conv)
+
+
+def _apart(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+    """Returns W's stages and then H's, for which one column a window is left."""
+    apart = [*((IDENTITY, stage) for stage in across), *((stage, IDENTITY) for stage in down)]
+    return [both for both in apart if max(part.size * part.stride for part in both) > 1]
+
+
+def _in_buffer(stages: Sequence[_Both], height: int, width: int, channels: int) -> bool:
+    """Whether each convolution leaves a bank of the buffer free in FP16, which needs most."""
+    most = memory_facts()["cbuf"]["banks"]
+    for down, across in stages:
+        if down.conv or across.conv:
+            kernel = (down.size, across.size)
+            banks = cbuf_banks(channels, kernel, down.dilation, width, "fp16", channels)
+            if banks >= most:
+                return False
+        height, width = down.outputs(height), across.outputs(width)
+    return True
+
+
+def _parts(stages: Sequence[_Both], channels: int, gain: float) -> list[RowNode]:
+    """Returns the nodes of average stages; the last convolution takes the factor."""
+    convs = [i for i, (down, across) in enumerate(stages) if down.conv or across.conv]
+    parts = []
+    for index, both in enumerate(stages):
+        if index not in convs:
+            parts.append(_pool("AveragePool", both))
+            continue
+        weight = (gain if index == convs[-1] else 1.0) / (both[0].size * both[1].size)
+        parts.append(_convolution(both, channels, weight))
+    return parts
+
+
+def _pool(op: str, both: _Both) -> RowNode:
+    down, across = both
+    pads = [down.before, across.before, down.after, across.after]
+    attrs: dict[str, Any] = {
+        "kernel_shape": [down.size, across.size],
+        "strides": [down.stride, across.stride],
+        "pads": pads if any(pads) else None,
+    }
+    if op == "AveragePool" and any(pads):
+        attrs["count_include_pad"] = 1
+    return RowNode(op, (), attrs)
+
+
+def _convolution(both: _Both, channels: int, weight: float) -> RowNode:
+    import numpy as np
+
+    down, across = both
+    pads = [down.before, across.before, down.after, across.after]
+    dilations = [down.dilation, across.dilation]
+    attrs = {
+        "kernel_shape": [down.size, across.size],
+        "strides": [down.stride, across.stride],
+        "pads": pads if any(pads) else None,
+        "dilations": dilations if dilations != [1, 1] else None,
+        "group": channels,
+    }
+    return RowNode("Conv", (np.full((channels, 1, down.size, across.size), weight),), attrs)
+
+
+def over_channels(channels: int, weight: float) -> RowNode:
+    """Returns a 1x1 convolution that sums the channels, each times ``weight``, into one."""
+    import numpy as np
+
+    return RowNode("Conv", (np.full((1, channels, 1, 1), weight),), {"kernel_shape": [1, 1]})
+
+
+def position_map(height: PoolAxis, width: PoolAxis) -> np.ndarray:
+    """Returns elements of a window by its elements that are not padding, [H, W]."""
+    import numpy as np
+
+    return height.size * width.size / np.outer(height.real(), width.real())
+
+
+def inclusive_parts(graph: RewriteGraph, node: Node, pool: PoolNode) -> list[RowNode] | None:
+    """Returns what makes an AveragePool's result with padding that counts as zeros.
+
+    The map is a constant of the whole tensor, which TensorRT takes as a scale; where it is the same
+    everywhere it is a factor. None if there is no such form, or where a window that counts its
+    padding reaches beyond it (ceil mode): implementations differ there.
+    """
+    import numpy as np
+
+    channels = graph.shape(node.inputs[0])[1]
+    if node.attrs.get("count_include_pad", 0):
+        if pool.height.beyond or pool.width.beyond:
+            return None
+        return average_parts(pool.height, pool.width, channels)
+    by_place = position_map(pool.height, pool.width)
+    factor = float(by_place.flat[0])
+    if (by_place == factor).all():
+        return average_parts(pool.height, pool.width, channels, factor)
+    parts = average_parts(pool.height, pool.width, channels)
+    whole = np.broadcast_to(by_place, (1, channels, *by_place.shape))
+    return None if parts is None else [*parts, RowNode("Mul", (whole,))]
+
+
+def mean_parts(item: Reduction) -> list[RowNode] | None:
+    """Returns what makes the mean; None if there is no such form."""
+    image = average_parts(item.height, item.width, item.shape[1])
+    return _reduction_parts(item, image, 1 / item.shape[1])
+
+
+def total_parts(item: Reduction) -> list[RowNode] | None:
+    """Returns what makes the sum; None if there is no such form."""
+    return _reduction_parts(item, sum_parts(item.height, item.width, item.shape[1]), 1.0)
+
+
+def _reduction_parts(
+    item: Reduction, image: list[RowNode] | None, weight: float
+) -> list[RowNode] | None:
+    ends = item.reshape()
+    if not item.axes and ends:
+        return ends
+    if item.axes == (1,):
+        image = []
+    if image is None:
+        return None
+    channels = [over_channels(item.shape[1], weight)] if 1 in item.axes else []
+    return [*image, *channels, *ends]
+
+
+def greatest_parts(item: Reduction) -> list[RowNode] | None:
+    """Returns what makes the maximum over H and W; None over C, where no pool reaches."""
+    if 1 in item.axes:
+        return None
+    ends = item.reshape()
+    if not item.axes and ends:
+        return ends
+    image = maximum_parts(item.height, item.width)
+    return None if image is None else [*image, *ends]

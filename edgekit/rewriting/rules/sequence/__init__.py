@@ -1,0 +1,1 @@
+"""Recurrences, sums along an axis, gathering and scattering."""

@@ -1,0 +1,367 @@
+"""Gathering and scattering whole channels, rows and columns at constant indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgekit.rewriting.nodes import Match, Node
+from edgekit.rewriting.rules.selection import (
+    four,
+    pick,
+    pick_channels,
+    reshape,
+    runs,
+    selection,
+    to_channels,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.rewriting.graph import RewriteGraph, Writer
+
+
+def picks_along(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
+    """Returns the axis and the indices along it of a GatherElements or a ScatterElements.
+
+    None if they are along the batch, leave out a part of another axis, or differ from place to
+    place.
+    """
+    shape, found = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    if axis == 0 or (*found[:axis], *found[axis + 1 :]) != (*shape[:axis], *shape[axis + 1 :]):
+        return None
+    value = graph.value(node.inputs[1])
+    assert value is not None
+    line = value[tuple(slice(None) if at == axis else slice(1) for at in range(len(shape)))]
+    if not (value == line).all():
+        return None
+    return axis, [int(index) % shape[axis] for index in line.ravel()]
+
+
+#: Why, for all of them.
+GATHER_REASON = (
+    "The DLA gathers nothing; constant indices are a slice, slices side by side, "
+    "or a 1x1 convolution of 0 and 1"
+)
+
+
+def readable(graph: RewriteGraph, node: Node) -> bool:
+    """Returns whether a node gathers from an activation of floats, at indices that are constant."""
+    data = node.inputs[0]
+    fixed = graph.constant(node.inputs[1]) and not graph.constant(data)
+    return fixed and graph.floats(data) and graph.rank(data) > 1 and 0 not in graph.shape(data)
+
+
+def gathered(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
+    """Returns axis and indices of a Gather along any axis but the batch; else None."""
+    if not readable(graph, node):
+        return None
+    shape = graph.shape(node.inputs[0])
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    picks = graph.ints(node.inputs[1])
+    if not picks:
+        return None
+    picks = [index % shape[axis] for index in picks]
+    return axis, picks
+
+
+def write_selection(graph: RewriteGraph, match: Match, new: Writer) -> None:
+    """Writes the selection of ``match`` (axis, indices) and a Reshape where shapes differ."""
+    (node,) = match.nodes
+    axis, picks = match.facts
+    source, output = node.inputs[0], node.outputs[0]
+    shape, result = graph.shape(source), graph.shape(output)
+    made = (*shape[:axis], len(picks), *shape[axis + 1 :])
+    whole = picks == list(range(shape[axis]))
+    if made == result and not whole:
+        pick(new, source, shape, axis, picks, output=output)
+        return
+    chosen = source if whole else pick(new, source, shape, axis, picks)
+    reshape(new, chosen, result, output=output)
+
+
+class Gather:
+    """Gather of some channels, rows or columns of a 4-D tensor.
+
+    One range of channels is a Slice, a few are Slices and a Concat, others a 1x1 convolution.
+    Along H and W a range is a Slice, every n-th element a pooling of window 1, anything else goes
+    through the channels between transpositions. A table that computed indices look up (an
+    embedding) has no such form. A convolution is equal for finite values: an infinity or NaN of
+    one channel makes NaNs of all that it sums, as 0 times it.
+    """
+
+    name = "gather"
+    reason = GATHER_REASON
+    operators: tuple[str, ...] = ("Gather",)
+    enabling = False
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Returns a Gather at a list of constant indices, not along the batch."""
+        found = gathered(graph, node)
+        if found is None or not found[0]:
+            return None
+        plain = graph.rank(node.inputs[0]) == 4 and graph.rank(node.inputs[1]) == 1
+        return Match((node,), found) if plain else None
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes the selection."""
+        write_selection(graph, match, new)
+
+
+class GatherShaped:
+    """Gather that changes the number of dimensions, or of a tensor that has not four.
+
+    The same selection on four dimensions and a Reshape; ``x[0]`` of a batch of 1 is the Reshape
+    alone. As a convolution it is equal for finite values only.
+    """
+
+    name = "gather-shaped"
+    reason = GATHER_REASON
+    operators: tuple[str, ...] = ("Gather",)
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Returns a Gather at a constant index, or of another rank than 4."""
+        found = gathered(graph, node)
+        if found is None:
+            return None
+        axis, picks = found
+        if axis == 0 and (graph.shape(node.inputs[0])[0] != 1 or len(picks) != 1):
+            return None
+        plain = axis and graph.rank(node.inputs[0]) == 4 and graph.rank(node.inputs[1]) == 1
+        return None if plain else Match((node,), found)
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes the selection and the Reshape."""
+        write_selection(graph, match, new)
+
+
+class GatherElements:
+    """GatherElements whose constant indices are the same at every other place: a Gather.
+
+    As a convolution it is equal for finite values only.
+    """
+
+    name = "gather-elements"
+    reason = GATHER_REASON
+    operators: tuple[str, ...] = ("GatherElements",)
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Returns a GatherElements that chooses whole channels, rows or columns."""
+        if not readable(graph, node) or 0 in graph.shape(node.inputs[1]):
+            return None
+        picks = picks_along(graph, node)
+        return Match((node,), picks) if picks else None
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes the selection."""
+        write_selection(graph, match, new)
+
+
+class GatherNd:
+    """GatherND with constant indices along one axis, everything before it a batch or of size 1.
+
+    As a convolution it is equal for finite values only.
+    """
+
+    name = "gather-nd"
+    reason = GATHER_REASON
+    operators: tuple[str, ...] = ("GatherND",)
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Returns a GatherND that chooses whole channels, rows or columns, the same everywhere."""
+        if not readable(graph, node):
+            return None
+        shape = graph.shape(node.inputs[0])
+        value = graph.value(node.inputs[1])
+        assert value is not None
+        batch = int(node.attrs.get("batch_dims", 0))
+        axis = batch + value.shape[-1] - 1
+        if axis < 1 or not value.size or any(size != 1 for size in shape[batch:axis]):
+            return None
+        line = value[(slice(1),) * batch]
+        if not (value == line).all():
+            return None
+        return Match((node,), (axis, [int(i) % shape[axis] for i in line[..., -1].ravel()]))
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes the selection and, where dimensions go, a Reshape."""
+        write_selection(graph, match, new)
+
+
+#: Why, for all of them.
+SCATTER_REASON = (
+    "The DLA scatters nothing; at constant indices the updates stand beside the channels that "
+    "stay, or a 1x1 convolution of 0 and 1 places them"
+)
+
+# indices that are looked at one by one
+_MOST_INDICES = 1 << 20
+
+
+class ScatterPlace(NamedTuple):
+    """Where updates go: whole slices along ``axis``, each index once."""
+
+    axis: int
+    picks: list[int]
+
+
+def writable(graph: RewriteGraph, node: Node) -> bool:
+    """Returns whether a node scatters activations of floats to constant indices."""
+    data, indices, updates = node.inputs
+    return (
+        node.attrs.get("reduction", "none") in {"none", "add"}
+        and graph.constant(indices)
+        and 0 < math.prod(graph.shape(indices)) <= _MOST_INDICES
+        and graph.floats(data)
+        and graph.rank(data) > 1
+        and 0 not in graph.shape(data)
+        and not (graph.constant(data) and graph.constant(updates))
+    )
+
+
+def place_match(node: Node, place: ScatterPlace) -> Match | None:
+    """Returns the match at ``place``; None when an index comes twice."""
+    once = len(set(place.picks)) == len(place.picks)
+    return Match((node,), place) if once else None
+
+
+def write_scatter(graph: RewriteGraph, match: Match, new: Writer) -> None:
+    """Writes what stays of the data, and the updates."""
+    (node,) = match.nodes
+    place: ScatterPlace = match.facts
+    data, _, updates = node.inputs
+    output = node.outputs[0]
+    shape = graph.shape(data)
+    wide, axis = four(shape, place.axis)
+    written = (*wide[:axis], len(place.picks), *wide[axis + 1 :])
+    adds = node.attrs.get("reduction", "none") == "add"
+    changed = wide != shape
+    if changed:
+        data = reshape(new, data, wide)
+    if graph.shape(updates) != written:
+        updates = reshape(new, updates, written)
+    fixed = graph.constant(node.inputs[0]), graph.constant(node.inputs[2])
+    if axis == 1:
+        last = "" if changed else output
+        made = _scatter(new, data, updates, wide, place.picks, adds, fixed, last)
+    else:
+        turned = [wide[0], wide[axis], *wide[2:]]
+        turned[axis] = wide[1]
+        parts = to_channels(new, data, axis), to_channels(new, updates, axis)
+        inner = _scatter(new, *parts, turned, place.picks, adds, fixed, "")
+        made = to_channels(new, inner, axis, output="" if changed else output)
+    if changed:
+        reshape(new, made, shape, output=output)
+
+
+def _scatter(
+    new: Writer,
+    data: str,
+    updates: str,
+    shape: Sequence[int],
+    picks: list[int],
+    adds: bool,
+    fixed: tuple[bool, bool],
+    output: str,
+) -> str:
+    """Writes ``updates`` over, or onto, the channels ``picks`` of ``data``."""
+    import numpy as np
+
+    channels = shape[1]
+    ranges = runs(picks)
+    if len(ranges) == 1 and not adds and not any(fixed):
+        start, end = ranges[0]
+        left = [(0, start)] if start else []
+        right = [(end, channels)] if end < channels else []
+        before = [pick_channels(new, data, channels, range(*part)) for part in left]
+        after = [pick_channels(new, data, channels, range(*part)) for part in right]
+        if before or after:
+            return new.node("Concat", [*before, updates, *after], output=output, axis=1)
+    written = {channel: index for index, channel in enumerate(picks)}
+    sources = [written.get(channel, -1) for channel in range(channels)]
+    if fixed[1]:
+        # a recipe: the updates and a channel of zeros, put in order
+        zero = new.constant(np.zeros((shape[0], 1, *shape[2:])), role="zero")
+        both = new.node("Concat", [updates, zero], axis=1)
+        order = new.constant([len(picks) if c < 0 else c for c in sources], role="order")
+        placed = new.node("Gather", [both, order], axis=1)
+    else:
+        placed = selection(new, updates, len(picks), [(c, 0, 0) for c in sources])
+    if not adds:
+        mask = np.array([1.0 if c < 0 else 0.0 for c in sources]).reshape(1, -1, 1, 1)
+        data = new.node("Mul", [data, new.constant(mask, role="mask")])
+    return new.node("Add", [data, placed], output=output)
+
+
+class ScatterElements:
+    """ScatterElements of whole channels, rows or columns at constant indices.
+
+    A range of channels is replaced by a Concat of what stays and the updates; scattered channels
+    are set to zero by a scale and the updates, placed by a 1x1 convolution, are added. Along H and
+    W the same is done between transpositions. Reductions other than "add", indices that differ
+    from place to place or come twice, and the batch have no such form.
+    """
+
+    name = "scatter-elements"
+    reason = SCATTER_REASON
+    operators: tuple[str, ...] = ("ScatterElements",)
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Returns a ScatterElements that writes whole channels, rows or columns."""
+        picks = picks_along(graph, node) if writable(graph, node) else None
+        return place_match(node, ScatterPlace(*picks)) if picks else None
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes what stays and the updates."""
+        write_scatter(graph, match, new)
+
+
+class ScatterNd:
+    """ScatterND of whole channels, rows or columns at constant indices (``x[:, 3] = y``).
+
+    The indices may name channels, rows or every single element, as PyTorch's exporter does, if
+    they go through the tensor in its own order. The forms are those of ScatterElements.
+    """
+
+    name = "scatter-nd"
+    reason = SCATTER_REASON
+    operators: tuple[str, ...] = ("ScatterND",)
+    enabling = True
+
+    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
+        """Returns a ScatterND that writes whole channels, rows or columns."""
+        if not writable(graph, node):
+            return None
+        value = graph.value(node.inputs[1])
+        assert value is not None
+        place = _grid(value, graph.shape(node.inputs[0]))
+        return None if place is None else place_match(node, place)
+
+    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
+        """Writes what stays and the updates."""
+        write_scatter(graph, match, new)
+
+
+def _grid(value: np.ndarray, shape: Sequence[int]) -> ScatterPlace | None:
+    """The one axis along which an ordered grid of indices is not all of the tensor."""
+    import numpy as np
+
+    depth = value.shape[-1]
+    columns = value.reshape(-1, depth) % np.array(shape[:depth])
+    # distinct indices of each column in the order in which they come
+    lines = [list(dict.fromkeys(columns[:, at].tolist())) for at in range(depth)]
+    sizes = [len(line) for line in lines]
+    if int(np.prod(sizes)) != len(columns):
+        return None
+    grid = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, depth)
+    parts = [at for at, line in enumerate(lines) if line != list(range(shape[at]))]
+    if not (grid == columns).all() or len(parts) != 1 or parts[0] == 0:
+        return None
+    return ScatterPlace(parts[0], [int(index) for index in lines[parts[0]]])

@@ -1,0 +1,346 @@
+"""One application of a rewrite: what it would replace by what, with shapes and types by ONNX's
+own inference, and whether FP16 can hold the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from edgekit.network.windows import POOLS, pooled
+from edgekit.rewriting.graph import LARGEST, Rewrite, RewriteStep, Writer, in_order
+from edgekit.rewriting.nodes import (
+    MalformedError,
+    Match,
+    NewConstant,
+    Node,
+    TooLargeError,
+    proto_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    from edgekit.rewriting.graph import RewriteGraph
+
+
+_REMEMBERED_FORMS = 1 << 16
+
+
+def form(node: Node) -> int:
+    """Returns a number that nodes of equal operators and attributes have in common.
+
+    Different forms never have the same number; equal ones have different numbers once more forms
+    were seen than are remembered.
+    """
+    if not node.known:
+        pairs = sorted(node.attrs.items()) if node.attrs else ()
+        attrs = tuple((key, _plain(value)) for key, value in pairs)
+        # as text, in which 1 is not 1.0
+        node.known.append(_numbered(node.op, node.domain, repr(attrs)))
+    return node.known[0]
+
+
+@lru_cache(_REMEMBERED_FORMS)
+def _numbered(op: str, domain: str, attrs: str) -> int:
+    return next(_numbers())
+
+
+@lru_cache(1)
+def _numbers() -> Iterator[int]:
+    return count()
+
+
+def _plain(value: Any) -> Hashable:
+    if isinstance(value, int | float | str | bytes):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
+
+
+# constants of up to this many elements are shown to shape inference
+_SHOWN = 64
+# whose floating-point inputs inference looks at; other values would only distinguish equal steps
+_READS_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
+_REMEMBERED_SHAPES = 4096
+
+#: Shape, type name and, where inference may need it, the value of a tensor read from outside.
+_Outer = tuple[tuple[int, ...], str, "np.ndarray | None"]
+_Found = Mapping[str, tuple[tuple[int, ...], str]]
+
+
+def infer(
+    graph: RewriteGraph, rewrite: str, nodes: Sequence[Node], fixed: Sequence[NewConstant]
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Returns the shapes and the types of every tensor that ``nodes`` write.
+
+    Args:
+        graph: Where they will stand.
+        rewrite: Who wrote them, for errors.
+        nodes: In topological order.
+        fixed: Constants that they bring along.
+
+    Raises:
+        MalformedError: A shape stays open, or ONNX refuses the nodes.
+    """
+    brought = {item.name: item for item in fixed}
+    written = {name for node in nodes for name in node.outputs if name}
+    read = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in written)
+    deciding = {n for node in nodes if node.op in _READS_FLOATS for n in node.inputs}
+    outer = {
+        name: _outer(graph, brought.get(name) or graph.fixed(name), name, name in deciding)
+        for name in read
+    }
+    made = _outputs(nodes)
+    key = _key(graph.opset, nodes, outer, {name: i for i, name in enumerate((*read, *made))})
+    found = _known().get(key)
+    if found is None:
+        if len(_known()) >= _REMEMBERED_SHAPES:
+            _known().clear()
+        by_name = _inferred(graph.opset, rewrite, nodes, outer)
+        forms = [by_name[name] for name in made]
+        found = _known()[key] = [shape for shape, _ in forms], [dtype for _, dtype in forms]
+    return dict(zip(made, found[0], strict=True)), dict(zip(made, found[1], strict=True))
+
+
+@lru_cache(1)
+def _known() -> dict[Hashable, tuple[list[tuple[int, ...]], list[str]]]:
+    return {}
+
+
+def _outputs(nodes: Sequence[Node]) -> list[str]:
+    return [name for node in nodes for name in node.outputs if name]
+
+
+def _key(
+    opset: int, nodes: Sequence[Node], outer: Mapping[str, _Outer], numbers: Mapping[str, int]
+) -> Hashable:
+    rows: list[Hashable] = [
+        (
+            form(node),
+            tuple(numbers.get(name, -1) for name in (*node.inputs, *node.outputs)),
+        )
+        for node in nodes
+    ]
+    rows += [
+        (shape, dtype, None if value is None else value.tobytes())
+        for shape, dtype, value in outer.values()
+    ]
+    return opset, tuple(rows)
+
+
+def _outer(graph: RewriteGraph, item: NewConstant | None, name: str, floats: bool) -> _Outer:
+    shape = tuple(item.value.shape) if item else graph.shape(name)
+    dtype = item.dtype if item else graph.dtype(name)
+    value = None
+    if math.prod(shape) <= _SHOWN and (floats or not dtype.startswith(("float", "bfloat"))):
+        value = item.stored() if item else graph.value(name)
+    return shape, dtype, value
+
+
+def _inferred(
+    opset: int, rewrite: str, nodes: Sequence[Node], outer: Mapping[str, _Outer]
+) -> _Found:
+    """Infers all at once, and what is after a pool that onnx takes for too long once more."""
+    found = _by_onnx(opset, rewrite, nodes, outer)
+    for index, node in enumerate(nodes):
+        if node.op not in POOLS or not node.attrs.get("ceil_mode"):
+            continue
+        name = node.inputs[0]
+        source = outer[name][0] if name in outer else found[name][0]
+        shape = found[node.outputs[0]][0]
+        right = (*shape[:2], *pooled(node.attrs, source[2:], shape[2:]))
+        if right == shape:
+            continue
+        done: dict[str, tuple[tuple[int, ...], str]] = {
+            name: found[name] for name in _outputs(nodes[:index])
+        }
+        done |= {name: (right, found[name][1]) for name in _outputs([node])}
+        known = {name: (shape, dtype, None) for name, (shape, dtype) in done.items()}
+        return {**done, **_inferred(opset, rewrite, nodes[index + 1 :], {**outer, **known})}
+    return found
+
+
+def _by_onnx(
+    opset: int, rewrite: str, nodes: Sequence[Node], outer: Mapping[str, _Outer]
+) -> _Found:
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    inputs, constants = [], []
+    for name, (shape, dtype, value) in outer.items():
+        if value is not None:
+            constants.append(numpy_helper.from_array(value, name))
+            continue
+        elem = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        inputs.append(helper.make_tensor_value_info(name, elem, shape))
+    body = helper.make_graph([proto_of(node) for node in nodes], "step", inputs, [], constants)
+    proto = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        made = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise MalformedError(f"{rewrite} wrote what ONNX refuses: {error}") from error
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    for value in made.graph.value_info:
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+            found[value.name] = tuple(d.dim_value for d in tensor.shape.dim), dtype
+    missing = set(_outputs(nodes)) - set(found)
+    if missing:
+        raise MalformedError(f"{rewrite} leaves the shape of {min(missing)!r} open")
+    return found
+
+
+# IEEE 754 binary16: the smallest normal number and the largest one
+_LEAST, _MOST = 2.0**-14, 65504.0
+# products of their weights are summed: small ones are lost next to large ones in any case
+_SUMS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# larger constants of the model are weights, whose values are none of a rewrite's business
+_SMALL = 4096
+
+
+def in_half(*values: float) -> bool:
+    """Whether each value is zero or a normal number of FP16.
+
+    The DLA computes in FP16 or INT8, so a factor outside is infinite there, or inexact.
+    """
+    return all(value == 0 or _LEAST <= abs(value) <= _MOST for value in values)
+
+
+def fits_half(graph: RewriteGraph, step: RewriteStep) -> bool:
+    """Whether FP16 holds the floating-point constants that a step brings.
+
+    Those of the replaced nodes may stay, whatever they are; what only recipes read is no constant
+    of the new nodes, and what recipes make depends on weights.
+    """
+    fixed = {item.name: item for item in step.fixed if item.value.dtype.kind == "f"}
+    had: set[float] | None = None
+    for node in step.new:
+        if node.name in step.recipes:
+            continue
+        for name in node.inputs:
+            if name not in fixed:
+                continue
+            beyond = _beyond(fixed[name], node)
+            if beyond:
+                had = _old(graph, step) if had is None else had
+                if not beyond <= had:
+                    return False
+    return True
+
+
+def _beyond(item: NewConstant, node: Node) -> set[float]:
+    """Returns the sizes of what FP16 cannot hold, as FP32 has them."""
+    import numpy as np
+
+    sizes = np.abs(item.value.reshape(-1))
+    if node.op in _SUMS and item.name != node.input(2):
+        sizes = sizes.max(initial=0.0, keepdims=True)
+    held = (sizes == 0) | ((sizes >= _LEAST) & (sizes <= _MOST))
+    return set() if held.all() else _sizes(sizes[~held])
+
+
+def _old(graph: RewriteGraph, step: RewriteStep) -> set[float]:
+    found: set[float] = set()
+    for node in step.old:
+        for name in node.inputs:
+            if name and graph.constant(name) and graph.floats(name):
+                small = math.prod(graph.shape(name)) <= _SMALL
+                value = graph.value(name) if small else None
+                found |= set() if value is None else _sizes(value)
+        for value in node.attrs.values():
+            if isinstance(value, float):
+                found |= _sizes(value)
+    return found
+
+
+def _sizes(value: np.ndarray | float) -> set[float]:
+    import numpy as np
+
+    return set(np.abs(np.asarray(value, np.float32)).reshape(-1).tolist())
+
+
+def step_at(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | None:
+    """Returns what ``rewrite`` would do at ``node``; None if it does not match.
+
+    Nor does it where it would bring numbers that FP16, in which the DLA computes, cannot hold, or
+    constants so large that reading them takes longer than what they replace.
+
+    Raises:
+        MalformedError: An output is missing, or changes its shape or type.
+    """
+    if node.op not in rewrite.operators or node.domain:
+        return None
+    match = rewrite.match(graph, node)
+    return None if match is None else step_of(graph, rewrite, match)
+
+
+def step_of(graph: RewriteGraph, rewrite: Rewrite, match: Match) -> RewriteStep | None:
+    """Returns what ``rewrite`` would do where it matches; the rest as :func:`step_at`."""
+    new = Writer(graph, match)
+    try:
+        rewrite.replace(graph, match, new)
+    except TooLargeError:
+        return None
+    step = _step(graph, rewrite, match, new)
+    return step if _added(graph, step) <= LARGEST and fits_half(graph, step) else None
+
+
+def _added(graph: RewriteGraph, step: RewriteStep) -> int:
+    """Returns the elements of the constants that the new nodes read, less those of the old ones."""
+    sizes = {item.name: item.value.size for item in step.fixed}
+    sizes |= {
+        name: math.prod(step.shapes[name])
+        for node in step.new
+        if node.name in step.recipes
+        for name in node.outputs
+        if name
+    }
+    made = [node for node in step.new if node.name not in step.recipes]
+    return _size(graph, made, sizes) - _size(graph, step.old, {})
+
+
+def _size(graph: RewriteGraph, nodes: Sequence[Node], sizes: Mapping[str, int]) -> int:
+    total = 0
+    for name in {name for node in nodes for name in node.inputs if name}:
+        if name in sizes:
+            total += sizes[name]
+        elif graph.constant(name):
+            total += math.prod(graph.shape(name))
+    return total
+
+
+def _step(graph: RewriteGraph, rewrite: Rewrite, match: Match, new: Writer) -> RewriteStep:
+    written = {name for node in match.nodes for name in node.outputs if name}
+    read = dict.fromkeys(name for node in match.nodes for name in node.inputs if name)
+    inputs = tuple(n for n in read if n not in written and not graph.constant(n))
+    outputs = tuple(sorted(n for n in written if not graph.inner(n, match.nodes)))
+    shapes, dtypes = infer(graph, rewrite.name, new.nodes, new.fixed)
+    for name in outputs:
+        if name not in shapes:
+            raise MalformedError(f"{rewrite.name} at {match.nodes[0].name} does not write {name!r}")
+        was, made = (graph.dtype(name), graph.shape(name)), (dtypes[name], shapes[name])
+        if was != made:
+            raise MalformedError(
+                f"{rewrite.name} at {match.nodes[0].name} makes {name!r} {made}, it was {was}"
+            )
+    return RewriteStep(
+        rewrite,
+        match.nodes[0].name,
+        in_order(match.nodes),
+        tuple(new.nodes),
+        frozenset(new.recipes),
+        tuple(new.fixed),
+        shapes,
+        dtypes,
+        inputs,
+        outputs,
+    )

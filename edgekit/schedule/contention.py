@@ -1,0 +1,317 @@
+"""What shared memory does to a timetable: devices that work together slow each other down. Runs
+a timetable through with the measured slowdowns, and finds the best one that holds with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edgekit.placement.costs import contention_table
+from edgekit.placement.kernel_costs import cost_data
+from edgekit.schedule.timetable import (
+    DeviceTask,
+    Timetable,
+    Workload,
+    tasks_of,
+    timetable,
+    timetable_value,
+)
+from edgekit.targets.board import Target
+
+_ROUNDS = 3
+
+
+def under_contention(
+    workload: Workload,
+    objective: str,
+    lower: Timetable,
+    slowdown: Slowdown,
+    *,
+    effort: float,
+    seconds: float,
+) -> Timetable:
+    """Returns the best timetable found with ``slowdown`` in force, and its value.
+
+    Its order is that of the optimum without contention, or of the optimum with times stretched by
+    what the last run showed, until nothing changes; should all of them miss a deadline, that of
+    the optimum with all times stretched by the worst slowdown of devices that work together, which
+    keeps what it promises whatever overlaps. A value with a missed deadline is infinite.
+    """
+    best: Timetable | None = None
+    last, seen = lower, set()
+    for round_ in range(_ROUNDS):
+        ran = run_through(workload, last, slowdown)
+        if ran is not None:
+            best = _better(workload, objective, best, ran)
+        used = workload.used(last.places)
+        if len(used) < 2 or last.places in seen or round_ == _ROUNDS - 1:
+            break
+        seen.add(last.places)
+        longer = stretched(workload, _factors(workload, last, ran, slowdown))
+        again = timetable(
+            longer, objective, hint=last.places, effort=effort / 10, seconds=seconds / 4
+        )
+        if again is None or not again.places:
+            break
+        last = again
+    if best is None or best.value == float("inf"):
+        safe = _safe(workload, objective, lower, slowdown, effort, seconds)
+        best = safe if safe is not None else best
+    return replace(lower, value=float("inf")) if best is None else best
+
+
+def _better(
+    workload: Workload, objective: str, best: Timetable | None, ran: Timetable
+) -> Timetable:
+    value = timetable_value(workload, objective, ran)
+    if not _in_time(workload, ran):
+        ran = replace(ran, value=float("inf"))
+        late = best is not None and best.value == float("inf")
+        if best is None or (late and _lateness(workload, ran) < _lateness(workload, best)):
+            return ran
+        return best
+    ran = replace(ran, value=value)
+    return ran if best is None or value < best.value - 1e-9 else best
+
+
+def _in_time(workload: Workload, table: Timetable) -> bool:
+    return _lateness(workload, table) <= 1 + 1e-9
+
+
+def _lateness(workload: Workload, table: Timetable) -> float:
+    return max(
+        (
+            table.latency_us(workload, i) / chain.deadline_us
+            for i, chain in enumerate(workload.chains)
+            if chain.deadline_us is not None
+        ),
+        default=0.0,
+    )
+
+
+def _factors(
+    workload: Workload, last: Timetable, ran: Timetable | None, slowdown: Slowdown
+) -> list[float]:
+    """Returns by device how much longer its work took; what is not known, at worst."""
+    factors = worst_slowdown(workload, slowdown, workload.used(last.places) | {0})
+    if ran is None:
+        return factors
+    work, took = [0.0] * len(factors), [0.0] * len(factors)
+    for chain, frames in enumerate(ran.starts_us):
+        tasks = tasks_of(workload, chain, ran.places[chain])
+        for starts, ends in zip(frames, ran.ends_us[chain], strict=True):
+            for task, start, end in zip(tasks, starts, ends, strict=True):
+                work[task.device] += task.work_us
+                took[task.device] += end - start
+    return [t / w if w else f for w, t, f in zip(work, took, factors, strict=True)]
+
+
+def stretched(workload: Workload, factors: Sequence[float]) -> Workload:
+    """Returns the workload with every device slower by its factor."""
+    chains = tuple(
+        replace(
+            chain,
+            times_us=tuple(
+                tuple(None if us is None else us * f for us, f in zip(row, factors, strict=True))
+                for row in chain.times_us
+            ),
+            hands_us=tuple(
+                tuple(tuple(us * factors[0] for us in row) for row in border)
+                for border in chain.hands_us
+            ),
+            routes=tuple(
+                replace(
+                    route,
+                    tasks=tuple(
+                        replace(
+                            task,
+                            work_us=task.work_us * factors[task.device],
+                            extra_us=task.extra_us * factors[task.device],
+                        )
+                        for task in route.tasks
+                    ),
+                )
+                for route in chain.routes
+            ),
+        )
+        for chain in workload.chains
+    )
+    launch = tuple(
+        None if us is None else us * f for us, f in zip(workload.launch_us, factors, strict=True)
+    )
+    return replace(workload, chains=chains, launch_us=launch)
+
+
+def _safe(
+    workload: Workload,
+    objective: str,
+    lower: Timetable,
+    slowdown: Slowdown,
+    effort: float,
+    seconds: float,
+) -> Timetable | None:
+    everyone = frozenset(range(len(workload.devices)))
+    longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
+    safe = timetable(longer, objective, hint=lower.places, effort=effort, seconds=seconds)
+    if safe is None or not safe.places:
+        return None
+    ran = run_through(workload, safe, slowdown)
+    best = None if ran is None else _better(workload, objective, None, ran)
+    # every task ends by then at the latest
+    return _better(workload, objective, best, safe)
+
+
+# What shared memory does to a timetable: devices that work together slow each other down.
+#
+# The order of the tasks on each device is kept; every task starts as soon as its frame, its device
+# and the task before it allow. While several devices work, each runs at a speed of one over its
+# slowdown, which was measured for those devices together (``targets/costs/contention.yaml``).
+
+
+Slowdown = Callable[[int, frozenset[int]], float]
+"""Takes a device and those that work at the same time; returns how much longer its work takes."""
+
+_CYCLES = 12
+_SAME_US = 1e-6
+
+
+def worst_slowdown(workload: Workload, slowdown: Slowdown, used: frozenset[int]) -> list[float]:
+    """Returns by device what it is slowed down by while all of ``used`` work."""
+    return [slowdown(d, used - {d}) for d in range(len(workload.devices))]
+
+
+def run_through(
+    workload: Workload, table: Timetable, slowdown: Slowdown | None = None
+) -> Timetable | None:
+    """Returns the same order of tasks as it runs; without ``slowdown`` nothing else changes.
+
+    Periodic workloads run hyperperiod after hyperperiod until two are alike; None when that does
+    not come about, because frames pile up.
+    """
+    runs = _Runs(workload, table, slowdown)
+    if workload.hyperperiod_us is None:
+        return runs.table(runs.through(1), 0)
+    ran = runs.through(_CYCLES)
+    for cycle in range(1, _CYCLES):
+        before, after = runs.table(ran, cycle - 1), runs.table(ran, cycle)
+        if _same_times(before, after) and _same_times(after, runs.table(ran, _CYCLES - 2)):
+            return after
+    return None
+
+
+def _same_times(a: Timetable, b: Timetable) -> bool:
+    return all(
+        abs(x - y) <= _SAME_US
+        for one, other in ((a.starts_us, b.starts_us), (a.ends_us, b.ends_us))
+        for chain, chain2 in zip(one, other, strict=True)
+        for frame, frame2 in zip(chain, chain2, strict=True)
+        for x, y in zip(frame, frame2, strict=True)
+    )
+
+
+_Key = tuple[int, int, int]  # chain, frame (of all hyperperiods), task
+
+
+class _Runs:
+    def __init__(self, workload: Workload, table: Timetable, slowdown: Slowdown | None) -> None:
+        self.workload = workload
+        self.old = table
+        self.slowdown = slowdown
+        self.tasks: list[list[DeviceTask]] = [
+            tasks_of(workload, i, places) for i, places in enumerate(table.places)
+        ]
+
+    def through(self, cycles: int) -> dict[_Key, tuple[float, float]]:
+        """Returns start and end of every task of so many hyperperiods."""
+        whole = float(self.workload.hyperperiod_us or 0)
+        order = self._order(cycles, whole)
+        heads = [0] * len(order)
+        running: dict[int, tuple[_Key, float]] = {}  # device: task and work left
+        starts: dict[_Key, float] = {}
+        done: dict[_Key, tuple[float, float]] = {}
+        now = 0.0
+        while True:
+            wait = float("inf")
+            for device, queue in enumerate(order):
+                if device in running or heads[device] == len(queue):
+                    continue
+                key = queue[heads[device]]
+                chain, frame, number = key
+                if number and (chain, frame, number - 1) not in done:
+                    continue
+                arrival = self.workload.arrival_us(chain, frame)
+                if arrival > now + 1e-9:
+                    wait = min(wait, arrival - now)
+                    continue
+                heads[device] += 1
+                starts[key] = now
+                running[device] = (key, self.tasks[chain][number].work_us)
+            if not running and wait == float("inf"):
+                return done
+            speeds = self._speeds(frozenset(running))
+            step = min([wait, *(left / speeds[d] for d, (_, left) in running.items())])
+            now += step
+            for device, (key, before) in list(running.items()):
+                left = before - step * speeds[device]
+                if left <= 1e-9:
+                    done[key] = (starts[key], now)
+                    del running[device]
+                else:
+                    running[device] = (key, left)
+
+    def _order(self, cycles: int, whole: float) -> list[list[_Key]]:
+        """Returns the tasks of each device in the timetable's order, cycle after cycle."""
+        queues: list[list[tuple[float, _Key]]] = [[] for _ in self.workload.devices]
+        for chain, frames in enumerate(self.old.starts_us):
+            for cycle in range(cycles):
+                for frame, row in enumerate(frames):
+                    for number, start in enumerate(row):
+                        device = self.tasks[chain][number].device
+                        key = (chain, cycle * len(frames) + frame, number)
+                        queues[device].append((start + cycle * whole, key))
+        return [[key for _, key in sorted(queue)] for queue in queues]
+
+    def _speeds(self, busy: frozenset[int]) -> dict[int, float]:
+        if self.slowdown is None:
+            return dict.fromkeys(busy, 1.0)
+        return {d: 1 / self.slowdown(d, busy - {d}) for d in busy}
+
+    def table(self, ran: dict[_Key, tuple[float, float]], cycle: int) -> Timetable:
+        """Returns one hyperperiod, its times from its own beginning."""
+        shift = cycle * float(self.workload.hyperperiod_us or 0)
+        both = []
+        for side in (0, 1):
+            both.append(
+                tuple(
+                    tuple(
+                        tuple(
+                            ran[chain, cycle * len(frames) + frame, number][side] - shift
+                            for number in range(len(row))
+                        )
+                        for frame, row in enumerate(frames)
+                    )
+                    for chain, frames in enumerate(self.old.starts_us)
+                )
+            )
+        return replace(self.old, starts_us=both[0], ends_us=both[1])
+
+
+def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, dict[str, Any]]:
+    """Returns the slowdown by device, and what the plan's document says of it."""
+    data = cost_data("contention")
+    table = contention_table(target.dla.generation)
+    source = data["source"]["measured"].get(target.dla.generation, "")
+    cores = frozenset(workload.cores)
+
+    def slowdown(device: int, others: frozenset[int]) -> float:
+        concurrent = ["dla"] * min(2, len(others & cores))
+        if others - cores:
+            concurrent.append("gpu")
+        if not concurrent:
+            return 1.0
+        own = table.get("dla" if device in cores else "gpu", {})
+        return float(own.get("+".join(concurrent), 1.0))
+
+    return slowdown, {"slowdown": table, "source": source}

@@ -1,0 +1,135 @@
+"""Several networks of one configuration: each is loaded and rewritten as the pipeline does it,
+then all are placed together; and the HTML page of the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.progress import Progress, Quiet, StepLog
+from edgekit.pipeline.steps.accuracy import Work
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.schedule.plans import NetworkRequest, Plans
+
+
+def plan_networks(
+    config: Config,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+) -> Plans:
+    """Places and schedules the networks of a configuration that has several.
+
+    Args:
+        config: The configuration.
+        force: Load and rewrite everything again.
+        progress: Called with the steps' progress; not used when None.
+        cache: Holds the results; the user's cache folder when None.
+
+    Raises:
+        UsageError: The configuration has one network; options that make no sense.
+        GateError: "plan.infeasible": rates or deadlines that cannot be kept.
+    """
+    from edgekit.schedule.placing import place_several
+
+    file = config.file
+    if not file.model.networks:
+        raise UsageError("this configuration has one network", code="config.networks")
+    names = [network.name for network in file.model.networks]
+    steps = StepLog([*names, "plan"], progress or Quiet())
+    cache = cache or Cache()
+    works = [
+        Work(_config_of_one(config, number), cache, force=force) for number in range(len(names))
+    ]
+    members = []
+    for number, work in enumerate(works):
+        work.update = steps.progress.update
+        work.on_note = steps.progress.note
+        work.weighs = False  # how one network is planned alone says little of several
+        with steps.step(names[number]) as step:
+            try:
+                members.append(_network_request(config, number, work))
+            except EdgekitError as error:
+                error.where = error.where or f"network {names[number]}"
+                raise
+            step.detail = counted(len(members[-1].network.layers), "layer")
+    _check_common_pins(config, members)
+    with steps.step("plan") as step:
+        plans = place_several(
+            members,
+            works[0].target,
+            power_mode=file.power_mode,
+            objective=file.placement.objective,
+            one_core=file.build.mode == "hybrid",
+            progress=lambda done, total: steps.progress.update(done, total, "scheduling"),
+        )
+        step.detail = counted(len(members), "network")
+    notes = dict.fromkeys(
+        f"{name}: {note}" for name, work in zip(names, works, strict=True) for note in work.notes
+    )
+    return dataclasses.replace(plans, notes=(*plans.notes, *notes))
+
+
+def write_networks_report(plans: Plans, path: Path, *, name: str = "") -> None:
+    """Writes the HTML page of several networks.
+
+    Raises:
+        EnvironmentLack: The file cannot be written.
+    """
+    from edgekit.reports.html.plans import write_plans_report
+
+    write_plans_report(plans.to_json(), path, name=name)
+
+
+def _config_of_one(config: Config, number: int) -> Config:
+    """Returns the configuration of one of the networks."""
+    file = config.file
+    own = file.model.networks[number]
+    keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs")
+    model = file.model.model_copy(update={"networks": [], **{k: getattr(own, k) for k in keys}})
+    changes: dict[str, Any] = {"model": model, "precision": own.precision or file.precision}
+    return dataclasses.replace(config, file=file.model_copy(update=changes))
+
+
+def _network_request(config: Config, number: int, work: Work) -> NetworkRequest:
+    from edgekit.placement.plan import Options, Pin
+    from edgekit.schedule.plans import NetworkRequest
+
+    own = config.file.model.networks[number]
+    section = config.file.placement
+    layers = [layer.name for layer in work.network.layers]
+    common = [pin for pin in section.pin if any(fnmatchcase(name, pin.layers) for name in layers)]
+    pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
+    options = Options(
+        dla_cores=tuple(dict.fromkeys(section.dla_cores)),
+        gpu=section.gpu and config.file.build.mode != "standalone",
+        pins=tuple(Pin(pin.layers, pin.device) for pin in (*common, *own.pin)),
+        max_loadables=section.max_loadables,
+        pools=pools,
+    )
+    return NetworkRequest(
+        own.name, work.network, work.judgement, work.file.precision, options, own.rate_hz,
+        own.deadline_ms,
+    )  # fmt: skip
+
+
+def _check_common_pins(config: Config, members: list[NetworkRequest]) -> None:
+    """Refuses a common pin that matches no layer of any network."""
+    names = [layer.name for member in members for layer in member.network.layers]
+    for pin in config.file.placement.pin:
+        if not any(fnmatchcase(name, pin.layers) for name in names):
+            raise UsageError(
+                f"pin {pin.layers!r} matches no layer of any network",
+                code="plan.pin",
+                where=config.document.where(("placement", "pin")),
+                hint="see `edgekit check` of each network",
+            )

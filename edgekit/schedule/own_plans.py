@@ -1,0 +1,330 @@
+"""What each network can do alone: its best plans as routes of tasks, so that networks together
+are placed no worse than by a choice among these, and proven bounds for all of its placements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from edgekit.errors import GateError
+from edgekit.placement.inputs import make_inputs
+from edgekit.placement.placing import Prepared
+from edgekit.placement.problem import BuiltProblem, build_problem
+from edgekit.placement.search import Solved, search
+from edgekit.schedule.timetable import DeviceTask, Route
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import OUTSIDE, Border, Goal, PlacementProblem, Placing, Transfer
+
+# A network's own best plans as routes: what it can do in addition to its chain of groups.
+#
+# Groups leave every tensor in its best format and move only where one tensor crosses. The plans
+# of :func:`~edgekit.placement.placing.place` know neither limit, so that networks together are
+# placed no worse than by a choice among each one's own plans. What these plans prove of each
+# network alone is also what no placement of all of them can beat.
+
+
+_METRICS = {"latency": "latency_us", "gpu_time": "gpu_us", "energy": "energy_uj"}
+_MOST_TASKS = 300  # tasks of all frames on one network's routes
+_LEAST_ROUTES = 4  # routes that are retained however many their tasks
+
+
+@dataclass(frozen=True)
+class OwnPlan:
+    """A plan of a network alone; ``nodes`` are the problem's, by task of its route."""
+
+    prepared: Prepared
+    built: BuiltProblem
+    placing: Placing
+    route: Route
+    nodes: tuple[tuple[int, ...], ...]
+
+
+class NetworkAlone:
+    """What a network can do alone.
+
+    Attributes:
+        bounds: Proved of all its placements: latency_us, gpu_us, energy_uj and period_us (however
+            its plans are mixed); 0 where nothing is proved.
+
+    Raises:
+        GateError: It has no placement at all.
+    """
+
+    def __init__(self, whole: Prepared, *, one_core: bool) -> None:
+        """Finds the best plans of the network ``whole``, which may use all cores or only one."""
+        self.bounds = dict.fromkeys(_METRICS.values(), math.inf)
+        self._whole = whole
+        self._groups = _by_usable_devices(whole, one_core)
+        self._found: list[OwnPlan] = []
+        self._priced: dict[tuple[float, int], PricedLoad] = {}
+        refusal: GateError | None = None
+        for alike in self._groups:
+            for objective, metric in _METRICS.items():
+                try:
+                    built, solved = _solve(alike[0], objective)
+                except GateError as error:
+                    refusal = refusal or error
+                    if error.code != "plan.infeasible":
+                        self.bounds[metric] = 0.0  # nothing is proved
+                    continue
+                self.bounds[metric] = min(self.bounds[metric], solved.bound)
+                for part in solved.parts:
+                    self._add(alike, built, part.placing)
+        if refusal is not None and not self._found:
+            raise refusal
+        cores = len(self._groups[0][0].request.cores)
+        self.bounds["period_us"] = least_load(lambda price: self.cheapest(price, cores))
+
+    def cheapest(self, price: float, cores: int) -> PricedLoad:
+        """Returns the plan with the least price * GPU time + (1 - price) * DLA time / cores."""
+        known = self._priced.get((price, cores))
+        if known is not None:
+            return known
+        loads, bound = list[PricedLoad](), math.inf
+        for alike in self._groups:
+            problem = alike[0].problem
+            weights = [price, *([(1 - price) / max(1, cores)] * len(problem.cores)), 0.0]
+            optimum = minimise(problem, Goal(tuple(weights)))
+            bound = min(bound, optimum.bound)
+            if optimum.placing is None:
+                continue
+            self._add(alike, alike[0].built, optimum.placing)
+            load = optimum.placing.load_us
+            loads.append(PricedLoad(load[0], sum(load[1:-1]) / max(1, cores), 0.0))
+        best = min(loads, key=lambda load: load.at(price), default=PricedLoad(0.0, 0.0, 0.0))
+        found = replace(best, bound=bound if loads else 0.0)
+        self._priced[price, cores] = found
+        return found
+
+    def _add(self, alike: Sequence[Prepared], built: BuiltProblem, placing: Placing) -> None:
+        self._found += [_on_core(prepared, built, placing, self._whole) for prepared in alike]
+
+    def plans(self, frames: int) -> tuple[OwnPlan, ...]:
+        """Returns the plans found; fewer of them for a network with many frames to schedule."""
+        retained, tasks = list[OwnPlan](), 0
+        for plan in _distinct(self._found):
+            tasks += len(plan.route.tasks) * frames
+            if len(retained) < _LEAST_ROUTES or tasks <= _MOST_TASKS:
+                retained.append(plan)
+        return tuple(retained)
+
+
+def least_together(networks: Sequence[NetworkAlone], frames: Sequence[int], cores: int) -> float:
+    """Returns what the busiest device works in a hyperperiod at least; finds plans on the way."""
+
+    def cheapest(price: float) -> PricedLoad:
+        loads = [own.cheapest(price, cores) for own in networks]
+        rows = list(zip(loads, frames, strict=True))
+        return PricedLoad(
+            sum(load.gpu_us * count for load, count in rows),
+            sum(load.core_us * count for load, count in rows),
+            sum(load.bound * count for load, count in rows),
+        )
+
+    return least_load(cheapest)
+
+
+def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
+    """Returns the network on the devices that a plan may use, those together that are alike."""
+    request = whole.request
+    if len(request.cores) < 2:
+        return [[whole]]
+    each = list[Prepared]()
+    for core in request.cores:
+        options = replace(request.options, dla_cores=(core,))
+        try:
+            own = make_inputs(request.network, request.judgement, request.model, options)
+        except GateError:  # a pin to another core
+            continue
+        each.append(Prepared(own))
+    if one_core and not each:
+        error = GateError(
+            "its pins need two DLA cores, and a hybrid engine drives one",
+            code="plan.infeasible",
+            hint="pin to DLA instead of to a core, or choose build.mode split",
+        )
+        error.extra["binding"] = {"kind": "placement"}
+        raise error
+    named = any(device.startswith("DLA") and device != "DLA" for device in request.pins.values())
+    groups = [[one] for one in each] if named else [each]
+    return groups if one_core else [[whole], *groups]
+
+
+def _solve(prepared: Prepared, objective: str) -> tuple[BuiltProblem, Solved]:
+    request = prepared.request
+    own_request = replace(request, options=replace(request.options, objective=objective, bounds={}))
+    built, solved, _ = search(own_request, prepared.built, prepared.baselines)
+    return built, solved
+
+
+def _on_core(prepared: Prepared, built: BuiltProblem, placing: Placing, whole: Prepared) -> OwnPlan:
+    """Returns a plan that was found for one core as one of another that is alike."""
+    if built.problem.devices != prepared.request.devices:
+        same = prepared.built.kernels == built.kernels
+        built = prepared.built if same else build_problem(prepared.request, kernels=built.kernels)
+    route, nodes = route_of_plan(built.problem, placing, whole.request.devices)
+    return OwnPlan(prepared, built, placing, route, nodes)
+
+
+def _distinct(plans: Sequence[OwnPlan]) -> Iterator[OwnPlan]:
+    seen = set()
+    for plan in plans:
+        key = tuple((task.device, round(task.work_us, 3)) for task in plan.route.tasks)
+        if key not in seen:
+            seen.add(key)
+            yield plan
+
+
+_PIECES = 5  # that a frame's time is cut into where the GPU runs on: others may come between
+
+
+def route_of_plan(
+    problem: PlacementProblem, placing: Placing, devices: Sequence[str]
+) -> tuple[Route, tuple[tuple[int, ...], ...]]:
+    """Returns a route over ``devices``, and the nodes of each of its tasks.
+
+    A reformat is work of the GPU's adjacent task, or a task of its own between two loadables; it
+    runs after its tensor's producer and before the first consumer that needs it. The tasks add up
+    to the placement's latency.
+    """
+    index = [devices.index(name) for name in problem.devices]
+    work = _ExtraWork(problem, placing)
+    most = sum(placing.load_us) / _PIECES
+    tasks: list[DeviceTask] = []
+    nodes: list[tuple[int, ...]] = []
+
+    def add(device: int, own: Sequence[int], us: float, extra: float) -> None:
+        first = sum(map(len, nodes))
+        tasks.append(DeviceTask(index[device], first, first + len(own) - 1, us, extra))
+        nodes.append(tuple(own))
+
+    for s, step in enumerate(placing.steps):
+        if work.between[s]:
+            add(0, (), work.between[s], work.between[s])
+        if step.device in problem.cores:
+            us = sum(work.node_us(v) for v in step.nodes)
+            add(step.device, step.nodes, us + work.extra[s], work.extra[s])
+            continue
+        pieces = _pieces(step.nodes, [work.node_us(v) for v in step.nodes], most)
+        for number, piece in enumerate(pieces):
+            # reformats that end a run read what any of it writes
+            extra = work.before[s] if not number else 0.0
+            extra += work.extra[s] if number == len(pieces) - 1 else 0.0
+            add(0, piece, sum(work.node_us(v) for v in piece) + extra, extra)
+    if work.between[-1]:
+        add(0, (), work.between[-1], work.between[-1])
+    count = [0] * len(devices)
+    for step in placing.steps:
+        count[index[step.device]] += step.device in problem.cores
+    return Route(tuple(tasks), placing.energy_uj, tuple(count)), tuple(nodes)
+
+
+def _pieces(nodes: Sequence[int], us: Sequence[float], most: float) -> list[list[int]]:
+    """Returns neighbours together up to about ``most`` microseconds."""
+    found: list[list[int]] = [[]]
+    filled = 0.0
+    for v, own in zip(nodes, us, strict=True):
+        if found[-1] and filled + own > most:
+            found.append([])
+            filled = 0.0
+        found[-1].append(v)
+        filled += own
+    return found
+
+
+class _ExtraWork:
+    """What every step takes in addition to its nodes, and the GPU between two of them."""
+
+    def __init__(self, problem: PlacementProblem, placing: Placing) -> None:
+        self.problem, self.placing = problem, placing
+        steps = placing.steps
+        self.step_of = {v: s for s, step in enumerate(steps) for v in step.nodes}
+        self.extra = [0.0] * len(steps)
+        self.before = [0.0] * len(steps)  # of a GPU's run, ahead of its first node
+        self.between = [0.0] * (len(steps) + 1)  # on the GPU, ahead of a step
+        for s, step in enumerate(steps):
+            launch = problem.launch[step.device]
+            self.extra[s] += sum(launch.load_us) if launch else 0.0
+        for b, t, w in placing.ways:
+            border = problem.borders[b]
+            self._pay(border, border.transfers[t], border.transfers[t].ways[w].load_us)
+
+    def node_us(self, v: int) -> float:
+        """Returns what a node takes where it is."""
+        cost = self.problem.costs[v][self.placing.modes[v]]
+        assert cost is not None
+        return sum(cost.load_us)
+
+    def _pay(self, border: Border, transfer: Transfer, load_us: Sequence[float]) -> None:
+        steps, modes = self.placing.steps, self.placing.modes
+        outside = self.problem.outside
+        source = outside if border.producer == OUTSIDE else modes[border.producer]
+        users = [v for v in border.consumers if (source, modes[v]) in transfer.pairs]
+        first = min((self.step_of[v] for v in users), default=len(steps))
+        writer = -1 if border.producer == OUTSIDE else self.step_of[border.producer]
+        ends = [s for s in (first, writer) if 0 <= s < len(steps)]
+        for device, us in enumerate(load_us):
+            if not us:
+                continue
+            own = [s for s in ends if steps[s].device == device]
+            if device in self.problem.cores and own:
+                self.extra[own[0]] += us
+            elif writer >= 0 and steps[writer].device == 0:
+                self.extra[writer] += us
+            elif first and steps[first - 1].device == 0:
+                self.extra[first - 1] += us
+            elif first < len(steps) and steps[first].device == 0:
+                self.before[first] += us
+            else:
+                self.between[first] += us
+
+
+# How little work the busiest device can have, by prices of the devices' time.
+#
+# Whatever runs where, the busiest device works at least a weighted mean of what all do. For given
+# weights (prices of a microsecond of the GPU and of the cores) that mean is least when each network
+# takes its cheapest plan, so that networks are independent of each other and every price gives a
+# bound (Lagrange); the best one is that of the linear programme over all plans.
+
+
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PricedLoad:
+    """The GPU's time, the mean time of a core, and what is proved of their weighted sum."""
+
+    gpu_us: float
+    core_us: float
+    bound: float
+
+    def at(self, price: float) -> float:
+        """Returns the weighted sum at another price of the GPU."""
+        return price * self.gpu_us + (1 - price) * self.core_us
+
+
+def least_load(cheapest: Callable[[float], PricedLoad]) -> float:
+    """Returns a lower bound of the busiest device's load.
+
+    ``cheapest`` takes the price of the GPU (the cores' is 1 less that) and returns the plans with
+    the least weighted sum. The sum as a function of the price is concave, and each answer is a
+    line above it; the next price is where the lines of either side cross (Kelley, 1960).
+    """
+    left, right = cheapest(0.0), cheapest(1.0)
+    best = max(left.bound, right.bound)
+    for _ in range(_ROUNDS):
+        up, down = left.gpu_us - left.core_us, right.core_us - right.gpu_us
+        if up <= 0 or down <= 0:
+            break
+        price = min(1.0, max(0.0, (right.core_us - left.core_us) / (up + down)))
+        found = cheapest(price)
+        best = max(best, found.bound)
+        if found.at(price) >= left.at(price) * (1 - 1e-6):
+            break
+        if found.gpu_us > found.core_us:
+            left = found
+        else:
+            right = found
+    return best

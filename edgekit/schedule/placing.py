@@ -1,0 +1,403 @@
+"""Places networks that share a board: each as a chain of groups or one of its own plans, put in
+a timetable without and with contention for memory. Says which device, deadline or limit
+cannot be kept where none can be found, and a bound over all placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from edgekit.errors import EdgekitError, GateError, UsageError
+from edgekit.placement.placing import Prepared, prepare
+from edgekit.placement.problem import build_problem, with_unbroken_regions
+from edgekit.schedule.contention import (
+    Slowdown,
+    run_through,
+    slowdown_of,
+    stretched,
+    under_contention,
+    worst_slowdown,
+)
+from edgekit.schedule.groups import groups_of
+from edgekit.schedule.own_plans import NetworkAlone, OwnPlan, least_together
+from edgekit.schedule.plans import NetworkRequest, PlacedNetwork, Plans, plans_of
+from edgekit.schedule.timetable import (
+    NetworkChain,
+    Timetable,
+    Workload,
+    alone_us,
+    best_places,
+    steady_state,
+    timetable,
+    timetable_value,
+)
+from edgekit.targets.board import Target
+
+MAX_FRAMES = 60
+"""Frames of all networks until arrivals repeat: more make no timetable that anybody could check."""
+
+_MOST_COUNTED_FRAMES = (
+    100_000  # frames up to which it is said whether the devices have time for them
+)
+GROUPS = 10
+_MOST_GROUPS = 200  # groups of all frames
+
+
+def place_several(
+    members: Sequence[NetworkRequest],
+    target: Target,
+    *,
+    power_mode: str | None = None,
+    objective: str = "latency",
+    one_core: bool = True,
+    effort: float = 20.0,
+    seconds: float = 60.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Plans:
+    """Places and schedules networks that share a board.
+
+    Args:
+        members: The networks; all of them have a rate, or none.
+        target: The board.
+        power_mode: NVIDIA's name; None is the board's MAXN or default mode.
+        objective: With rates "latency" (the largest latency relative to its deadline), "energy"
+            or "gpu_time" of a hyperperiod. Without rates "makespan" (or "latency": the same),
+            "period" (how often all of them can run), "energy" or "gpu_time".
+        one_core: Whether a network may use only one DLA core, as a hybrid engine does.
+        effort: Deterministic limit of each search.
+        seconds: Wall-clock limit of each search, the last resort.
+        progress: Called with (steps done, steps in all).
+
+    Raises:
+        UsageError: Rates that repeat too rarely; options that make no sense.
+        GateError: "plan.infeasible": a deadline or the devices' time cannot be kept to;
+            ``extra["binding"]`` says which.
+        EnvironmentLack: CP-SAT cannot be run.
+    """
+    report = progress or (lambda done, total: None)
+    rated = members[0].rate_hz is not None
+    if objective == "latency" and not rated:
+        objective = "makespan"
+    if objective == "period" and any(m.deadline_ms is not None for m in members):
+        raise UsageError(
+            "a deadline needs a rate, or the objective makespan",
+            code="plan.deadline",
+            hint="give rate_hz to every network, or leave deadline_ms out",
+        )
+    periods = [_period(member) for member in members]
+    frames = Workload((), (), (), tuple(
+        NetworkChain(m.name, (), (), (), period) for m, period in zip(members, periods, strict=True)
+    )).frames  # fmt: skip
+    if sum(frames) > _MOST_COUNTED_FRAMES:
+        raise _too_many_frames(members, frames, periods[0])
+    limit = max(3, min(GROUPS, _MOST_GROUPS // sum(frames)))
+    alone, prepared = list[NetworkAlone](), list[Prepared]()
+    for member in members:
+        try:
+            own = prepare(
+                member.network, member.judgement, target, precision=member.precision,
+                power_mode=power_mode, options=member.options,
+                # whatever the GPU works on, a core shares the memory with it
+                concurrent="dla" if member.options.gpu else "",
+            )  # fmt: skip
+            prepared.append(own)
+            alone.append(NetworkAlone(own, one_core=one_core))
+        except EdgekitError as error:
+            error.where = f"{member.name}: {error.where}" if error.where else member.name
+            raise
+        report(len(alone), len(members) + 2)
+    together_us = least_together(alone, frames, max(len(one.request.cores) for one in prepared))
+    placed = [
+        _as_chain(member, own, period, limit, plans.plans(count))
+        for member, own, period, plans, count in zip(
+            members, prepared, periods, alone, frames, strict=True
+        )
+    ]
+    workload = _workload(placed, one_core)
+    slowdown, listing = slowdown_of(target, workload)
+    share = require_capacity(workload, alone, effort, seconds)
+    if sum(frames) > MAX_FRAMES:
+        raise _too_many_frames(members, frames, periods[0], share)
+    if objective == "period":
+        lower, upper = _shortest_periods(workload, slowdown, effort, seconds)
+    else:
+        lower = _without_contention(workload, objective, effort, seconds)
+        report(len(members) + 1, len(members) + 2)
+        upper = under_contention(
+            workload, objective, lower, slowdown, effort=effort, seconds=seconds
+        )
+        if upper.value == float("inf"):
+            raise missed_deadlines(workload, upper, contention=True)
+        lower = _better_lower(workload, objective, lower, upper)
+    report(len(members) + 2, len(members) + 2)
+    placement_bound = min(
+        bound_of_any_placement(workload, alone, objective, together_us), lower.value
+    )
+    return plans_of(placed, workload, objective, lower, upper, placement_bound, listing, target)
+
+
+def _period(member: NetworkRequest) -> Fraction | None:
+    return None if member.rate_hz is None else 1_000_000 / Fraction(str(member.rate_hz))
+
+
+def _too_many_frames(
+    members: Sequence[NetworkRequest],
+    frames: Sequence[int],
+    period: Fraction | None,
+    share: float | None = None,
+) -> UsageError:
+    """Returns the error for rates that repeat too rarely; ``share`` is of the busiest device."""
+    whole = float((period or 0) * frames[0]) / 1e6
+    rates = ", ".join(f"{member.name} {member.rate_hz:g}" for member in members)
+    fits = "" if share is None else f"; the devices have the time: at most {share:.0%} are busy"
+    return UsageError(
+        f"these rates a second ({rates}) repeat only after {whole:.4g} s and {sum(frames):,} "
+        f"frames; at most {MAX_FRAMES} frames are scheduled{fits}",
+        code="plan.hyperperiod",
+        hint="give rates with a short common period, such as 30, 15 and 10",
+    )
+
+
+def _as_chain(
+    member: NetworkRequest,
+    prepared: Prepared,
+    period: Fraction | None,
+    limit: int,
+    plans: tuple[OwnPlan, ...],
+) -> PlacedNetwork:
+    built = with_unbroken_regions(build_problem(prepared.request, plain=True))
+    groups = groups_of(built.problem, limit)
+    deadline = None if member.deadline_ms is None else member.deadline_ms * 1e3
+    if deadline is None and period is not None:
+        deadline = float(period)
+    chain = NetworkChain(
+        member.name,
+        tuple(group.times_us for group in groups.groups),
+        groups.hands_us,
+        tuple(group.energy_uj for group in groups.groups),
+        period,
+        deadline,
+        groups.too_large,
+        tuple(plan.route for plan in plans),
+    )
+    return PlacedNetwork(member, prepared, built, groups, plans, chain)
+
+
+def _workload(placed: Sequence[PlacedNetwork], one_core: bool) -> Workload:
+    # FP32 networks know no cores: the problem of most devices names them
+    widest = max((one.built.problem for one in placed), key=lambda p: len(p.devices))
+    model = next(one for one in placed if one.built.problem is widest).prepared.request.model
+    devices = widest.devices
+    return Workload(
+        devices,
+        tuple(None if cost is None else sum(cost.load_us) for cost in widest.launch),
+        tuple(model.watts(name) for name in devices),
+        tuple(
+            _on_all_devices(one.chain, len(devices), len(one.built.problem.devices))
+            for one in placed
+        ),
+        widest.max_loadables,
+        one_core,
+    )
+
+
+def _on_all_devices(chain: NetworkChain, devices: int, own: int) -> NetworkChain:
+    """Returns a chain on its ``own`` devices with others that it cannot use, up to so many."""
+    missing = devices - own
+    if not missing:
+        return chain
+
+    def row(values: Sequence[float]) -> tuple[float, ...]:
+        return (*values[:own], *([0.0] * missing), *values[own:])
+
+    return replace(
+        chain,
+        times_us=tuple((*times, *([None] * missing)) for times in chain.times_us),
+        energy_uj=tuple(row(energy) for energy in chain.energy_uj),
+        hands_us=tuple(
+            (
+                *(row(r) for r in border[:own]),
+                *([(0.0,) * (devices + 1)] * missing),
+                *(row(r) for r in border[own:]),
+            )
+            for border in chain.hands_us
+        ),
+        routes=tuple(
+            replace(route, loadables=(*route.loadables, *([0] * missing))) for route in chain.routes
+        ),
+    )
+
+
+def _without_contention(
+    workload: Workload, objective: str, effort: float, seconds: float
+) -> Timetable:
+    found = timetable(workload, objective, effort=effort, seconds=seconds)
+    if found is None:
+        late = timetable(workload, "latency", within=4.0, effort=effort / 4, seconds=seconds)
+        raise missed_deadlines(workload, late, contention=False)
+    if not found.places:
+        raise no_timetable_found()
+    ran = run_through(workload, found)
+    return found if ran is None else replace(ran, value=found.value, bound=found.bound)
+
+
+def _better_lower(
+    workload: Workload, objective: str, lower: Timetable, upper: Timetable
+) -> Timetable:
+    """Returns the better of two timetables without contention; a refuted bound is given up."""
+    ran = run_through(workload, upper)
+    value = float("inf") if ran is None else timetable_value(workload, objective, ran)
+    if ran is None or value >= lower.value - 1e-9:
+        return lower
+    bound = lower.bound if lower.bound <= value else 0.0
+    return replace(ran, value=value, bound=bound)
+
+
+def _shortest_periods(
+    workload: Workload, slowdown: Slowdown, effort: float, seconds: float
+) -> tuple[Timetable, Timetable]:
+    """Returns the shortest period without contention, and with all devices slowing each other."""
+    found = best_places(workload, effort=effort, seconds=seconds)
+    if found is None:
+        raise no_timetable_found()
+    places, load, bound = found
+    everyone = frozenset(range(len(workload.devices)))
+    longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
+    again = best_places(longer, effort=effort / 4, seconds=seconds)
+    best: Timetable | None = None
+    for candidate in [places] + ([again[0]] if again else []):
+        used = workload.used(candidate)
+        slow = stretched(workload, worst_slowdown(workload, slowdown, used | {0}))
+        table = steady_state(slow, candidate, max(slow.loads_us(candidate)))
+        if best is None or table.value < best.value - 1e-9:
+            best = table
+    assert best is not None
+    return replace(steady_state(workload, places, load), bound=bound), best
+
+
+def bound_of_any_placement(
+    workload: Workload, alone: Sequence[NetworkAlone], objective: str, together_us: float
+) -> float:
+    """Returns a proven lower bound of an objective over all placements, whatever the groups.
+
+    Sharing the board makes no network faster, so each one's bounds alone hold; GPU times and
+    energies of all networks add up. ``together_us`` is what the busiest device works at least.
+    """
+
+    def total(metric: str) -> float:
+        rows = zip(alone, workload.frames, strict=True)
+        return sum(own.bounds[metric] * frames for own, frames in rows)
+
+    if objective in ("energy", "gpu_time"):
+        return total("energy_uj" if objective == "energy" else "gpu_us")
+    if objective == "period":
+        return max(together_us, *(own.bounds["period_us"] for own in alone))
+    if objective == "makespan":
+        return max(together_us, *(own.bounds["latency_us"] for own in alone))
+    return max(
+        own.bounds["latency_us"] / chain.deadline_us
+        for own, chain in zip(alone, workload.chains, strict=True)
+        if chain.deadline_us
+    )
+
+
+_SCOPE = " (this is known of each network's own best plans and its groups of layers)"
+
+
+def _infeasible(message: str, hint: str, **binding: Any) -> GateError:
+    error = GateError(message, code="plan.infeasible", hint=hint)
+    error.extra["binding"] = binding
+    return error
+
+
+def require_capacity(
+    workload: Workload, alone: Sequence[NetworkAlone], effort: float, seconds: float
+) -> float:
+    """Returns the share of its time that the busiest device needs, when shared out best.
+
+    Raises:
+        GateError: A network alone is too slow, which its own best plan proves, or a device has
+            too much to do.
+    """
+    for number, (chain, own) in enumerate(zip(workload.chains, alone, strict=True)):
+        need = min(own.bounds["latency_us"], alone_us(workload, number))
+        if chain.deadline_us is not None and need > chain.deadline_us * (1 + 1e-9):
+            raise _infeasible(
+                f"{chain.name} needs {need / 1e3:.4g} ms even with the whole board to itself; its "
+                f"deadline is {chain.deadline_us / 1e3:.4g} ms",
+                "give it more time, a lower precision or a faster power mode",
+                kind="deadline", network=chain.name, needs_us=need, deadline_us=chain.deadline_us,
+            )  # fmt: skip
+    whole = workload.hyperperiod_us
+    found = best_places(workload, effort=effort, seconds=seconds)
+    if found is not None and (whole is None or found[2] <= float(whole)):
+        return 0.0 if whole is None else found[1] / float(whole)
+    if workload.max_loadables is not None and workload.cores:
+        free = replace(workload, max_loadables=None)
+        other = best_places(free, effort=effort, seconds=seconds)
+        if other is not None and (whole is None or other[1] <= float(whole)):
+            raise _infeasible(
+                f"{workload.max_loadables} loadables a core are too few for these networks",
+                f"raise placement.max_loadables, or give the networks another DLA core{_SCOPE}",
+                kind="slots", limit=workload.max_loadables,
+            )  # fmt: skip
+    if found is None or whole is None:
+        raise _infeasible(
+            "no placement keeps to what all networks share",
+            "loosen pins, pools or placement.gpu", kind="placement",
+        )  # fmt: skip
+    loads = workload.loads_us(found[0])
+    shares = {name: us / float(whole) for name, us in zip(workload.devices, loads, strict=True)}
+    full = [name for name, share in shares.items() if share > 1]
+    listing = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    most = f"{max(shares.values()):.0%}"
+    least = f"{found[2] / float(whole):.0%}"
+    verb = "is" if len(full) == 1 else "are"
+    raise _infeasible(
+        f"{' and '.join(full)} {verb} {most} busy even when the work is shared out "
+        f"best ({listing}); at least {least} is needed of a device",
+        f"lower the rates, use more DLA cores, a lower precision or a faster power mode{_SCOPE}",
+        kind="busy", devices=full, utilisation=shares,
+    )  # fmt: skip
+
+
+def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: bool) -> GateError:
+    """Returns the error for deadlines that hold alone and not together."""
+    hint = f"give more time, lower the rates, use more DLA cores or a faster power mode{_SCOPE}"
+    if late is None or not late.places:
+        return _infeasible("the deadlines cannot all be kept", hint, kind="deadlines")
+    listing = []
+    for number, chain in enumerate(workload.chains):
+        latency = late.latency_us(workload, number)
+        if chain.deadline_us is not None and latency > chain.deadline_us * (1 + 1e-9):
+            listing.append((chain.name, latency, chain.deadline_us))
+    text = "; ".join(
+        f"{name} takes {us / 1e3:.4g} ms, its deadline is {deadline / 1e3:.4g} ms"
+        for name, us, deadline in listing
+    )
+    if contention:
+        start = "the deadlines hold only without contention for memory: with it "
+    elif late.bound > 1:
+        start = "the deadlines cannot all be kept; at best "
+    else:
+        start = "no timetable keeps all deadlines (proved); the best one found misses: "
+    return _infeasible(
+        f"{start}{text or 'frames pile up'}", hint,
+        kind="contention" if contention else "deadlines",
+        networks=[
+            {"network": name, "latency_us": us, "deadline_us": deadline}
+            for name, us, deadline in listing
+        ],
+    )  # fmt: skip
+
+
+def no_timetable_found() -> GateError:
+    """Returns the error for a search that ended before it found or ruled out anything."""
+    return GateError(
+        "no timetable was found in time; it is not proved that there is none",
+        code="plan.limit",
+        hint="use fewer networks, longer deadlines or rates with a shorter common period",
+    )

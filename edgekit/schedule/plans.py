@@ -1,0 +1,410 @@
+"""What is placed together and the answer: a request for each network, and ``edgekit.plans/1``
+with a plan for each, the timeline, and what each device does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgekit.dla.verdicts import Judgement
+from edgekit.errors import GateError
+from edgekit.network.model import Network
+from edgekit.placement.assembly import DIGITS, assemble
+from edgekit.placement.placing import Prepared
+from edgekit.placement.plan import Options, Plan
+from edgekit.placement.problem import BuiltProblem
+from edgekit.placement.search import PlanShare, Solved
+from edgekit.schedule.contention import run_through
+from edgekit.schedule.groups import GroupChain
+from edgekit.schedule.own_plans import OwnPlan
+from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Workload, tasks_of
+from edgekit.solver.evaluation import evaluate
+from edgekit.solver.problem import OPTIMAL_GAP, Goal, Placing
+from edgekit.targets.board import Target
+
+PLANS_SCHEMA = "edgekit.plans/1"
+_UNITS = {"latency": "deadline", "makespan": "us", "period": "us", "gpu_time": "us"}
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """One network's part: its plan, and its latency without and with contention."""
+
+    name: str
+    rate_hz: float | None
+    deadline_us: float | None
+    frames: int
+    latency_lower_us: float
+    latency_upper_us: float
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """Work of one frame on one device, unbroken; microseconds from the first arrival.
+
+    ``kind`` is "layers" or "reformat"; ``alone_us`` is what it takes without contention.
+    """
+
+    network: str
+    frame: int
+    device: str
+    kind: str
+    segment: int
+    layers: int
+    first: str
+    last: str
+    start_us: float
+    end_us: float
+    alone_us: float
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Several networks on one board; everything is predicted.
+
+    Attributes:
+        target: The board.
+        power_mode: Its power mode.
+        tensorrt: The release whose rules hold.
+        objective: "latency" (worst latency relative to its deadline), "makespan", "period",
+            "energy" or "gpu_time".
+        unit: Of ``lower``, ``bound`` and ``upper``: "deadline" (a share of it), "us" or "uj".
+        lower: The optimum without contention for memory.
+        bound: What is proved of it from below, for these groups and each network's own plans.
+        any_placement: What is proved for all placements, whatever the groups.
+        upper: Of these plans with contention as it was measured.
+        cycle_us: After what time the timeline repeats; its end for one frame of each.
+        repeats: Whether it repeats.
+        networks: One each, in the configuration's order.
+        timeline: What runs when, with contention.
+        utilisation: By device, without and with contention.
+        slots: Loadables by core, of all networks.
+        max_loadables: What each core can hold.
+        contention: The slowdowns, and where they come from.
+        notes: What a reader should know.
+    """
+
+    target: str
+    power_mode: str
+    tensorrt: str
+    objective: str
+    unit: str
+    lower: float
+    bound: float
+    any_placement: float
+    upper: float
+    cycle_us: float
+    repeats: bool
+    networks: tuple[NetworkPlan, ...]
+    timeline: tuple[TimelineEntry, ...]
+    utilisation: Mapping[str, tuple[float, float]]
+    slots: Mapping[str, int]
+    max_loadables: int
+    contention: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """The proven gap of ``lower``, relative to it."""
+        return (self.lower - self.bound) / self.lower if self.lower else 0.0
+
+    @property
+    def optimal(self) -> bool:
+        """Whether ``lower`` is proved optimal under the model."""
+        return self.gap <= OPTIMAL_GAP
+
+    @property
+    def extrapolated(self) -> tuple[str, ...]:
+        """What the networks' plans predict without any published time of its kind."""
+        return tuple(dict.fromkeys(why for one in self.networks for why in one.plan.extrapolated))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ``edgekit.plans/1`` document."""
+        return {
+            "schema": PLANS_SCHEMA,
+            "clock": "predicted",
+            "target": self.target,
+            "power_mode": self.power_mode,
+            "tensorrt": self.tensorrt,
+            "objective": self.objective,
+            "unit": self.unit,
+            "lower": {
+                "value": self.lower, "bound": self.bound, "gap": self.gap, "optimal": self.optimal,
+                "extrapolated": list(self.extrapolated),
+                "any_placement": self.any_placement,
+            },
+            "upper": {"value": self.upper},
+            "cycle_us": self.cycle_us,
+            "repeats": self.repeats,
+            "networks": [_network_plan(one, self.objective) for one in self.networks],
+            "timeline": [
+                {name: getattr(slot, name) for name in TimelineEntry.__slots__}
+                for slot in self.timeline
+            ],
+            "utilisation": {
+                name: {"lower": low, "upper": high}
+                for name, (low, high) in self.utilisation.items()
+            },
+            "loadables": {"cores": dict(self.slots), "max": self.max_loadables},
+            "pools": _pools(self.networks),
+            "contention": dict(self.contention),
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def _network_plan(one: NetworkPlan, objective: str) -> dict[str, Any]:
+    plan = one.plan.to_json()
+    for name in ("optimal", "bound", "gap"):
+        plan.pop(name)  # what is proved is said of all networks together
+    plan["objective"] = objective
+    return {
+        "name": one.name,
+        "rate_hz": one.rate_hz,
+        "deadline_us": one.deadline_us,
+        "frames": one.frames,
+        "latency_us": {"lower": one.latency_lower_us, "upper": one.latency_upper_us},
+        "plan": plan,
+    }
+
+
+def _pools(networks: Sequence[NetworkPlan]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in networks:
+        for name, size in one.plan.pools.items():
+            found[name] = max(size, found.get(name, 0))
+    return found
+
+
+def plans_of(
+    placed: Sequence[PlacedNetwork],
+    workload: Workload,
+    objective: str,
+    lower: Timetable,
+    upper: Timetable,
+    placement_bound: float,
+    contention: Mapping[str, Any],
+    target: Target,
+) -> Plans:
+    """Returns the answer for a timetable with contention and the optimum without."""
+    plans = [_plan(one, upper.places[i]) for i, one in enumerate(placed)]
+    placement_bound = min(placement_bound, lower.value)
+    whole = workload.hyperperiod_us
+    repeats = whole is not None or objective == "period"
+    if whole is not None:
+        cycle = float(whole)
+    elif objective == "period":
+        cycle = upper.value
+    else:
+        cycle = max(end for chain in upper.ends_us for frame in chain for end in frame)
+    alone = lower if objective == "period" else run_through(workload, upper) or upper
+    networks = tuple(
+        NetworkPlan(
+            one.member.name,
+            one.member.rate_hz,
+            one.chain.deadline_us,
+            workload.frames[i],
+            round(min(alone.latency_us(workload, i), upper.latency_us(workload, i)), DIGITS),
+            round(upper.latency_us(workload, i), DIGITS),
+            plans[i],
+        )
+        for i, one in enumerate(placed)
+    )
+    slots = dict.fromkeys((workload.devices[c] for c in workload.cores), 0)
+    for plan in plans:
+        for loadable in plan.loadables:
+            slots[f"DLA{loadable.core}"] += 1
+    shared = len(workload.used(upper.places)) > 1
+    mode = placed[0].prepared.request.model.mode
+    return Plans(
+        target=target.name,
+        power_mode=mode.name,
+        tensorrt=plans[0].tensorrt,
+        objective=objective,
+        unit=_UNITS.get(objective, "uj"),
+        lower=round(lower.value, DIGITS + 3),
+        bound=round(min(lower.bound, lower.value), DIGITS + 3),
+        any_placement=round(placement_bound, DIGITS + 3),
+        upper=round(max(upper.value, lower.value), DIGITS + 3),
+        cycle_us=round(cycle, DIGITS),
+        repeats=repeats,
+        networks=networks,
+        timeline=timeline_of(placed, workload, upper, plans),
+        utilisation=_utilisation(workload, upper, cycle),
+        slots=slots,
+        max_loadables=workload.max_loadables or 0,
+        contention=contention,
+        notes=tuple(
+            _notes(
+                workload,
+                objective,
+                shared,
+                1 - placement_bound / (lower.value or 1.0),
+                mode.warning,
+            )
+        ),
+    )
+
+
+def _plan(one: PlacedNetwork, places: Sequence[int]) -> Plan:
+    """Returns the plan of a network that is placed group by group, or by one of its own plans."""
+    if places[0] < 0:
+        own = one.plans[-1 - places[0]]
+        return _assembled(one, own.prepared, own.built, own.placing)
+    problem = one.built.problem
+    modes = [0] * len(problem.costs)
+    for group, place in zip(one.groups.groups, places, strict=True):
+        for v in group.nodes:
+            modes[v] = next(
+                m
+                for m, cost in enumerate(problem.costs[v])
+                if cost is not None and problem.device(m) == place
+            )
+    placing = evaluate(problem, modes, Goal.of(problem, "latency"))
+    if placing is None:
+        raise GateError(
+            "its part of the common plan breaks a limit of its own",
+            code="plan.infeasible",
+            where=one.member.name,
+            hint="leave max_transitions and min_loadable_layers out",
+        )
+    return _assembled(one, one.prepared, one.built, placing)
+
+
+def _assembled(
+    one: PlacedNetwork, prepared: Prepared, built: BuiltProblem, placing: Placing
+) -> Plan:
+    solved = Solved((PlanShare(1.0, placing),), placing.value, placing.value)
+    plan = assemble(prepared.request, built, solved, one.prepared.baselines)
+    # what is proved is said of all networks together
+    notes = tuple(note for note in plan.notes if "optimal under the model" not in note)
+    cores = list(one.prepared.request.cores)
+    return replace(plan, notes=notes, constraints={**plan.constraints, "dla_cores": cores})
+
+
+def _utilisation(
+    workload: Workload, table: Timetable, cycle: float
+) -> dict[str, tuple[float, float]]:
+    alone = workload.loads_us(table.places)
+    slowed = [0.0] * len(alone)
+    for chain, frames in enumerate(table.starts_us):
+        tasks = tasks_of(workload, chain, table.places[chain])
+        for starts, ends in zip(frames, table.ends_us[chain], strict=True):
+            for task, start, end in zip(tasks, starts, ends, strict=True):
+                slowed[task.device] += end - start
+    return {
+        name: (round(a / cycle, 9), round(b / cycle, 9)) if cycle else (0.0, 0.0)
+        for name, a, b in zip(workload.devices, alone, slowed, strict=True)
+    }
+
+
+def _notes(
+    workload: Workload, objective: str, shared: bool, loss: float, warning: str
+) -> list[str]:
+    notes = [
+        "optimal means: among each network's own best plans and its groups of layers, for the "
+        "predicted times; nothing is measured"
+    ]
+    if loss > OPTIMAL_GAP:
+        notes.append(
+            f"other placements may be better by at most {loss:.2%} of this value (proved), before "
+            "contention"
+        )
+    else:
+        notes.append("before contention no placement at all is better (proved)")
+    if objective != "period" and workload.hyperperiod_us is not None:
+        notes.append("the first frames of all networks are taken to arrive at the same time")
+    if not workload.cores:
+        notes.append("no DLA core is used: the GPU does everything, one thing at a time")
+    elif not shared:
+        notes.append("the GPU alone is best for these networks")
+    if warning:
+        notes.append(warning)
+    return notes
+
+
+def timeline_of(
+    placed: Sequence[PlacedNetwork], workload: Workload, table: Timetable, plans: Sequence[Plan]
+) -> tuple[TimelineEntry, ...]:
+    """Returns what runs when, in order of the starts; ``plans`` are the networks'."""
+    found: list[TimelineEntry] = []
+    for i, one in enumerate(placed):
+        segment = {layer.name: layer.segment for layer in plans[i].layers}
+        tasks = tasks_of(workload, i, table.places[i])
+        names = _names(one, table.places[i], tasks)
+        for frame, (starts, ends) in enumerate(
+            zip(table.starts_us[i], table.ends_us[i], strict=True)
+        ):
+            slots: list[TimelineEntry] = []
+            for task, own, start, end in zip(tasks, names, starts, ends, strict=True):
+                slot = TimelineEntry(
+                    one.member.name, frame, workload.devices[task.device],
+                    "layers" if own else "reformat", segment[own[0]] if own else -1, len(own),
+                    own[0] if own else "", own[-1] if own else "", round(start, DIGITS),
+                    round(end, DIGITS), round(task.work_us, DIGITS),
+                )  # fmt: skip
+                if slots and _continues(slots[-1], slot):
+                    slot = _join_entries(slots.pop(), slot)
+                slots.append(slot)
+            found += slots
+    return tuple(sorted(found, key=lambda s: (s.start_us, s.device, s.network, s.frame)))
+
+
+def _names(
+    one: PlacedNetwork, places: Sequence[int], tasks: Sequence[DeviceTask]
+) -> list[list[str]]:
+    """Returns the layers of each task."""
+    if places[0] < 0:
+        own = one.plans[-1 - places[0]]
+        kernels, nodes = own.built.kernels, [list(row) for row in own.nodes]
+    else:
+        kernels = one.built.kernels
+        nodes = [
+            [v for group in one.groups.groups[task.first : task.last + 1] for v in group.nodes]
+            for task in tasks
+        ]
+    layers = one.member.network.layers
+    return [[layers[i].name for v in row for i in kernels[v].layers] for row in nodes]
+
+
+def _continues(a: TimelineEntry, b: TimelineEntry) -> bool:
+    return (
+        a.device == b.device == "GPU"
+        and a.kind == b.kind == "layers"
+        and a.segment == b.segment
+        and abs(b.start_us - a.end_us) < 1e-5
+    )
+
+
+def _join_entries(a: TimelineEntry, b: TimelineEntry) -> TimelineEntry:
+    return TimelineEntry(
+        a.network, a.frame, a.device, a.kind, a.segment, a.layers + b.layers, a.first, b.last,
+        a.start_us, b.end_us, round(a.alone_us + b.alone_us, DIGITS),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NetworkRequest:
+    """One of the networks; ``options`` are its own pins and what all networks share."""
+
+    name: str
+    network: Network
+    judgement: Judgement
+    precision: str
+    options: Options
+    rate_hz: float | None = None
+    deadline_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class PlacedNetwork:
+    """A member as the solver sees it."""
+
+    member: NetworkRequest
+    prepared: Prepared
+    built: BuiltProblem
+    groups: GroupChain
+    plans: tuple[OwnPlan, ...]
+    chain: NetworkChain

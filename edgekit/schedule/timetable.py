@@ -1,0 +1,645 @@
+"""Timetables of several chains on shared devices: what is to be scheduled (``Workload``), the
+best places and starts by CP-SAT (``timetable``), steady states without deadlines, and what
+no timetable can beat. Times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from edgekit.solver.cpsat.process import run_worker
+
+# Several networks on shared devices: what is to be scheduled, and the timetable found.
+#
+# Each network is a chain of parts. A frame takes every part in order; all frames of a network run
+# alike, so that each network needs one set of engines. Parts of a chain next to each other on one
+# core are one loadable, which runs unbroken; everything else may be interleaved with other
+# networks' work between two parts. A device does one thing at a time.
+#
+# A network may also run by one of its routes: a placement of the whole of it with tasks of its own,
+# which need not end where the parts do.
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTask:
+    """What one device does without a break for a frame.
+
+    Attributes:
+        device: Where.
+        first: Its first part.
+        last: Its last part; below ``first`` for a hand-over alone.
+        work_us: How long it takes alone.
+        extra_us: Launch and hand-overs in it.
+    """
+
+    device: int
+    first: int
+    last: int
+    work_us: float
+    extra_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A placement of a whole network: tasks one after the other, and microjoules of a frame.
+
+    ``loadables`` counts them by device.
+    """
+
+    tasks: tuple[DeviceTask, ...]
+    energy_uj: float
+    loadables: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkChain:
+    """One network; times in microseconds.
+
+    Attributes:
+        name: Its name.
+        times_us: By part and device; None where the part cannot run.
+        hands_us: What handing a tensor over takes of the first device, by border (before the
+            first part, between two, after the last), and the places before and after it. A place
+            is a device, or one more for the caller.
+        energy_uj: By part and device.
+        period_us: Time between two frames; None: one frame.
+        deadline_us: Longest time from a frame's arrival to its end; None: no limit.
+        too_large: Parts (first, last) that do not fit one loadable, the shortest such runs.
+        routes: What it can do instead; without parts it has to.
+    """
+
+    name: str
+    times_us: tuple[tuple[float | None, ...], ...]
+    hands_us: tuple[tuple[tuple[float, ...], ...], ...]
+    energy_uj: tuple[tuple[float, ...], ...]
+    period_us: Fraction | None = None
+    deadline_us: float | None = None
+    too_large: tuple[tuple[int, int], ...] = ()
+    routes: tuple[Route, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All networks, and what they share.
+
+    Attributes:
+        devices: Names; the first one carries the hand-overs.
+        launch_us: By device: what starting a loadable takes; None for a device without loadables.
+        watts: By device, for the energy of launches and hand-overs.
+        chains: The networks; all of them have a period, or none.
+        max_loadables: What each core can hold, of all networks together; None: no limit.
+        one_core: Whether a network may use only one core, as a single engine does.
+    """
+
+    devices: tuple[str, ...]
+    launch_us: tuple[float | None, ...]
+    watts: tuple[float, ...]
+    chains: tuple[NetworkChain, ...]
+    max_loadables: int | None = None
+    one_core: bool = False
+
+    @cached_property
+    def cores(self) -> tuple[int, ...]:
+        """Devices that run loadables."""
+        return tuple(d for d, launch in enumerate(self.launch_us) if launch is not None)
+
+    @cached_property
+    def hyperperiod_us(self) -> Fraction | None:
+        """After what time the arrivals repeat: the least common multiple of all periods."""
+        periods = [chain.period_us for chain in self.chains if chain.period_us is not None]
+        if not periods:
+            return None
+        return Fraction(
+            math.lcm(*(p.numerator for p in periods)), math.gcd(*(p.denominator for p in periods))
+        )
+
+    @cached_property
+    def frames(self) -> tuple[int, ...]:
+        """Frames of each network in one hyperperiod; 1 each without periods."""
+        whole = self.hyperperiod_us
+        return tuple(
+            1 if whole is None or chain.period_us is None else int(whole / chain.period_us)
+            for chain in self.chains
+        )
+
+    def arrival_us(self, chain: int, frame: int) -> float:
+        """Returns when a frame arrives; the first frames of all networks arrive at 0."""
+        period = self.chains[chain].period_us
+        return 0.0 if period is None else float(period * frame)
+
+    def loads_us(self, places: Sequence[Sequence[int]]) -> list[float]:
+        """Returns what each device works in a hyperperiod."""
+        load = [0.0] * len(self.devices)
+        for chain, frames in enumerate(self.frames):
+            for task in tasks_of(self, chain, places[chain]):
+                load[task.device] += task.work_us * frames
+        return load
+
+    def energy_uj(self, places: Sequence[Sequence[int]]) -> float:
+        """Returns the energy of a hyperperiod."""
+        total = 0.0
+        for chain, frames in enumerate(self.frames):
+            route = route_of(self.chains[chain], places[chain])
+            if route is not None:
+                total += frames * route.energy_uj
+                continue
+            parts = self.chains[chain].energy_uj
+            own = sum(row[d] for row, d in zip(parts, places[chain], strict=True))
+            extra = sum(
+                task.extra_us * self.watts[task.device]
+                for task in tasks_of(self, chain, places[chain])
+            )
+            total += frames * (own + extra)
+        return total
+
+    def used(self, places: Sequence[Sequence[int]]) -> frozenset[int]:
+        """Returns the devices that run parts or tasks."""
+        return frozenset(
+            task.device for chain, own in enumerate(places) for task in tasks_of(self, chain, own)
+        )
+
+
+def route_of(chain: NetworkChain, places: Sequence[int]) -> Route | None:
+    """Returns the route that places (of one network) stand for, or None for those of parts.
+
+    Route number k is the single place -1 - k.
+    """
+    return chain.routes[-1 - places[0]] if places and places[0] < 0 else None
+
+
+def tasks_of(workload: Workload, chain: int, places: Sequence[int]) -> list[DeviceTask]:
+    """Returns the tasks of a frame in order: parts, loadables, and hand-overs on their own.
+
+    The first device hands over right before or after its own parts; between two other places
+    (the caller and a core) a hand-over is a task of its own.
+    """
+    own = workload.chains[chain]
+    route = route_of(own, places)
+    if route is not None:
+        return list(route.tasks)
+    caller = len(workload.devices)
+    found: list[DeviceTask] = []
+    for border, (before, after) in enumerate(pairwise([caller, *places, caller])):
+        hand = own.hands_us[border][before][after]
+        if hand and before == 0 and border:
+            task = found[-1]
+            found[-1] = DeviceTask(
+                0, task.first, task.last, task.work_us + hand, task.extra_us + hand
+            )
+        elif hand and after != 0:
+            found.append(DeviceTask(0, border, border - 1, hand, hand))
+        if border == len(places):
+            break
+        time = own.times_us[border][after]
+        assert time is not None
+        launch = workload.launch_us[after]
+        if launch is not None and after == before:
+            task = found[-1]
+            found[-1] = DeviceTask(after, task.first, border, task.work_us + time, task.extra_us)
+        else:
+            extra = (launch or 0.0) + (hand if after == 0 and before != 0 else 0.0)
+            found.append(DeviceTask(after, border, border, time + extra, extra))
+    return found
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Where every part runs and when every task starts.
+
+    Attributes:
+        places: Device by network and part, or the route's number (:func:`route_of`).
+        starts_us: By network, frame and task of ``tasks_of``.
+        ends_us: Likewise.
+        value: Of the objective.
+        bound: Proven lower bound of the objective.
+    """
+
+    places: tuple[tuple[int, ...], ...]
+    starts_us: tuple[tuple[tuple[float, ...], ...], ...]
+    ends_us: tuple[tuple[tuple[float, ...], ...], ...]
+    value: float
+    bound: float
+
+    def latency_us(self, workload: Workload, chain: int) -> float:
+        """Returns the longest time from a frame's arrival to its end."""
+        return max(
+            frame[-1] - workload.arrival_us(chain, number)
+            for number, frame in enumerate(self.ends_us[chain])
+        )
+
+
+EFFORT = 20.0
+"""Deterministic time limit of one search (OR-Tools' own measure, about a second of one core)."""
+
+_FIRST = 2.0
+_UNITS = 1e9  # of a cycle, about; in a microsecond at least and at most:
+_FEWEST, _MOST = 10, 1_000_000
+_EXACT = 1e-7
+_WEIGHT = 5_000
+
+
+def timetable(
+    workload: Workload,
+    objective: str,
+    *,
+    within: float = 1.0,
+    hint: Sequence[Sequence[int]] | None = None,
+    effort: float = EFFORT,
+    seconds: float = 60.0,
+) -> Timetable | None:
+    """Returns the best places and starts of all tasks.
+
+    Args:
+        workload: What to schedule.
+        objective: "latency" (the largest latency relative to its deadline), "makespan" (the end
+            of the last frame), "energy" (microjoules of a hyperperiod) or "gpu_time"
+            (microseconds of the first device in a hyperperiod).
+        within: Latencies stay below this multiple of their deadlines.
+        hint: Places to start the search from.
+        effort: Deterministic time limit.
+        seconds: Wall-clock limit, the last resort.
+
+    Returns:
+        The timetable with a proven bound; None when it is proved that there is none.
+        A timetable without places: the search ended before it found one.
+
+    Raises:
+        EnvironmentLack: CP-SAT cannot be run.
+    """
+    scaled = _ScaledRequest(workload, objective, within)
+    answer = _run_searches(scaled, hint, effort, seconds)
+    if answer["status"] == "infeasible":
+        return None
+    if answer["status"] == "unknown":
+        return Timetable((), (), (), math.inf, max(0.0, scaled.bound(answer["bound"])))
+    places = tuple(map(tuple, answer["places"]))
+    starts, ends = scaled.times(places, answer)
+    found = Timetable(places, starts, ends, 0.0, 0.0)
+    value = timetable_value(workload, objective, found)
+    bound = min(value, scaled.bound(answer["bound"]))
+    return Timetable(places, starts, ends, value, bound)
+
+
+def timetable_value(workload: Workload, objective: str, table: Timetable) -> float:
+    """Returns the value of a timetable under an objective of :func:`timetable`."""
+    if objective == "energy":
+        return workload.energy_uj(table.places)
+    if objective == "gpu_time":
+        return workload.loads_us(table.places)[0]
+    latencies = [table.latency_us(workload, i) for i in range(len(workload.chains))]
+    if objective == "makespan":
+        return max(latencies)
+    return max(
+        latency / chain.deadline_us
+        for latency, chain in zip(latencies, workload.chains, strict=True)
+        if chain.deadline_us is not None
+    )
+
+
+def best_places(
+    workload: Workload, *, effort: float = EFFORT, seconds: float = 60.0
+) -> tuple[tuple[tuple[int, ...], ...], float, float] | None:
+    """Returns the places with the smallest largest load of a device in a hyperperiod.
+
+    Deadlines are left alone. Returns (places, that load in microseconds, a proven lower bound of
+    it); None when there are no places at all.
+
+    Raises:
+        EnvironmentLack: CP-SAT cannot be run.
+    """
+    scaled = _ScaledRequest(workload, "load", 1.0)
+    answer = _run_searches(scaled, None, effort, seconds)
+    if answer["status"] != "found":
+        return None
+    places = tuple(map(tuple, answer["places"]))
+    load = max(workload.loads_us(places))
+    return places, load, min(load, scaled.bound(answer["bound"]))
+
+
+def _run_searches(
+    scaled: _ScaledRequest, hint: Sequence[Sequence[int]] | None, effort: float, seconds: float
+) -> dict[str, Any]:
+    """Runs one search, which is quick or stuck; then several that share what they find.
+
+    Both give the same answer each time, unless the wall clock ends them.
+    """
+    request = {**scaled.request, "hint": hint}
+    first = {**request, "workers": 1, "effort": min(_FIRST, effort)}
+    answer = run_worker("periodic", first, seconds=seconds)
+    if answer["status"] == "infeasible" or answer.get("proved"):
+        return answer
+    hint = answer.get("places", hint)
+    later = {**request, "workers": 4, "effort": effort, "hint": hint}
+    if effort <= _FIRST:
+        return answer
+    again = run_worker("periodic", later, seconds=seconds)
+    if again["status"] == "unknown" != answer["status"]:
+        return answer
+    return again
+
+
+class _ScaledRequest:
+    """A request in whole units, durations rounded up: what keeps it keeps the workload, too."""
+
+    def __init__(self, workload: Workload, objective: str, within: float) -> None:
+        self.workload = workload
+        self.objective = objective
+        whole = workload.hyperperiod_us
+        horizon = self._horizon_us()
+        units = min(_MOST, max(_FEWEST, round(_UNITS / float(whole or horizon))))
+        if whole is None:
+            self.unit_us, hyper = 1 / units, None
+        else:
+            step = math.lcm(*workload.frames)
+            hyper = step * math.ceil(float(whole) * units / step)
+            self.unit_us = float(whole) / hyper
+        deadlines = [self._deadline_us(chain, horizon) for chain in workload.chains]
+        limits = [min(horizon, within * deadline) for deadline in deadlines]
+        self.weights, self.longest_us, self.error = _weights(deadlines)
+        goals = {"latency": "ratio", "makespan": "end", "load": "load"}
+        copies = 0
+        if hyper is not None and objective != "load":
+            reach = max(
+                workload.arrival_us(i, frames - 1) + limit
+                for i, (frames, limit) in enumerate(zip(workload.frames, limits, strict=True))
+            )
+            copies = max(0, math.ceil(reach / self.unit_us / hyper - 1e-9) - 1)
+        self.request: dict[str, Any] = {
+            "devices": len(workload.devices),
+            "cores": list(workload.cores),
+            "launch": [self.up(us or 0.0) for us in workload.launch_us],
+            "launch_cost": [
+                self._cost(d, (workload.launch_us[d] or 0.0) * watt, 0.0)
+                for d, watt in enumerate(workload.watts)
+            ],
+            "slots": workload.max_loadables,
+            "one_core": workload.one_core,
+            "hyper": hyper,
+            "copies": copies,
+            "goal": goals.get(objective, "cost"),
+            "most": self._most(within, horizon),
+            "chains": [
+                self._chain(i, chain, hyper, limits[i], deadlines[i])
+                for i, chain in enumerate(workload.chains)
+            ],
+        }
+
+    def up(self, us: float) -> int:
+        """Returns a duration in units, rounded up."""
+        return math.ceil(us / self.unit_us - 1e-6)
+
+    def down(self, us: float) -> int:
+        """Returns a limit in units, rounded down."""
+        return math.floor(us / self.unit_us + 1e-6)
+
+    def _horizon_us(self) -> float:
+        """Returns what all networks take one after the other at worst, several times over."""
+        total = 0.0
+        for chain in self.workload.chains:
+            total += sum(max(us for us in row if us is not None) for row in chain.times_us)
+            total += max((sum(t.work_us for t in r.tasks) for r in chain.routes), default=0.0)
+            total += sum(max(map(max, hands)) for hands in chain.hands_us)
+            total += len(chain.times_us) * max(us or 0.0 for us in self.workload.launch_us)
+        longest = max((float(c.period_us or 0) for c in self.workload.chains), default=0.0)
+        deadline = max((c.deadline_us or 0.0 for c in self.workload.chains), default=0.0)
+        return 4 * max(total, longest, deadline) + 1
+
+    def _deadline_us(self, chain: NetworkChain, horizon: float) -> float:
+        return horizon if chain.deadline_us is None else chain.deadline_us
+
+    def _most(self, within: float, horizon: float) -> int:
+        if self.objective == "latency":
+            return math.ceil(within * self.longest_us * (1 + self.error) / self.unit_us)
+        return self.up(horizon * max(self.workload.frames))
+
+    def _cost(self, device: int, energy_uj: float, us: float) -> int:
+        if self.objective == "energy":
+            return round(energy_uj * 1000)
+        return round(us * 1000) if self.objective == "gpu_time" and device == 0 else 0
+
+    def _chain(
+        self,
+        number: int,
+        chain: NetworkChain,
+        hyper: int | None,
+        limit_us: float,
+        deadline_us: float,
+    ) -> dict[str, Any]:
+        frames = self.workload.frames[number]
+        watt = self.workload.watts[0]
+        return {
+            "times": [
+                [None if us is None else self.up(us) for us in row] for row in chain.times_us
+            ],
+            "hands": [
+                [[self.up(us) for us in row] for row in border] for border in chain.hands_us
+            ],
+            "cost": [
+                [
+                    self._cost(d, uj, us or 0.0)
+                    for d, (uj, us) in enumerate(zip(energy, times, strict=True))
+                ]
+                for energy, times in zip(chain.energy_uj, chain.times_us, strict=True)
+            ],
+            "hand_cost": [
+                [[self._cost(0, us * watt, us) for us in row] for row in border]
+                for border in chain.hands_us
+            ],
+            "frames": frames,
+            "period": 0 if hyper is None else hyper // frames,
+            "weight": self.weights[number],
+            "limit": self.down(limit_us),
+            "too_large": [list(run) for run in chain.too_large],
+            "routes": [self._route(route) for route in chain.routes],
+        }  # fmt: skip
+
+    def _route(self, route: Route) -> dict[str, Any]:
+        gpu = sum(task.work_us for task in route.tasks if task.device == 0)
+        return {
+            "tasks": [[task.device, self.up(task.work_us)] for task in route.tasks],
+            "loadables": list(route.loadables),
+            "cost": self._cost(0, route.energy_uj, gpu),
+        }
+
+    def bound(self, value: float) -> float:
+        """Returns a bound of the scaled problem as one of the workload.
+
+        Rounded durations can make a frame longer by less than a unit each; so much less is
+        proved.
+        """
+        if self.objective == "latency":
+            least = value - self._slack() * max(self.weights)
+            return max(0.0, least * self.unit_us / self.longest_us / (1 + self.error))
+        if self.objective in ("energy", "gpu_time"):
+            parts = sum(
+                frames * (4 * len(chain.times_us) + 1)
+                for frames, chain in zip(self.workload.frames, self.workload.chains, strict=True)
+            )
+            return max(0.0, (value - parts) / 1000)
+        return max(0.0, (value - self._slack()) * self.unit_us)
+
+    def _slack(self) -> int:
+        return sum(
+            frames * max(4 * (len(chain.times_us) + 1), *(len(r.tasks) for r in chain.routes), 4)
+            for frames, chain in zip(self.workload.frames, self.workload.chains, strict=True)
+        )
+
+    def times(self, places: tuple[tuple[int, ...], ...], answer: dict[str, Any]) -> tuple[Any, Any]:
+        """Returns starts and ends of all tasks in microseconds."""
+        all_starts: list[Any] = []
+        all_ends: list[Any] = []
+        for chain, (frames, hands) in enumerate(
+            zip(answer["starts"], answer["hands"], strict=True)
+        ):
+            tasks = tasks_of(self.workload, chain, places[chain])
+            starts = []
+            whole = route_of(self.workload.chains[chain], places[chain]) is not None
+            for begins, lone in zip(frames, hands, strict=True):
+                alone = dict(lone)
+                parts = (
+                    alone[task.first] if task.last < task.first else begins[task.first]
+                    for task in tasks
+                )
+                starts.append(tuple(at * self.unit_us for at in (begins if whole else parts)))
+            all_starts.append(tuple(starts))
+            all_ends.append(
+                tuple(
+                    tuple(s + task.work_us for s, task in zip(row, tasks, strict=True))
+                    for row in starts
+                )
+            )
+        return tuple(all_starts), tuple(all_ends)
+
+
+def _weights(deadlines: Sequence[float]) -> tuple[list[int], float, float]:
+    """Returns small integer weights for latencies, which stand for one over each deadline.
+
+    Also returns what a latency times its weight is divided by, and the relative error of that.
+    """
+    longest = max(deadlines)
+    ratios = [longest / deadline for deadline in deadlines]
+    best: tuple[float, int, list[int]] | None = None
+    for times in range(1, _WEIGHT + 1):
+        weights = [round(times * ratio) for ratio in ratios]
+        pairs = zip(weights, ratios, strict=True)
+        error = max(abs(weight / (times * ratio) - 1) for weight, ratio in pairs)
+        if best is None or error < best[0]:
+            best = error, times, weights
+        if error <= _EXACT:
+            break
+    assert best is not None
+    return best[2], best[1] * longest, best[0]
+
+
+def alone_us(workload: Workload, chain: int) -> float:
+    """Returns the shortest time of a frame that has the whole board to itself."""
+    own = workload.chains[chain]
+    routes = min((sum(t.work_us for t in r.tasks) for r in own.routes), default=math.inf)
+    if not own.times_us:
+        return routes
+    caller = len(workload.devices)
+    best = {caller: 0.0}
+    for part, row in enumerate(own.times_us):
+        step = {}
+        for device, time in enumerate(row):
+            if time is None:
+                continue
+            launch = workload.launch_us[device] or 0.0
+            step[device] = time + min(
+                value + own.hands_us[part][before][device] + launch * (before != device)
+                for before, value in best.items()
+            )
+        best = step
+    parts = [value + own.hands_us[-1][device][caller] for device, value in best.items()]
+    return min(routes, *parts)
+
+
+def steady_state(
+    workload: Workload, places: Sequence[Sequence[int]], period_us: float
+) -> Timetable:
+    """Returns a timetable in which every network takes one frame each ``period_us``.
+
+    Each task takes the first gap of its device, with frames of several periods under way at once;
+    where that leaves a device's time in pieces too small, the tasks lie side by side instead.
+    ``period_us`` is at least the load of each device.
+    """
+    period = Fraction(period_us)
+    chains = tuple(replace(chain, period_us=period) for chain in workload.chains)
+    workload = replace(workload, chains=chains)
+    tasks = [tasks_of(workload, i, own) for i, own in enumerate(places)]
+    starts = _first_gaps(workload, tasks, period_us) or _first_starts(workload, tasks, period_us)
+    ends = [
+        [start + task.work_us for start, task in zip(row, own, strict=True)]
+        for row, own in zip(starts, tasks, strict=True)
+    ]
+    return Timetable(
+        tuple(map(tuple, places)),
+        tuple((tuple(row),) for row in starts),
+        tuple((tuple(row),) for row in ends),
+        period_us,
+        0.0,
+    )
+
+
+def _first_gaps(
+    workload: Workload, tasks: Sequence[Sequence[DeviceTask]], period: float
+) -> list[list[float]] | None:
+    busy: list[list[tuple[float, float]]] = [[] for _ in workload.devices]  # within one period
+    found = []
+    for own in tasks:
+        now, row = 0.0, []
+        for task in own:
+            start = _gap(busy[task.device], now, task.work_us, period)
+            if start is None:
+                return None
+            row.append(start)
+            now = start + task.work_us
+            phase = start % period
+            first = min(task.work_us, period - phase)
+            busy[task.device].append((phase, phase + first))
+            if first < task.work_us:
+                busy[task.device].append((0.0, task.work_us - first))
+            busy[task.device].sort()
+        found.append(row)
+    return found
+
+
+def _gap(
+    busy: Sequence[tuple[float, float]], now: float, work: float, period: float
+) -> float | None:
+    """Returns the first start from ``now`` on with ``work`` free time after it."""
+    base = now - now % period
+    taken = [(a + base + k * period, b + base + k * period) for k in range(4) for a, b in busy]
+    start = now
+    for a, b in taken:
+        if b <= start + 1e-9:
+            continue
+        if a >= start + work - 1e-9:
+            break
+        start = b
+    return start if start <= now + 2 * period else None
+
+
+def _first_starts(
+    workload: Workload, tasks: Sequence[Sequence[DeviceTask]], period: float
+) -> list[list[float]]:
+    filled = [0.0] * len(workload.devices)
+    found = []
+    for own in tasks:
+        now, row = 0.0, []
+        for task in own:
+            phase = filled[task.device]
+            filled[task.device] += task.work_us
+            start = now - now % period + phase
+            if start < now - 1e-9:
+                start += period
+            row.append(start)
+            now = start + task.work_us
+        found.append(row)
+    return found

@@ -1,0 +1,630 @@
+"""Placements with their running order solved at once by CP-SAT: exact for every constraint.
+States a problem in integers, has the worker solve it, and computes the answer's loads anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.solver.cpsat.process import run_worker
+from edgekit.solver.problem import (
+    OUTSIDE,
+    Border,
+    Cost,
+    Effort,
+    ExecutionStep,
+    Goal,
+    Optimum,
+    PlacementProblem,
+    Placing,
+    Transfer,
+    Units,
+    metrics,
+)
+
+GAP = 1e-6
+
+UNITS = 1.7
+"""Of Effort for one of CP-SAT's deterministic time."""
+
+EFFORT_PER_CALL = 0.02
+"""What a call takes beyond its search."""
+
+FIRST_LEVELS = 3
+
+SHARE = 0.3
+"""Of the remaining effort, for a placement with few levels, which proves nothing."""
+
+
+def solve_steps(
+    problem: PlacementProblem,
+    goal: Goal,
+    *,
+    start: Placing | None = None,
+    lower: float = 0.0,
+    seconds: float = 60.0,
+    effort: Effort | None = None,
+    progress: Callable[[float, float], None] | None = None,
+) -> Optimum:
+    """Minimises a goal exactly, every constraint of the problem included.
+
+    Args:
+        problem: What to place.
+        goal: What to minimise, under which bounds.
+        start: A placement to begin from; its value bounds the search.
+        lower: A proven lower bound.
+        seconds: Of search; counted in CP-SAT's deterministic time, so that the answer is the
+            same every time, and by the clock at ten times as much, which the result says.
+        effort: The account of a larger search, which this one spends of, instead.
+        progress: Told the best value and the bound between CP-SAT's searches.
+
+    Returns:
+        The best placement found (``start`` when nothing better is) and a proven bound.
+
+    Raises:
+        EnvironmentLack: OR-Tools is missing or its process failed.
+    """
+    if any(all(cost is None for cost in costs) for costs in problem.costs):
+        return Optimum(None, math.inf)
+    account = Effort(seconds) if effort is None else effort.part(effort.left)
+    units = Units.of(problem, goal)
+    least = math.ldexp(lower, units.value)
+    search = _Deepening(
+        units.problem(problem), units.goal(goal), units.placing(start), least, account
+    )
+    levels = FIRST_LEVELS
+    while search.going:
+        if search.solve(levels, tail=False):
+            break
+        if search.going:
+            search.solve(levels, tail=True)
+        levels *= 2
+        if progress and search.best is not None:
+            progress(units.real_value(search.best.value), units.real_value(search.bound))
+    found = search.optimum()
+    return Optimum(units.real(found.placing), units.real_value(found.bound), account.clocked)
+
+
+class _Deepening:
+    """Deepening: few levels find a placement, and with a tail for all others prove it or not."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        goal: Goal,
+        start: Placing | None,
+        lower: float,
+        effort: Effort,
+    ) -> None:
+        self.problem, self.goal = problem, goal
+        self.best, self.bound = start, lower
+        self.forbidden: list[list[int]] = []
+        self.strict = False
+        self.effort = effort
+
+    @property
+    def going(self) -> bool:
+        """Whether anything is left to prove, and to prove it with."""
+        proven = self.best is not None and self.best.value - self.bound <= GAP * self.best.value
+        open_ = not proven and self.bound < math.inf
+        return open_ and not self.effort.over
+
+    def optimum(self) -> Optimum:
+        if self.best is None:
+            return Optimum(None, self.bound)
+        return Optimum(self.best, min(self.bound, self.best.value))
+
+    def solve(self, levels: int, *, tail: bool) -> bool:
+        """Solves with so many levels; returns whether there cannot be more."""
+        problem = self.problem
+        most = _most_loadables(problem, self.goal, self.best)
+        rows = [
+            positions(problem, i, most=most, levels=levels, tail=tail)
+            for i in range(len(problem.networks))
+        ]
+        exact = not any(row.short for row in rows)
+        if not all(row.devices for row in rows):  # nowhere to go: no GPU, and no loadable allowed
+            self._prove(None, None)
+            return True
+        while self.going:
+            request, scale = steps_request(
+                problem, self.goal, rows,
+                start=self.best, lower=self.bound, strict=self.strict and not tail,
+            )  # fmt: skip
+            request |= {"forbidden": self.forbidden, "gap": GAP}
+            request["effort"] = self.effort.left / UNITS * (1 if tail or exact else SHARE)
+            answer = run_worker("steps", request, seconds=self.effort.seconds)
+            self.effort.spend(UNITS * answer["effort"] + EFFORT_PER_CALL)
+            if answer["clocked"]:
+                self.effort.stopped()
+            if tail or (exact and not self.strict):
+                self._prove(answer["bound"], scale)
+            if "mode" not in answer or (tail and not exact):
+                break
+            steps = steps_of(problem, answer["mode"], answer["position"], rows)
+            if broken := broken_sets(problem, steps):
+                self.forbidden += broken
+                continue
+            found = with_loads(problem, self.goal, answer["mode"], steps, answer["ways"])
+            if self._within(found):
+                if self.best is None or found.value < self.best.value:
+                    self.best = found
+                break
+            if self.strict:
+                break
+            self.strict = True  # the rounding let it through
+        return exact
+
+    def _prove(self, bound: float | None, scale: IntegerScale | None) -> None:
+        if bound is not None and scale is not None:
+            self.bound = max(self.bound, scale.bound(bound))
+        else:
+            self.bound = math.inf if self.best is None else self.best.value
+
+    def _within(self, found: Placing) -> bool:
+        reached = metrics(self.problem, found.load_us, found.energy_uj)
+        return all(reached[n] <= limit * (1 + 1e-9) for n, limit in self.goal.bounds.items())
+
+
+def _most_loadables(problem: PlacementProblem, goal: Goal, start: Placing | None) -> int:
+    """Returns how many loadables a placement better than ``start`` can pay for."""
+    launches = [problem.launch[core] for core in problem.cores]
+    if start is None or goal.weights is None or not launches:
+        return len(problem.costs)
+    launch_values = [goal.value(c.load_us, c.energy_uj) for c in launches if c is not None]
+    least = sum(
+        min(goal.value(c.load_us, c.energy_uj) for c in costs if c is not None)
+        for costs in problem.costs
+    )
+    if min(launch_values) <= 0:
+        return len(problem.costs)
+    return min(len(problem.costs), math.floor((start.value - least) / min(launch_values) + 1e-6))
+
+
+def steps_of(
+    problem: PlacementProblem,
+    modes: Sequence[int],
+    position: Sequence[int],
+    rows: Sequence[NetworkPositions],
+) -> tuple[ExecutionStep, ...]:
+    """Returns the steps in running order, runs on one device without loadables joined."""
+    steps: list[ExecutionStep] = []
+    for network, nodes in enumerate(problem.networks):
+        for p in range(len(rows[network].devices)):
+            here = [v for v in nodes if position[v] == p]
+            while here:
+                last = steps[-1] if steps and steps[-1].network == network else None
+                device = problem.device(modes[here[0]])
+                if last and last.device not in problem.cores:
+                    ready = _ready_nodes(problem, modes, here, last.device)
+                    device = last.device if ready else device
+                run = _ready_nodes(problem, modes, here, device)
+                here = [v for v in here if v not in run]
+                if last and device == last.device and device not in problem.cores:
+                    run = sorted([*steps.pop().nodes, *run])
+                steps.append(ExecutionStep(network, device, tuple(run)))
+    return tuple(steps)
+
+
+def _ready_nodes(
+    problem: PlacementProblem, modes: Sequence[int], nodes: Sequence[int], device: int
+) -> list[int]:
+    """Returns the nodes that can run on the device before any of the others does."""
+    run: list[int] = []
+    waiting: set[int] = set()
+    for v in nodes:
+        if problem.device(modes[v]) == device and waiting.isdisjoint(problem.predecessors[v]):
+            run.append(v)
+        else:
+            waiting.add(v)
+    return run
+
+
+def broken_sets(problem: PlacementProblem, steps: Sequence[ExecutionStep]) -> list[list[int]]:
+    """Returns smallest sets of nodes that do not fit into one loadable though they share one."""
+    found: list[list[int]] = []
+    for step in steps:
+        if step.device not in problem.cores or fits_one_loadable(problem, frozenset(step.nodes)):
+            continue
+        for order in (step.nodes, step.nodes[::-1]):
+            core_nodes = frozenset(step.nodes)
+            for v in order:
+                if not fits_one_loadable(problem, core_nodes - {v}):
+                    core_nodes -= {v}
+            if sorted(core_nodes) not in found:
+                found.append(sorted(core_nodes))
+    return found
+
+
+def fits_one_loadable(problem: PlacementProblem, nodes: frozenset[int]) -> bool:
+    """Whether nodes can be one loadable; the model's integers let pools through in doubt."""
+    return all(
+        math.fsum(pool.needs[v] for v in nodes) <= pool.limit * (1 + 1e-9) for pool in problem.pools
+    ) and (problem.fits is None or problem.fits(nodes))
+
+
+def with_loads(
+    problem: PlacementProblem,
+    goal: Goal,
+    modes: Sequence[int],
+    steps: Sequence[ExecutionStep],
+    taken: Sequence[tuple[int, int]],
+) -> Placing:
+    """Returns a placing with its loads computed anew.
+
+    Args:
+        taken: The way of each transfer, counted over all borders; those not needed are dropped.
+    """
+    way_of: dict[int, int] = dict(taken)
+    costs = [problem.costs[v][m] for v, m in enumerate(modes)]
+    costs += [problem.launch[step.device] for step in steps if step.device in problem.cores]
+    ways = []
+    index = 0
+    for b, border in enumerate(problem.borders):
+        writes = problem.outside if border.producer == OUTSIDE else modes[border.producer]
+        reads = {modes[c] for c in border.consumers} | (
+            {problem.outside} if border.output else set()
+        )
+        for t, transfer in enumerate(border.transfers):
+            if any((writes, r) in transfer.pairs for r in reads):
+                ways.append((b, t, way_of[index]))
+                costs.append(transfer.ways[way_of[index]])
+            index += 1
+    load = tuple(
+        math.fsum(c.load_us[r] for c in costs if c is not None)
+        for r in range(len(problem.devices) + 1)
+    )
+    energy = math.fsum(c.energy_uj for c in costs if c is not None)
+    return Placing(tuple(modes), tuple(steps), tuple(ways), load, energy, goal.value(load, energy))
+
+
+DIGITS = 7
+"""Decimal digits of a sum that survive the rounding to integers."""
+
+LARGEST = 1e13
+"""Of a sum, in units: CP-SAT's linear programmes work in doubles."""
+
+FACTORS = (*(10.0**digits for digits in range(7)), *(2.0**bits for bits in range(4, 41, 4)))
+"""At which numbers may be whole: of few decimals, or those divided by a power of two."""
+
+
+class IntegerScale:
+    """Integers of a measure: ``factor`` units each, ``slack`` units of rounding in any sum.
+
+    Numbers of few decimals are kept exactly; then there is no slack.
+    """
+
+    def __init__(self, values: Iterable[float], terms: int, total: float) -> None:
+        numbers = [abs(value) for value in values if value]
+        self.factor = 1.0
+        self.slack = 0
+        most = max(numbers, default=0.0) * max(1, terms)
+        for self.factor in FACTORS:
+            if most * self.factor <= LARGEST and all(_whole(v * self.factor) for v in numbers):
+                return
+        self.slack = math.ceil(terms / 2)
+        wanted = math.ceil(math.log10(max(1, self.slack) / max(total, 1e-9)) + DIGITS)
+        sound = math.floor(math.log10(LARGEST / most))
+        self.factor = 10.0 ** min(wanted, sound)
+
+    def __call__(self, value: float) -> int:
+        """Returns the nearest integer."""
+        return round(value * self.factor)
+
+    def below(self, value: float) -> int:
+        """Returns what a sum of at least ``value`` is not below."""
+        return math.floor(value * self.factor * (1 - 1e-12)) - self.slack
+
+    def limit(self, value: float, strict: bool) -> int:
+        """Returns the limit of a sum of at most ``value``: let through in doubt, or not."""
+        exact = math.floor(value * self.factor * (1 + 1e-12))
+        return exact - self.slack if strict else exact + self.slack
+
+    def bound(self, value: float) -> float:
+        """Returns what the sum itself cannot be below when its integers are not below ``value``."""
+        return (value - self.slack) / self.factor
+
+
+def _whole(value: float) -> bool:
+    """Whether a value is whole but for its rounding as a double."""
+    return abs(value - round(value)) <= max(1e-9, 4 * math.ulp(value))
+
+
+def limited_sums(
+    problem: PlacementProblem, goal: Goal
+) -> tuple[list[tuple[Any, float | None]], int]:
+    """Returns the sums that matter with their limits; the first ones are the objective's.
+
+    Each is a function of a cost; the second result says how many form the objective.
+    """
+    found: list[tuple[Any, float | None]] = []
+    if goal.weights is None:
+        found += [(_weighted((*row, 0.0), 0.0), None) for row in problem.shares]
+    else:
+        found.append((_weighted(goal.weights, goal.energy), None))
+    objective = len(found)
+    for name, limit in sorted(goal.bounds.items()):
+        if name == "latency_us":
+            found.append((lambda cost: sum(cost.load_us), limit))
+        elif name == "energy_uj":
+            found.append((lambda cost: cost.energy_uj, limit))
+        elif name == "period_us":
+            found += [(_weighted((*row, 0.0), 0.0), limit) for row in problem.shares]
+        else:
+            gpus = [d for d, device in enumerate(problem.devices) if device == "GPU"]
+            found.append((lambda cost, gpus=gpus: sum(cost.load_us[d] for d in gpus), limit))
+    return found, objective
+
+
+def _weighted(weights: tuple[float, ...], energy: float) -> Any:
+    def value(cost: Cost) -> float:
+        total = sum(w * us for w, us in zip(weights, cost.load_us, strict=True))
+        return total + energy * cost.energy_uj
+
+    return value
+
+
+def transfer_clauses(
+    problem: PlacementProblem, border: Border, transfer: Transfer
+) -> list[list[Any]]:
+    """Returns when a transfer is paid: producer, its modes, consumer, its modes (-1: outside).
+
+    Producer's modes with the same consumer's modes go together, which is tight for a transfer
+    between two kinds of device.
+    """
+    readers: dict[int, set[int]] = {}
+    for writing, reading in transfer.pairs:
+        readers.setdefault(writing, set()).add(reading)
+    groups: dict[frozenset[int], list[int]] = {}
+    for mode, needing in sorted(readers.items()):
+        groups.setdefault(frozenset(needing), []).append(mode)
+    found: list[list[Any]] = []
+    for reads, written in groups.items():
+        writes = sorted(written)
+        if border.producer == OUTSIDE:
+            if problem.outside not in writes:
+                continue
+            writes = []
+        for consumer in border.consumers:
+            if any(problem.costs[consumer][m] is not None for m in reads):
+                found.append([border.producer, writes, consumer, sorted(reads)])
+        if border.output and problem.outside in reads and border.producer != OUTSIDE:
+            found.append([border.producer, writes, OUTSIDE, []])
+    return found
+
+
+def exchangeable_cores(problem: PlacementProblem, goal: Goal) -> list[list[int]]:
+    """Returns pairs of cores that can be exchanged in any placement without a change."""
+    found = []
+    for first, second in zip(problem.cores, problem.cores[1:], strict=False):
+        if _exchangeable(problem, goal, first, second):
+            found.append([first, second])
+    return found
+
+
+def _exchangeable(problem: PlacementProblem, goal: Goal, first: int, second: int) -> bool:
+    """Whether exchanging the two devices (and their modes) leaves the problem as it is."""
+    swap = {first: second, second: first}
+    named = {(mode.device, mode.reads, mode.writes): m for m, mode in enumerate(problem.modes)}
+    image = []
+    for mode in problem.modes:
+        other = named.get((swap.get(mode.device, mode.device), mode.reads, mode.writes))
+        if other is None:
+            return False
+        image.append(other)
+    swapped = {tuple(row[swap.get(d, d)] for d in range(len(row))) for row in problem.shares}
+    if swapped != set(problem.shares):
+        return False
+    weights = goal.weights
+    if weights is not None and weights[first] != weights[second]:
+        return False
+    if len(named) < len(problem.modes) or image[problem.outside] != problem.outside:
+        return False
+
+    def turned(cost: Cost | None) -> Cost | None:
+        if cost is None:
+            return None
+        loads = list(cost.load_us)
+        loads[first], loads[second] = loads[second], loads[first]
+        return Cost(tuple(loads), cost.energy_uj)
+
+    def same_transfer(t: Transfer) -> bool:
+        pairs = frozenset((image[a], image[b]) for a, b in t.pairs)
+        return pairs == t.pairs and all(turned(way) == way for way in t.ways)
+
+    def same_transfers(border: Border) -> bool:
+        kinds = {(t.pairs, t.ways) for t in border.transfers}
+        return all(
+            same_transfer(t)
+            or (
+                frozenset((image[a], image[b]) for a, b in t.pairs),
+                tuple(turned(way) for way in t.ways),
+            )
+            in kinds
+            for t in border.transfers
+        ) and len(kinds) == len(border.transfers)
+
+    return (
+        turned(problem.launch[first]) == problem.launch[second]
+        and all(
+            turned(costs[m]) == costs[image[m]]
+            for costs in problem.costs
+            for m in range(len(image))
+        )
+        and all(same_transfers(border) for border in problem.borders)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPositions:
+    """The positions of a network.
+
+    Attributes:
+        devices: Of each position.
+        width: Positions of a level.
+        limited: Whether device changes are limited.
+        tail: Whether the last position stands for all further levels.
+        short: Whether a placement could need further levels.
+    """
+
+    devices: list[list[int]]
+    width: int
+    limited: bool
+    tail: bool
+    short: bool
+
+
+def positions(
+    problem: PlacementProblem,
+    network: int,
+    *,
+    most: int,
+    levels: int,
+    tail: bool,
+    joined: bool = True,
+) -> NetworkPositions:
+    """Returns a network's positions.
+
+    Args:
+        most: Loadables that a placement of interest can have.
+        levels: At most so many; ``tail`` says what becomes of further ones that there can be.
+        joined: Whether loadables in a row that could be one take no positions of their own.
+    """
+    cores = problem.cores
+    others = [d for d in range(len(problem.devices)) if d not in cores]
+    limited = problem.contiguous[network] or problem.max_transitions[network] is not None
+    runs = [[d] for d in others] if limited else [others] * bool(others)
+    level = [*runs, *([core] for core in cores)]
+    count = _levels(problem, network, most, len(others), joined)
+    short = count > levels
+    tail = tail and short
+    row = [*(level * min(count, levels)), *runs, *([[*others, *cores]] * tail)]
+    return NetworkPositions(row, len(level), limited, tail, short)
+
+
+def _levels(problem: PlacementProblem, network: int, most: int, others: int, joined: bool) -> int:
+    """Returns how many levels any placement, brought into its simplest order, can need."""
+    cores = set(problem.cores)
+    nodes = problem.networks[network]
+    changes, contiguous = problem.max_transitions[network], problem.contiguous[network]
+    if others > 1 and (changes is not None or contiguous):
+        return len(nodes)
+    able = [v for v in nodes if any(problem.device(m) in cores for m in _modes(problem, v))]
+    sizes = problem.sizes or (1,) * len(problem.costs)
+    bounds = [len(able), most, sum(sizes[v] for v in able) // max(1, problem.min_size)]
+    if problem.max_loadables is not None:
+        bounds.append(problem.max_loadables * len(cores))
+    if joined and not problem.pools and problem.fits is None:  # then loadables in a row can be one
+        if len(cores) == 1:
+            free = [
+                v for v in nodes if not all(problem.device(m) in cores for m in _modes(problem, v))
+            ]
+            bounds.append(len(free) + 1)
+        if changes is not None:
+            bounds.append(changes // 2 + 1 if len(cores) == others == 1 else changes + 1)
+        if contiguous:
+            bounds.append(len(cores))
+    return max(0, min(bounds))
+
+
+def _modes(problem: PlacementProblem, v: int) -> list[int]:
+    return [m for m, cost in enumerate(problem.costs[v]) if cost is not None]
+
+
+def _hint(
+    rows: list[NetworkPositions], problem: PlacementProblem, placing: Placing
+) -> dict[str, Any]:
+    """Returns a placing as modes and positions, its steps put at the first position they can."""
+    position = [0] * len(problem.costs)
+    at = [0] * len(rows)
+    for step in placing.steps:
+        row = rows[step.network].devices
+        while at[step.network] < len(row) - 1 and step.device not in row[at[step.network]]:
+            at[step.network] += 1
+        for v in step.nodes:
+            position[v] = at[step.network]
+        if step.device in problem.cores:
+            at[step.network] = min(at[step.network] + 1, len(row) - 1)
+    return {"mode": list(placing.modes), "position": position}
+
+
+def steps_request(
+    problem: PlacementProblem,
+    goal: Goal,
+    rows: list[NetworkPositions],
+    *,
+    start: Placing | None,
+    lower: float,
+    strict: bool,
+) -> tuple[dict[str, Any], IntegerScale]:
+    """Returns the worker's request (without forbidden sets) and the objective's scale."""
+    found, objective = limited_sums(problem, goal)
+    costs = [[(m, c) for m, c in enumerate(cost) if c is not None] for cost in problem.costs]
+    transfers = [(b, t) for b in problem.borders for t in b.transfers]
+    launch = [
+        problem.launch[core] or Cost((0.0,) * (len(problem.devices) + 1)) for core in problem.cores
+    ]
+    every = [
+        *(c for cost in costs for _, c in cost),
+        *(w for _, t in transfers for w in t.ways),
+        *launch,
+    ]
+    terms = len(costs) + len(transfers) + sum(len(row.devices) for row in rows)
+
+    def scale_of(rates: list[Any]) -> IntegerScale:
+        least = sum(min(sum(rate(c) for rate in rates) for _, c in cost) for cost in costs)
+        least /= len(rates)
+        total = max(least, lower, 1e-6) if rates[0] is found[0][0] else max(least, 1e-6)
+        return IntegerScale((rate(c) for c in every for rate in rates), terms, total)
+
+    scale = scale_of([rate for rate, _ in found[:objective]])
+    rows_of = []
+    for index, (rate, limit) in enumerate(found):
+        own = scale if index < objective else scale_of([rate])
+        rows_of.append({
+            "modes": [{m: own(rate(c)) for m, c in cost} for cost in costs],
+            "ways": [[own(rate(w)) for w in t.ways] for _, t in transfers],
+            "launch": [own(rate(c)) for c in launch],
+            "limit": None if limit is None else own.limit(limit, strict),
+        })  # fmt: skip
+    nodes = problem.networks
+    request = {
+        "allowed": [[m for m, _ in cost] for cost in costs],
+        "mode_device": [mode.device for mode in problem.modes],
+        "cores": list(problem.cores),
+        "twins": exchangeable_cores(problem, goal),
+        "networks": [
+            {
+                "nodes": list(nodes[i]),
+                "edges": [[u, v] for v in nodes[i] for u in problem.predecessors[v]],
+                "positions": row.devices,
+                "width": row.width,
+                "limited": row.limited,
+                "tail": row.tail,
+                "max_transitions": problem.max_transitions[i],
+                "contiguous": problem.contiguous[i],
+            }
+            for i, row in enumerate(rows)
+        ],
+        "pools": [_pool(pool) for pool in problem.pools],
+        "min_size": problem.min_size,
+        "sizes": list(problem.sizes or (1,) * len(costs)),
+        "max_loadables": problem.max_loadables,
+        "transfers": [
+            {"ways": len(t.ways), "clauses": transfer_clauses(problem, b, t)} for b, t in transfers
+        ],
+        "measures": rows_of,
+        "objective": list(range(objective)),
+        "lower": max(0, scale.below(lower)),
+        "upper": 2**60 if start is None else scale.limit(start.value, strict=False),
+        "hint": None if start is None else _hint(rows, problem, start),
+    }
+    return request, scale
+
+
+def _pool(pool: Any) -> dict[str, Any]:
+    scale = IntegerScale((*pool.needs, pool.limit), len(pool.needs), pool.limit or 1.0)
+    return {"needs": [scale(need) for need in pool.needs], "limit": scale.limit(pool.limit, False)}

@@ -1,0 +1,395 @@
+"""What a placement costs: the loads of given modes, and the best way to run them. Also which
+cores are identical, so that one of the two ways to use them is enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from edgekit.solver.highs import Expression, Program
+from edgekit.solver.loadables import Arrangement, arrange, count_transitions
+from edgekit.solver.problem import (
+    OUTSIDE,
+    Cost,
+    ExecutionStep,
+    Goal,
+    Mode,
+    PlacementProblem,
+    Placing,
+    metrics,
+)
+
+TOLERANCE = 2e-6  # relative, on bounds; HiGHS keeps rows to 1e-6
+STEPS_SECONDS = 5.0  # of CP-SAT, for loadables of many nodes that pools or a least size limit
+SAME = 1e-9  # relative, of values that are equal but for their rounding
+
+
+def allows(
+    problem: PlacementProblem, goal: Goal, load_us: Sequence[float], energy_uj: float
+) -> bool:
+    """Returns whether loads keep the goal's bounds."""
+    if not goal.bounds:
+        return True
+    have = metrics(problem, load_us, energy_uj)
+    return all(have[name] <= limit + TOLERANCE * abs(limit) for name, limit in goal.bounds.items())
+
+
+def better(one: Placing, other: Placing | None) -> bool:
+    """Returns whether a placement is less, or as much with fewer transitions."""
+    if other is None:
+        return True
+    slack = SAME * max(abs(one.value), abs(other.value))
+    if abs(one.value - other.value) > slack:
+        return one.value < other.value
+    return _rank(one) < _rank(other)
+
+
+def _rank(placing: Placing) -> tuple[int, int, float, tuple[int, ...]]:
+    total = sum(placing.load_us)
+    return (count_transitions(placing.steps), len(placing.steps), round(total, 6), placing.modes)
+
+
+def paid_transfers(problem: PlacementProblem, modes: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns the transfers to pay, as indices of the border and of the transfer in it."""
+    found = []
+    for b, border in enumerate(problem.borders):
+        source = problem.outside if border.producer == OUTSIDE else modes[border.producer]
+        users = {modes[v] for v in border.consumers}
+        if border.output:
+            users.add(problem.outside)
+        for t, transfer in enumerate(border.transfers):
+            if any((source, user) in transfer.pairs for user in users):
+                found.append((b, t))
+    return found
+
+
+def settle(
+    problem: PlacementProblem,
+    modes: Sequence[int],
+    steps: Sequence[ExecutionStep],
+    goal: Goal,
+    ways: Sequence[tuple[int, int, int]] | None = None,
+) -> Placing | None:
+    """Returns the placement that runs these steps, or None when it breaks a bound or the slots.
+
+    Without ``ways`` those are taken that suit the goal best.
+    """
+    loads = [0.0] * (len(problem.devices) + 1)
+    energy = 0.0
+    for v, m in enumerate(modes):
+        cost = problem.costs[v][m]
+        if cost is None:
+            return None
+        energy = _add_costs(loads, energy, cost)
+    slots = dict.fromkeys(problem.cores, 0)
+    for step in steps:
+        launch = problem.launch[step.device]
+        if launch is not None:
+            energy = _add_costs(loads, energy, launch)
+            slots[step.device] += 1
+    if problem.max_loadables is not None and max(slots.values(), default=0) > problem.max_loadables:
+        return None
+    if ways is None:
+        ways = _ways(problem, goal, loads, energy, paid_transfers(problem, modes))
+        if ways is None:
+            return None
+    for b, t, w in ways:
+        energy = _add_costs(loads, energy, problem.borders[b].transfers[t].ways[w])
+    if not allows(problem, goal, loads, energy):
+        return None
+    value = goal.value(loads, energy)
+    return Placing(tuple(modes), tuple(steps), tuple(ways), tuple(loads), energy, value)
+
+
+def _add_costs(loads: list[float], energy: float, cost: Cost) -> float:
+    for resource, us in enumerate(cost.load_us):
+        loads[resource] += us
+    return energy + cost.energy_uj
+
+
+def useful_ways(ways: Sequence[Cost], goal: Goal) -> list[int]:
+    """Returns the ways that can suit the goal best: one, where a weighted sum decides."""
+    if goal.weights is not None:
+        values = [goal.value(way.load_us, way.energy_uj) for way in ways]
+        order = sorted(range(len(ways)), key=lambda w: (values[w], sum(ways[w].load_us), w))
+        if not goal.bounds:
+            return order[:1]
+    retained: list[int] = []
+    for w, way in enumerate(ways):
+        mine = (*way.load_us, way.energy_uj)
+        others = [(u, (*ways[u].load_us, ways[u].energy_uj)) for u in range(len(ways)) if u != w]
+        if not any(
+            all(a <= b for a, b in zip(other, mine, strict=True)) and (other != mine or u < w)
+            for u, other in others
+        ):
+            retained.append(w)
+    return retained
+
+
+def _ways(
+    problem: PlacementProblem,
+    goal: Goal,
+    loads: Sequence[float],
+    energy: float,
+    transfers: Sequence[tuple[int, int]],
+) -> list[tuple[int, int, int]] | None:
+    """Returns the best ways of the transfers to pay; None: none keeps the bounds."""
+    choices = [useful_ways(problem.borders[b].transfers[t].ways, goal) for b, t in transfers]
+    if all(len(ways) == 1 for ways in choices):
+        return [(b, t, ways[0]) for (b, t), ways in zip(transfers, choices, strict=True)]
+    program = Program()
+    total = [Expression() for _ in loads]
+    for expression, us in zip(total, loads, strict=True):
+        expression.constant = us
+    spent = Expression()
+    spent.constant = energy
+    picks: list[dict[int, int]] = []
+    for (b, t), ways in zip(transfers, choices, strict=True):
+        picks.append({w: program.variable(1.0, integer=True) for w in ways})
+        program.row(Expression(dict.fromkeys(picks[-1].values(), 1.0)), 1.0, 1.0)
+        for w, variable in picks[-1].items():
+            cost = problem.borders[b].transfers[t].ways[w]
+            for expression, us in zip(total, cost.load_us, strict=True):
+                expression.add(variable, us)
+            spent.add(variable, cost.energy_uj)
+    state_goal(problem, goal, program, total, spent)
+    found = program.solve(gap=1e-9)
+    if found.values is None:
+        return None
+    return [
+        (b, t, max(pick, key=lambda w: found.values[pick[w]] if found.values else 0.0))
+        for (b, t), pick in zip(transfers, picks, strict=True)
+    ]
+
+
+def state_goal(
+    problem: PlacementProblem,
+    goal: Goal,
+    program: Program,
+    loads: Sequence[Expression],
+    energy: Expression,
+    scale: float = 1.0,
+) -> float:
+    """Adds the goal as costs and its bounds as rows; returns the goal's constant part."""
+    every, gpu = Expression(), Expression()
+    for load in loads:
+        every.plus(load)
+    for device, load in zip(problem.devices, loads, strict=False):
+        gpu.plus(load, float(device == "GPU"))
+    for name, limit in goal.bounds.items():
+        size = 1.0 / max(abs(limit), 1e-9)
+        limited = {
+            "latency_us": [every],
+            "energy_uj": [energy],
+            "gpu_us": [gpu],
+            "period_us": _weighted(problem, loads),
+        }[name]
+        for expression in limited:
+            program.row(Expression().plus(expression, size), high=limit * size)
+    total = Expression()
+    if goal.weights is None:
+        total.add(program.variable(), 1.0)
+        for load in _weighted(problem, loads):
+            program.row(Expression().plus(total).plus(load, -1.0), low=0.0)
+    else:
+        for weight, load in zip(goal.weights, loads, strict=True):
+            total.plus(load, weight)
+        total.plus(energy, goal.energy)
+    for variable, coefficient in total.items():
+        program.cost[variable] += scale * coefficient
+    return total.constant
+
+
+def _weighted(problem: PlacementProblem, loads: Sequence[Expression]) -> list[Expression]:
+    """Returns the sums of loads of which the period is the largest."""
+    found = []
+    for row in problem.shares:
+        found.append(Expression())
+        for weight, load in zip(row, loads, strict=False):
+            found[-1].plus(load, weight)
+    return found
+
+
+def evaluate(problem: PlacementProblem, modes: Sequence[int], goal: Goal) -> Placing | None:
+    """Returns the best way to run a placement's modes, or None when there is no allowed one.
+
+    Args:
+        problem: What to place.
+        modes: By node, an index into ``problem.modes``.
+        goal: What to minimise; of several transfer ways and running orders the best are taken.
+    """
+    found, exact = evaluated(problem, modes, goal)
+    if exact:
+        return found
+    from edgekit.solver.cpsat.running_order import solve_steps
+
+    costs = tuple(
+        tuple(cost if n == m else None for n, cost in enumerate(row))
+        for row, m in zip(problem.costs, modes, strict=True)
+    )
+    return solve_steps(
+        replace(problem, costs=costs), goal, start=found, seconds=STEPS_SECONDS
+    ).placing
+
+
+def evaluated(
+    problem: PlacementProblem, modes: Sequence[int], goal: Goal
+) -> tuple[Placing | None, bool]:
+    """Returns the best way to run modes, and whether every way was looked at."""
+    devices = [problem.device(m) for m in modes]
+    exact = True
+    options: list[Sequence[Arrangement]] = []
+    for network in range(len(problem.networks)):
+        orders = arrange(problem, network, devices)
+        exact = exact and orders.exact
+        options.append(orders.found)
+    best: Placing | None = None
+    for steps in _combined_steps(options):
+        found = settle(problem, modes, steps, goal)
+        if found and better(found, best):
+            best = found
+    return best, exact
+
+
+def _combined_steps(options: Sequence[Sequence[Arrangement]]) -> list[list[ExecutionStep]]:
+    """Returns the steps of all networks, for every choice of one arrangement in each."""
+    if len(options) == 1:
+        return [list(option.steps) for option in options[0]]
+    merged: dict[tuple[int, ...], tuple[int, list[ExecutionStep]]] = {(): (0, [])}
+    for option in options:
+        following: dict[tuple[int, ...], tuple[int, list[ExecutionStep]]] = {}
+        for (counts, (changes, steps)), arrangement in product(merged.items(), option):
+            before = counts or (0,) * len(arrangement.counts)
+            key = tuple(a + b for a, b in zip(before, arrangement.counts, strict=True))
+            made = (changes + arrangement.transitions, [*steps, *arrangement.steps])
+            if key not in following or made[0] < following[key][0]:
+                following[key] = made
+        merged = following
+    return [steps for _, steps in merged.values()]
+
+
+def swapped_modes(problem: PlacementProblem, one: int, other: int) -> tuple[int, ...] | None:
+    """Returns each mode's image when two devices change places, or None when one has none."""
+    change = {one: other, other: one}
+    index = {mode: i for i, mode in enumerate(problem.modes)}
+    if len(index) < len(problem.modes):
+        return None
+    images = [
+        index.get(Mode(change.get(m.device, m.device), m.reads, m.writes)) for m in problem.modes
+    ]
+    return None if None in images else tuple(i for i in images if i is not None)
+
+
+def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
+    """Returns pairs of neighbouring cores that can change places without any difference."""
+    pairs = zip(problem.cores, problem.cores[1:], strict=False)
+    return tuple(pair for pair in pairs if _alike(problem, *pair))
+
+
+def _alike(problem: PlacementProblem, one: int, other: int) -> bool:
+    image = swapped_modes(problem, one, other)
+    if image is None or image[problem.outside] != problem.outside:
+        return False
+    change = {one: other, other: one}
+
+    def moved(cost: Cost | None) -> Cost | None:
+        if cost is None:
+            return None
+        loads = cost.load_us
+        return replace(cost, load_us=tuple(loads[change.get(d, d)] for d in range(len(loads))))
+
+    if problem.launch[other] != moved(problem.launch[one]):
+        return False
+    turned_speeds = [
+        tuple(row[change.get(d, d)] for d in range(len(row))) for row in problem.together
+    ]
+    if Counter(turned_speeds) != Counter(problem.together):
+        return False
+    for row in problem.costs:
+        if any(row[image[m]] != moved(cost) for m, cost in enumerate(row)):
+            return False
+    for border in problem.borders:
+        plain = Counter((t.pairs, frozenset(t.ways)) for t in border.transfers)
+        turned = Counter(
+            (
+                frozenset((image[a], image[b]) for a, b in t.pairs),
+                frozenset(way for way in map(moved, t.ways) if way is not None),
+            )
+            for t in border.transfers
+        )
+        if plain != turned:
+            return False
+    return True
+
+
+def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[int, int]] | None:
+    """Returns two twin cores as one with the slots of both, and the second core's modes.
+
+    It is a relaxation of the problem, for goals that weigh both cores alike: what would be moved
+    from one core to the other is for nothing. None: the cores are not two twins.
+    """
+    if len(problem.cores) != 2 or not twin_cores(problem):
+        return None
+    one, other = problem.cores
+    image = swapped_modes(problem, one, other) or ()
+    second = {m: image[m] for m in range(len(image)) if problem.device(m) == one}
+    if any(problem.contiguous) or not _cheaper_together(problem, second):
+        return None
+    gone = set(second.values())
+    if not any(row[m] for row in problem.costs for m in gone):
+        return None  # nothing can run on either
+    slots = problem.max_loadables
+    single = replace(
+        problem,
+        costs=tuple(
+            tuple(None if m in gone else cost for m, cost in enumerate(row))
+            for row in problem.costs
+        ),
+        max_loadables=None if slots is None else slots * 2,
+    )
+    return single, second
+
+
+def shared_out(
+    problem: PlacementProblem, goal: Goal, single: Placing, second: Mapping[int, int]
+) -> Iterator[Placing]:
+    """Yields placements on both cores that run a placement of the one in its order.
+
+    As many neighbouring loadables as one core cannot hold go to the other.
+    """
+    one, other = problem.cores
+    own = [i for i, step in enumerate(single.steps) if step.device == one]
+    slots = problem.max_loadables
+    extra = 0 if slots is None else max(0, len(own) - slots)
+    for first in range(len(own) - extra + 1 if extra else 1):
+        moved = set(own[first : first + extra])
+        modes = list(single.modes)
+        steps = list(single.steps)
+        for i in moved:
+            steps[i] = replace(steps[i], device=other)
+            for v in steps[i].nodes:
+                modes[v] = second[modes[v]]
+        placing = settle(problem, modes, steps, goal)
+        if placing:
+            yield placing
+
+
+def _cheaper_together(problem: PlacementProblem, second: Mapping[int, int]) -> bool:
+    """Returns whether what is paid on one core is also paid on the two, wherever each part is."""
+    image = {**second, **{b: a for a, b in second.items()}}
+    for transfer in (t for border in problem.borders for t in border.transfers):
+        pairs = transfer.pairs
+        if any(
+            a in image and b in image and (a, image[b]) not in pairs
+            for a, b in pairs
+            if problem.device(a) == problem.device(b)
+        ):
+            return False
+        if {(image.get(a, a), image.get(b, b)) for a, b in pairs} != pairs:
+            touched = {problem.device(m) for pair in pairs for m in pair if m in image}
+            if len(touched) > 1:
+                return False
+    return True

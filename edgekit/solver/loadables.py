@@ -1,0 +1,487 @@
+"""Which nodes can share a loadable, and in what order loadables and other nodes can run.
+A set of loadables is allowed if the graph over them and all single nodes has no cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import ceil
+
+from edgekit.solver.problem import ExecutionStep, PlacementProblem
+
+# Running orders: into which loadables a placement's nodes can go, and in what order all run.
+#
+# A set of loadables is allowed when the graph over all loadables and other single nodes has no
+# cycle, which is the same as: there is a running order in which every loadable is one unbroken
+# run. A search over what has been done so far finds the orders that are not worse than another
+# one in the loadables of every core and in the transitions. Where nothing limits a loadable, a
+# run takes every node of its device that is ready (taking more never hurts), so that the search
+# is over the order of devices alone. Where pools or a least size limit loadables,
+# :class:`LoadablePacker` says which sets one can be, and the search may be cut short: then its
+# answer is allowed, but maybe not the best.
+
+
+LABELS = 4_000  # of a search, before it is cut short
+
+
+def count_transitions(steps: Sequence[ExecutionStep]) -> int:
+    """Returns the device changes along the running order of every network."""
+    last: dict[int, int] = {}
+    changes = 0
+    for step in steps:
+        changes += step.network in last and last[step.network] != step.device
+        last[step.network] = step.device
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Loadables by device (0 for devices without), and the steps in their running order."""
+
+    counts: tuple[int, ...]
+    transitions: int
+    steps: tuple[ExecutionStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The arrangements of one network that no other one beats; whether these are all."""
+
+    found: tuple[Arrangement, ...]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """What has been done, as a bit mask, and how."""
+
+    done: int
+    counts: tuple[int, ...]
+    changes: int
+    last: int
+    steps: tuple[tuple[int, int], ...]  # device, mask of nodes
+
+    def covers(self, other: _Label) -> bool:
+        """Returns whether at least as much is done with at most as many loadables."""
+        return other.done & ~self.done == 0 and all(
+            a <= b for a, b in zip(self.counts, other.counts, strict=True)
+        )
+
+
+class NodeGraph:
+    """The nodes of one network with their devices; sets of nodes are bit masks."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        nodes: Sequence[int],
+        devices: Sequence[int],
+        wild: Collection[int] = (),
+    ) -> None:
+        """Takes devices by node of the problem; ``wild`` nodes may run at any time for nothing."""
+        self.nodes = nodes
+        index = {v: i for i, v in enumerate(nodes)}
+        self.before = [sum(1 << index[u] for u in problem.predecessors[v]) for v in nodes]
+        self.all = (1 << len(nodes)) - 1
+        free = [index[v] for v in nodes if v in set(wild)]
+        self.on: dict[int, list[int]] = {}
+        for i, v in enumerate(nodes):
+            if i not in free:
+                self.on.setdefault(devices[v], []).append(i)
+        if free:
+            for device in self.on:
+                self.on[device] = sorted({*self.on[device], *free})
+        self.free = free
+
+    def ready(self, done: int, device: int) -> int:
+        """Returns all that one run on a device can do now, in one mask."""
+        now = done
+        for i in self.on.get(device, self.free):
+            if self.before[i] & ~now == 0:
+                now |= 1 << i
+        return now & ~done
+
+    def members(self, mask: int) -> tuple[int, ...]:
+        """Returns the nodes of a mask, ascending."""
+        return tuple(v for i, v in enumerate(self.nodes) if mask >> i & 1)
+
+
+def is_packed(problem: PlacementProblem) -> bool:
+    """Returns whether a loadable is limited by anything but the order."""
+    return bool(problem.pools) or problem.fits is not None or problem.min_size > 1
+
+
+def arrange(
+    problem: PlacementProblem, network: int, devices: Sequence[int], wild: Collection[int] = ()
+) -> Orders:
+    """Returns the best arrangements of a network; ``devices`` by node of the whole problem."""
+    graph = NodeGraph(problem, problem.networks[network], devices, wild)
+    orders = _search(problem, network, graph, None)
+    if not is_packed(problem):
+        return orders
+    packer = LoadablePacker(problem, graph.nodes, graph.before, graph.free)
+    loadables = [s for order in orders.found for s in order.steps if s.device in problem.cores]
+    if orders.exact and all(packer.allows(step.nodes) for step in loadables):
+        return orders
+    orders = _search(problem, network, graph, packer)
+    least = [
+        least_loadables(problem, network, d, devices, wild) for d in range(len(problem.devices))
+    ]
+    if any(list(order.counts) == least for order in orders.found):
+        return Orders(orders.found, True)
+    return orders
+
+
+def _search(
+    problem: PlacementProblem, network: int, graph: NodeGraph, packer: LoadablePacker | None
+) -> Orders:
+    used = sorted(graph.on)
+    limit = problem.max_transitions[network]
+    if problem.contiguous[network]:
+        found: list[_Label] = []
+        exact = True
+        for order in permutations(used):
+            labels, whole = _Search(problem, graph, order, packer, limit, contiguous=True).run()
+            found += labels
+            exact = exact and whole
+        ends = _undominated(found)
+    else:
+        ends, exact = _Search(problem, graph, used, packer, limit).run()
+    return Orders(tuple(_finished(network, graph, label) for label in ends), exact)
+
+
+class _Search:
+    """Labels by number of steps taken; a label that another one beats is dropped."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        graph: NodeGraph,
+        devices: Sequence[int],
+        packer: LoadablePacker | None,
+        limit: int | None,
+        contiguous: bool = False,
+    ) -> None:
+        self.problem, self.graph, self.devices = problem, graph, devices
+        self.packer, self.contiguous = packer, contiguous
+        self.limit = len(graph.nodes) if limit is None else limit
+        self.blind = packer is not None and limit is None and not contiguous  # to transitions
+        self.exact = True
+        self.undominated: dict[object, list[_Label]] = {}
+
+    def run(self) -> tuple[list[_Label], bool]:
+        """Returns the finished labels that no other one beats, and whether these are all."""
+        nothing = (0,) * len(self.problem.devices)
+        layer = [_Label(self.graph.ready(0, -1), nothing, -1, -1, ())]
+        self.undominated[self._key(layer[0])] = list(layer)
+        ends: list[_Label] = []
+        made = 0
+        while layer:
+            following: list[_Label] = []
+            for label in layer:
+                if label.done == self.graph.all:
+                    ends.append(label)
+                    continue
+                for after in self._next(label):
+                    if self._add_if_useful(after, ends):
+                        following.append(after)
+                        made += 1
+            if made > LABELS and len(following) > 50:
+                self.exact = False
+                following = sorted(following, key=lambda x: (-x.done.bit_count(), x.counts))[:50]
+            layer = [label for label in following if label in self.undominated[self._key(label)]]
+        return _undominated(ends), self.exact
+
+    def _key(self, label: _Label) -> object:
+        if self.contiguous or (self.packer and self.packer.min_size > 1):
+            return (label.last if self.contiguous else -1, label.done)
+        return None
+
+    def _add_if_useful(self, label: _Label, ends: Iterable[_Label]) -> bool:
+        """Keeps a label unless a known one beats it or it breaks a limit."""
+        slots = self.problem.max_loadables
+        if label.changes > self.limit or (slots is not None and max(label.counts) > slots):
+            return False
+        labels = self.undominated.setdefault(self._key(label), [])
+        if any(self._beats(other, label) for other in labels):
+            return False
+        if any(self._beats(end, label) for end in ends):
+            return False
+        labels[:] = [other for other in labels if not self._beats(label, other)]
+        labels.append(label)
+        return True
+
+    def _beats(self, one: _Label, other: _Label) -> bool:
+        """Returns whether everything that the other can still do is as good from the one."""
+        if not one.covers(other):
+            return False
+        if self.blind:
+            return True
+        # a run without pools takes all that is ready, so that its device has nothing left to do
+        again = self.packer is not None and one.last != other.last
+        return one.changes + again <= other.changes
+
+    def _next(self, label: _Label) -> Iterable[_Label]:
+        position = self.devices.index(label.last) if self.contiguous and label.last >= 0 else 0
+        for device in self._turns(label, position):
+            core = device in self.problem.cores
+            again = device == label.last
+            if again and not (core and self.packer):
+                continue
+            ready = self.graph.ready(label.done, device)
+            if not ready:
+                continue
+            sets: Iterable[int] = (ready,)
+            if core and self.packer:
+                sets, whole = self.packer.loadables(ready, label.done)
+                self.exact = self.exact and whole
+            counts = label.counts
+            if core:
+                counts = tuple(n + (d == device) for d, n in enumerate(counts))
+            changes = label.changes + (not again)
+            for mask in sets:
+                yield _Label(
+                    label.done | mask, counts, changes, device, (*label.steps, (device, mask))
+                )
+
+    def _turns(self, label: _Label, position: int) -> Sequence[int]:
+        """Returns the devices to try next: one without loadables at once where that is free."""
+        if self.blind:
+            for device in self.devices:
+                if device not in self.problem.cores and self.graph.ready(label.done, device):
+                    return (device,)
+        return self.devices[position:]
+
+
+def _undominated(labels: Sequence[_Label]) -> list[_Label]:
+    best: dict[tuple[tuple[int, ...], int], _Label] = {}
+    for label in labels:
+        best.setdefault((label.counts, label.changes), label)
+    return [
+        label
+        for key, label in sorted(best.items(), key=lambda item: item[0])
+        if not any(
+            k != key and k[1] <= key[1] and all(a <= b for a, b in zip(k[0], key[0], strict=True))
+            for k in best
+        )
+    ]
+
+
+def _finished(network: int, graph: NodeGraph, label: _Label) -> Arrangement:
+    steps = tuple(
+        ExecutionStep(network, device, graph.members(mask)) for device, mask in label.steps
+    )
+    return Arrangement(label.counts, max(0, label.changes), steps)
+
+
+def least_loadables(
+    problem: PlacementProblem,
+    network: int,
+    core: int,
+    devices: Sequence[int],
+    wild: Collection[int] = (),
+) -> int:
+    """Returns loadables that a core needs at least: entries along a path, and what pools hold."""
+    if core not in problem.cores:
+        return 0
+    least = 0
+    levels: dict[int, tuple[int, bool]] = {}
+    free = frozenset(wild)
+    nodes = problem.networks[network]
+    for v in nodes:
+        before = [levels[u] for u in problem.predecessors[v]]
+        if v in free:  # it can be inside the loadable of a predecessor
+            level = max((n for n, _ in before), default=0)
+            levels[v] = level, any(on for n, on in before if n == level)
+            continue
+        inside = devices[v] == core
+        level = max((n + (inside and not on) for n, on in before), default=int(inside))
+        levels[v] = level, inside
+        least = max(least, level)
+    for pool in problem.pools:
+        need = sum(pool.needs[v] for v in nodes if devices[v] == core and v not in free)
+        if pool.limit > 0:
+            least = max(least, ceil(need / pool.limit - 1e-9))
+    return least
+
+
+SLACK = 1e-9  # relative, on a pool's limit
+SETS = 4_000  # candidates looked at for one loadable before the search is cut short
+EFFORT = 40_000  # and for all of them together; then a hundred each
+
+
+def fits(problem: PlacementProblem, nodes: Sequence[int]) -> bool:
+    """Returns whether nodes can be in one loadable together, whatever its least size."""
+    for pool in problem.pools:
+        if sum(pool.needs[v] for v in nodes) > pool.limit * (1 + SLACK):
+            return False
+    return problem.fits is None or problem.fits(frozenset(nodes))
+
+
+class LoadablePacker:
+    """Finds loadables among the nodes of one network; sets are bit masks over its nodes."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        nodes: Sequence[int],
+        before: Sequence[int],
+        wild: Collection[int],
+    ) -> None:
+        """Takes a network's nodes; the ``wild`` ones (by index) need nothing."""
+        self.problem, self.nodes, self.before = problem, nodes, before
+        self.wild = frozenset(wild)
+        self.min_size = 0 if wild else problem.min_size
+        self._effort = 0
+        self._fits: dict[int, bool] = {}
+        self._found: dict[tuple[int, int], tuple[tuple[int, ...], bool]] = {}
+
+    def allows(self, nodes: Sequence[int]) -> bool:
+        """Returns whether nodes of the problem can be one loadable."""
+        index = {v: i for i, v in enumerate(self.nodes)}
+        mask = sum(1 << index[v] for v in nodes)
+        return self._fitting(mask) and self._large(mask)
+
+    def _members(self, mask: int) -> list[int]:
+        return [v for i, v in enumerate(self.nodes) if mask >> i & 1 and i not in self.wild]
+
+    def _fitting(self, mask: int) -> bool:
+        known = self._fits.get(mask)
+        if known is None:
+            known = self._fits[mask] = fits(self.problem, self._members(mask))
+        return known
+
+    def _large(self, mask: int) -> bool:
+        sizes = self.problem.sizes
+        return sum(sizes[v] if sizes else 1 for v in self._members(mask)) >= self.min_size
+
+    def loadables(self, ready: int, done: int) -> tuple[tuple[int, ...], bool]:
+        """Returns sets of ready nodes that pay for a loadable, largest first, and if all were seen.
+
+        ``ready`` is closed: a node in it has its predecessors there or in ``done``. Without a
+        least size only the sets that cannot take another node count.
+        """
+        small = self.min_size > 1
+        if not small and self._fitting(ready):
+            return (ready,), True
+        key = (ready, done if small else done & self._needed(ready))
+        if key not in self._found:
+            self._found[key] = self._every(ready, done, small)
+        return self._found[key]
+
+    def _needed(self, mask: int) -> int:
+        needed = 0
+        for i, before in enumerate(self.before):
+            if mask >> i & 1:
+                needed |= before
+        return needed
+
+    def _every(self, ready: int, done: int, small: bool) -> tuple[tuple[int, ...], bool]:
+        """Walks through the sets of ready nodes that are closed and fit, each once."""
+        order = [i for i in range(len(self.nodes)) if ready >> i & 1]
+        found: list[int] = []
+        whole = True
+        stack = [(0, 0, 0)]  # position, taken, left out
+        looked, most = 0, SETS if self._effort < EFFORT else 100 + len(order)
+        while stack:
+            position, taken, left = stack.pop()
+            looked += 1
+            if looked > most:
+                whole = False
+                break
+            if position == len(order):
+                if not taken:
+                    continue
+                if small:
+                    if self._large(taken):
+                        found.append(taken)
+                elif not self._growing(order, taken, done):
+                    found.append(taken)
+                continue
+            i = order[position]
+            bit = 1 << i
+            stack.append((position + 1, taken, left | bit))
+            if self.before[i] & ~(done | taken) == 0 and self._fitting(taken | bit):
+                stack.append((position + 1, taken | bit, left))
+        self._effort += looked
+        found.sort(key=lambda mask: (-mask.bit_count(), mask))
+        return tuple(found), whole
+
+    def _growing(self, order: Sequence[int], taken: int, done: int) -> bool:
+        """Returns whether another node fits."""
+        return any(
+            not taken >> i & 1
+            and self.before[i] & ~(done | taken) == 0
+            and self._fitting(taken | 1 << i)
+            for i in order
+        )
+
+
+# Cuts for a least size of loadables: what a small one could be joined with.
+#
+# Where nodes of one core hang together and none of their neighbours is on it, such a node can
+# share a loadable only with nodes that no path joins with it by way of a neighbour (convexity).
+# As long as the neighbours stay away, what is in reach has to make up the least size.
+
+
+class Reach:
+    """Ancestors and descendants by node, as bit masks that include the node."""
+
+    def __init__(self, problem: PlacementProblem) -> None:
+        count = len(problem.costs)
+        self.up = [1 << v for v in range(count)]
+        self.down = [1 << v for v in range(count)]
+        self.users: list[list[int]] = [[] for _ in range(count)]
+        for v, before in enumerate(problem.predecessors):
+            for u in before:
+                self.up[v] |= self.up[u]
+                self.users[u].append(v)
+        for v in range(count - 1, -1, -1):
+            for user in self.users[v]:
+                self.down[v] |= self.down[user]
+
+
+def too_small(
+    problem: PlacementProblem, reach: Reach, devices: Sequence[int]
+) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Yields nodes whose loadable cannot be large enough, with neighbours and what is in reach."""
+    sizes = problem.sizes or (1,) * len(devices)
+    seen: set[int] = set()
+    for first, device in enumerate(devices):
+        if device not in problem.cores or first in seen:
+            continue
+        group, border = _connected_on_device(problem, reach, devices, first)
+        seen |= group
+        for v in sorted(group):
+            between = [b for b in sorted(border) if (reach.up[b] | reach.down[b]) >> v & 1]
+            near = _shareable_nodes(problem, reach, v, between)
+            if sum(sizes[w] for w in near if devices[w] == device) < problem.min_size:
+                yield v, between, near
+
+
+def _connected_on_device(
+    problem: PlacementProblem, reach: Reach, devices: Sequence[int], first: int
+) -> tuple[set[int], set[int]]:
+    group, border, stack = {first}, set[int](), [first]
+    while stack:
+        v = stack.pop()
+        for w in (*problem.predecessors[v], *reach.users[v]):
+            if devices[w] != devices[first]:
+                border.add(w)
+            elif w not in group:
+                group.add(w)
+                stack.append(w)
+    return group, border
+
+
+def _shareable_nodes(
+    problem: PlacementProblem, reach: Reach, v: int, between: Sequence[int]
+) -> list[int]:
+    """Returns what no path joins with a node by way of a neighbour."""
+    away = 0
+    for b in between:
+        away |= reach.down[b] if reach.up[b] >> v & 1 else reach.up[b]
+    network = problem.network_of or (0,) * len(problem.costs)
+    return [w for w, n in enumerate(network) if n == network[v] and not away >> w & 1]

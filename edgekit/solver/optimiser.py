@@ -1,0 +1,625 @@
+"""The exact optimiser: a relaxation, the exact value of its placements, and cuts between the two
+until the gap is closed (``minimise``). With it the Pareto front of two metrics, point by
+point, each one proved (``pareto``), and the smallest set of constraints that conflict.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.solver.evaluation import (
+    as_one_core,
+    better,
+    evaluate,
+    evaluated,
+    shared_out,
+    twin_cores,
+)
+from edgekit.solver.highs import INFINITY
+from edgekit.solver.loadables import Reach, arrange, fits, is_packed, least_loadables, too_small
+from edgekit.solver.problem import (
+    OPTIMAL_GAP,
+    Cost,
+    Effort,
+    Goal,
+    Optimum,
+    PlacementProblem,
+    Placing,
+    Units,
+    metrics,
+)
+from edgekit.solver.relaxation import Relaxation
+
+# The exact optimiser: a relaxation, the exact value of its placements, and cuts between the two.
+#
+# With one core and no pools the relaxation is exact (see ``relaxation``): HiGHS proves networks
+# of a few hundred nodes in a second. With more cores the paths of one core bound its loadables
+# from below, but the loadables of all need a common order as well, and pools and least sizes can
+# take more of them. That is added where a solution lacks it, as a combinatorial Benders cut over
+# the few nodes that force it (Hooker and Ottosson, 2003), until a solution stands. Where pools
+# bind, the programme over all possible loadables (``columns``) is the better bound. What is still
+# open then goes to the formulation over steps (``cpsat.running_order``), which states everything,
+# with the bound and the placement found so far.
+
+
+ROUNDS = 40  # cuts before the steps are tried
+EXACT_GAP = 1e-7
+TIE_SLACK = 5e-5  # what the costs that decide ties may leave open
+PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
+NODES = 200_000
+PLAIN = 16  # modes that placements without a core are begun with
+FEW = 80  # nodes up to which CP-SAT's steps prove a min-max problem faster than a tree
+STEPS_SHARE = 0.5  # of the effort left
+PERIOD_ROUNDS = 4  # of cuts at the root of its tree
+PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a large one keeps a gap
+LONG_CHAIN = 800  # nodes of a chain whose bounds or period are priced
+LONG_CHAIN_EFFORT = 8.0
+LONG_CHAIN_GAP = 1e-2  # what may then be left open
+COLUMNS = 120  # nodes up to which loadables are columns
+COLUMNS_SHARE = 0.5  # of the effort left
+SKETCH_NODES = 20
+SKETCH_ROUNDS = 3
+SKETCH_EFFORT = 5.0
+Progress = Callable[[float, float], None]
+
+
+def minimise(
+    problem: PlacementProblem,
+    goal: Goal,
+    *,
+    starts: Sequence[Placing] = (),
+    seconds: float = 60.0,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
+) -> Optimum:
+    """Returns the placement with the least goal, and the bound that proves it.
+
+    Args:
+        problem: What to place.
+        goal: What to minimise, and the bounds on other metrics.
+        starts: Placements to begin from; only their modes count.
+        seconds: Of work on a free core, counted as ``Effort`` does, so that the answer is the
+            same everywhere; the clock ends a search at ten times that, which the result says.
+        effort: The account of a larger search, which this one spends of, instead.
+        progress: Told the best value and the bound now and then during long work.
+    """
+    account = Effort(seconds) if effort is None else effort.part(effort.left)
+    units = Units.of(problem, goal)
+    report = progress and (lambda *both: progress(*map(units.real_value, both)))
+    solver = _Solver(units.problem(problem), units.goal(goal), account, report)
+    found = solver.run([placing.modes for placing in starts])
+    placing, bound = units.real(found.placing), units.real_value(found.bound)
+    return Optimum(placing, bound, account.clocked)
+
+
+def without_impossible_modes(problem: PlacementProblem) -> PlacementProblem:
+    """Returns the problem without the modes in which a node cannot be in any loadable."""
+    cores = set(problem.cores)
+    alone = [not is_packed(problem) or fits(problem, (v,)) for v in range(len(problem.costs))]
+    costs = tuple(
+        tuple(
+            None if problem.device(m) in cores and not alone[v] else cost
+            for m, cost in enumerate(row)
+        )
+        for v, row in enumerate(problem.costs)
+    )
+    return problem if costs == problem.costs else replace(problem, costs=costs)
+
+
+class _Solver:
+    """One problem and goal, the best placement so far and the bound."""
+
+    def __init__(
+        self, problem: PlacementProblem, goal: Goal, effort: Effort, progress: Progress | None
+    ) -> None:
+        self.problem, self.goal = without_impossible_modes(problem), goal
+        self.effort, self.progress = effort, progress
+        self.best: Placing | None = None
+        self.bound = -INFINITY
+        self.reach = Reach(self.problem)
+        self.priced = False
+        self.close = OPTIMAL_GAP if goal.weights is None else TIE_SLACK
+
+    def run(self, starts: Sequence[Sequence[int]] = ()) -> Optimum:
+        """Tries one way after the other until one proves the best placement."""
+        if any(all(cost is None for cost in row) for row in self.problem.costs):
+            return Optimum(None, INFINITY)
+        for modes in (*starts, *self._plain()):
+            self.take(evaluated(self.problem, modes, self.goal)[0])
+        ways = [self._chain, self._as_one_core, self._relaxed, self._steps, self._branched]
+        if len(self.problem.costs) > FEW:
+            ways[3:] = reversed(ways[3:])
+        if self._pooled:
+            if self.goal.weights is None:
+                ways.insert(ways.index(self._steps) + 1, self._columns)
+            else:
+                ways[2:2] = [self._sketched, self._columns]
+        for way in ways:
+            self._report()
+            way()
+            if self.done(self.close) or self.effort.over:
+                break
+        if self.best is not None:
+            return Optimum(self.best, min(self.bound, self.best.value))
+        return Optimum(None, self.bound)
+
+    def _plain(self) -> list[list[int]]:
+        """Returns placements without any core: each mode where it can be, else the cheapest.
+
+        Of many modes, as where every layer has formats of its own, those of the most nodes: what
+        only one node can have makes no other start.
+        """
+        problem = self.problem
+        cheapest = [
+            min((problem.device(m) in problem.cores, self._value_of(cost), m)
+                for m, cost in enumerate(row) if cost is not None)[-1]
+            for row in problem.costs
+        ]  # fmt: skip
+        able = Counter(m for row in problem.costs for m, cost in enumerate(row) if cost is not None)
+        plain = [m for m, mode in enumerate(problem.modes) if mode.device not in problem.cores]
+        found: list[list[int]] = []
+        for chosen in sorted(sorted(plain, key=lambda m: -able[m])[:PLAIN]):
+            modes = [
+                chosen if row[chosen] is not None else least
+                for row, least in zip(problem.costs, cheapest, strict=True)
+            ]
+            if modes not in found:
+                found.append(modes)
+        return found
+
+    def _value_of(self, cost: Cost) -> float:
+        return self.goal.value(cost.load_us, cost.energy_uj)
+
+    def done(self, gap: float) -> bool:
+        """Returns whether the best placement, or that there is none, is proven to a gap."""
+        if self.best is None:
+            return self.bound == INFINITY
+        return self.best.value - self.bound <= gap * abs(self.best.value)
+
+    def take(self, found: Placing | None) -> None:
+        """Keeps a placement when it is better."""
+        if found and better(found, self.best):
+            self.best = found
+
+    def _chain(self) -> None:
+        """A chain without what a dynamic programme cannot carry is solved by one."""
+        from edgekit.solver.chains import chain_optimum, chain_search
+
+        found = chain_optimum(self.problem, self.goal)
+        if found is None and len(self.problem.costs) > LONG_CHAIN:
+            effort = self.effort.part(LONG_CHAIN_EFFORT)
+            found = chain_search(self.problem, self.goal, effort=effort)
+            if found is not None:
+                self.close = LONG_CHAIN_GAP  # of a chain: a proof would take minutes
+        if found is not None:
+            self.bound = max(self.bound, found.bound)
+            self.take(found.placing)
+
+    def _as_one_core(self) -> None:
+        """Identical cores that run one after the other are one core with the slots of all."""
+        weights = self.goal.weights
+        if weights is None or "period_us" in self.goal.bounds:
+            return
+        single = as_one_core(self.problem)
+        if single is None or weights[self.problem.cores[0]] != weights[self.problem.cores[1]]:
+            return
+        one = _Solver(single[0], self.goal, self.effort, self.progress and self._report_part)
+        one.run([self.best.modes] if self.best else ())
+        self.bound = max(self.bound, one.bound)
+        if one.best is None:
+            return
+        for placing in shared_out(self.problem, self.goal, one.best, single[1]):
+            self.take(placing)
+        if not self.done(self.close):
+            self.take(evaluate(self.problem, one.best.modes, self.goal))
+
+    @property
+    def _pooled(self) -> bool:
+        return bool(self.problem.pools) and len(self.problem.costs) <= COLUMNS
+
+    def _sketched(self) -> None:
+        """The relaxation for a moment: enough where the pools hardly bind."""
+        model = Relaxation(self.problem, self.goal)
+        effort = self.effort.part(SKETCH_EFFORT)
+        self._search(model, EXACT_GAP, SKETCH_NODES, rounds=SKETCH_ROUNDS, effort=effort)
+
+    def _columns(self) -> None:
+        """Where pools limit loadables, each of them is a column."""
+        from edgekit.solver.columns import Columns
+
+        effort = self.effort.part(self.effort.left * COLUMNS_SHARE)
+        report = self.progress and self._report_part
+        columns = Columns(self.problem, self.goal, self.best, effort, report)
+        self.priced = columns.run()
+        self.bound = max(self.bound, columns.bound)
+        self.take(columns.best)
+
+    def _relaxed(self) -> None:
+        """The relaxation with its cuts: most weighted goals are done with it."""
+        if self.priced:
+            return  # nothing that the columns do not know
+        if self.goal.weights is None:
+            model = Relaxation(self.problem, self.goal)
+            self._search(model, PERIOD_GAP, 1, rounds=PERIOD_ROUNDS)
+            return
+        self._search(Relaxation(self.problem, self.goal), EXACT_GAP, NODES)
+        if self.best and not self.done(self.close):
+            # the costs that decide ties may weigh too much against so small a value
+            self._search(Relaxation(self.problem, self.goal, ties=False), EXACT_GAP, NODES)
+
+    def _branched(self) -> None:
+        """The tree of a min-max problem, where the steps have left a gap."""
+        if self.goal.weights is None:
+            nodes = max(20, PERIOD_WORK // len(self.problem.costs))
+            self._search(Relaxation(self.problem, self.goal), PERIOD_GAP, nodes)
+
+    def _search(
+        self,
+        model: Relaxation,
+        gap: float,
+        nodes: int,
+        *,
+        rounds: int = ROUNDS,
+        effort: Effort | None = None,
+    ) -> None:
+        """Solves the relaxation, adding cuts until its placement can be run as it says."""
+        effort = effort or self.effort
+        for _ in range(rounds):
+            if effort.over:
+                return
+            modes, bound = model.solve(
+                gap=gap,
+                nodes=nodes,
+                effort=effort,
+                start=self.best.modes if self.best else None,
+                progress=self.progress and self._report_part,
+            )
+            if bound < INFINITY or self.best is None:  # else the rows miss it by a rounding
+                self.bound = max(self.bound, bound)
+            if modes is None:
+                return
+            if self._enlarge(model, modes):
+                continue
+            found, exact = evaluated(self.problem, modes, self.goal)
+            self.take(found)
+            if self.done(self.close) or not exact or not self._cut(model, modes):
+                return
+
+    def _enlarge(self, model: Relaxation, modes: Sequence[int]) -> bool:
+        """Adds cuts where loadables are too small whatever they are joined with."""
+        if self.problem.min_size <= 1:
+            return False
+        devices = [self.problem.device(m) for m in modes]
+        small = list(too_small(self.problem, self.reach, devices))
+        for v, border, near in small:
+            for core in self.problem.cores:
+                model.require_size(core, v, border, near)
+        return bool(small)
+
+    def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
+        """Adds a cut where modes take more loadables than the relaxation counted."""
+        devices = [self.problem.device(m) for m in modes]
+        added = False
+        for network in range(len(self.problem.networks)):
+            added = self._cut_network(model, network, devices) or added
+        return added
+
+    def _cut_network(self, model: Relaxation, network: int, devices: Sequence[int]) -> bool:
+        problem = replace(
+            self.problem,
+            max_loadables=None,
+            max_transitions=(None,) * len(self.problem.networks),
+            contiguous=(False,) * len(self.problem.networks),
+        )
+        nodes = problem.networks[network]
+        cores = [c for c in problem.cores if any(devices[v] == c for v in nodes)]
+        total = _fewest(problem, network, devices)
+        if not cores or total is None:
+            return False
+        if total <= sum(least_loadables(problem, network, core, devices) for core in cores):
+            return False
+        wild: list[int] = []
+        for v in nodes:  # keep only the nodes without which fewer would do
+            if _fewest(problem, network, devices, (*wild, v)) == total:
+                wild.append(v)
+        forcing = {v: devices[v] for v in nodes if v not in wild}
+        model.require_loadables(network, problem.cores, forcing, total)
+        for one, other in twin_cores(self.problem):
+            change = {one: other, other: one}
+            swapped = {v: change.get(d, d) for v, d in forcing.items()}
+            model.require_loadables(network, problem.cores, swapped, total)
+        return True
+
+    def _steps(self) -> None:
+        from edgekit.solver.cpsat.running_order import solve_steps
+
+        try:
+            found = solve_steps(
+                self.problem,
+                self.goal,
+                start=self.best,
+                lower=max(self.bound, 0.0),
+                effort=self.effort.part(self.effort.left * STEPS_SHARE),
+                progress=self.progress and self._report_part,
+            )
+        except EnvironmentLack:
+            if self.best is None:
+                raise
+            return  # the placement stands, with its gap
+        self.bound = max(self.bound, found.bound)
+        self.take(found.placing)
+
+    def _report(self) -> None:
+        """Reports what is known."""
+        if self.progress and self.best is not None:
+            self.progress(self.best.value, self.bound)
+
+    def _report_part(self, value: float, bound: float) -> None:
+        """Reports a part's progress, which may know less than the whole does."""
+        if self.progress:
+            known = INFINITY if self.best is None else self.best.value
+            self.progress(min(value, known), min(max(bound, self.bound), known))
+
+
+def _fewest(
+    problem: PlacementProblem, network: int, devices: Sequence[int], wild: Sequence[int] = ()
+) -> int | None:
+    """Returns the fewest loadables of a network on all cores together, if it is known."""
+    orders = arrange(problem, network, devices, wild)
+    if not orders.exact:
+        return None
+    return min((sum(order.counts) for order in orders.found), default=None)
+
+
+# The exact Pareto front of two metrics, point by point, each one proved.
+#
+# Between two neighbours of the front lies a box in which further points can be. The largest box
+# is cut in halves: the best point of its lower half and the best one above that leave two smaller
+# boxes (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no
+# box is left, and evenly thinned, to a known resolution, when the limit comes first.
+
+
+METRICS = ("latency_us", "energy_uj", "gpu_us", "period_us")
+OBJECTIVE_OF_METRIC = {
+    "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
+}  # fmt: skip
+
+APART = 1e-5
+"""Relative: points whose metrics differ by less are one; the solver keeps bounds to 2e-6."""
+
+EACH = 60.0  # units of Effort for one search
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoPoint:
+    """A placement of the front.
+
+    Attributes:
+        placing: The placement.
+        first: Its value of the first metric.
+        second: Its value of the second metric.
+        bound: What the first metric cannot be below when the second is at most ``second``.
+        optimal: Whether both metrics are proved, each for the other one's value, to a gap of at
+            most 1e-4.
+    """
+
+    placing: Placing
+    first: float
+    second: float
+    bound: float
+    optimal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoFront:
+    """Points by ascending first and descending second metric.
+
+    Attributes:
+        metrics: Names of the two.
+        points: At least one.
+        complete: Whether every point of the front is there (but for those within 1e-5), all of
+            them proved.
+        resolution: What may be between two neighbours, as shares of the whole front's extent in
+            the first and the second metric; zeros when complete.
+    """
+
+    metrics: tuple[str, str]
+    points: tuple[ParetoPoint, ...]
+    complete: bool
+    resolution: tuple[float, float]
+
+
+def pareto(
+    problem: PlacementProblem,
+    metrics: Sequence[str] = ("latency_us", "energy_uj"),
+    *,
+    bounds: Mapping[str, float] | None = None,
+    limit: int = 25,
+    seconds: float = 300.0,
+    starts: Sequence[Placing] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> ParetoFront | None:
+    """Returns the front of two metrics, or None when no placement keeps the bounds.
+
+    Args:
+        problem: What to place.
+        metrics: Two of latency_us, energy_uj, gpu_us, period_us.
+        bounds: Limits that every point keeps.
+        limit: Most points; beyond, the front is thinned evenly.
+        seconds: Of search, as ``minimise`` counts them; what is not looked at by then counts as
+            thinned.
+        starts: Placements to begin from.
+        progress: Called with the points found and the boxes still open.
+
+    Raises:
+        UsageError: Unknown metrics, or not two different ones.
+    """
+    names = tuple(metrics)
+    if len(names) != 2 or names[0] == names[1] or not set(names) <= set(METRICS):
+        raise UsageError(
+            f"a front needs two different metrics, not {', '.join(names) or 'none'}",
+            code="usage.pareto",
+            hint=f"choose two of {', '.join(METRICS)}",
+        )
+    if limit < 2:
+        raise UsageError("a front has at least two points", code="usage.pareto")
+    search = _FrontSearch(problem, (names[0], names[1]), dict(bounds or {}), starts, seconds)
+    return search.run(limit, progress)
+
+
+_Box = tuple[ParetoPoint, ParetoPoint]
+
+
+class _FrontSearch:
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        names: tuple[str, str],
+        bounds: dict[str, float],
+        starts: Sequence[Placing],
+        seconds: float,
+    ) -> None:
+        self.problem, self.names, self.bounds = problem, names, bounds
+        self.starts = list(starts)
+        self.proved = True
+        self.effort = Effort(seconds)
+
+    def run(self, limit: int, progress: Callable[[int, int], None] | None) -> ParetoFront | None:
+        """Finds both ends and fills in what is between."""
+        upper = self.least(0, {})
+        lower = self.least(1, {}) if upper else None
+        if upper is None or lower is None:
+            return None
+        points = [upper]
+        boxes: list[_Box] = []
+        width, height = lower.first - upper.first, upper.second - lower.second
+        if self.apart(upper, lower):
+            points.append(lower)
+            boxes.append((upper, lower))
+
+        def extent(box: _Box) -> tuple[float, float]:
+            one, other = box
+            return (other.first - one.first) / width, (one.second - other.second) / height
+
+        while boxes and len(points) < limit and not self.effort.over:
+            box = max(boxes, key=lambda box: (math.prod(extent(box)), -box[0].first))
+            boxes.remove(box)
+            for point, left in self.split(*box):
+                if point:
+                    points.append(point)
+                boxes += left
+            if progress:
+                progress(len(points), len(boxes))
+        points.sort(key=lambda point: (point.first, point.second))
+        open_ = [extent(box) for box in boxes]
+        resolution = (
+            max((e[0] for e in open_), default=0.0),
+            max((e[1] for e in open_), default=0.0),
+        )
+        return ParetoFront(self.names, tuple(points), self.proved and not boxes, resolution)
+
+    def split(
+        self, upper: ParetoPoint, lower: ParetoPoint
+    ) -> list[tuple[ParetoPoint | None, list[_Box]]]:
+        """Returns the two points around the middle of a box, with the boxes left open."""
+        middle = (upper.second + lower.second) / 2
+        found = self.least(0, {self.names[1]: middle})
+        if found is None or not self.apart(found, lower) or found.first > lower.first:
+            found = lower
+        below: tuple[ParetoPoint | None, list[_Box]] = (None, [])
+        if found is not lower:
+            below = (found, [(found, lower)])
+        limit = found.first - APART * abs(found.first)
+        above = self.least(1, {self.names[0]: limit})
+        if above is None or not self.apart(upper, above) or above.second > upper.second:
+            return [below]
+        return [below, (above, [(upper, above)])]
+
+    def apart(self, one: ParetoPoint, other: ParetoPoint) -> bool:
+        """Returns whether two points differ by more than the solver's tolerance."""
+        return abs(one.first - other.first) > APART * abs(other.first) and abs(
+            one.second - other.second
+        ) > APART * abs(one.second)
+
+    def least(self, which: int, limits: Mapping[str, float]) -> ParetoPoint | None:
+        """Returns the point with the least of one metric, and then of the other one."""
+        one, other = self.names[which], self.names[1 - which]
+        bounds = self.joined(limits)
+        best, bound = self.solve(one, bounds)
+        if best is None:
+            return None
+        proved = self.value(best, one) - bound <= OPTIMAL_GAP * abs(bound)
+        value = self.value(best, one)
+        then, least_bound = self.solve(other, self.joined({**limits, one: value}), best)
+        placing = then or best
+        if which == 1:
+            bound = least_bound
+        first, second = (self.value(placing, name) for name in self.names)
+        last = second if which == 0 else first
+        optimal = proved and last - least_bound <= OPTIMAL_GAP * abs(last)
+        self.proved = self.proved and optimal
+        return ParetoPoint(placing, first, second, min(bound, first), optimal)
+
+    def joined(self, limits: Mapping[str, float]) -> dict[str, float]:
+        found = dict(self.bounds)
+        for name, limit in limits.items():
+            found[name] = min(limit, found.get(name, math.inf))
+        return found
+
+    def solve(
+        self, name: str, bounds: Mapping[str, float], start: Placing | None = None
+    ) -> tuple[Placing | None, float]:
+        goal = Goal.of(self.problem, OBJECTIVE_OF_METRIC[name], bounds)
+        starts = [*self.starts, *([start] if start else [])]
+        found = minimise(self.problem, goal, starts=starts, effort=self.effort.part(EACH))
+        self.proved = self.proved and (found.placing is not None or found.bound == math.inf)
+        return found.placing, found.bound
+
+    def value(self, placing: Placing, name: str) -> float:
+        return metrics(self.problem, placing.load_us, placing.energy_uj)[name]
+
+
+# The smallest set of constraints that cannot hold together.
+#
+# More constraints than a conflicting set conflict, too. So a deletion filter finds a set of which
+# every constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section
+# 6.2), and smaller sets are then tried by size.
+
+
+TRIALS = 60
+"""Sets that the search for a smaller one may try."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+def smallest_conflict(
+    constraints: Sequence[T], fails: Callable[[Sequence[T]], bool]
+) -> tuple[list[T], bool]:
+    """Returns a smallest conflicting set, and whether all smaller ones were tried.
+
+    Args:
+        constraints: All of them, which together conflict; what comes first is dropped first.
+        fails: Whether some of them cannot hold together.
+    """
+    needed = list(constraints)
+    for one in constraints:
+        rest = [other for other in needed if other != one]
+        if fails(rest):
+            needed = rest
+    tried = 0
+    for size in range(1, len(needed)):
+        for few in itertools.combinations(constraints, size):
+            if set(few) <= set(needed):
+                continue  # all of the set are needed for its conflict
+            if tried == TRIALS:
+                return needed, False
+            tried += 1
+            if fails(few):
+                return list(few), True
+    return needed, True

@@ -1,0 +1,514 @@
+"""A placement problem without its network: what each node costs where, what a move costs, what
+has to hold, and what a placement of it is. Times are in microseconds.
+Also how much a search may still work (``Effort``), and the scaling of loads and energies to
+sizes that solvers can work with (``Units``).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import combinations
+from typing import TypeVar, overload
+
+# A placement problem without its network: what each node costs where, and what a move costs.
+#
+# Nodes are kernels of a network, groups of them, or whatever an ``edgekit.problem/1`` names.
+# Every node gets one mode (a device and the tensor formats it reads and writes there). Costs are
+# vectors of loads, so that every objective is a weighted sum of them or their maximum:
+#
+# - latency: everything one after the other, the sum of all loads;
+# - period: one plan in steady state, the largest load of a device; of devices that slow each
+# other down while they work at once, the largest of several weighted sums of loads
+# (``PlacementProblem.shares``);
+# - gpu_time: the load of the GPU;
+# - energy: a sum of its own.
+
+
+OPTIMAL_GAP = 1e-4
+"""Relative gap to the proven bound up to which an answer is called optimal, as docs/placement.md
+and docs/problems.md say."""
+
+OUTSIDE = -1
+"""Producer of what enters a network; it is in the mode ``PlacementProblem.outside``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A device (index into ``PlacementProblem.devices``), and a node's formats in and out there."""
+
+    device: int
+    reads: str = ""
+    writes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Microseconds by resource (the devices, then the delay), and microjoules.
+
+    The delay is time in which no device works, such as a copy by another engine: it counts for
+    the latency and for no device's load.
+    """
+
+    load_us: tuple[float, ...]
+    energy_uj: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A conversion of a tensor, paid once however many consumers need it.
+
+    It is paid when for any consumer (producer's mode, consumer's mode) is one of ``pairs``; the
+    caller, who reads a network's outputs, is in the mode ``PlacementProblem.outside``. ``ways`` are
+    alternatives, of which the one that suits the goal best is taken.
+    """
+
+    pairs: frozenset[tuple[int, int]]
+    ways: tuple[Cost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A tensor: who writes it (a node or OUTSIDE), who reads it, whether it leaves the network.
+
+    A tensor without transfers still orders its consumers after its producer.
+    """
+
+    producer: int
+    consumers: tuple[int, ...]
+    transfers: tuple[Transfer, ...] = ()
+    output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPool:
+    """A memory pool of which a loadable has ``limit``: the sum of its nodes' ``needs``, no more."""
+
+    name: str
+    limit: float
+    needs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PlacementProblem:
+    """What to place, and what has to hold.
+
+    A loadable is a set of nodes of one network in modes of one core. All loadables and the runs
+    of nodes between them can be ordered: the graph over loadables and single other nodes has no
+    cycle (so a loadable is convex). Two loadables of one core may follow each other directly.
+
+    Attributes:
+        devices: Names; those with a launch cost are cores that run loadables ("DLA0", ...).
+        modes: All modes, of all nodes.
+        costs: By node (in a topological order) and mode; None where the node cannot run.
+        borders: The tensors; they define the edges.
+        launch: By device: what starting one loadable costs; None for a device without loadables.
+        max_loadables: Loadables that each core can hold, of all networks together; None: no limit.
+        pools: What a loadable may hold.
+        fits: Whether a set of nodes can be one loadable, beyond the pools: what fits, fits with
+            fewer nodes, too. None: everything.
+        min_size: The least sum of ``sizes`` of a loadable.
+        sizes: By node, its layers; empty: 1 each.
+        outside: The mode of what enters and leaves a network.
+        network_of: By node, the network it belongs to; empty: one network.
+        max_transitions: By network, the most device changes along its running order, or None.
+        contiguous: By network, whether each device has at most one unbroken run of it.
+        together: Each set of devices that can work at once, as their speeds while they do (0 for
+            the others): work of a microsecond takes 1 / speed. Empty: none slows another down.
+    """
+
+    devices: tuple[str, ...]
+    modes: tuple[Mode, ...]
+    costs: tuple[tuple[Cost | None, ...], ...]
+    borders: tuple[Border, ...]
+    launch: tuple[Cost | None, ...]
+    max_loadables: int | None = None
+    pools: tuple[MemoryPool, ...] = ()
+    fits: Callable[[frozenset[int]], bool] | None = field(default=None, compare=False)
+    min_size: int = 0
+    sizes: tuple[int, ...] = ()
+    outside: int = 0
+    network_of: tuple[int, ...] = ()
+    max_transitions: tuple[int | None, ...] = (None,)
+    contiguous: tuple[bool, ...] = (False,)
+    together: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def shares(self) -> tuple[tuple[float, ...], ...]:
+        """Weights by device: the period is the largest of the loads weighted with any of them."""
+        return shares_of(self.together or ((1.0,) * len(self.devices),))
+
+    def period_us(self, load_us: Sequence[float]) -> float:
+        """Returns the least time in which the devices get loads done, all working at once."""
+        return max(_dot(row, load_us) for row in self.shares)
+
+    @cached_property
+    def cores(self) -> tuple[int, ...]:
+        """Devices that run loadables."""
+        return tuple(d for d, cost in enumerate(self.launch) if cost is not None)
+
+    @cached_property
+    def networks(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes by network, ascending."""
+        found: list[list[int]] = [[] for _ in self.max_transitions]
+        for v in range(len(self.costs)):
+            found[self.network_of[v] if self.network_of else 0].append(v)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """Producing nodes by node, without OUTSIDE, ascending and each once."""
+        found: list[set[int]] = [set() for _ in self.costs]
+        for border in self.borders:
+            for user in border.consumers:
+                if border.producer != OUTSIDE:
+                    found[user].add(border.producer)
+        return tuple(tuple(sorted(before)) for before in found)
+
+    def device(self, mode: int) -> int:
+        """Returns the device of a mode."""
+        return self.modes[mode].device
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What to minimise, and the bounds on other metrics.
+
+    Attributes:
+        weights: By resource (devices, then the delay); None: the largest load of a device.
+        energy: Weight of the energy relative to the loads.
+        bounds: Limits by metric: latency_us, energy_uj, gpu_us, period_us.
+        shares: Without weights, those of the problem whose period is minimised; empty: the
+            largest load counts.
+    """
+
+    weights: tuple[float, ...] | None
+    energy: float = 0.0
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    shares: tuple[tuple[float, ...], ...] = ()
+
+    @classmethod
+    def of(
+        cls, problem: PlacementProblem, objective: str, bounds: Mapping[str, float] | None = None
+    ) -> Goal:
+        """Returns the goal of an objective: latency, period, energy or gpu_time."""
+        count = len(problem.devices)
+        weights: dict[str, tuple[float, ...] | None] = {
+            "latency": (1.0,) * (count + 1),
+            "period": None,
+            "energy": (0.0,) * (count + 1),
+            "gpu_time": (*(float(d == "GPU") for d in problem.devices), 0.0),
+        }
+        energy = float(objective == "energy")
+        return cls(weights[objective], energy, dict(bounds or {}), problem.shares)
+
+    def value(self, load_us: Sequence[float], energy_uj: float) -> float:
+        """Returns what is minimised; ``load_us`` by resource."""
+        if self.weights is None:
+            if not self.shares:
+                return max(load_us[:-1])
+            return max(_dot(row, load_us) for row in self.shares)
+        total = sum(w * us for w, us in zip(self.weights, load_us, strict=True))
+        return total + self.energy * energy_uj
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStep:
+    """One loadable, or one run on a device without loadables; nodes ascending."""
+
+    network: int
+    device: int
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """A placement that keeps every constraint.
+
+    Attributes:
+        modes: By node.
+        steps: Loadables and runs, in the running order of each network.
+        ways: Of every transfer paid: index of its border, of the transfer in it, of the way.
+        load_us: By resource.
+        energy_uj: Microjoules.
+        value: Of the goal.
+    """
+
+    modes: tuple[int, ...]
+    steps: tuple[ExecutionStep, ...]
+    ways: tuple[tuple[int, int, int], ...]
+    load_us: tuple[float, ...]
+    energy_uj: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best placement found and a proven lower bound of the goal.
+
+    Without a placement the bound is infinite when there provably is none. ``clocked``: the wall
+    clock ended the search, so that another run may find more, or less.
+    """
+
+    placing: Placing | None
+    bound: float
+    clocked: bool = False
+
+
+def metrics(
+    problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
+) -> dict[str, float]:
+    """Returns latency_us, energy_uj, gpu_us and period_us of loads by resource."""
+    gpus = [d for d, name in enumerate(problem.devices) if name == "GPU"]
+    return {
+        "latency_us": sum(load_us),
+        "energy_uj": energy_uj,
+        "gpu_us": sum(load_us[d] for d in gpus),
+        "period_us": problem.period_us(load_us),
+    }
+
+
+def _dot(row: Sequence[float], load_us: Sequence[float]) -> float:
+    return sum(weight * us for weight, us in zip(row, load_us, strict=False))
+
+
+@cache
+def shares_of(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    """Returns the weights whose largest sum of loads is the least time for them.
+
+    That time is a linear programme: time for each set of devices, such that every device gets its
+    load done. Its dual does not depend on the loads: the weights are the corners of a polytope, of
+    which those below another one are left out. Few devices: all corners are looked at.
+    """
+    count = len(together[0])
+    rows = [(row, 1.0) for row in together]
+    rows += [(tuple(float(d == e) for e in range(count)), 0.0) for d in range(count)]
+    corners: list[tuple[float, ...]] = []
+    for chosen in combinations(rows, count):
+        corner = _solve_equations([[*row, value] for row, value in chosen])
+        if corner is None or min(corner) < -_ROUNDING:
+            continue
+        if any(_dot(row, corner) > 1 + _ROUNDING for row in together):
+            continue
+        corner = tuple(max(0.0, round(weight, 12)) for weight in corner)
+        if corner not in corners:
+            corners.append(corner)
+    return tuple(
+        one
+        for one in sorted(corners, reverse=True)
+        if not any(
+            other != one and all(a <= b for a, b in zip(one, other, strict=True))
+            for other in corners
+        )
+    )
+
+
+_ROUNDING = 1e-9
+
+
+def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
+    """Returns the solution of linear equations, or None where there is not exactly one."""
+    count = len(rows)
+    for column in range(count):
+        pivot = max(range(column, count), key=lambda r: abs(rows[r][column]))
+        if abs(rows[pivot][column]) < _ROUNDING:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        for r in range(count):
+            if r != column:
+                factor = rows[r][column] / rows[column][column]
+                rows[r] = [a - factor * b for a, b in zip(rows[r], rows[column], strict=True)]
+    return tuple(rows[r][-1] / rows[r][r] for r in range(count))
+
+
+# How much a search may still work, counted the same on every machine.
+#
+# A unit is about a second on a free core of 2024, but what is counted is work: rounds of HiGHS's
+# search by the size of its model, CP-SAT's deterministic time, simplex iterations, sets looked at.
+# The clock ends a search only at ``CLOCK`` times as many seconds.
+
+
+CLOCK = 10.0
+"""Seconds by the clock for each unit: a last resort; no usable machine takes so long."""
+
+LEAST_S = 10.0
+
+
+class Effort:
+    """What is left to a search, or to a part of one: a part spends of the whole, too.
+
+    Attributes:
+        left: Units.
+    """
+
+    def __init__(self, units: float, whole: Effort | None = None) -> None:
+        self.left = units
+        self._whole = whole
+        self._clocked = False
+        self.ends = time.monotonic() + max(LEAST_S, CLOCK * units)
+        if whole is not None:
+            self.ends = min(self.ends, whole.ends)
+
+    def part(self, units: float) -> Effort:
+        """Returns an account of at most so many units."""
+        return Effort(max(0.0, min(units, self.left)), self)
+
+    def spend(self, units: float) -> None:
+        """Takes units off what is left."""
+        self.left -= units
+        if self._whole is not None:
+            self._whole.spend(units)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        if self.left <= 0:
+            return True
+        if time.monotonic() < self.ends:
+            return False
+        self.stopped()
+        return True
+
+    def stopped(self) -> None:
+        """Notes that the clock ended the search."""
+        self._clocked = True
+        if self._whole is not None:
+            self._whole.stopped()
+
+    @property
+    def clocked(self) -> bool:
+        """Whether the clock ended any of it, so that another run may end elsewhere."""
+        return self._clocked
+
+    @property
+    def seconds(self) -> float:
+        """What the clock leaves, for solvers that are to watch it as well."""
+        return max(0.1, self.ends - time.monotonic())
+
+
+# Loads and energies in units of a size that solvers can work with.
+#
+# The tolerances of HiGHS are absolute, and sums of CP-SAT must stay below 1e13. What is far
+# larger or smaller than a few thousand is therefore scaled by a power of two before any solver
+# sees it, and back: that is exact.
+
+
+LEAST, MOST = 2.0, 2.0**22  # totals that are left alone
+AIM = 12  # the binary exponent of others
+T = TypeVar("T")
+
+
+def _exponent(total: float) -> int:
+    """Returns by which power of two a total becomes one of usual size."""
+    if total == 0 or LEAST <= total <= MOST or not math.isfinite(total):
+        return 0
+    return AIM - math.frexp(total)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The powers of two by which loads, energies and the goal's value are multiplied."""
+
+    load: int = 0
+    energy: int = 0
+    value: int = 0
+
+    @classmethod
+    def of(cls, problem: PlacementProblem, goal: Goal) -> Units:
+        """Returns the units that suit a problem and goal."""
+        load = _exponent(_typical_total(problem, lambda cost: sum(cost.load_us)))
+        energy = _exponent(_typical_total(problem, lambda cost: cost.energy_uj))
+        if goal.weights is None:
+            return cls(load, energy, load)
+        base = load if any(goal.weights) else energy
+        own = _typical_total(problem, lambda cost: goal.value(cost.load_us, cost.energy_uj))
+        return cls(load, energy, base + _exponent(math.ldexp(own, base)))
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.load or self.energy or self.value)
+
+    def problem(self, problem: PlacementProblem) -> PlacementProblem:
+        """Returns a problem in these units."""
+        if not (self.load or self.energy):
+            return problem
+        return replace(
+            problem,
+            costs=tuple(tuple(map(self._cost, row)) for row in problem.costs),
+            launch=tuple(map(self._cost, problem.launch)),
+            borders=tuple(
+                replace(
+                    border,
+                    transfers=tuple(
+                        replace(transfer, ways=tuple(map(self._cost, transfer.ways)))
+                        for transfer in border.transfers
+                    ),
+                )
+                for border in problem.borders
+            ),
+        )
+
+    @overload
+    def _cost(self, cost: Cost) -> Cost: ...
+    @overload
+    def _cost(self, cost: None) -> None: ...
+    def _cost(self, cost: Cost | None) -> Cost | None:
+        if cost is None:
+            return None
+        loads = tuple(math.ldexp(us, self.load) for us in cost.load_us)
+        return Cost(loads, math.ldexp(cost.energy_uj, self.energy))
+
+    def goal(self, goal: Goal) -> Goal:
+        """Returns a goal in these units."""
+        if self.plain:
+            return goal
+        weights = goal.weights
+        if weights is not None:
+            weights = tuple(math.ldexp(w, self.value - self.load) for w in weights)
+        bounds = {
+            name: math.ldexp(limit, self.energy if name == "energy_uj" else self.load)
+            for name, limit in goal.bounds.items()
+        }
+        energy = math.ldexp(goal.energy, self.value - self.energy)
+        return Goal(weights, energy, bounds, goal.shares)
+
+    def placing(self, placing: T, back: int = 1) -> T:
+        """Returns a placement (or None) in these units."""
+        if not isinstance(placing, Placing) or self.plain:
+            return placing
+        return replace(
+            placing,
+            load_us=tuple(math.ldexp(us, back * self.load) for us in placing.load_us),
+            energy_uj=math.ldexp(placing.energy_uj, back * self.energy),
+            value=math.ldexp(placing.value, back * self.value),
+        )
+
+    def real(self, placing: T) -> T:
+        """Returns a placement (or None) in microseconds and microjoules."""
+        return self.placing(placing, -1)
+
+    def real_value(self, value: float) -> float:
+        """Returns a value of the goal, or a bound of it, in the units of the request."""
+        return math.ldexp(value, -self.value)
+
+
+def _typical_total(problem: PlacementProblem, amount: Callable[[Cost], float]) -> float:
+    """Returns the least that all nodes can take together; if that is nothing, the most of any."""
+    rows = [[amount(cost) for cost in row if cost is not None] for row in problem.costs]
+    least = math.fsum(min(row) for row in rows if row)
+    return least if least > 0 else max(map(abs, _every(problem, rows, amount)), default=0.0)
+
+
+def _every(
+    problem: PlacementProblem, rows: list[list[float]], amount: Callable[[Cost], float]
+) -> Iterable[float]:
+    for row in rows:
+        yield from row
+    for border in problem.borders:
+        for transfer in border.transfers:
+            yield from map(amount, transfer.ways)
+    yield from (amount(cost) for cost in problem.launch if cost is not None)

@@ -1,0 +1,531 @@
+"""Throughput: the mix of plans with the most frames a second, each plan on the GPU and at most
+one core. Frames may use different plans, so the steady state is a linear programme over plans
+with column generation; plans of one core share its slots for loadables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgekit.errors import GateError
+from edgekit.solver.evaluation import evaluate, swapped_modes, twin_cores
+from edgekit.solver.highs import INFINITY, Expression, Program
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
+
+# Throughput: the best mix of plans, each on the GPU and at most one core.
+#
+# Frames may use different plans, so the steady state is a linear programme over plans: maximise
+# the sum of their rates such that the devices get done a second's work a second. Devices that
+# slow each other down divide the second among the sets of them that work at once
+# (``PlacementProblem.together``), which keeps the programme linear. Its columns are found as they
+# are needed (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
+# optimiser, which returns the plan of the highest value, or proves that none is missing. Identical
+# cores are one resource with their number as capacity; each plan is then mirrored over them.
+#
+# The bound is that of mixes whose plans have all slots of their core each. Plans of one core
+# share its slots, so where the best mix needs more, :func:`sharing` chooses among the plans
+# found, and the bound stays the one without sharing.
+
+
+ENOUGH = 1e-6  # relative distance to the bound at which no further plan is looked for
+ROUNDS = 60
+SHARING_GAP = 5e-5  # gap at which no better sharing of the slots is looked for
+SPLITS = 16  # ways to divide a core's slots between two plans
+ALTERNATIONS = 4  # of choosing plans and looking for better company for those chosen
+NOTHING = 1e-9  # a share below this is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class MixPart:
+    """A plan of a mix: its share of the frames and its placement over all devices."""
+
+    share: float
+    placing: Placing
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Plans with shares that add up to 1, frames a second, and a proven upper bound of that.
+
+    ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
+    """
+
+    parts: tuple[MixPart, ...]
+    qps: float
+    bound: float
+    clocked: bool = False
+
+
+def mix_plans(
+    problem: PlacementProblem,
+    bounds: Mapping[str, float],
+    known: Sequence[Placing] = (),
+    *,
+    seconds: float = 120.0,
+    progress: Callable[[float, float], None] | None = None,
+) -> Mix | None:
+    """Returns the mix with the most frames a second, or None when no plan keeps the bounds.
+
+    Args:
+        problem: What to place; its devices that are no cores are shared by all plans.
+        bounds: Limits that every plan of the mix keeps.
+        known: Placements to begin with; those on more than one core are left out.
+        seconds: Of search, as ``minimise`` counts them; the bound then says what is open.
+        progress: Told the frames a second so far and the bound.
+
+    Raises:
+        GateError: Nothing was found within the limits, and nothing was ruled out ("plan.limit").
+    """
+    effort = Effort(seconds)
+    lanes = _lanes(problem)
+    columns = _known(problem, lanes, bounds, known)
+    rates, bound, unsettled = _generate(lanes, columns, bounds, effort, progress)
+    if not columns and unsettled:
+        raise _ended()
+    if not columns:
+        return None
+    parts = _mixed_by_symmetry(problem, lanes, columns, rates, bounds)
+    total = sum(rates)
+    slots = problem.max_loadables
+    if slots is not None and any(_slots(parts, core) > slots for core in problem.cores):
+        found = _sharing(problem, lanes, columns, rates, bound, bounds, effort)
+        if found is None:
+            raise _ended()
+        parts, total = found
+    return Mix(tuple(parts), 1e6 * total, 1e6 * max(bound, total), effort.clocked)
+
+
+def _ended() -> GateError:
+    return GateError(
+        "no placement was found within the solver's limits, and none is proved impossible",
+        code="plan.limit",
+        hint="loosen the bounds or remove pins",
+    )
+
+
+def _lanes(problem: PlacementProblem) -> list[CoreLane]:
+    """Returns the cores in groups that are alike; one lane without a core when there is none."""
+    shared = tuple(d for d in range(len(problem.devices)) if d not in problem.cores)
+    if not problem.cores:
+        return [CoreLane(problem, (), shared)]
+    groups: list[list[int]] = []
+    alike = set(twin_cores(problem))
+    for core in problem.cores:
+        if groups and (groups[-1][-1], core) in alike:
+            groups[-1].append(core)
+        else:
+            groups.append([core])
+    return [CoreLane(_only(problem, group[0]), tuple(group), shared) for group in groups]
+
+
+def _only(problem: PlacementProblem, core: int) -> PlacementProblem:
+    """Returns the problem without its other cores."""
+    others = set(problem.cores) - {core}
+    return replace(
+        problem,
+        costs=tuple(
+            tuple(None if problem.device(m) in others else cost for m, cost in enumerate(row))
+            for row in problem.costs
+        ),
+        launch=tuple(None if d in others else cost for d, cost in enumerate(problem.launch)),
+    )
+
+
+def _known(
+    problem: PlacementProblem,
+    lanes: Sequence[CoreLane],
+    bounds: Mapping[str, float],
+    known: Sequence[Placing],
+) -> list[PlanColumn]:
+    goal = Goal((*(1.0 for _ in problem.devices), 0.0), bounds=bounds)
+    found: list[PlanColumn] = []
+    for placing in known:
+        used = {problem.device(m) for m in placing.modes} & set(problem.cores)
+        for number, lane in enumerate(lanes):
+            if len(used) > 1 or not used <= set(lane.cores):
+                continue
+            modes = placing.modes
+            if used and used != {lane.cores[0]}:
+                modes = _on(problem, modes, used.pop(), lane.cores[0])
+            own = evaluate(lane.problem, modes, goal)
+            if own and not any(own.load_us == c.placing.load_us for c in found):
+                found.append(PlanColumn(number, own, goal))
+    return found
+
+
+def _on(problem: PlacementProblem, modes: Sequence[int], core: int, other: int) -> tuple[int, ...]:
+    image = swapped_modes(problem, core, other)
+    assert image is not None
+    return tuple(image[m] for m in modes)
+
+
+def _generate(
+    lanes: Sequence[CoreLane],
+    columns: list[PlanColumn],
+    bounds: Mapping[str, float],
+    effort: Effort,
+    progress: Callable[[float, float], None] | None = None,
+) -> tuple[list[float], float, bool]:
+    """Adds columns until none is missing.
+
+    Returns:
+        Their rates, the bound of the sum, and whether a search ended without any answer.
+    """
+    bound = INFINITY
+    unsettled = False
+    rates: list[float] = []
+    prices: Sequence[float] = ()
+    for _ in range(ROUNDS):
+        fresh: list[PlanColumn] = []
+        least = INFINITY
+        for number, lane in enumerate(lanes):
+            goal = Goal(lane.weights(prices, number), bounds=bounds)
+            found = minimise(lane.problem, goal, effort=effort)
+            if found.placing is None and found.bound < INFINITY:
+                unsettled = True
+            least = min(least, found.bound)
+            if found.placing:
+                fresh.append(PlanColumn(number, found.placing, goal))
+        if prices and least > 0:
+            bound = min(bound, capacity(lanes, prices) / least)
+        new = [c for c in fresh if not any(c.same(other) for other in columns)]
+        columns += new
+        if (prices and sum(rates) >= bound * (1 - ENOUGH)) or not columns:
+            break
+        if (prices and not new) or effort.over:
+            break
+        prices = prices_of(lanes, columns)
+        rates = rates_of(lanes, columns)
+        if progress and bound < INFINITY:
+            progress(1e6 * sum(rates), 1e6 * bound)
+    if len(rates) < len(columns):
+        rates = rates_of(lanes, columns)
+    return rates, bound, unsettled
+
+
+def _slots(parts: Sequence[MixPart], core: int) -> int:
+    return sum(step.device == core for part in parts for step in part.placing.steps)
+
+
+def _mixed_by_symmetry(
+    problem: PlacementProblem,
+    lanes: Sequence[CoreLane],
+    columns: Sequence[PlanColumn],
+    rates: Sequence[float],
+    bounds: Mapping[str, float],
+) -> list[MixPart]:
+    total = sum(rates)
+    wanted: list[tuple[Placing, float]] = []
+    for column, rate in zip(columns, rates, strict=True):
+        if rate <= NOTHING * total:
+            continue
+        lane = lanes[column.lane]
+        idle = not any(step.device in problem.cores for step in column.placing.steps)
+        cores = lane.cores[:1] if idle else lane.cores
+        for core in cores or (None,):
+            wanted.append((_moved(problem, lane, column, core, bounds), rate / max(1, len(cores))))
+    return _parts(wanted)
+
+
+def _moved(
+    problem: PlacementProblem,
+    lane: CoreLane,
+    column: PlanColumn,
+    core: int | None,
+    bounds: Mapping[str, float],
+) -> Placing:
+    """Returns a column's plan on another core of its lane."""
+    if core is None or core == lane.cores[0]:
+        return column.placing
+    modes = _on(problem, column.placing.modes, lane.cores[0], core)
+    weights = list(column.goal.weights or ())
+    weights[core], weights[lane.cores[0]] = weights[lane.cores[0]], weights[core]
+    placing = evaluate(_only(problem, core), modes, Goal(tuple(weights), bounds=bounds))
+    assert placing is not None  # the cores are alike
+    return placing
+
+
+def _parts(wanted: Sequence[tuple[Placing, float]]) -> list[MixPart]:
+    """Returns plans with shares of the whole, the largest first, equal plans joined."""
+    total = sum(rate for _, rate in wanted)
+    shares: dict[tuple[int, ...], tuple[float, Placing]] = {}
+    for placing, rate in wanted:
+        shares[placing.modes] = (shares.get(placing.modes, (0.0, placing))[0] + rate, placing)
+    parts = [MixPart(rate / total, placing) for rate, placing in shares.values()]
+    return sorted(parts, key=lambda part: (-round(part.share, 9), part.placing.modes))
+
+
+def _sharing(
+    problem: PlacementProblem,
+    lanes: Sequence[CoreLane],
+    columns: list[PlanColumn],
+    rates: Sequence[float],
+    bound: float,
+    bounds: Mapping[str, float],
+    effort: Effort,
+) -> tuple[list[MixPart], float] | None:
+    """Returns a mix whose plans fit together into the slots of their cores, and its rate."""
+    slots = problem.max_loadables or 0
+    total = sum(rates)
+    leading = [c for c, rate in zip(columns, rates, strict=True) if rate > NOTHING * total]
+    chosen = sharing(lanes, columns, slots)
+    splits = min(slots, SPLITS) // 2
+    for i in range(splits + 1):
+        few = i * slots // max(1, 2 * splits)
+        for limit in (few, slots - few):
+            _extend(lanes, columns, [], limit, bounds, effort)
+        chosen = sharing(lanes, columns, slots)
+        if sum(rate for _, _, rate in chosen) >= bound * (1 - SHARING_GAP):
+            break
+    if sum(rate for _, _, rate in chosen) < bound * (1 - SHARING_GAP):
+        _balanced(lanes, columns, bounds, effort)
+        chosen = sharing(lanes, columns, slots)
+    tried: list[PlanColumn] = []
+    for _ in range(ALTERNATIONS):
+        if sum(rate for _, _, rate in chosen) >= bound * (1 - SHARING_GAP):
+            break
+        for column in leading:
+            if not any(column.same(other) for other in tried):
+                tried.append(column)
+                limit = slots - column.slots(lanes)
+                _extend(lanes, columns, [column], limit, bounds, effort)
+        chosen = sharing(lanes, columns, slots)
+        leading = [column for column, _, _ in chosen]
+    if not chosen:
+        return None
+    wanted = [
+        (_moved(problem, lanes[column.lane], column, core, bounds), rate)
+        for column, core, rate in chosen
+    ]
+    return _parts(wanted), sum(rate for _, rate in wanted)
+
+
+def _balanced(
+    lanes: Sequence[CoreLane],
+    columns: list[PlanColumn],
+    bounds: Mapping[str, float],
+    effort: Effort,
+) -> None:
+    """Adds each lane's plan with the least period: with other plans, it may be none of the hull."""
+    for number, lane in enumerate(lanes):
+        goal = Goal.of(lane.problem, "period", bounds)
+        placing = minimise(lane.problem, goal, effort=effort).placing
+        if placing is not None:
+            goal = Goal(lane.weights((), number), bounds=bounds)
+            column = PlanColumn(number, placing, goal)
+            columns += [column] if not any(column.same(other) for other in columns) else []
+
+
+def _extend(
+    lanes: Sequence[CoreLane],
+    columns: list[PlanColumn],
+    others: Sequence[PlanColumn],
+    limit: int,
+    bounds: Mapping[str, float],
+    effort: Effort,
+) -> None:
+    """Adds the plans of at most ``limit`` loadables that are best together with others."""
+    fewer = [replace(lane, problem=replace(lane.problem, max_loadables=limit)) for lane in lanes]
+    more = list(others)
+    _generate(fewer, more, bounds, effort)
+    columns += [c for c in more if not any(c.same(other) for other in columns)]
+
+
+# The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
+#
+# Resources are the devices that are no cores, then one for each lane of cores.
+
+
+LEAST_US = 1e-6  # a plan without any load would have no limit
+
+
+@dataclass(frozen=True, slots=True)
+class CoreLane:
+    """Cores that are alike: the problem with the first of them alone, and all of them.
+
+    ``shared`` are the devices that the plans of every lane use.
+    """
+
+    problem: PlacementProblem
+    cores: tuple[int, ...]
+    shared: tuple[int, ...]
+
+    def weights(self, prices: Sequence[float], number: int) -> tuple[float, ...]:
+        """Returns the prices by resource of the problem; without prices all are alike."""
+        weights = [1.0] * len(self.problem.devices)
+        if prices:
+            weights = [0.0] * len(self.problem.devices)
+            for device, price in zip(self.shared, prices, strict=False):
+                weights[device] = price
+            for core in self.cores[:1]:
+                weights[core] = prices[len(self.shared) + number]
+        return (*weights, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanColumn:
+    """A plan in a lane, on the lane's first core, and the goal that it was found for."""
+
+    lane: int
+    placing: Placing
+    goal: Goal
+
+    def same(self, other: PlanColumn) -> bool:
+        """Returns whether two columns are one plan."""
+        return self.lane == other.lane and (
+            self.placing.load_us == other.placing.load_us
+            and self.placing.modes == other.placing.modes
+        )
+
+    def slots(self, lanes: Sequence[CoreLane]) -> int:
+        """Returns the loadables of the plan."""
+        core = lanes[self.lane].cores[:1]
+        return sum(step.device in core for step in self.placing.steps)
+
+
+def loads_of(lanes: Sequence[CoreLane], column: PlanColumn) -> list[float]:
+    """Returns what a plan needs of every resource."""
+    load = [max(LEAST_US, column.placing.load_us[d]) for d in lanes[0].shared]
+    for number, lane in enumerate(lanes):
+        mine = number == column.lane and lane.cores
+        load.append(column.placing.load_us[lane.cores[0]] if mine else 0.0)
+    return load
+
+
+def speeds_of(lanes: Sequence[CoreLane]) -> tuple[tuple[float, ...], ...]:
+    """Returns the speeds of the devices in each set of them that can work at once."""
+    problem = lanes[0].problem
+    return problem.together or ((1.0,) * len(problem.devices),)
+
+
+def _limits(lanes: Sequence[CoreLane]) -> list[list[float]]:
+    """Returns what each resource gets done in the time of each set of devices.
+
+    Cores of a lane are alike, so a set's time is divided evenly among its images under exchanges
+    of cores, and all cores of a lane get the same done.
+    """
+    return [
+        [speeds[d] for d in lanes[0].shared]
+        + [sum(speeds[c] for c in lane.cores) for lane in lanes]
+        for speeds in speeds_of(lanes)
+    ]
+
+
+def capacity(lanes: Sequence[CoreLane], prices: Sequence[float]) -> float:
+    """Returns the value of all devices together."""
+    return max(
+        sum(limit * price for limit, price in zip(limits, prices, strict=True))
+        for limits in _limits(lanes)
+    )
+
+
+def rates_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[float]:
+    """Returns the best rates of plans in frames a microsecond."""
+    unit = sum(loads_of(lanes, columns[0]))  # rates near 1: the solver's tolerances are absolute
+    program = Program()
+    rates = [program.variable(cost=-1.0) for _ in columns]
+    loads = [loads_of(lanes, column) for column in columns]
+    sets = _limits(lanes)
+    times = [program.variable() for _ in sets]
+    program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
+    for resource in range(len(sets[0])):
+        used = Expression({f: load[resource] / unit for f, load in zip(rates, loads, strict=True)})
+        for time, limits in zip(times, sets, strict=True):
+            used.add(time, -limits[resource])
+        program.row(used, high=0.0)
+    values = program.solve().values
+    assert values is not None
+    return [max(0.0, values[rate]) / unit for rate in rates]
+
+
+def prices_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[float]:
+    """Returns the dual prices by resource: every plan has a value of at least 1 at them."""
+    unit = sum(loads_of(lanes, columns[0]))
+    program = Program()
+    sets = _limits(lanes)
+    prices = [program.variable() for _ in sets[0]]
+    most = program.variable(cost=1.0)
+    for limits in sets:
+        weighted = Expression(zip(prices, limits, strict=True))
+        weighted.add(most, -1.0)
+        program.row(weighted, high=0.0)
+    for column in columns:
+        load = loads_of(lanes, column)
+        terms = {p: us / unit for p, us in zip(prices, load, strict=True)}
+        program.row(Expression(terms), low=1.0)
+    values = program.solve().values
+    assert values is not None
+    return [max(0.0, values[price]) / unit for price in prices]
+
+
+SMALLEST_RATE = 1e-7
+NODES = 2_000
+ChosenPlan = tuple[PlanColumn, "int | None", float]
+
+
+def sharing(
+    lanes: Sequence[CoreLane], columns: Sequence[PlanColumn], slots: int
+) -> list[ChosenPlan]:
+    """Returns plans with the core and the rate (frames a microsecond) of each.
+
+    Args:
+        lanes: The cores.
+        columns: The plans to choose from.
+        slots: Loadables that a core can hold, of all plans together.
+    """
+    options: list[tuple[PlanColumn, int | None]] = []
+    for column in columns:
+        cores = lanes[column.lane].cores if column.slots(lanes) else ()
+        options += [(column, core) for core in cores or (None,)]
+    picked = _solve(lanes, options, slots)
+    # Once more without the others: a basic solution needs no more plans than there are devices.
+    return _solve(lanes, [(column, core) for column, core, _ in picked], None)
+
+
+def _solve(
+    lanes: Sequence[CoreLane],
+    options: Sequence[tuple[PlanColumn, int | None]],
+    slots: int | None,
+) -> list[ChosenPlan]:
+    if not options:
+        return []
+    unit = sum(loads_of(lanes, options[0][0]))
+    program = Program()
+    rates = [program.variable(cost=-1.0) for _ in options]
+    shared = len(lanes[0].shared)
+    own = [[us / unit for us in loads_of(lanes, column)] for column, _ in options]
+    sets = speeds_of(lanes)
+    times = [program.variable() for _ in sets]
+    program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
+
+    def within(used: Expression, device: int) -> None:
+        for time, speeds in zip(times, sets, strict=True):
+            used.add(time, -speeds[device])
+        program.row(used, high=0.0)
+
+    for number, device in enumerate(lanes[0].shared):
+        used = {f: load[number] for f, load in zip(rates, own, strict=True)}
+        within(Expression(used), device)
+    for core in (core for lane in lanes for core in lane.cores):
+        on_core = [i for i, (_, where) in enumerate(options) if where == core]
+        loads = {rates[i]: own[i][shared + options[i][0].lane] for i in on_core}
+        within(Expression(loads), core)
+        if slots is None:
+            continue
+        taken = Expression()
+        for i in on_core:
+            loaded = program.variable(1.0, integer=True)
+            taken.add(loaded, float(options[i][0].slots(lanes)))
+            most = 1.0 / max(own[i])  # frames in the time of the busiest device
+            program.row(Expression({rates[i]: 1.0, loaded: -most}), high=0.0)
+        program.row(taken, high=float(slots))
+    values = program.solve(nodes=NODES).values
+    if values is None:
+        return []
+    return [
+        (column, core, values[f] / unit)
+        for f, (column, core) in zip(rates, options, strict=True)
+        if values[f] > SMALLEST_RATE
+    ]

@@ -1,0 +1,124 @@
+"""JetPack releases: which TensorRT a board has with which JetPack, and which JetPack an L4T
+release belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+from edgekit.knowledge import data_folder
+from edgekit.targets.loader import get, read_yaml
+
+if TYPE_CHECKING:
+    from edgekit.targets.board import Target
+
+
+_PREFIX = "jetpack"
+
+
+@dataclass(frozen=True, slots=True)
+class JetPack:
+    """JetPack releases that share a TensorRT.
+
+    Attributes:
+        versions: JetPack versions, oldest first.
+        l4t: Jetson Linux versions; empty where not publicly known.
+        tensorrt: The TensorRT that they bring; empty where not publicly known.
+        note: What else is to know of them.
+    """
+
+    versions: tuple[str, ...]
+    l4t: tuple[str, ...]
+    tensorrt: str
+    note: str
+
+
+def jetpacks(target: Target) -> tuple[JetPack, ...]:
+    """Returns the JetPack releases for a board, oldest first; empty where it runs none.
+
+    They stand in ``targets/_jetpack.yaml`` by SoC, some for certain boards only; a board file with
+    ``software.releases`` of its own overrides that.
+    """
+    software = target.facts.get("software")
+    module = target.facts.get("module")
+    if isinstance(software, Mapping) and "releases" in software:
+        rows = [row for row in software["releases"] if "jetpack" in row]
+    else:
+        soc = module.get("soc") if isinstance(module, Mapping) else None
+        table = _table(data_folder("targets"))
+        rows = [
+            r for r in table if soc in r["socs"] and target.name in r.get("boards", [target.name])
+        ]
+    return tuple(_jetpack(row) for row in rows)
+
+
+def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
+    """Returns the TensorRT release that JetPack ``jetpack`` ("6.2", "6.2.0") brings to a board.
+
+    Raises:
+        UsageError: The board has no such JetPack (code ``jetpack.unknown``), or its TensorRT is
+            not publicly known (code ``jetpack.tensorrt``); there is no such board.
+    """
+    target = get(board) if isinstance(board, str) else board
+    known = jetpacks(target)
+    wanted = _plain(jetpack)
+    for release in known:
+        if wanted not in {_plain(version) for version in release.versions}:
+            continue
+        if not release.tensorrt:
+            raise UsageError(
+                f"the TensorRT of JetPack {jetpack} is not publicly known",
+                code="jetpack.tensorrt",
+                where=target.name,
+                hint="read it on the board and give it with --tensorrt",
+            )
+        return release.tensorrt
+    listed = ", ".join(version for release in known for version in release.versions)
+    raise UsageError(
+        f"there is no JetPack {jetpack!r} for this board",
+        code="jetpack.unknown",
+        where=target.name,
+        hint=f"its JetPacks are {listed}" if listed else "it runs no JetPack: use --tensorrt",
+    )
+
+
+def jetpack_of_l4t(l4t: str) -> str | None:
+    """Returns the JetPack with Jetson Linux ``l4t`` ("36.4.3"): "6.0", or "6.1 to 6.2.3".
+
+    Several JetPacks share a TensorRT and a row of ``targets/_jetpack.yaml``; which of them has
+    which L4T is not stated there. None where no row has it.
+    """
+    wanted = _plain(l4t)
+    for row in _table(data_folder("targets")):
+        if wanted in {_plain(version) for version in row.get("l4t") or ()}:
+            versions = _jetpack(row).versions
+            return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+    return None
+
+
+@lru_cache(maxsize=2)
+def _table(folder: Path) -> list[dict[str, Any]]:
+    return read_yaml(folder / "_jetpack.yaml")["releases"]  # type: ignore[no-any-return]
+
+
+def _jetpack(row: Mapping[str, Any]) -> JetPack:
+    versions = row["jetpack"]
+    return JetPack(
+        versions=tuple([versions] if isinstance(versions, str) else versions),
+        l4t=tuple(row.get("l4t") or ()),
+        tensorrt=row["tensorrt"] or "",
+        note=row.get("note", ""),
+    )
+
+
+def _plain(version: str) -> str:
+    """The version without "JetPack" in front and without zeros at the end: "6.2.0" is "6.2"."""
+    text = version.strip().lower().removeprefix(_PREFIX).strip()
+    while text.count(".") > 1 and text.endswith(".0"):
+        text = text[:-2]
+    return text

@@ -1,0 +1,214 @@
+"""What a board built, as the artefacts that bundles are made of: plans and loadables, the weights
+that each can be refitted with, and golden vectors.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BuildError
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.reference.artefacts import Artefacts, Weight
+    from edgekit.tensorrt.requests import BuildRequest, RequestedEngine, RequestedLane
+
+
+Fetch = Callable[[Iterable[str]], Mapping[str, bytes]]
+# what the manifest has of an engine, as a result gives it
+_FACTS = (
+    "kind", "tensorrt", "stripped", "version_compatible", "lean_embedded", "refit", "dla_core",
+)  # fmt: skip
+_TAKES_OTHERS = ("any", "individual")
+
+
+def artefacts_of(
+    request: BuildRequest, result: Mapping[str, Any], lanes: Sequence[RequestedLane], fetch: Fetch
+) -> Artefacts:
+    """Returns the artefacts of a build.
+
+    The weights that stripped engines lack, and those that engines take others of, come from the
+    very models that were built, by the names that TensorRT's ONNX parser gives them
+    (``edgekit_device.tensorrt.weights``). An engine with all its weights of which one has no such
+    name stays as it is: its "refit" is "none" then.
+
+    Args:
+        request: The request.
+        result: The board's ``edgekit.build.result/1``.
+        lanes: The engines that the request was made of.
+        fetch: Returns blobs of the board by SHA-256.
+
+    Raises:
+        BuildError: "build.result": the answer does not fit the request; "build.weights": a weight
+            that an engine lacks is not in its model.
+    """
+    from edgekit.reference.artefacts import Artefacts, EngineSegment
+
+    built = {one["key"]: one for one in result["engines"]}
+    missing = [e.key for lane in lanes for e in lane.engines if e.key not in built]
+    if missing:
+        raise BuildError(
+            f"the board's answer lacks {counted(len(missing), 'engine')}, such as {missing[0]}",
+            code="build.result",
+            where=request.document["name"],
+            hint="remove the job with edgekit jobs remove, and build again",
+        )
+    engines = dict(fetch(dict.fromkeys(built[key]["engine"] for key in built)))
+    store = _Weights()
+    facts: dict[str, Any] = {}
+    notes = list(result["notes"])
+    requested = {one["key"]: one for one in request.document["engines"]}
+    found = []
+    for lane in lanes:
+        segments = []
+        for index, engine in enumerate(lane.engines):
+            one = built[engine.key]
+            segments.append(
+                EngineSegment(
+                    index,
+                    engine.device,
+                    tuple(layer["name"] for layer in engine.layers),
+                    tuple(tensor["name"] for tensor in engine.inputs),
+                    tuple(tensor["name"] for tensor in engine.outputs),
+                    one["engine"],
+                )
+            )
+            known = facts.get(one["engine"])
+            if known is not None:
+                # the same bytes for another device: which one is the segment's to say
+                if known["dla_core"] is None:
+                    known["dla_core"] = one["dla_core"]
+                continue
+            facts[one["engine"]] = _facts(engine, one, result)
+            if not one["stripped"] and one["refit"] not in _TAKES_OTHERS:
+                continue
+            try:
+                renamed = store.take(engine, one, request.blobs, requested[engine.key])
+            except BuildError as error:
+                if one["stripped"]:
+                    raise
+                facts[one["engine"]]["refit"] = "none"
+                notes.append(f"{engine.key} takes no other weights: {error.message}")
+                continue
+            if renamed:
+                facts[one["engine"]]["weights"] = renamed
+        found.append((lane.share, tuple(segments)))
+    return Artefacts(
+        backend="tensorrt",
+        lanes=tuple(found),
+        engines=engines,
+        weights=store.weights,
+        values=store.values,
+        fingerprint={**result["fingerprint"], "builder": result["builder"]},
+        inputs=tuple(tensor["name"] for tensor in request.document["network"]["inputs"]),
+        outputs=tuple(tensor["name"] for tensor in request.document["network"]["outputs"]),
+        notes=tuple(notes),
+        engine_facts=facts,
+    )
+
+
+def golden_of(result: Mapping[str, Any], fetch: Fetch) -> list[dict[str, Any]]:
+    """Returns what the unstripped engines answered on the board, with the outputs as arrays."""
+    import numpy as np
+
+    cases = result["golden"]
+    blobs = fetch(dict.fromkeys(x["digest"] for case in cases for x in case["outputs"].values()))
+    return [
+        {
+            "seed": case["seed"],
+            "lane": case.get("lane"),
+            "outputs": {
+                name: np.frombuffer(blobs[x["digest"]], np.dtype(x["dtype"])).reshape(x["shape"])
+                for name, x in case["outputs"].items()
+            },
+        }
+        for case in cases
+    ]
+
+
+def _facts(
+    engine: RequestedEngine, one: Mapping[str, Any], result: Mapping[str, Any]
+) -> dict[str, Any]:
+    io = {"input": [], "output": []}  # type: dict[str, list[dict[str, Any]]]
+    for tensor in one["io"]:
+        io[tensor["mode"]].append({key: tensor[key] for key in tensor if key != "mode"})
+    own = {"kind": engine.kind, "tensorrt": result["tensorrt"], **one}
+    return {
+        **{key: own[key] for key in _FACTS},
+        "inputs": _ordered(io["input"], engine.inputs),
+        "outputs": _ordered(io["output"], engine.outputs),
+    }
+
+
+def _ordered(
+    found: Sequence[Mapping[str, Any]], requested: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    at = {tensor["name"]: number for number, tensor in enumerate(requested)}
+    ordered = sorted(found, key=lambda tensor: at.get(str(tensor["name"]), len(at)))
+    return [dict(tensor) for tensor in ordered]
+
+
+class _Weights:
+    """The weights of all engines: one name, one value."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Weight] = {}
+        self.values: dict[str, np.ndarray] = {}
+
+    def take(
+        self,
+        engine: RequestedEngine,
+        one: Mapping[str, Any],
+        blobs: Mapping[str, bytes],
+        requested: Mapping[str, Any],
+    ) -> dict[str, str]:
+        """Adds what an engine lacks; returns the names that it had to change.
+
+        Names that the parser makes up ("tmp_batch_norm_weight") mean something else in each engine.
+        """
+        from edgekit.reference.artefacts import Weight
+        from edgekit.reference.weights import digest_of
+
+        arrays, by_node = _named(blobs, requested, one["weights"])
+        lacking = sorted(set(one["weights"]) - set(arrays))
+        if lacking:
+            raise BuildError(
+                f"{len(lacking)} weights that the engine wants are not in its model, "
+                f"such as {lacking[0]!r}",
+                code="build.weights",
+                where=engine.key,
+                hint="build.strip: false builds engines that keep their weights",
+            )
+        renamed = {}
+        for name, value in arrays.items():
+            digest = digest_of(value)
+            known = self.weights.get(name)
+            key = name if known is None or known.digest == digest else f"{engine.key}/{name}"
+            if key != name:
+                renamed[name] = key
+            # the node leads to it in the whole file, where the parser would count otherwise
+            made = by_node.get(name, "none")
+            source = made.partition(":")[2] or name
+            self.weights[key] = Weight(
+                key, source, made, digest, str(value.dtype), tuple(value.shape)
+            )
+            self.values[digest] = value
+        return renamed
+
+
+def _named(
+    blobs: Mapping[str, bytes], requested: Mapping[str, Any], wanted: Iterable[str]
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Weights, and the names by node of those that the parser counts."""
+    from edgekit_device.tensorrt.weights import named_weights, origins
+
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        for name, digest in requested.get("data", {}).items():
+            Path(folder, name).write_bytes(blobs[digest])
+        source = (blobs[requested["model"]], Path(folder), set(wanted))
+        return dict(named_weights(*source)), origins(*source)

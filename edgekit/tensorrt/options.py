@@ -1,0 +1,491 @@
+"""How engines are built on one release: `decide` turns what a configuration and its plan need
+into builder flags, with fall-backs that are tried in order, notes on what was dropped, or the
+reasons why the build is impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Literal
+
+from edgekit.dla.judge import drives_dla
+from edgekit.errors import ConfigError, Problem
+from edgekit.tensorrt.releases import (
+    FeatureRule,
+    TensorRTRelease,
+    features,
+    give_up,
+    limits,
+    release,
+    rules_for,
+)
+
+#: A switch of the configuration: "auto" is dropped with a note where it cannot be had.
+Choice = Literal["auto"] | bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedBuild:
+    """The TensorRT build that a configuration and its plan request.
+
+    Attributes:
+        target: A board under ``targets/``.
+        tensorrt: The release that builds, "10.3" or "10.3.0.30".
+        mode: "hybrid" (plans; a DLA with GPU fallback where ``dla``), "standalone" (loadables
+            alone) or "split" (loadables, and plans of the GPU's segments).
+        dla: Whether the plan puts layers on a DLA.
+        precision: Lowest precision: "fp32", "fp16" or "int8".
+        qdq: The network has Q/DQ nodes, which give the scales; a cache gives them otherwise.
+        typing: "weak" (flags and layer precisions), "strong" (types in the network), or "auto":
+            what the release has for the board, weak where it has both.
+        strip: Take the weights out of plans.
+        refit: "identical", "any", or the names of the weights that may be changed.
+        version_compatible: Plans for newer releases and the lean runtime.
+        lean: "embedded" in version compatible plans, "external", or "auto" (external where the
+            release can leave it out: then no plan carries code that the board would run).
+        hardware_compatible: Plans for other GPUs.
+        dynamic: An optimisation profile has min != max.
+        profiles: Number of optimisation profiles.
+        plugins: The network has custom layers.
+        weight_streaming: Stream weights from host memory.
+        cuda_graph: Capture the inference in a CUDA graph.
+        bindings: TensorRT's Python module is where the engines are built; without it (trtexec
+            alone) a plan cannot be asked which weights it takes.
+        places: Where a key stands ("build.strip" -> "net.yaml:12:3"), for messages.
+    """
+
+    target: str
+    tensorrt: str
+    mode: Literal["hybrid", "standalone", "split"] = "hybrid"
+    dla: bool = True
+    precision: Literal["fp32", "fp16", "int8"] = "int8"
+    qdq: bool = False
+    typing: Literal["auto", "weak", "strong"] = "auto"
+    strip: Choice = "auto"
+    refit: Literal["identical", "any"] | tuple[str, ...] = "identical"
+    version_compatible: Choice = "auto"
+    lean: Literal["auto", "embedded", "external"] = "auto"
+    hardware_compatible: bool = False
+    dynamic: bool = False
+    profiles: int = 0
+    plugins: bool = False
+    weight_streaming: bool = False
+    cuda_graph: bool = False
+    bindings: bool = True
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuildAttempt:
+    """One way to build an engine.
+
+    Attributes:
+        flags: Names of TensorRT's BuilderFlag that it sets, in the order of the data.
+        gives_up: What it lacks of the request, as a sentence; empty for the first.
+        breaks: Whether the configuration requires something that it lacks.
+    """
+
+    flags: tuple[str, ...]
+    gives_up: str = ""
+    breaks: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How engines are built on one release.
+
+    Attributes:
+        typing: "weak" or "strong".
+        plans: Attempts for plans, tried in order; empty where the mode makes none.
+        loadables: Attempts for DLA loadables; empty where the mode makes none.
+        unknown: Pairs of features of which no source states whether they go together: a build
+            tries.
+        notes: What was dropped and why, as sentences.
+    """
+
+    typing: Literal["weak", "strong"]
+    plans: tuple[BuildAttempt, ...] = ()
+    loadables: tuple[BuildAttempt, ...] = ()
+    unknown: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def attempts(self) -> tuple[BuildAttempt, ...]:
+        """The attempts of the only kind of engine that the mode makes, of plans where it is two."""
+        return self.plans or self.loadables
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedFeatures:
+    """Features of one kind of engine.
+
+    Attributes:
+        kind: "plan" or "loadable".
+        firm: What the plan needs or the configuration requires: never dropped silently.
+        soft: What edgekit takes where it can be had, in the order in which it is decided.
+    """
+
+    kind: str
+    firm: tuple[str, ...]
+    soft: tuple[str, ...]
+
+    @staticmethod
+    def unit(name: str, other: str) -> bool:
+        """Whether leaving ``name`` out answers a doubt about ``other``."""
+        if name == "STRIP_PLAN":
+            return other in ("STRIP_PLAN", "REFIT_IDENTICAL")
+        if name == "VC":
+            return other in ("VC", "EXCLUDE_LEAN")
+        if name == "REFIT":
+            return other in ("REFIT", "REFIT_INDIVIDUAL")
+        return name == other
+
+
+def requested_features(request: RequestedBuild, kind: str, typing: str) -> RequestedFeatures:
+    """Returns the features of one kind of engine.
+
+    Args:
+        request: What is requested.
+        kind: "plan" or "loadable".
+        typing: "weak" or "strong".
+    """
+    firm: list[str] = []
+    soft: list[str] = []
+    if kind == "loadable":
+        firm.append("DLA_STANDALONE")
+    elif request.mode == "hybrid" and request.dla:
+        firm.append("DLA_HYBRID")
+    if typing == "strong":
+        firm.append("STRONGLY_TYPED")
+    if request.qdq:
+        firm.append("QDQ")
+    elif request.precision == "int8":
+        firm.append("INT8_CALIB")
+    given = {
+        "HW_COMPAT": request.hardware_compatible,
+        "WEIGHT_STREAMING": request.weight_streaming,
+        "DYNAMIC_SHAPES": request.dynamic,
+        # loadables of a split build have none: their layers are the DLA's
+        "PLUGINS": request.plugins and (kind == "plan" or request.mode == "standalone"),
+        "CUDA_GRAPH": request.cuda_graph,
+    }
+    firm += [name for name, wanted in given.items() if wanted]
+    # in a split build the loadables are what they are, and these are about its plans
+    if kind == "plan" or request.mode == "standalone":
+        _chosen(request, firm, soft)
+    if kind == "plan" and request.mode == "split":
+        soft.append("DIRECT_IO")
+    return RequestedFeatures(kind, tuple(firm), tuple(soft))
+
+
+def _chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
+    choices = (("VC", request.version_compatible), ("STRIP_PLAN", request.strip))
+    for name, choice in choices:
+        if choice is True:
+            firm.append(name)
+        elif choice == "auto":
+            soft.append(name)
+    if request.lean == "external" and request.version_compatible is True:
+        firm.append("EXCLUDE_LEAN")
+    elif request.lean != "embedded":
+        soft.append("EXCLUDE_LEAN")
+    if request.refit == "identical":
+        soft.append("REFIT_IDENTICAL")
+    else:
+        firm.append("REFIT" if request.refit == "any" else "REFIT_INDIVIDUAL")
+
+
+_MODE = "build.mode"
+_IDENTICAL = "build.refit: identical"
+_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto, which keeps the weights in the plan"}
+_INSTEAD = {
+    "VC": "auto drops it with a note",
+    "STRIP_PLAN": "auto drops it with a note",
+    "EXCLUDE_LEAN": "leave build.lean out",
+    "HW_COMPAT": "leave it out: every board builds its own engines",
+    "REFIT": _IDENTICAL,
+    "REFIT_INDIVIDUAL": "build.refit: any, or identical",
+    "INT8_CALIB": "this release wants Q/DQ nodes: edgekit calibrate to-qdq makes them",
+    "QDQ": "edgekit calibrate from-qdq makes a plain model and a calibration cache of it",
+    "DYNAMIC_SHAPES": "give every input one shape, or keep the network on the GPU: "
+    "placement.dla_cores: []",
+    "PLUGINS": "build.mode: hybrid, where the GPU takes them",
+}
+
+
+def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Problem]:
+    """Returns what a release does not have at all: a DLA of this board, or the kind of typing."""
+    from edgekit.targets.loader import get
+
+    target = get(request.target)
+    if (request.dla or request.mode == "standalone") and not drives_dla(target, request.tensorrt):
+        part = target.facts.get("dla")
+        ranges = part.get("tensorrt", ()) if isinstance(part, dict) else ()
+        known = ", ".join(
+            f"{r['since']} up to (not with) {r['until']}" if "until" in r else f"{r['since']} on"
+            for r in ranges
+        )
+        return [
+            _problem(
+                request, "tensorrt", f"TensorRT {on.text} does not drive the DLA of this board",
+                f"releases that do: {known}; or keep everything on the GPU: "
+                "placement.dla_cores: []"
+                if known
+                else "this board has no DLA that TensorRT drives: placement.dla_cores: []",
+            )
+        ]  # fmt: skip
+    if request.typing != "auto" and request.typing not in on.typings:
+        return [
+            _problem(
+                request, "tensorrt",
+                f"TensorRT {on.text} builds no {request.typing}ly typed networks",
+                f"it builds {' and '.join(f'{t}ly' for t in on.typings)} typed ones",
+            )
+        ]  # fmt: skip
+    return []
+
+
+def why_not_by_trtexec(request: RequestedBuild, name: str) -> str:
+    """Returns why a feature cannot be had by trtexec alone; empty where it can.
+
+    A refit needs the names of the weights that the plan takes. The builder makes some of them up,
+    and only ``Refitter.get_all_weights`` of TensorRT's Python module says which.
+    """
+    if request.bindings or name not in ("STRIP_PLAN", "REFIT", "REFIT_INDIVIDUAL"):
+        return ""
+    return (
+        "the board has trtexec alone, and only TensorRT's Python module says which weights a plan "
+        "takes"
+    )
+
+
+def impossible_features(
+    request: RequestedBuild, on: TensorRTRelease, own: RequestedFeatures
+) -> list[Problem]:
+    """Returns what of the firm features of one kind of engine cannot be."""
+    known, found = features(), []
+    refused: set[str] = set()  # what cannot be at all needs no second reason
+    for name in own.firm:
+        if not known[name].on(on):
+            refused.add(name)
+            since = on.since(known[name].flag)
+            first = f"; {since} is the first that has" if since else ""
+            found.append(
+                _problem(
+                    request, known[name].key or _MODE,
+                    f"TensorRT {on.text} does not have {name}, {known[name].what}{first}",
+                    _INSTEAD.get(name, ""),
+                )
+            )  # fmt: skip
+        elif reason := why_not_by_trtexec(request, name):
+            refused.add(name)
+            or_else = _LEFT_OUT.get(name, _IDENTICAL)
+            found.append(
+                _problem(
+                    request, known[name].key, f"{name}, {known[name].what}: {reason}",
+                    f"install python3-libnvinfer on the board, or {or_else}",
+                )
+            )  # fmt: skip
+    for row in sorted(rules_for(own.firm, on, request.target), key=lambda row: len(row.of)):
+        if refused & set(row.of):
+            continue
+        if row.status == "required" and row.of[1] not in own.firm:
+            second = known[row.of[1]]
+            if second.builder_flag and second.on(on):
+                continue  # it is simply set
+            message = f"{_named(request, row.of[0])} needs {row.of[1]}, {second.what}: {row.reason}"
+        elif row.status in ("forbidden", "not_applicable"):
+            verb = "do not go together" if len(row.of) > 1 else "cannot be had here"
+            refused |= set(row.of[:1]) if len(row.of) == 1 else set()
+            names = " and ".join(_named(request, name) for name in row.of)
+            message = f"{names} {verb}: {row.reason}"
+        else:
+            continue
+        hint = next((_INSTEAD[name] for name in reversed(row.of) if name in _INSTEAD), "")
+        found.append(_problem(request, _blamed(request, own, row.of), message, hint))
+    for limit in limits(own.firm):
+        if request.profiles > limit["profiles"]:
+            found.append(
+                _problem(
+                    request, known[limit["feature"]].key,
+                    f"{limit['feature']} takes {limit['profiles']} optimisation profile, and there "
+                    f"are {request.profiles}: {limit['why']}",
+                    "build one profile, or leave build.strip and build.refit out",
+                )
+            )  # fmt: skip
+    return found
+
+
+def _blamed(request: RequestedBuild, own: RequestedFeatures, names: tuple[str, ...]) -> str:
+    """Returns the key to change: of those that stand in the file, the one most freely chosen."""
+    keys = [features()[name].key or _MODE for name in own.firm if name in names]
+    written = [key for key in keys if key in request.places]
+    return (written or keys)[-1]
+
+
+def _named(request: RequestedBuild, name: str) -> str:
+    """Names a feature by its key and the key's line, as far as they are known."""
+    key = features()[name].key
+    if not key:
+        return name
+    parts = request.places.get(key, "").rsplit(":", 2)
+    return f"{name} ({key}, line {parts[1]})" if len(parts) == 3 else f"{name} ({key})"
+
+
+def _problem(request: RequestedBuild, key: str, message: str, hint: str) -> Problem:
+    return Problem(message, request.places.get(key, key), hint)
+
+
+#: What leaves a plan together with something else.
+_WITH = {"EXCLUDE_LEAN": "VC", "REFIT_IDENTICAL": "STRIP_PLAN"}
+
+_CHANGING = ("REFIT", "REFIT_INDIVIDUAL")
+
+
+def decide(request: RequestedBuild) -> Decision:
+    """Decides how engines are built, before anything is.
+
+    What the request leaves to edgekit ("auto") is dropped with a note where the release lacks it or
+    where it cannot be combined with the request. What it requires is never dropped here.
+    Where no source says whether features go together, the attempts try: first with everything, then
+    without what is least missed; what was asked for goes last. An attempt without all that is
+    "auto" is always among them: a plan may be built and yet be of no use (a refit that fails).
+
+    Raises:
+        ConfigError: With everything in the request that cannot be: a release that does not drive
+            the board's DLA or has no such typing ("trt.release"), features that it lacks or that do
+            not go together ("trt.features").
+        UsageError: There is no such board, or ``tensorrt`` is no version.
+    """
+    on = release(request.tensorrt)
+    problems = missing_in_release(request, on)
+    if problems:
+        raise ConfigError(problems, code="trt.release")
+    notes: list[str] = []
+    typing = _typing(request, on)
+    kinds = {"hybrid": ("plan",), "standalone": ("loadable",), "split": ("plan", "loadable")}
+    found: dict[str, tuple[BuildAttempt, ...]] = {}
+    unknown: list[tuple[str, ...]] = []
+    for kind in kinds[request.mode]:
+        own = requested_features(request, kind, typing)
+        bad = impossible_features(request, on, own)
+        problems += [one for one in bad if one not in problems]
+        if bad:
+            continue
+        chosen = _chosen_features(request, on, own, notes)
+        open_rows = [r for r in rules_for(chosen, on, request.target) if r.status == "unknown"]
+        unknown += [row.of for row in open_rows if row.of not in unknown]
+        found[kind] = _attempts(own, chosen, open_rows)
+        notes += [note for note in on.warnings(frozenset(chosen)) if note not in notes]
+        notes += [note for note in _describe_unknown(open_rows) if note not in notes]
+    if problems:
+        raise ConfigError(problems, code="trt.features")
+    return Decision(
+        typing, found.get("plan", ()), found.get("loadable", ()), tuple(unknown), tuple(notes)
+    )
+
+
+def _typing(request: RequestedBuild, on: TensorRTRelease) -> Literal["weak", "strong"]:
+    if request.typing != "auto":
+        return request.typing
+    return "weak" if "weak" in on.typings else "strong"
+
+
+def _chosen_features(
+    request: RequestedBuild, on: TensorRTRelease, own: RequestedFeatures, notes: list[str]
+) -> list[str]:
+    """Returns the features that a build sets, what edgekit may choose as far as it fits."""
+    known = features()
+    chosen = list(own.firm)
+
+    def drop(name: str, why: str) -> None:
+        note = f"{known[name].key} is dropped: {why}"
+        if known[name].key and note not in notes:
+            notes.append(note)
+
+    for name in own.soft:
+        companion = _WITH.get(name)
+        if companion is not None and companion not in chosen:
+            continue
+        if not known[name].on(on):
+            first = on.since(known[name].flag)
+            lack = f"TensorRT {on.text} does not have it ({known[name].what}; {first} is the first"
+            if companion is None:
+                drop(name, f"{lack} that has)")
+            continue
+        against = _against(request, name, chosen, on)
+        if not against:
+            chosen.append(name)
+        elif companion is None:
+            drop(name, against)
+    if request.lean == "external" and own.kind == "plan" and "VC" not in chosen:
+        notes.append("build.lean has no effect: only version compatible plans have a lean runtime")
+    for row in rules_for(chosen, on, request.target):
+        if row.status == "required" and row.of[1] not in chosen:
+            chosen.append(row.of[1])
+        elif row.status == "ignored":
+            note = f"{known[row.of[0]].what}: no effect, {row.reason}"
+            notes += [note] if note not in notes else []
+    return chosen
+
+
+def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRTRelease) -> str:
+    """Returns why a feature cannot be combined with the chosen ones; empty where it can."""
+    for row in rules_for([*chosen, name], on, request.target):
+        if name in row.of and row.status in ("forbidden", "not_applicable"):
+            return row.reason
+    if unnamed := why_not_by_trtexec(request, name):
+        return unnamed
+    over = [limit for limit in limits([name]) if request.profiles > limit["profiles"]]
+    return str(over[0]["why"]) if over else ""
+
+
+def _attempts(
+    own: RequestedFeatures, chosen: list[str], open_rows: list[FeatureRule]
+) -> tuple[BuildAttempt, ...]:
+    """Returns what to try: everything first; of the rest, whatever loses the least comes first."""
+    order = give_up()
+    doubtful = {name for row in open_rows for name in row.of} & set(chosen)
+    doubtful |= {"DIRECT_IO"} & set(own.soft) & set(chosen)
+    units = [name for name in order if any(own.unit(name, other) for other in doubtful)]
+    tries = [lost for size in range(len(units) + 1) for lost in combinations(units, size)]
+    auto = tuple(name for name in order if name in own.soft and name in chosen)
+    tries = list(dict.fromkeys([*tries, auto]))
+    explicit = {name for name in units if any(own.unit(name, firm) for firm in own.firm)}
+    tries.sort(key=lambda lost: (len(explicit & set(lost)), len(lost)))  # stable: data's order
+    found: dict[tuple[str, ...], BuildAttempt] = {}
+    for lost in tries:
+        left = _without(chosen, set(lost))
+        flags = tuple(f.builder_flag for n, f in features().items() if n in left and f.builder_flag)
+        breaks = bool(explicit & set(lost))
+        found.setdefault(flags, BuildAttempt(flags, _gives_up(lost, chosen, explicit), breaks))
+    return tuple(found.values())
+
+
+def _without(chosen: list[str], lost: set[str]) -> list[str]:
+    left = [name for name in chosen if name not in lost and _WITH.get(name) not in lost]
+    if "REFIT" in lost:
+        left = [name for name in left if name not in _CHANGING]
+        if "STRIP_PLAN" in left:
+            left.append("REFIT_IDENTICAL")
+    return left
+
+
+def _gives_up(lost: tuple[str, ...], chosen: list[str], explicit: set[str]) -> str:
+    texts = []
+    for name in lost:
+        lost_names = [n for n in chosen if n in _CHANGING] if name == "REFIT" else [name]
+        feature = features()[lost_names[0]]
+        named = f" (though {feature.key} asks for it)" if name in explicit else ""
+        texts.append(feature.without + named)
+    return f"without {'; without '.join(texts)}" if texts else ""
+
+
+def _describe_unknown(open_rows: list[FeatureRule]) -> list[str]:
+    pairs = [" with ".join(row.of) for row in open_rows if len(row.of) == 2]
+    texts = ", ".join(pairs)
+    return (
+        [f"nobody states whether these go together, so the build tries: {texts}"] if texts else []
+    )

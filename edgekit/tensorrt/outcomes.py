@@ -1,0 +1,145 @@
+"""What builds on boards have answered, kept by the host: attempts that are known to fail on a
+kind of board are not tried again there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgekit.files import write_atomically
+from edgekit.tensorrt.options import BuildAttempt, Decision
+
+SCHEMA = "edgekit.trt-outcomes/2"
+
+#: The board's code for a builder that refused; deaths, memory and plans that cannot be refitted may
+#: come of anything.
+_REFUSED = "build.attempt"
+
+#: What can be had or not depends on the network's borders, not on the board.
+_OF_THE_NETWORK = "DIRECT_IO"
+
+_OK = ""
+_LIKE = ("module", "l4t", "tensorrt", "dla_compiler")
+
+
+def outcomes_file(folder: Path) -> Path:
+    """Returns the file of outcomes in a cache folder."""
+    return folder / "trt-outcomes.json"
+
+
+def record_outcome(
+    file: Path, fingerprint: Mapping[str, Any], kind: str, attempts: Iterable[Mapping[str, Any]]
+) -> None:
+    """Keeps what the attempts at one engine have shown of their flags on boards like this one.
+
+    A set of flags that went through once works there, whatever fails with it later. One that failed
+    is kept only where the builder refused it and another attempt at the same engine went through.
+
+    Args:
+        file: See :func:`outcomes_file`.
+        fingerprint: The board's; boards whose module, L4T, TensorRT and DLA compiler are equal
+            and known are alike, and of others nothing is kept.
+        kind: What was built, such as "plan" or "plan DLA".
+        attempts: {"flags", "ok", "error", "code"} as ``edgekit.build.result/1`` has them.
+
+    Raises:
+        EnvironmentLack: The file cannot be written.
+    """
+    board, attempts = _board(fingerprint), list(attempts)
+    if not board:
+        return
+    found = _read(file)
+    rows, some = found.setdefault(board, {}), any(one["ok"] for one in attempts)
+    for one in attempts:
+        key = _key(kind, one["flags"])
+        if one["ok"]:
+            rows[key] = _OK
+        elif some and _is_conclusive(one) and rows.get(key) != _OK:
+            rows[key] = str(one["error"])
+    with write_atomically(file) as temporary:
+        document = {"schema": SCHEMA, "boards": found}
+        temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _is_conclusive(attempt: Mapping[str, Any]) -> bool:
+    """Whether a failure says something about the flags, whatever the network."""
+    return attempt.get("code") == _REFUSED and _OF_THE_NETWORK not in attempt["flags"]
+
+
+def known_outcome(
+    file: Path, fingerprint: Mapping[str, Any], kind: str, flags: tuple[str, ...]
+) -> bool | None:
+    """Returns what builds on boards like this one have shown of a set of flags; None: nothing.
+
+    A file that is damaged or of another schema says nothing.
+    """
+    found = _read(file).get(_board(fingerprint), {}).get(_key(kind, flags))
+    return None if found is None else found == _OK
+
+
+def without_known_failures(
+    decision: Decision, file: Path, fingerprint: Mapping[str, Any], *, dla: bool
+) -> Decision:
+    """Returns a decision without the attempts that are known to fail on such a board.
+
+    What the configuration requires is tried each time.
+
+    Args:
+        decision: What would be tried.
+        file: See :func:`outcomes_file`.
+        fingerprint: The board's.
+        dla: Whether the plans drive a DLA: such plans have outcomes of their own ("plan DLA").
+    """
+
+    def left(kind: str, attempts: tuple[BuildAttempt, ...]) -> tuple[BuildAttempt, ...]:
+        remaining = [
+            x for x in attempts if known_outcome(file, fingerprint, kind, x.flags) is not False
+        ]
+        # all that keep the configuration's word failed once: then the world may have changed
+        return tuple(remaining) if remaining and not remaining[0].breaks else attempts
+
+    plans = left("plan DLA" if dla else "plan", decision.plans)
+    loadables = left("loadable", decision.loadables)
+    fewer = len(decision.plans) - len(plans) + len(decision.loadables) - len(loadables)
+    if not fewer:
+        return decision
+    first = (plans or loadables)[0]
+    note = (
+        f"{fewer} combination{'s' if fewer > 1 else ''} of features failed on such a board before "
+        f"and {'are' if fewer > 1 else 'is'} not tried again (build --force tries everything)"
+    )
+    if first.gives_up:
+        note += f": the engine is built {first.gives_up}"
+    return replace(decision, plans=plans, loadables=loadables, notes=(*decision.notes, note))
+
+
+def _board(fingerprint: Mapping[str, Any]) -> str:
+    parts = [str(fingerprint.get(name) or "") for name in _LIKE]
+    if not all(parts[:3]):
+        return ""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _key(kind: str, flags: Iterable[str]) -> str:
+    return f"{kind}: {' '.join(sorted(flags))}".strip()
+
+
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    """Returns, by board and flags, why they failed; an empty text where they went through."""
+    try:
+        document = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    boards = document.get("boards") if isinstance(document, dict) else None
+    if not isinstance(boards, dict) or document.get("schema") != SCHEMA:
+        return {}
+    return {
+        str(board): {str(k): v for k, v in rows.items() if isinstance(v, str)}
+        for board, rows in boards.items()
+        if isinstance(rows, dict)
+    }

@@ -1,0 +1,492 @@
+"""Build requests, the document that a host sends to a board (`edgekit.build.request/1`): one
+entry an engine, with its part of the model, devices, precisions, and the types and formats of
+the tensors that cross its border.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.formats import shared_with_gpu, vector_format
+from edgekit.errors import BuildError
+from edgekit.tensorrt.releases import release
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Model, Network
+    from edgekit.placement.plan import PlacedLayer, Plan, PlannedLoadable
+    from edgekit.reference.units import Cut, PlanGraph
+
+
+# Types and formats of the tensors that cross an engine's border.
+#
+# A loadable takes and gives INT8 or FP16 in the DLA's formats alone. What a GPU engine exchanges
+# with one has the same type and, where the GPU has that format too, the same format: so nothing
+# is reformatted in between (INT8 in CHW32). Formats by type and side: NVIDIA's guides "DLA
+# runtime configuration" and, for the GPU, "I/O Formats".
+
+
+@dataclass(frozen=True, slots=True)
+class BorderTensor:
+    """A tensor at engines' borders.
+
+    Attributes:
+        dtype: NumPy type name.
+        on_dla: Format in loadables that read or write it; empty where none does.
+        scale: Its scale when it is INT8.
+    """
+
+    dtype: str
+    on_dla: str = ""
+    scale: float | None = None
+
+    def format_on(self, device: str) -> str:
+        """Returns the format on a device, "GPU" or a DLA core.
+
+        The GPU takes the DLA's format where it has it too; elsewhere the loader packs and unpacks.
+        """
+        if device != "GPU":
+            return self.on_dla
+        shared = self.on_dla and shared_with_gpu(self.on_dla, self.dtype)
+        return self.on_dla if shared else "LINEAR"
+
+
+def border_tensors(
+    network: Network,
+    cuts: Sequence[Cut],
+    loadables: Sequence[PlannedLoadable],
+    precisions: Mapping[str, str],
+    scales: Mapping[str, float] | None,
+    types: Mapping[str, str],
+) -> dict[str, BorderTensor]:
+    """Returns type and format of every tensor that the cuts read or write.
+
+    Args:
+        network: The layer graph.
+        cuts: Segments in running order.
+        loadables: The plan's, with the formats that it chose.
+        precisions: Precision by layer.
+        scales: INT8 scale by tensor; None where the types in the model count (strong typing).
+        types: NumPy type by tensor, as the model has it.
+
+    Raises:
+        BuildError: "build.border": a loadable would have to exchange a type that no DLA has.
+    """
+    chosen = {frozenset(x.layers): x.formats for x in loadables}
+    touching = _touching_precisions(network, precisions)
+    found: dict[str, BorderTensor] = {}
+    for cut in cuts:
+        if cut.device == "GPU":
+            continue
+        formats = chosen.get(frozenset(cut.layers), {})
+        for name in (*cut.outputs, *cut.inputs):
+            if name not in found:
+                found[name] = _on_dla(name, cut, formats, touching, scales, types)
+    for cut in cuts:
+        for name in (*cut.inputs, *cut.outputs):
+            found.setdefault(name, BorderTensor(types[name]))
+    return found
+
+
+def _touching_precisions(network: Network, precisions: Mapping[str, str]) -> dict[str, set[str]]:
+    """Returns the precisions of the layers that touch each tensor, views included."""
+    found: dict[str, set[str]] = {}
+    for layer in network.layers:
+        for name in (*layer.inputs, *layer.outputs):
+            for each in {name, network.views.get(name, name)}:
+                found.setdefault(each, set()).add(precisions.get(layer.name, "fp16"))
+    return found
+
+
+def _on_dla(
+    name: str,
+    cut: Cut,
+    formats: Mapping[str, str],
+    touching: Mapping[str, set[str]],
+    scales: Mapping[str, float] | None,
+    types: Mapping[str, str],
+) -> BorderTensor:
+    if types[name] not in ("float32", "float16") or (scales is None and types[name] == "float32"):
+        raise BuildError(
+            f"the tensor is {types[name]}, and a loadable on {cut.device} takes INT8 or FP16",
+            code="build.border",
+            where=name,
+            hint="build.mode: hybrid lets TensorRT convert it; or pin its layer to the GPU",
+        )
+    scales = scales or {}
+    int8 = touching.get(name, set()) == {"int8"} and name in scales and types[name] == "float32"
+    dtype = "int8" if int8 else "float16"
+    chosen = formats.get(name) or vector_format(dtype)
+    return BorderTensor(dtype, chosen, float(scales[name]) if int8 else None)
+
+
+def tensor_entry(
+    name: str, border: BorderTensor, device: str, shape: Sequence[int]
+) -> dict[str, Any]:
+    """Returns an input or output of an engine as a build request has it."""
+    return {
+        "name": name,
+        "dtype": border.dtype,
+        "shape": list(shape),
+        "formats": [border.format_on(device)],
+        "scale": border.scale,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class RequestedEngine:
+    """One engine to build.
+
+    Attributes:
+        key: Its name in the request.
+        kind: "plan" (an engine of TensorRT) or "loadable" (for cuDLA).
+        device: "GPU", or the DLA core that it drives.
+        model: The ONNX model that it is built from.
+        layers: Its layers in graph order, with where and in what they run.
+        inputs: Inputs as a request has them.
+        outputs: Outputs likewise.
+    """
+
+    key: str
+    kind: str
+    device: str
+    model: Model
+    layers: tuple[dict[str, Any], ...]
+    inputs: tuple[dict[str, Any], ...]
+    outputs: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RequestedLane:
+    """The engines of a plan variant in running order, and the share of frames that it takes."""
+
+    share: float
+    engines: tuple[RequestedEngine, ...]
+
+
+def lanes_of(
+    model: Model, network: Network, plan: Plan, mode: str, scales: Mapping[str, float] | None
+) -> tuple[RequestedLane, ...]:
+    """Returns the engines of a plan.
+
+    A hybrid engine is the whole network, and TensorRT cuts it by device types; standalone and
+    split builds have an engine for each segment of the plan.
+
+    Args:
+        model: The model that the board builds from: plain, or with Q/DQ nodes for a strongly typed
+            release. Its node names are those of the network.
+        network: The layer graph of the plan.
+        plan: Where everything runs.
+        mode: "hybrid", "standalone" or "split".
+        scales: INT8 scale by tensor, empty without INT8; None where types stand in the model.
+
+    Raises:
+        BuildError: "build.cores" (a hybrid plan on two cores), "build.border", or what ``cut``
+            raises.
+    """
+    make = _whole_engine if mode == "hybrid" else _segment_engines
+    return tuple(
+        RequestedLane(share.share, make(number, model, network, plan, share.layers, scales))
+        for number, share in enumerate(plan.plans)
+    )
+
+
+def _whole_engine(
+    number: int,
+    model: Model,
+    network: Network,
+    plan: Plan,
+    placed: Sequence[PlacedLayer],
+    scales: Mapping[str, float] | None,
+) -> tuple[RequestedEngine, ...]:
+    cores = sorted({layer.device for layer in placed} - {"GPU"})
+    if len(cores) > 1:
+        raise BuildError(
+            f"a hybrid engine drives one DLA core, and a frame of the plan runs on {len(cores)}",
+            code="build.cores",
+            where=f"plan {number}",
+            hint="build.mode: split has engines for both, or give placement.dla_cores one core",
+        )
+
+    def tensors(names: Sequence[str]) -> tuple[dict[str, Any], ...]:
+        # TensorRT takes and gives what the model says, in its own linear format
+        facts = (network.tensors[name] for name in names)
+        return tuple(
+            {"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "formats": [], "scale": None}
+            for t in facts
+        )
+
+    of = {layer.name: layer for layer in placed}
+    layers = tuple(_layer(layer, of[layer.name]) for layer in network.layers)
+    engine = RequestedEngine(
+        f"lane{number}", "plan", cores[0] if cores else "GPU", model, layers,
+        tensors(network.inputs), tensors(network.outputs),
+    )  # fmt: skip
+    return (engine,)
+
+
+def _layer(layer: Layer, placed: PlacedLayer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "builder_name": layer.builder_name,
+        "nodes": list(layer.nodes),
+        "kind": layer.kind,
+        "device": "GPU" if placed.device == "GPU" else "DLA",
+        "precision": placed.precision,
+    }
+
+
+def _segment_engines(
+    number: int,
+    model: Model,
+    network: Network,
+    plan: Plan,
+    placed: Sequence[PlacedLayer],
+    scales: Mapping[str, float] | None,
+) -> tuple[RequestedEngine, ...]:
+    from edgekit.reference.units import PlanGraph, cut
+
+    graph = PlanGraph.of(model)
+    cuts = cut(graph, network, placed)
+    borders = border_tensors(
+        network,
+        cuts,
+        [loadable for loadable in plan.loadables if loadable.plan == number],
+        {layer.name: layer.precision for layer in placed},
+        scales,
+        _types(graph),
+    )
+    of = {layer.name: layer for layer in placed}
+    engines = []
+    for index, part in enumerate(cuts):
+        own = set(part.layers)
+        shapes = _shapes(graph, (*part.inputs, *part.outputs))
+
+        def tensors(
+            names: Sequence[str], device: str = part.device, shapes: Any = shapes
+        ) -> tuple[dict[str, Any], ...]:
+            return tuple(tensor_entry(name, borders[name], device, shapes[name]) for name in names)
+
+        engines.append(
+            RequestedEngine(
+                f"lane{number}.segment{index}",
+                "plan" if part.device == "GPU" else "loadable",
+                part.device,
+                _model_part(model, graph, part),
+                tuple(_layer(x, of[x.name]) for x in network.layers if x.name in own),
+                tensors(part.inputs),
+                tensors(part.outputs),
+            )
+        )
+    return tuple(engines)
+
+
+def _model_part(model: Model, graph: PlanGraph, part: Cut) -> Model:
+    """Returns a segment as a model of its own, with the nodes that compute its constants."""
+    from edgekit.network.graph import extract
+    from edgekit.network.model import Model
+    from edgekit.reference.units import node_reads
+
+    names = {node.name for node in part.nodes}
+    waiting = [*part.nodes]
+    while waiting:
+        for read in node_reads(waiting.pop()):
+            constant = graph.constants.get(read)
+            if constant is not None and constant.name not in names:
+                names.add(constant.name)
+                waiting.append(constant)
+    proto = extract(model, names, part.inputs, part.outputs)
+    held = {tensor.name for tensor in proto.graph.initializer}
+    weights = {name: model.weights[name] for name in model.weights if name in held}
+    return Model(proto, weights, None, model.source)
+
+
+def _types(graph: PlanGraph) -> dict[str, str]:
+    from onnx import helper
+
+    return {
+        name: str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+        for name, value in graph.values.items()
+        if value.type.tensor_type.elem_type
+    }
+
+
+def _shapes(graph: PlanGraph, names: Sequence[str]) -> dict[str, list[int]]:
+    return {
+        name: [int(dim.dim_value) for dim in graph.values[name].type.tensor_type.shape.dim]
+        for name in names
+    }
+
+
+SCHEMA = "edgekit.build.request/1"
+_MODEL = "model.onnx"
+_WORKSPACE = "WORKSPACE"
+Command = Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How to call the builder.
+
+    Attributes:
+        backend: "tensorrt" (the Python API) or "trtexec".
+        tensorrt: The release that was planned for: "10.3".
+        typing: "weak" (precision flags and a calibration cache) or "strong" (types in the model).
+        precisions: "fp16" and "int8" as far as the plan uses them; empty when strongly typed.
+        constraints: "prefer", "obey" or "none": how the builder takes layers' precisions.
+        optimization_level: 0 to 5; None for TensorRT's own.
+        pools: Bytes by memory pool, by TensorRT's names.
+        calibration: The calibration cache's text; None without.
+        refit_individual: Weights to mark as refittable one by one.
+        timing_cache: Whether the board keeps timings and uses them for the next build.
+    """
+
+    backend: str
+    tensorrt: str
+    typing: str
+    precisions: tuple[str, ...] = ()
+    constraints: str = "prefer"
+    optimization_level: int | None = None
+    pools: Mapping[str, int] | None = None
+    calibration: str | None = None
+    refit_individual: tuple[str, ...] = ()
+    timing_cache: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class BuildRequest:
+    """A request and the blobs that it names, by SHA-256 (hex)."""
+
+    document: Mapping[str, Any]
+    blobs: Mapping[str, bytes]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the request's canonical JSON."""
+        text = json.dumps(self.document, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def trying(self, attempts: Mapping[str, Sequence[Mapping[str, Any]]]) -> BuildRequest:
+        """Returns the same request without the attempts that are not among these, by kind."""
+
+        def left(engine: Mapping[str, Any]) -> dict[str, Any]:
+            given = engine["attempts"]
+            numbers = [n for n, one in enumerate(given) if one in attempts[engine["kind"]]]
+            # trtexec's arguments stand next to their attempts; without trtexec there are none
+            chosen = {"attempts": [given[n] for n in numbers]}
+            if engine["trtexec"]:
+                chosen["trtexec"] = [engine["trtexec"][n] for n in numbers]
+            return {**engine, **chosen}
+
+        engines = [left(engine) for engine in self.document["engines"]]
+        return BuildRequest({**self.document, "engines": engines}, self.blobs)
+
+
+def build_request(
+    name: str,
+    lanes: Sequence[RequestedLane],
+    options: BuildOptions,
+    *,
+    inputs: Sequence[Mapping[str, Any]],
+    outputs: Sequence[Mapping[str, Any]],
+    golden: Sequence[Mapping[str, Any]] = (),
+    attempts: Mapping[str, Sequence[Mapping[str, Any]]],
+    command: Command | None = None,
+) -> BuildRequest:
+    """Returns the request that builds lanes of engines on a board.
+
+    An engine's inputs and outputs have types that the release has; the loader converts them from
+    and to the network's own.
+
+    Args:
+        name: The application's.
+        lanes: The engines.
+        options: How to call the builder.
+        inputs: The network's inputs: name, dtype, shape.
+        outputs: Its outputs.
+        golden: Inputs by seed and range, that the built engines are run on.
+        attempts: Builder flags to try in this order, by engine kind ("plan", "loadable").
+        command: Returns trtexec's arguments for an engine as the request has it and an attempt.
+
+    Raises:
+        ModelError: A model cannot be written.
+    """
+    on = release(options.tensorrt)
+    blobs: dict[str, bytes] = {}
+
+    def keep(data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        blobs[digest] = data
+        return digest
+
+    calibration = options.calibration
+    cache = keep(calibration.encode()) if calibration is not None else None
+    files: dict[int, tuple[str, dict[str, str]]] = {}
+
+    def model_of(engine: RequestedEngine) -> tuple[str, dict[str, str]]:
+        if id(engine.model) not in files:
+            found = {file: keep(data) for file, data in _files(engine.model).items()}
+            files[id(engine.model)] = found.pop(_MODEL), found
+        return files[id(engine.model)]
+
+    def document(engine: RequestedEngine) -> dict[str, Any]:
+        model, data = model_of(engine)
+        dla = engine.device != "GPU"
+        own: dict[str, Any] = {
+            "key": engine.key,
+            "kind": engine.kind,
+            "model": model,
+            "device": engine.device,
+            "gpu_fallback": dla and engine.kind == "plan",
+            "typing": options.typing,
+            "precisions": list(options.precisions),
+            "layers": list(engine.layers),
+            "inputs": [{**x, "dtype": on.dtype(x["dtype"])} for x in engine.inputs],
+            "outputs": [{**x, "dtype": on.dtype(x["dtype"])} for x in engine.outputs],
+            "calibration": cache,
+            "pools": {k: v for k, v in (options.pools or {}).items() if dla or k == _WORKSPACE},
+            "constraints": options.constraints if options.typing == "weak" else "none",
+            "optimization_level": options.optimization_level,
+            "refit_individual": list(options.refit_individual) if engine.kind == "plan" else [],
+            "profiles": [],
+            "attempts": [dict(one) for one in attempts[engine.kind]],
+            "trtexec": [],
+        }
+        if data:
+            own["data"] = data
+        if command is not None:
+            own["trtexec"] = [command(own, attempt) for attempt in own["attempts"]]
+        return own
+
+    return BuildRequest(
+        {
+            "schema": SCHEMA,
+            "name": name,
+            "backend": options.backend,
+            "tensorrt": options.tensorrt,
+            "timing_cache": options.timing_cache,
+            "lanes": [
+                {"share": lane.share, "engines": [engine.key for engine in lane.engines]}
+                for lane in lanes
+            ],
+            "network": {"inputs": [dict(x) for x in inputs], "outputs": [dict(x) for x in outputs]},
+            "golden": [dict(case) for case in golden],
+            "engines": [document(engine) for lane in lanes for engine in lane.engines],
+        },
+        blobs,
+    )
+
+
+def _files(model: Model) -> dict[str, bytes]:
+    """Returns the ONNX file of a model, and next to it what ONNX keeps outside of large ones."""
+    from edgekit.network.files import save
+
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        save(model, Path(folder, _MODEL))
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}

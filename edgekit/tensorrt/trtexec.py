@@ -1,0 +1,513 @@
+"""trtexec's command lines for one engine of a build request, one attempt and one release: flags
+(`trt/trtexec_flags.yaml`), list values, what it refuses, and the measuring run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from edgekit.dla.rules import Version, parse_version
+from edgekit.errors import BuildError
+from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.tensorrt.options import BuildAttempt
+from edgekit.tensorrt.releases import release, within
+
+
+@dataclass(frozen=True, slots=True)
+class Trtexec:
+    """trtexec of one release: what it takes."""
+
+    tensorrt: str
+    version: Version
+    flags: frozenset[str]
+
+    def flag(self, name: str) -> str:
+        """Returns a flag, or the one that does the same in this release.
+
+        Raises:
+            BuildError: It has neither (code "trtexec.flag").
+        """
+        other = flag_facts()["same"].get(name, "")
+        if name in self.flags:
+            return name
+        if other in self.flags:
+            return str(other)
+        raise BuildError(
+            f"trtexec of TensorRT {self.tensorrt} does not take {name}",
+            code="trtexec.flag",
+            where=name,
+            hint="build with build.backend: tensorrt, or leave out what needs it",
+        )
+
+    def has(self, name: str) -> bool:
+        """Whether it takes a flag, or another one that does the same."""
+        return name in self.flags or flag_facts()["same"].get(name, "") in self.flags
+
+
+def trtexec(tensorrt: str) -> Trtexec:
+    """Returns trtexec of a release.
+
+    A release without data has what the ones before and after it both have; a newer one
+    than all of them has what the newest has.
+
+    Raises:
+        BuildError: The release is older than every known one (code "trtexec.version").
+        UsageError: ``tensorrt`` is no version.
+    """
+    version = parse_version(tensorrt)
+    sampled = {name: parse_version(name) for name in flag_facts()["versions"]}
+    same = [name for name, own in sampled.items() if own[:2] == _minor(version)]
+    before = [name for name, own in sampled.items() if own <= version]
+    after = [name for name, own in sampled.items() if own > version]
+    if not same and not before:
+        oldest = flag_facts()["versions"][0]
+        raise BuildError(
+            f"trtexec's flags are known from TensorRT {oldest} on, not of {tensorrt}",
+            code="trtexec.version",
+            where="tensorrt",
+            hint="build with build.backend: tensorrt, or raise TensorRT on the board",
+        )
+    near = same[:1] or [*before[-1:], *after[:1]]
+    flags = frozenset.intersection(*(_flags()[name] for name in near))
+    return Trtexec(tensorrt, version, flags)
+
+
+def _minor(version: Version) -> Version:
+    return (*version, 0)[:2]
+
+
+@lru_cache(maxsize=1)
+def _flags() -> Mapping[str, frozenset[str]]:
+    facts = flag_facts()
+    return {
+        release: frozenset(
+            name for name, where in facts["flags"].items() if where == "all" or release in where
+        )
+        for release in facts["versions"]
+    }
+
+
+@lru_cache(maxsize=1)
+def flag_facts() -> dict[str, Any]:
+    """Returns ``trt/trtexec_flags.yaml``."""
+    found: dict[str, Any] = read_knowledge(data_folder("trt") / "trtexec_flags.yaml")
+    return found
+
+
+# Values of trtexec's flags that are lists: layers, tensors, shapes, memory pools.
+#
+# Its parser (samples/common/sampleOptions.cpp) splits a list at every comma, an item at its last
+# colon, and takes single quotes away; there is no escape. So a name may have a colon, and a name
+# with a comma or a quote cannot be passed. A star stands for any text: a name with one means other
+# layers too, and an exact name wins.
+
+
+_MIB = 1 << 20
+_UNNAMED = "(Unnamed Layer*"
+Layers = Sequence[Mapping[str, Any]]
+
+
+def layer_devices(layers: Layers) -> str:
+    """Returns --layerDeviceTypes: the layers that must not be on the DLA, which is the default."""
+    return _list((n, "GPU") for x in layers if x["device"] == "GPU" for n in _names(x))
+
+
+def partly_named_layers(layers: Layers) -> list[str]:
+    """Returns the GPU's layers of which the parser names a part alone (`builder_name` says)."""
+    gpu = (x for x in layers if x["device"] == "GPU")
+    return [x["name"] for x in gpu if _UNNAMED in x["builder_name"] and x["nodes"]]
+
+
+def layer_precisions(layers: Layers, skip: Callable[[str], bool] = lambda precision: False) -> str:
+    """Returns --layerPrecisions, without the layers whose types are no choice."""
+    own = set(flag_facts()["without_precision"])
+    chosen = [x for x in layers if x["kind"] not in own and not skip(x["precision"])]
+    return _list((n, x["precision"]) for x in chosen for n in _names(x))
+
+
+def layer_output_types(layers: Layers, lowest: str) -> str:
+    """Returns --layerOutputTypes of the layers that the plan keeps above the lowest precision."""
+    return layer_precisions(layers, lambda precision: precision == lowest)
+
+
+def io_formats(tensors: Sequence[Mapping[str, Any]], on: Trtexec) -> str:
+    """Returns --inputIOFormats or --outputIOFormats: a type and its formats for each tensor.
+
+    Raises:
+        BuildError: trtexec of that release has no such type or format (code "trtexec.format").
+    """
+    facts = flag_facts()
+    parts = []
+    for tensor in tensors:
+        kind = facts["types"].get(tensor["dtype"])
+        names = [facts["formats"].get(name) for name in tensor["formats"] or ["LINEAR"]]
+        if kind is None or not within(kind, on.version) or None in names:
+            raise BuildError(
+                f"trtexec of TensorRT {on.tensorrt} takes no tensor of type {tensor['dtype']} "
+                f"with format {' or '.join(tensor['formats']) or 'LINEAR'}",
+                code="trtexec.format",
+                where=tensor["name"],
+                hint="build with build.backend: tensorrt",
+            )
+        parts.append(f"{kind['name']}:{'+'.join(names)}")
+    return ",".join(parts)
+
+
+def memory_pool_sizes(limits: Mapping[str, int], on: Trtexec) -> tuple[str, list[str]]:
+    """Returns --memPoolSize (MiB, exact), and the pools that this trtexec does not know."""
+    known = flag_facts()["pools"]
+    parts, unknown = [], []
+    for name, size in limits.items():
+        row = known.get(name)
+        if row is None or ("since" in row and on.version < parse_version(row["since"])):
+            unknown.append(name)
+        else:
+            parts.append(f"{row['name']}:{_decimal(size)}")
+    return ",".join(parts), unknown
+
+
+def profile_shapes(profile: Mapping[str, Mapping[str, Sequence[int]]], which: str) -> str:
+    """Returns --minShapes, --optShapes or --maxShapes of a profile; ``which`` is min, opt, max."""
+    return _list(
+        (name, "x".join(map(str, sizes[which])) or "scalar") for name, sizes in profile.items()
+    )
+
+
+def _names(layer: Mapping[str, Any]) -> list[str]:
+    """A network being built has a layer for each ONNX node, of its name; kernels come later."""
+    return list(layer["nodes"]) or [layer["builder_name"] or layer["name"]]
+
+
+def _list(items: Iterable[tuple[str, str]]) -> str:
+    parts = []
+    for name, value in items:
+        bad = next((c for c in flag_facts()["unsayable"] if c in name), "")
+        if bad or not name:
+            raise BuildError(
+                f"trtexec cannot be told the name {name!r}: {bad!r} means something else to it"
+                if bad
+                else "trtexec cannot be told of a layer without a name",
+                code="trtexec.name",
+                where=name,
+                hint="rename the node, or build with build.backend: tensorrt",
+            )
+        parts.append(f"{name}:{value}")
+    return ",".join(dict.fromkeys(parts))
+
+
+def _decimal(size: int) -> str:
+    """Bytes as MiB, without an exponent and without rounding (2**20 has 20 binary places)."""
+    whole, rest = divmod(size, _MIB)
+    return f"{whole}.{rest * 10**20 // _MIB:020d}".rstrip("0").rstrip(".")
+
+
+# What trtexec refuses or does wrong, checked before it runs.
+#
+# From its own option parser and builder (samples/common/sampleOptions.cpp, sampleEngines.cpp).
+
+
+def check_engine(engine: Mapping[str, Any], flags: tuple[str, ...], on: Trtexec) -> None:
+    """Checks an engine and an attempt.
+
+    Raises:
+        BuildError: "trtexec.refuses".
+    """
+    typings = release(on.tensorrt).typings
+    if engine["typing"] not in typings:
+        _refuse(
+            engine, f"TensorRT {on.tensorrt} builds no {engine['typing']}ly typed network",
+            f"it builds {' and '.join(f'{typing}ly' for typing in typings)} typed ones",
+        )  # fmt: skip
+    if engine["typing"] == "weak" and "int8" in engine["precisions"] and not engine["calibration"]:
+        _refuse(
+            engine, "INT8 without a calibration cache: trtexec would make ranges up",
+            "calibrate, or give a cache: edgekit calibrate",
+        )  # fmt: skip
+    if "REFIT_INDIVIDUAL" in flags and engine.get("refit_individual"):
+        _refuse(
+            engine, "trtexec cannot mark single weights as refittable",
+            "build.refit: identical or any, or build with build.backend: tensorrt",
+        )  # fmt: skip
+    if engine["kind"] == "loadable":
+        _standalone(engine)
+
+
+def _standalone(engine: Mapping[str, Any]) -> None:
+    if engine["device"] == "GPU":
+        _refuse(engine, "a loadable runs on a DLA core, and none is named", "")
+    if engine["gpu_fallback"]:
+        _refuse(engine, "a DLA loadable has no GPU fallback", "build.mode: hybrid has it")
+    allowed = flag_facts()["standalone"]
+    for side in ("inputs", "outputs"):
+        for tensor in engine[side]:
+            legal = allowed[side].get(tensor["dtype"], ())
+            if len(tensor["formats"]) != 1 or tensor["formats"][0] not in legal:
+                given = " or ".join(tensor["formats"]) or "no format"
+                _refuse(
+                    engine,
+                    f"the loadable's {side[:-1]} {tensor['name']} is {tensor['dtype']} in {given}",
+                    "one format each: "
+                    + "; ".join(f"{t}: {', '.join(f)}" for t, f in allowed[side].items()),
+                )
+
+
+def _refuse(engine: Mapping[str, Any], message: str, hint: str) -> None:
+    raise BuildError(message, code="trtexec.refuses", where=str(engine["key"]), hint=hint)
+
+
+# trtexec's command lines: one engine of a build request, one attempt, one release.
+#
+# The rules that trtexec itself enforces are looked at first (:func:`check_engine`), since it
+# reports of them after minutes, or not at all: with --int8 and no cache it makes ranges up.
+
+
+_SHOWN = 5
+_ORDER = ("fp32", "fp16", "int8")
+
+
+def trtexec_command(
+    engine: Mapping[str, Any],
+    attempt: BuildAttempt | Mapping[str, Any],
+    tensorrt: str,
+    *,
+    timing_cache: bool = True,
+    notes: list[str] | None = None,
+) -> list[str]:
+    """Returns trtexec's arguments, without the program, that build an engine.
+
+    The board puts its own paths for {model}, {engine}, {calibration}, {timing_cache} and
+    {layer_info}. The engine's layer information is left out where trtexec could not open what it
+    built: a loadable, and a plan whose lean runtime is elsewhere.
+
+    Args:
+        engine: As ``edgekit.build.request/1`` has it.
+        attempt: What to set; a mapping has "flags".
+        tensorrt: The board's release.
+        timing_cache: Whether to keep the timings.
+        notes: Takes what trtexec cannot do of the request, as sentences.
+
+    Raises:
+        BuildError: This trtexec cannot build that: a flag that it lacks ("trtexec.flag"), a name
+            that cannot be passed to it ("trtexec.name"), a format ("trtexec.format"), a list too
+            long ("trtexec.length"), or what it would refuse or do wrong ("trtexec.refuses").
+        UsageError: ``tensorrt`` is no version.
+    """
+    on = trtexec(tensorrt)
+    flags = attempt.flags if isinstance(attempt, BuildAttempt) else tuple(attempt["flags"])
+    check_engine(engine, flags, on)
+    made = _Line(on, notes if notes is not None else [])
+    made.add("--onnx", "{model}")
+    made.add("--saveEngine", "{engine}")
+    if engine["device"] != "GPU":
+        made.add("--useDLACore", engine["device"].removeprefix("DLA"))
+    if engine["kind"] == "loadable":
+        made.add("--buildDLAStandalone")
+    elif engine["gpu_fallback"]:
+        made.add("--allowGPUFallback")
+    _types(made, engine)
+    _tensors(made, engine)
+    if engine["device"] != "GPU" and engine["kind"] == "plan":
+        made.add("--layerDeviceTypes", layer_devices(engine["layers"]))
+        if parted := partly_named_layers(engine["layers"]):
+            shown = ", ".join(parted[:_SHOWN]) + (" ..." if len(parted) > _SHOWN else "")
+            made.note(
+                "trtexec places and types named layers alone: what TensorRT's parser adds without "
+                f"a name, such as a Gemm's bias, may run on the DLA for {shown}"
+            )
+    parts, unknown = memory_pool_sizes(engine["pools"], on)
+    made.add("--memPoolSize", parts)
+    if unknown:
+        made.note(f"trtexec sets no limit for the memory pool {', '.join(unknown)}")
+    _builder_flags(made, flags)
+    _profiles(made, engine)
+    if engine["optimization_level"] is not None:
+        made.add_if_known("--builderOptimizationLevel", str(engine["optimization_level"]))
+    if timing_cache:
+        made.add("--timingCacheFile", "{timing_cache}")
+    made.add("--profilingVerbosity", "detailed")
+    if engine["kind"] == "plan" and "EXCLUDE_LEAN_RUNTIME" not in flags:
+        made.add("--exportLayerInfo", "{layer_info}")
+    made.add("--verbose")
+    made.add("--skipInference")
+    return made.arguments
+
+
+class _Line:
+    """Arguments of one release; nothing that it does not take gets in."""
+
+    def __init__(self, on: Trtexec, notes: list[str]) -> None:
+        self.on = on
+        self.notes = notes
+        self.arguments: list[str] = []
+
+    def add(self, flag: str, value: str | None = None) -> None:
+        """Adds a flag; an empty value leaves it out."""
+        if value == "":
+            return
+        name = self.on.flag(flag)
+        argument = name if value is None else f"{name}={value}"
+        if len(argument.encode()) > flag_facts()["longest_argument"]:
+            raise BuildError(
+                f"{name} has {len(argument):,} characters, more than one argument may have",
+                code="trtexec.length",
+                where=name,
+                hint="build with build.backend: tensorrt",
+            )
+        self.arguments.append(argument)
+
+    def add_if_known(self, flag: str, value: str) -> None:
+        """Adds a flag, or notes that this trtexec does not have it."""
+        if self.on.has(flag):
+            self.add(flag, value)
+        else:
+            self.note(f"trtexec of TensorRT {self.on.tensorrt} does not take {flag}: left out")
+
+    def note(self, text: str) -> None:
+        """Says once what cannot be done."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def fits(self, flag: str, value: str) -> bool:
+        """Whether a value is short enough for one argument."""
+        return len(f"{flag}={value}".encode()) <= int(flag_facts()["longest_argument"])
+
+
+def _types(made: _Line, engine: Mapping[str, Any]) -> None:
+    if engine["typing"] == "strong":
+        made.add("--stronglyTyped")
+        return
+    for precision in engine["precisions"]:
+        made.add(f"--{precision}")
+    if "int8" in engine["precisions"]:
+        made.add("--calib", "{calibration}")
+    if not engine["precisions"] or engine["constraints"] == "none":
+        return
+    layers, lowest = engine["layers"], max(engine["precisions"], key=_ORDER.index)
+    parts = layer_precisions(layers)
+    above = layer_output_types(layers, lowest)
+    if not made.fits("--layerPrecisions", parts):
+        parts = above
+        made.note(
+            f"trtexec is told the precision of the layers above {lowest} alone: all of them are "
+            "too many for a command line"
+        )
+    if parts:
+        made.add("--precisionConstraints", engine["constraints"])
+        made.add("--layerPrecisions", parts)
+        made.add("--layerOutputTypes", above)
+
+
+def _tensors(made: _Line, engine: Mapping[str, Any]) -> None:
+    """Types and formats; float32 in rows is what trtexec takes by itself."""
+    sides = (("--inputIOFormats", engine["inputs"]), ("--outputIOFormats", engine["outputs"]))
+    plain = all(
+        tensor["dtype"] == "float32" and tensor["formats"] in ([], ["LINEAR"])
+        for _, tensors in sides
+        for tensor in tensors
+    )
+    if plain:
+        return
+    for flag, tensors in sides:
+        made.add(flag, io_formats(tensors, made.on))
+
+
+def _builder_flags(made: _Line, flags: tuple[str, ...]) -> None:
+    known = flag_facts()["builder_flags"]
+    for flag in flags:
+        if flag == "REFIT_IDENTICAL" and "STRIP_PLAN" in flags:
+            continue  # what --stripWeights means
+        argument = known.get(flag)
+        if argument is None:
+            raise BuildError(
+                f"trtexec cannot set {flag}",
+                code="trtexec.flag",
+                where=flag,
+                hint="build with build.backend: tensorrt, or leave out what needs it",
+            )
+        name, _, value = argument.partition("=")
+        made.add(name, value or None)
+
+
+def _profiles(made: _Line, engine: Mapping[str, Any]) -> None:
+    several = len(engine["profiles"]) > 1
+    for number, profile in enumerate(engine["profiles"]):
+        if several:
+            made.add("--profile", str(number))
+        for which in ("min", "opt", "max"):
+            made.add(f"--{which}Shapes", profile_shapes(profile, which))
+
+
+# trtexec's arguments that measure a plan as our own benchmark measures it.
+#
+# trtexec of TensorRT 11 replays CUDA graphs, spins and copies nothing by default;
+# older ones do the opposite. So each release gets the flags that make its method the requested one.
+
+
+_START_S = 120.0  # loading an engine, and what the loader needs around it
+
+
+def run_command(
+    tensorrt: str,
+    *,
+    warmup_ms: float,
+    duration_s: float,
+    iterations: int,
+    streams: int = 1,
+    graph: bool = False,
+    spin: bool = False,
+    transfers: bool = True,
+    idle_ms: float = 0.0,
+) -> dict[str, Any]:
+    """Returns the arguments for ``bench --trtexec`` of the board.
+
+    Args:
+        tensorrt: The board's release.
+        warmup_ms: Milliseconds of warm-up.
+        duration_s: Seconds to measure at least.
+        iterations: Inferences at least, of each stream.
+        streams: Inferences in flight.
+        graph: Replay a CUDA graph; never with a DLA, where TensorRT has none.
+        spin: Wait spinning, not blocked.
+        transfers: Copy inputs and outputs.
+        idle_ms: Pause between two inferences.
+
+    Returns:
+        {"always", "gpu", "dla", "version_compatible": lists of arguments in which the board
+        replaces {engine}, {times} and {core}, "timeout_s"}.
+
+    Raises:
+        BuildError: No such trtexec is known (code "trtexec.version"), or it lacks a flag.
+    """
+    on = trtexec(tensorrt)
+    always = [
+        f"{on.flag('--loadEngine')}={{engine}}",
+        f"{on.flag('--exportTimes')}={{times}}",
+        f"{on.flag('--warmUp')}={warmup_ms:g}",
+        f"{on.flag('--duration')}={duration_s:g}",
+        f"{on.flag('--iterations')}={iterations}",
+        f"{on.flag('--infStreams')}={streams}",
+    ]
+    if idle_ms:
+        always.append(f"{on.flag('--idleTime')}={idle_ms:g}")
+    always += _switch(on, spin, "--useSpinWait", "--noSpinWait")
+    always += _switch(on, transfers, "--includeDataTransfers", "--noDataTransfers")
+    compatible = [on.flag("--versionCompatible")] if on.has("--versionCompatible") else []
+    return {
+        "always": always,
+        "gpu": _switch(on, graph, "--useCudaGraph", "--noCudaGraph"),
+        "dla": [
+            f"{on.flag('--useDLACore')}={{core}}",
+            *_switch(on, False, "--useCudaGraph", "--noCudaGraph"),
+        ],
+        "version_compatible": compatible,
+        "timeout_s": _START_S + 4 * (duration_s + warmup_ms / 1e3),
+    }
+
+
+def _switch(on: Any, wanted: bool, yes: str, no: str) -> list[str]:
+    """A release that lacks the flag for what is wanted does it by itself."""
+    name = yes if wanted else no
+    return [on.flag(name)] if on.has(name) else []

@@ -1,0 +1,163 @@
+"""Text for people: lists, counts and shares within sentences, tables in Markdown, and printing
+that keeps control characters of models, boards and file names from steering the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO, cast
+
+ABSENT = "–"
+
+
+def listed(texts: Iterable[str], most: int = 12) -> str:
+    """Returns the first texts and the number of the others: "a, b and 3 more"."""
+    every = list(texts)
+    left = len(every) - most
+    return ", ".join(every[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun: "1 board", "2,000 boards"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def all_of(number: int, noun: str) -> str:
+    """Returns "the only layer", "both layers", "all 3 layers"."""
+    few = {1: f"the only {noun}", 2: f"both {noun}s"}
+    return few.get(number, f"all {counted(number, noun)}")
+
+
+def percent(fraction: float | None, digits: int = 1) -> str:
+    """Formats a fraction as a percentage; nearly none and nearly all are not called 0 and 100."""
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    step = 10.0**-digits
+    if 0 < 100 * fraction < step / 2:
+        return f"<{step:.{digits}f} %"
+    if 100 - step / 2 <= 100 * fraction < 100:
+        return f">{100 - step:.{digits}f} %"
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def table_head(heads: Sequence[str]) -> list[str]:
+    """Returns the two lines that begin a table in Markdown."""
+    return [table_row(heads), f"|{'---|' * len(heads)}"]
+
+
+def table_row(cells: Iterable[str]) -> str:
+    """Returns a line of a table in Markdown; a bar within a cell becomes a slash."""
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+# The output boundary: nothing that others wrote steers the terminal that shows it.
+#
+# Boards, models, configurations, file names and the environment put text into messages. It is made
+# harmless here, where it leaves the program, and not at each place that it comes from.
+
+
+# what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
+_SUSPECT = re.compile(r"[^\n\t -~]")
+
+# SGR of ECMA-48, the colours of a page
+_COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+
+# what edgekit itself writes beyond ASCII, for terminals that have no more
+_ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
+
+
+def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
+    r"""Returns the text with control, format and direction characters as escapes (``\x1b``).
+
+    They are Python's escapes, so that text that was quoted with ``repr`` looks the same.
+
+    Args:
+        text: A board's, a file's or a user's.
+        most: Longer ones are cut here.
+        lines: Whether ends of lines and tabs stay.
+    """
+    short = text if most is None or len(text) <= most else text[:most] + "..."
+    if short.isprintable():
+        return short
+    if lines:
+        # what ends lines on other systems does so here
+        return _SUSPECT.sub(_escaped, short.replace("\r\n", "\n"))
+    return "".join(map(_visible, short))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return _visible(found[0])
+
+
+def _visible(char: str) -> str:
+    # a space of another width is a space
+    if char.isprintable() or unicodedata.category(char) == "Zs":
+        return char
+    return char.encode("unicode_escape").decode("ascii")
+
+
+class _PrintableStream:
+    """A text stream that writes what is printable, and the rest as escapes.
+
+    It has no ``buffer``: a library that looks for one would write past it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self.unfiltered, name)
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(_encodable(plain(text), self.unfiltered))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def write_page(self, text: str) -> None:
+        """Writes text whose colours are edgekit's own; other sequences are escaped."""
+        parts = _COLOUR.split(text)
+        parts[::2] = map(plain, parts[::2])
+        self.unfiltered.write(_encodable("".join(parts), self.unfiltered))
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    if text.isascii():
+        return text
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """Returns the stream below the boundary, for a writer that filters what it writes itself."""
+    return stream.unfiltered if isinstance(stream, _PrintableStream) else stream
+
+
+def write_page(text: str) -> None:
+    """Writes a page to stdout; its colours stay."""
+    _PrintableStream(unfiltered(sys.stdout)).write_page(text)
+
+
+@contextlib.contextmanager
+def printable_output() -> Iterator[None]:
+    """While the block lasts, stdout and stderr write nothing that steers a terminal."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = cast(TextIO, _PrintableStream(unfiltered(sys.stdout)))
+    sys.stderr = cast(TextIO, _PrintableStream(unfiltered(sys.stderr)))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

@@ -1,0 +1,357 @@
+"""Plans built and measured on the configuration's first board, in an application of their own
+that is removed in the end; what earlier tunings left there; whether the board shows its power.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from edgekit.errors import BoardError, EdgekitError
+from edgekit.pipeline.boards.status import taken_back_note
+from edgekit.tuning.trials import ORIGINAL, ORIGINAL_SECTION, REWRITTEN, no_power_error
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.cache import Cache
+    from edgekit.pipeline.pipeline import Pipeline
+    from edgekit.placement.placing import PlacementQuery
+    from edgekit.placement.plan import Plan
+    from edgekit.targets.board import Target
+
+
+# Plans built and measured on the configuration's first board, next to what serves there.
+#
+# They go to an application of their own, ``NAME-tune-XXXXXX``, whose health checks are off (a
+# slower plan must be measured, not refused) and which is removed in the end, also after a Ctrl-C.
+
+
+_RELEASES_KEPT = 100
+_PLANNING_STEPS = (
+    "check",
+    "rewrite",
+    "calibrate",
+    "plan",
+    "build",
+)  # steps that a plan needs one time
+_HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
+
+
+def trial_config(config: Config, objective: str, out: Path) -> Config:
+    """Returns the configuration of trials: another application, one board, no health checks.
+
+    Args:
+        config: The user's.
+        objective: What is tuned for.
+        out: The folder of the tuning, which names the application.
+    """
+    from edgekit.config.loader import check_config
+    from edgekit.pipeline.cache import digest_of
+    from edgekit.results.store import trial_name
+
+    value: dict[str, Any] = dict(config.document.value)
+    value["name"] = trial_name(str(config.file.name), digest_of(str(out.absolute())))
+    value["placement"] = {**value.get("placement", {}), "objective": objective}
+    deploy = dict(value.get("deploy", {}))
+    health = {k: v for k, v in deploy.get("health", {}).items() if k not in _HEALTH_CHECKS}
+    deploy["health"] = {**health, "soak_s": 0, "measure_s": 0}
+    deploy["keep"] = _RELEASES_KEPT
+    if deploy.get("boards"):
+        deploy["boards"] = list(deploy["boards"])[:1]
+    value["deploy"] = deploy
+    return check_config(dataclasses.replace(config.document, value=value), config.folder, "")
+
+
+class BoardMeasurer:
+    """Measures plans (``session.Measurer``); a context manager, at whose end the board is clean.
+
+    Args:
+        config: Of :func:`trial_config`.
+        out: Folder of the trials' results.
+        cache: As for ``Pipeline``.
+        keep: Leave the application on the board.
+        on_note: Called where the application unexpectedly stays there.
+        settings: Further arguments of ``Pipeline``.
+
+    Attributes:
+        name: What its network is called, as it came or rewritten; empty where there is one only.
+        again_s: Seconds that a plan took, building excluded, so far; 0 before the first.
+    """
+
+    def __init__(
+        self, config: Config, out: Path, cache: Cache, *, keep: bool = False,
+        on_note: Callable[[str], object] = lambda text: None, **settings: Any,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.app = str(config.file.name)
+        self.notes: list[str] = []
+        self._out, self._cache, self._settings = out, cache, settings
+        self._keep_app = keep
+        self._on_note = on_note
+        self._clean = False
+        self._stack = contextlib.ExitStack()
+        self._client: BoardClient | None = None
+        self._fp16_by_gate: tuple[str, ...] = ()
+        self.again_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.clean()
+        finally:
+            self._stack.close()
+
+    def _open(self, config: Config | None = None) -> Pipeline:
+        from edgekit.pipeline.pipeline import Pipeline
+
+        pipeline = Pipeline(
+            config or self.config,
+            out=self._out,
+            cache=self._cache,
+            again=True,  # an application of edgekit's own: a trial that was cut off is tried again
+            **self._settings,
+        )
+        if self._client is not None:
+            pipeline.boards.use([self._client])
+        return pipeline
+
+    @cached_property
+    def first(self) -> Pipeline:
+        """The pipeline of the starting plan; it holds the connection to the board."""
+        return self._stack.enter_context(self._open())
+
+    def connect_board(self) -> None:
+        """Connects to the board; EnvironmentLack ("tune.no-power") where it has no rails."""
+        self._client = self.first.boards.clients()[0]
+        if self.config.file.placement.objective == "energy":
+            need_rails(self._client, self.first.work.target)
+
+    @cached_property
+    def start(self) -> Plan:
+        """The plan to begin with, once its build passes the accuracy gate."""
+        if self._client is None:
+            self.connect_board()
+        self.first.build()
+        self._fp16_by_gate = tuple(self.first.work.fp16_by_gate)
+        return self.first.work.plan
+
+    @property
+    def query(self) -> PlacementQuery:
+        """What is placed; known with the starting plan."""
+        _ = self.start
+        query = self.first.work.query
+        if self.clock == "board-measured":
+            return query
+        # microseconds of the board: no bound of a CPU's time
+        return dataclasses.replace(query, options=dataclasses.replace(query.options, bounds={}))
+
+    @property
+    def model(self) -> str:
+        """Digest of the network."""
+        return self.first.work.model_digest
+
+    @property
+    def fp16_by_gate(self) -> tuple[str, ...]:
+        """Layers that the accuracy gate keeps in FP16."""
+        return self._fp16_by_gate
+
+    @cached_property
+    def name(self) -> str:
+        work = self.first.work
+        if work.found_rewrites:
+            return REWRITTEN if work.rewrites else ORIGINAL
+        return ""
+
+    @cached_property
+    def other(self) -> BoardMeasurer | None:
+        """The same of the other network, as it came or rewritten, where both may be tried.
+
+        ``rewrite.always`` and ``rewrite.enable: none`` say which one it is to be, and so does a
+        profile, whose times are of one of them.
+        """
+        from edgekit.config.loader import open_config
+
+        file, name = self.config.file, self.name
+        if not name or file.rewrite.always or file.placement.profile is not None:
+            return None
+        change = ORIGINAL_SECTION if name == REWRITTEN else {"always": True}
+        found = BoardMeasurer(
+            open_config(self.config, rewrite=change), self._out, self._cache, keep=True,
+            **self._settings,
+        )  # fmt: skip
+        found._client, found._stack = self._client, self._stack
+        # the configuration of the network as it came has no other
+        found.name = ORIGINAL if name == REWRITTEN else REWRITTEN
+        return found
+
+    @cached_property
+    def backend(self) -> str:
+        """Who builds."""
+        return self.first.building.backend
+
+    @property
+    def clock(self) -> str:
+        """Whose time is measured."""
+        return "cpu-measured" if self.backend == "reference" else "board-measured"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Backend of the measurements."""
+        return {"backend": self.backend}
+
+    @property
+    def identity(self) -> list[Any]:
+        """What distinguishes this board's and configuration's measurements from others'."""
+        _ = self.start
+        assert self._client is not None
+        pipeline = self.first
+        board = pipeline.boards.identity(self._client)
+        return [board, self.backend, list(pipeline.work.plan_identity), self.config.file.name]
+
+    def busy(self) -> list[str]:
+        """Returns applications that serve on the board while it measures."""
+        if self._client is None:
+            return []
+        try:
+            apps = self._client.status()["apps"]
+        except (EdgekitError, KeyError):
+            return []
+        return [name for name, one in apps.items() if one.get("serving") and name != self.app]
+
+    def left(self, name: str) -> list[str]:
+        """Returns what other tunings of this configuration left on the board, as sentences."""
+        return [] if self._client is None else leftover_notes(self._client, name, self.app)
+
+    def taken_back(self, config: Config) -> list[str]:
+        """Returns that the board serves another release than the configuration's, if so."""
+        assert self._client is not None
+        name = str(config.file.name)
+        state = self._client.releases(name)["apps"].get(name, {})
+        back = state.get("taken_back")
+        if back is None:
+            return []
+        return [taken_back_note(self._client.name, state["current"], back, config.path)]
+
+    def measure(self, plan: Plan) -> Mapping[str, Any]:
+        """Builds, deploys and measures a plan.
+
+        Raises:
+            EdgekitError: What fails; the plan is then out.
+        """
+        _ = self.start
+        config = self.config
+        if self._fp16_by_gate or config.file.accuracy.fallback != "none":
+            from edgekit.config.loader import open_config
+
+            # what a plan must keep in FP16 was found with the first; one that needs more is out
+            config = open_config(config, accuracy={"fallback": "none"})
+        with self._open(config) as pipeline:
+            pipeline.work.take(plan, self._fp16_by_gate)
+            found = pipeline.bench()
+            took = (
+                one["seconds"] for one in pipeline._steps.done if one["name"] not in _PLANNING_STEPS
+            )
+            self.again_s = max(self.again_s, sum(took))
+            return found
+
+    def clean(self) -> None:
+        """Removes the trials from the board, unless they are to stay; once."""
+        if self._client is None or self._keep_app or self._clean:
+            return
+        self._clean = True
+        remove_trials(self._client, self.app, self._note)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self._on_note(text)
+
+
+_LIVE = ("queued", "running")
+_GRACE_S = 3.0
+
+
+def remove_trials(client: BoardClient, app: str, on_note: Callable[[str], object]) -> bool:
+    """Removes the trials' application; reports what stays and how to remove it.
+
+    A deployment is a job that goes on without this process, as after a Ctrl-C, and holds the
+    application: it is cancelled first.
+
+    Returns:
+        Whether none of it is on the board.
+
+    Raises:
+        KeyboardInterrupt: A second Ctrl-C; that it stays was reported.
+    """
+    how = f"edgekit remove BOARD --app {app}"
+    try:
+        for job in client.jobs():
+            if job.get("name") == app and job.get("state") in _LIVE:
+                client.cancel_job(str(job["job"]), grace_s=_GRACE_S)
+        # all of them are requested: a board reports an unknown one as without releases
+        if app in client.releases().get("apps", {}):
+            client.remove(app)
+    except EdgekitError as error:
+        on_note(f"the trials stay on {client.name} as {app} ({error.message}): {how}")
+        return False
+    except KeyboardInterrupt:
+        on_note(f"the trials may stay on {client.name} as {app}: {how}")
+        raise
+    return True
+
+
+def leftover_notes(client: BoardClient, name: str, app: str) -> list[str]:
+    """Returns sentences on trials of this configuration that other tunings left.
+
+    Args:
+        client: The board.
+        name: The configuration's.
+        app: This tuning's own application, which it removes in the end.
+    """
+    from edgekit.results.store import is_trial
+
+    try:
+        apps = client.releases().get("apps", {})
+    except EdgekitError:
+        return []
+    return [
+        f"{one} is on the board, trials of a tuning in another folder: unless that one still runs, "
+        f"edgekit remove BOARD --app {one}"
+        for one in apps
+        if one != app and is_trial(one, name)
+    ]
+
+
+_ONCE_MS = 200
+
+
+def need_rails(client: BoardClient, target: Target) -> None:
+    """Reads the board's rails once.
+
+    Raises:
+        EnvironmentLack: "tune.no-power": those that make the total are not there.
+    """
+    from edgekit.benchmark.energy import rails_of
+
+    seen: list[dict[str, Any]] = []
+
+    def one(sample: dict[str, Any]) -> bool:
+        seen.append(sample)
+        return False
+
+    try:
+        client.sample(one, interval_ms=_ONCE_MS, count=1)
+    except BoardError:
+        return  # the measurement says it better
+    total = target.rails.total if target.rails else ()
+    there = rails_of(seen[0]) if seen else {}
+    if not there or not total:
+        raise no_power_error()
+    if missing := [name for name in total if name not in there]:
+        raise no_power_error(f"the board does not show the rail {', '.join(missing)}")

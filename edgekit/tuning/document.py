@@ -1,0 +1,386 @@
+"""What a tuning found: the ``edgekit.tune/1`` document, what it learnt of layers' times, and
+``tuned.yaml``, the sections and pins with which a configuration plans as the winner.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EdgekitError
+from edgekit.tuning.trials import (
+    ORIGINAL,
+    ORIGINAL_SECTION,
+    REWRITTEN,
+    UNITS,
+    in_objective_unit,
+    readable_value,
+    rounded_value,
+)
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.pipeline.steps.accuracy import Work
+    from edgekit.placement.plan import Plan
+    from edgekit.placement.profiles.estimation import Estimate
+    from edgekit.tuning.session import Tuning
+    from edgekit.tuning.trials import Trial
+
+
+SCHEMA = "edgekit.tune/1"
+CPU_NOTE = (
+    "All times are this CPU's, of the reference backend, which imitates the target's numbers and "
+    "not its speed: they say nothing about the board, and no plan for a board can use them."
+)
+
+
+def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the ``edgekit.tune/1`` document of a tuning that ended.
+
+    Costs stand in the objective's unit ("unit"); ``better`` fractions are of costs, positive where
+    the winner is better. Predicted and measured never share a number.
+    """
+    from edgekit.placement.plan import plan_summary
+
+    objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
+    cpu = tuning.measurer.clock == "cpu-measured"
+    origin = tuning.origin_of(tuning.form_of(winner))
+    duel = _duel(tuning)
+    limit = winner.cost(objective)
+    known = tuning.bound is not None and math.isfinite(tuning.bound)
+    # 0 is no bound: what is not known of some plan is as much as it costs
+    bound = (min(tuning.bound or 0.0, limit) if known else 0.0) or None
+    return {
+        "schema": SCHEMA,
+        "name": name,
+        "objective": objective,
+        "unit": UNITS[objective],
+        "clock": tuning.measurer.clock,
+        "note": CPU_NOTE if cpu else "Measured on the board.",
+        **{key: origin[key] for key in
+           ("board", "power_mode", "precision", "tensorrt", "model", "backend")},
+        "network": winner.form or None,
+        "networks": [name for name in tuning.forms if name],
+        "status": tuning.status,
+        "why": tuning.why,
+        "seconds": round(tuning.seconds, 3),
+        "start": _trial(tuning, first),
+        "winner": _trial(tuning, winner),
+        "changed": winner is not first,
+        "proven": None if winner is first else bool(duel and duel["better"]),
+        "turns": duel,
+        "bound": None if bound is None else {
+            "value": rounded_value(in_objective_unit(bound, objective)),
+            "meaning": "no plan that was not tried is likely to be better than this "
+            "(two standard deviations of what was learnt)",
+        },
+        "plan": plan_summary(winner.plan),
+        "trials": [_trial(tuning, trial) for trial in tuning.trials],
+        "learnt": estimates_document(tuning),
+        "changes": _changes(tuning),
+        "files": dict(files),
+        "notes": list(dict.fromkeys(tuning.notes)),
+    }  # fmt: skip
+
+
+def _duel(tuning: Tuning) -> dict[str, Any] | None:
+    """Returns how the turns went, the medians in the objective's unit."""
+    if tuning.duel is None:
+        return None
+    found = dict(tuning.duel)
+    for key in ("ours", "theirs"):
+        if found[key] is not None:
+            found[key] = rounded_value(in_objective_unit(found[key], tuning.request.objective))
+    return found
+
+
+def _trial(tuning: Tuning, trial: Trial) -> dict[str, Any]:
+    objective = tuning.request.objective
+    expected = trial.expected
+    from edgekit.placement.plan import plan_value
+
+    layers = trial.plan.layers
+    return {
+        "number": trial.number,
+        "plan": trial.key,
+        "network": trial.form or None,
+        "origin": trial.origin,
+        "why": trial.why,
+        "status": "dropped" if trial.dropped else "breaks a bound" if trial.breaks else "measured",
+        "reason": trial.dropped or "; ".join(trial.breaks),
+        "predicted": rounded_value(plan_value(trial.plan)),
+        "expected": None if expected is None else {
+            "value": rounded_value(in_objective_unit(expected[0], objective)),
+            "relative_deviation": rounded_value(expected[1] / expected[0] if expected[0] else 0.0),
+        },
+        "measured": rounded_value(in_objective_unit(trial.cost(objective), objective))
+        if trial.runs
+        else None,
+        "runs": len(trial.runs),
+        "verdicts": [
+            verdict.get("status") for run in trial.runs if (verdict := run.get("verdict"))
+        ],
+        "layers_on_dla": sum(layer.device != "GPU" for layer in layers),
+        "loadables": len(trial.plan.loadables),
+        "transitions": trial.plan.transitions,
+        "plans": len(trial.plan.plans),
+    }  # fmt: skip
+
+
+def _changes(tuning: Tuning) -> list[dict[str, Any]]:
+    """Returns the layers that moved, in runs, with their times on both devices.
+
+    Of a winner of the other network those that both have.
+    """
+    if tuning.winner is tuning.first:
+        return []
+    from edgekit.tuning.candidates import device_class
+
+    form = tuning.form_of(tuning.winner)
+    learnt = tuning.knowledge(form).learnt
+    times, index = learnt.times(), form.space.index
+    before = {layer.name: layer.device for layer in tuning.first.plan.layers}
+    found: list[dict[str, Any]] = []
+    for layer in tuning.winner.plan.layers:
+        old = before.get(layer.name)
+        # a layer of the other network only has not moved
+        if old is None or old == layer.device:
+            continue
+        last = found[-1] if found else None
+        if last is None or (last["from"], last["to"]) != (old, layer.device):
+            last = {"layers": [], "from": old, "to": layer.device,
+                    "us": {"from": 0.0, "to": 0.0},
+                    "predicted_us": {"from": 0.0, "to": 0.0}}  # fmt: skip
+            found.append(last)
+        last["layers"].append(layer.name)
+        i = index[layer.name]
+        for side, device in (("from", old), ("to", layer.device)):
+            name = device_class(device)
+            last["us"][side] += float(times[name][i])
+            prior = float(learnt.prior_us[name][i])
+            last["predicted_us"][side] += prior if math.isfinite(prior) else 0.0
+    for one in found:
+        one["us"] = {key: rounded_value(value) for key, value in one["us"].items()}
+        one["predicted_us"] = {key: rounded_value(v) for key, v in one["predicted_us"].items()}
+        own, other = one["us"]["to"], one["us"]["from"]
+        saving = "they are faster there" if own < other else "it saves borders, or frees the other"
+        was = one["predicted_us"]
+        one["why"] = (
+            f"predicted {readable_value(was['from'])} on {one['from']} and "
+            f"{readable_value(was['to'])} on {one['to']}; "
+            f"learnt {readable_value(other)} and {readable_value(own)}: {saving}"
+        )
+    return found
+
+
+# What a tuning learnt of layers' times: predicted, learnt with its doubt, and measured if it was.
+#
+# What is learnt is the posterior's: most layers are measured in sums with others only.
+
+
+WORST = 8
+
+
+def estimates_document(tuning: Tuning) -> dict[str, Any]:
+    """Returns predicted, learnt and measured by kind and device, and the sums most off."""
+    from edgekit.placement.profiles.estimation import EXTRA
+
+    form = tuning.form_of(tuning.winner)
+    knowledge = tuning.knowledge(form)
+    learnt, table = knowledge.learnt, tuning.table(form)
+    # off from what the device is off by as a whole
+    scale = learnt.scale
+
+    def off(row: Mapping[str, Any]) -> float:
+        return abs(math.log(row["factor"] / scale[row["device"]])) if row["factor"] else 0.0
+
+    rows = _rows(learnt, table, knowledge.space.index)
+    extra = dict(zip(EXTRA, map(float, learnt.times()["extra"]), strict=True))
+    return {
+        "devices": {name: rounded_value(value) for name, value in scale.items()},
+        "by_kind": _kinds(learnt, table),
+        "worst": sorted(rows, key=off, reverse=True)[:WORST],
+        "frame_us": rounded_value(extra["frame"]),
+        "transition_us": rounded_value(extra["transition"]),
+        "transfer_factor": rounded_value(extra["transfer"]),
+        "launch_factor": rounded_value(extra["launch"]),
+        "together_factor": rounded_value(knowledge.together),
+        "contradictions": table["contradictions"],
+        "rows": len(table["rows"]),
+    }
+
+
+def _kinds(learnt: Estimate, table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns, by device and kind, the layers that some measured sum holds.
+
+    "measured_us" is None unless each of them was measured by itself.
+    """
+    import numpy as np
+
+    within = {(row["device"], name) for row in table["rows"] for name in row["layers"]}
+    alone = {
+        (row["device"], row["layers"][0]): row["us"]
+        for row in table["rows"] if len(row["layers"]) == 1
+    }  # fmt: skip
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for device, prior in learnt.prior_us.items():
+        for i, layer in enumerate(learnt.network.layers):
+            if (device, layer.name) in within and np.isfinite(prior[i]) and prior[i] > 0:
+                kinds.setdefault((device, layer.kind), []).append(i)
+    found = []
+    for (device, kind), indices in sorted(kinds.items()):
+        times = [alone.get((device, learnt.network.layers[i].name)) for i in indices]
+        known = [us for us in times if us is not None]
+        found.append({
+            "device": device, "kind": kind, "layers": len(indices),
+            **_sum(learnt, device, indices),
+            "measured_us": rounded_value(math.fsum(known)) if len(known) == len(times) else None,
+        })  # fmt: skip
+    return found
+
+
+def _rows(
+    learnt: Estimate, table: Mapping[str, Any], index: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Returns the measured sums."""
+    found = []
+    for row in table["rows"]:
+        if not all(name in index for name in row["layers"]):
+            continue  # of a table that somebody wrote
+        one = _sum(learnt, row["device"], [index[name] for name in row["layers"]])
+        if one["predicted_us"] > 0 and row["us"] > 0:
+            factor = rounded_value(row["us"] / one["predicted_us"])
+            found.append({"device": row["device"], "layers": row["layers"], **one,
+                          "measured_us": rounded_value(row["us"]), "factor": factor})  # fmt: skip
+    return found
+
+
+def _sum(learnt: Estimate, device: str, indices: list[int]) -> dict[str, float]:
+    """Returns a sum of layers as predicted and as learnt, its deviation and learnt / predicted."""
+    import numpy as np
+
+    predicted = float(np.nansum(learnt.prior_us[device][indices]))
+    us, sd = learnt.value(learnt.row([(device, i) for i in indices]))
+    return {
+        "predicted_us": rounded_value(predicted),
+        "learnt_us": rounded_value(us),
+        "learnt_sd_us": rounded_value(sd),
+        "factor": rounded_value(us / predicted) if predicted > 0 else 0.0,
+    }
+
+
+_MANY_PINS = 200
+
+
+def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
+    """Returns the text: whole sections, which may take the place of the configuration's own.
+
+    Which network it is stands there, too: whether the rewrites are used is otherwise decided by
+    predictions, and differently with a profile.
+
+    Args:
+        config: The user's.
+        tuning: One that ended.
+        profile: The file of the winner's times, already written.
+        work: The starting plan's; it plans anew with what is written here.
+    """
+    import yaml
+
+    from edgekit.config.loader import TUNED_HEAD
+
+    winner = tuning.winner
+    head = [
+        f"{TUNED_HEAD} ({tuning.request.objective}, {tuning.measurer.clock}), for",
+        f"# {config.path or config.file.name}",
+        "# This is no configuration by itself: in a copy of that one, take its own sections of",
+        "# these names out and put these in their place.",
+    ]
+    own = config.file.placement.model_dump(mode="json", exclude_unset=True)
+    placement = {**own, "objective": tuning.request.objective}
+    sections: dict[str, Any] = {**_rewrite(config, winner.form), "placement": placement}
+    found = None
+    if tuning.measurer.clock == "board-measured":
+        measured = {k: v for k, v in placement.items() if k != "layer_info"}
+        measured["profile"] = str(profile.absolute())
+        found = _checked(tuning, work, {**sections, "placement": measured})
+    if found is None:
+        if len(winner.plan.plans) > 1:
+            head.append("# A mix of plans cannot be pinned: planning may end a little elsewhere.")
+        elif len(pins := pins_of(winner.plan)) > _MANY_PINS:
+            head.append("# Too many layers to pin: planning may end a little elsewhere.")
+        else:
+            placement["pin"] = pins
+            found = _checked(tuning, work, sections)
+            if found is None:
+                head.append("# With these pins planning ends a little elsewhere: compare.")
+    text = yaml.safe_dump(dict(found or sections), sort_keys=False)
+    return "\n".join([*head, text])
+
+
+def _rewrite(config: Config, form: str) -> dict[str, Any]:
+    """Returns the section that settles which network it is; nothing where there is one only."""
+    if form == REWRITTEN:
+        own = config.file.rewrite.model_dump(mode="json", exclude_unset=True)
+        return {"rewrite": {**own, "always": True}}
+    return {"rewrite": dict(ORIGINAL_SECTION)} if form == ORIGINAL else {}
+
+
+def _checked(tuning: Tuning, work: Work, sections: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the sections if planning with them gives the winner, of its network."""
+    from edgekit.tuning.candidates import plan_signature
+
+    winner = tuning.winner
+    measurer = tuning.form_of(winner).measurer
+    try:
+        again = work.variant(**sections)
+        again.explains = False
+        again.keep(getattr(measurer, "fp16_by_gate", ()))
+        same = again.model_digest == tuning.form_of(winner).model
+        return sections if same and plan_signature(again.plan) == winner.key else None
+    except EdgekitError:
+        return None
+
+
+def pins_of(plan: Plan) -> list[dict[str, str]]:
+    """Returns pins that name every layer's device; a later one wins.
+
+    All layers are pinned where most are, then the others, by the beginning of their names where no
+    layer of another device begins so.
+    """
+    device = {layer.name: layer.device for layer in plan.layers}
+    # in a draw the GPU: it runs whatever a change of the network brings
+    most = max(Counter(device.values()).items(), key=lambda item: (item[1], item[0] == "GPU"))[0]
+    pins = [{"layers": "*", "device": most}]
+    for other in sorted(set(device.values()) - {most}):
+        names = [name for name in device if device[name] == other]
+        rest = [name for name in device if device[name] != other]
+        pins += [{"layers": words, "device": other} for words in _patterns(names, rest)]
+    return pins
+
+
+def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Returns few patterns that all of these names match and none of the others."""
+    left, found = list(names), []
+    while left:
+        name = left[0]
+        start = _beginning(name, others)
+        same = [one for one in left if start and one.startswith(start)]
+        if len(same) > 1:
+            found.append(glob.escape(start) + "*")
+            left = [one for one in left if one not in same]
+        else:
+            found.append(glob.escape(name))
+            left = left[1:]
+    return found
+
+
+def _beginning(name: str, others: Sequence[str]) -> str:
+    """Returns the shortest beginning of a name that none of the others has; empty for none."""
+    for end in range(1, len(name) + 1):
+        if not any(one.startswith(name[:end]) for one in others):
+            return name[:end]
+    return ""

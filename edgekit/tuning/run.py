@@ -1,0 +1,237 @@
+"""``tune``: a configuration tuned on its board, the files that it leaves, and its progress."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from edgekit.errors import UsageError
+from edgekit.tuning.board import BoardMeasurer, trial_config
+from edgekit.tuning.document import snippet, tune_document
+from edgekit.tuning.records import (
+    PROFILE_NAME,
+    TuningJournal,
+    check_conditions,
+    check_network,
+    locked_folder,
+    read_table,
+)
+from edgekit.tuning.session import Tuning, budget_too_short, nothing_known
+from edgekit.tuning.trials import TuningRequest
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.pipeline.cache import Cache
+    from edgekit.pipeline.progress import Progress
+
+
+SNIPPET_NAME = "tuned.yaml"
+
+
+def tune(
+    config: Config,
+    request: TuningRequest | None = None,
+    *,
+    out: Path | None = None,
+    tables: Sequence[Path] = (),
+    keep: bool = False,
+    anew: bool = False,
+    on_note: Callable[[str], None] = lambda text: None,
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Tunes a configuration on its first board and returns the ``edgekit.tune/1``.
+
+    A tuning that was cut off is carried on. What serves on the board is left alone.
+
+    Args:
+        config: The configuration.
+        request: How far to go; its objective is the configuration's when it is empty.
+        out: Folder of the results; ``edgekit-out/NAME/tune`` when None.
+        tables: ``edgekit.profile/1`` files of earlier tunings, which count as measured.
+        keep: Leave the trials' application on the board.
+        anew: Begin anew, whatever was measured before.
+        on_note: Called with what happens, a line each, every few seconds.
+        progress: Told every step of every trial, too.
+        cache: As for ``Pipeline``.
+        settings: Further arguments of ``Pipeline`` (accept_host_key, trust_key, force).
+
+    Raises:
+        UsageError: "tune.objective"; "tune.nothing-known": a budget of 0, and no tuning before;
+            "tune.busy": another process tunes in the folder.
+        EnvironmentLack: "tune.no-power".
+        DataError: Earlier times that are none, or of something else ("profile.merge").
+        EdgekitError: The starting plan cannot be built, deployed or measured.
+    """
+    from edgekit.pipeline.cache import Cache, digest_of
+    from edgekit.pipeline.outputs import may_fill
+
+    request = request or TuningRequest(objective="")
+    request = replace(request, objective=_objective(config, request.objective))
+    folder = out or Path("edgekit-out") / config.file.name / "tune"
+    may_fill(folder)
+    known = [read_table(path) for path in tables]
+    file = folder / "journal.jsonl"
+    if request.budget_s == 0 and (anew or not file.exists()):
+        raise nothing_known(str(folder))
+    trial = trial_config(config, request.objective, folder)
+    used = cache or Cache()
+    pulse = TuningProgress(on_note, progress)
+    measurer = BoardMeasurer(
+        trial, folder / "build", used, keep=keep, on_note=on_note, progress=pulse, **settings
+    )
+    with locked_folder(folder), pulse, measurer:
+        began = time.monotonic()
+        measurer.connect_board()
+        notes = [check_network(table, measurer) for table in known]
+        if not file.exists() and (short := budget_too_short(request, config.file.bench)):
+            pulse.announce(short)
+        pulse.announce("the configuration's plan: building it for the first board")
+        start, query = measurer.start, measurer.query
+        for table in known:
+            check_conditions(table, start)
+        journal = TuningJournal(
+            file, digest_of(request.objective, measurer.identity), anew=anew,
+            keeps=request.budget_s == 0,
+        )  # fmt: skip
+        tuning = Tuning(
+            query, start, measurer, request, journal, [table.document for table in known],
+            pulse.announce, model=measurer.first.work.model_digest,
+            before_s=time.monotonic() - began, form=measurer.name, other=measurer.other,
+        )  # fmt: skip
+        tuning.notes += filter(None, notes)
+        tuning.notes += measurer.taken_back(config)
+        tuning.notes += measurer.left(config.file.name)
+        if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
+            exclude_none=True
+        ):
+            tuning.notes.append("the bounds are the board's, and no CPU's time is held to them")
+        tuning.notes += [
+            f"{app} serves on the board meanwhile: both disturb each other's times"
+            for app in measurer.busy()
+        ]
+        tuning.run()
+        measurer.clean()
+        tuning.notes += measurer.notes
+        return _write_results(config, tuning, folder, measurer)
+
+
+def _objective(config: Config, request: str) -> str:
+    from edgekit.placement.plan import OBJECTIVES
+
+    objective = request or str(config.file.placement.objective)
+    if objective not in OBJECTIVES:
+        raise UsageError(
+            f"nothing can be tuned for {objective!r}", code="tune.objective",
+            hint=f"one of {', '.join(OBJECTIVES)}",
+        )  # fmt: skip
+    return objective
+
+
+def _write_results(
+    config: Config, tuning: Tuning, folder: Path, measurer: BoardMeasurer
+) -> dict[str, Any]:
+    from edgekit.benchmark.document import write_json
+
+    names = {"profile": PROFILE_NAME, "snippet": SNIPPET_NAME, "journal": "journal.jsonl",
+             "document": "tune.json"}  # fmt: skip
+    files = {key: str(folder / name) for key, name in names.items()}
+    profile = Path(files["profile"])
+    write_json(profile, tuning.table(tuning.form_of(tuning.winner)))
+    text = snippet(config, tuning, profile, measurer.first.work)
+    Path(files["snippet"]).write_text(text, encoding="utf-8")
+    document = tune_document(tuning, name=config.file.name, files=files)
+    write_json(Path(files["document"]), document)
+    return document
+
+
+SILENT_S = 4.0
+
+
+class TuningProgress:
+    """The progress of trials; a context manager, in which no more than seconds pass in silence.
+
+    Args:
+        say: Prints a line.
+        inner: Called with every step, too; None: steps are named only where they are long.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        inner: Progress | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._say, self._inner, self._clock = say, inner, clock
+        self._what, self._step, self._more = "the configuration's plan", "", ""
+        self._last = self._since = clock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tune-pulse", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(SILENT_S / 4):
+            self.beat()
+
+    def beat(self) -> None:
+        """Says what is going on if nothing was said for long."""
+        now = self._clock()
+        if now - self._last < SILENT_S:
+            return
+        doing = " ".join(word for word in (self._step, self._more) if word)
+        self._line(f"{self._what}{': ' if doing else ''}{doing}, {now - self._since:.0f} s")
+
+    def announce(self, text: str) -> None:
+        """Says what the tuning does now."""
+        self._what, self._step, self._more = text.partition(": ")[0], "", ""
+        self._since = self._clock()
+        self._line(text)
+
+    def begin(self, number: int, total: int, name: str) -> None:
+        """A step of a trial begins."""
+        self._step, self._more = name, ""
+        if self._inner is not None:
+            self._inner.begin(number, total, name)
+
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
+        """Part of it is done."""
+        self._more = f"{text} {min(1.0, done / total):.0%}".strip() if total > 0 else text
+        if self._inner is not None:
+            self._inner.update(done, total, text, at=at)
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        """A step ended."""
+        self._step = self._more = ""
+        if self._inner is not None:
+            self._inner.end(name, status, seconds, detail)
+
+    def note(self, text: str) -> None:
+        """What a trial's step notes is of interest with the other steps only."""
+        if self._inner is not None:
+            self._inner.note(text)
+
+    def detail(self, text: str) -> None:
+        """As ``note``."""
+        if self._inner is not None:
+            self._inner.detail(text)
+
+    def _line(self, text: str) -> None:
+        self._last = self._clock()
+        self._say(text)

@@ -1,0 +1,295 @@
+"""Puts tensors into the formats of engines' inputs and outputs and back, with NumPy alone.
+A format says how channels lie; padding follows from the strides. Vector formats are moved in
+blocks that fit the second-level cache, large ones by several threads. The layouts are those of
+TensorRT's TensorFormat. ``convert`` quantises and dequantises as TensorRT does.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence, Tuple
+
+from edgekit_device.errors import DeviceError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+# Puts tensors into the formats of engines' inputs and outputs and back, with NumPy alone.
+#
+# A format says how channels lie; how far lines are padded is read from the strides, which depend on
+# the DLA's generation and which whoever built the engine knows (the manifest has them). A vector
+# format is a transposition of (channels, pixels), done in blocks that stay in the second-level
+# cache, and by several threads where a tensor is large (NumPy copies without the interpreter's
+# lock). Layouts: TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and
+# their sources.
+
+
+# channels of a vector, contiguous within it
+_VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
+
+# channels last; the pixel's stride says how many are held
+_CHANNELS_LAST = ("DLA_HWC4", "HWC", "HWC8", "HWC16")
+FORMATS = ("LINEAR", "DLA_LINEAR", *_CHANNELS_LAST, *_VECTORS)
+
+# by element size: bits are moved, never interpreted
+_WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+_CHW = 3
+
+# pixels in a block: with 32 bytes each half a MiB is read and written
+_BLOCK = 16384
+
+# below this one thread is done before others have started
+_THREADED_BYTES = 4 << 20
+_MOST_THREADS = 8
+
+
+def four(shape: Sequence[int]) -> Tuple[int, int, int, int]:
+    """A shape as (N, C, H, W): leading dimensions are one batch, missing ones are ones."""
+    full = (1,) * (_CHW + 1 - len(shape)) + tuple(shape)
+    return (math.prod(full[:-_CHW]), full[-3], full[-2], full[-1])
+
+
+def stored_shape(
+    shape: Sequence[int], itemsize: int, format: str, strides: Sequence[int]
+) -> Tuple[int, ...]:
+    """The shape of the memory that holds a tensor, padding included.
+
+    (N, C, H, line) for DLA_LINEAR, (N, H, line, channels) for formats with channels last,
+    (N, C/v, H, W, v) for vectors of v channels, ``shape`` itself for LINEAR.
+
+    Args:
+        shape: The tensor's own shape.
+        itemsize: Bytes of an element.
+        format: One of ``FORMATS``.
+        strides: Bytes between neighbours along N, C (or vectors of C), H and W; unused for LINEAR.
+
+    Raises:
+        DeviceError: "format.unknown", or "format.strides" where they cannot be this format's.
+    """
+    if format not in FORMATS:
+        raise DeviceError(
+            "unknown tensor format {!r}".format(format[:80]),
+            code="format.unknown",
+            hint="the formats are {}".format(", ".join(FORMATS)),
+        )
+    if format == "LINEAR":
+        return tuple(shape)
+    batch, channels, height, width = four(shape)
+    if len(strides) != _CHW + 1:
+        raise _wrong(shape, format, strides)
+    if format in _VECTORS:
+        vector = _VECTORS[format]
+        found: Tuple[int, ...] = (batch, -(-channels // vector), height, width, vector)
+        wanted = (height * width * vector, width * vector, vector)
+        given = tuple(strides[1:])
+    elif format == "DLA_LINEAR":
+        line = strides[2] // itemsize
+        found = (batch, channels, height, line)
+        wanted, given = (height * line, line, 1), tuple(strides[1:])
+        if line < width:
+            raise _wrong(shape, format, strides)
+    else:
+        held = strides[3] // itemsize
+        line = strides[2] // (held * itemsize) if held else 0
+        found = (batch, height, line, held)
+        wanted, given = (1, line * held, held), tuple(strides[1:])
+        if line < width or held < channels:
+            raise _wrong(shape, format, strides)
+    # the stride of an axis of one element says nothing: whoever reports it may put anything there
+    sizes = (found[1], height, width) if format in _VECTORS else (channels, height, width)
+    for size, want, have in zip(sizes, wanted, given):  # noqa: B905
+        if size > 1 and have != want * itemsize:
+            raise _wrong(shape, format, strides)
+    return found
+
+
+def pack(array: np.ndarray, format: str, strides: Sequence[int] = ()) -> np.ndarray:
+    """Returns the memory that holds ``array`` in a format: its shape is ``stored_shape``'s.
+
+    Raises:
+        DeviceError: As :func:`stored_shape`.
+    """
+    import numpy as np
+
+    stored = np.empty(stored_shape(array.shape, array.itemsize, format, strides), array.dtype)
+    word = _WORDS[array.itemsize]
+    source = np.ascontiguousarray(array).reshape(four(array.shape)).view(word)
+    write(source, stored.view(word), format)
+    return stored
+
+
+def unpack(
+    memory: np.ndarray, shape: Sequence[int], dtype: str, format: str, strides: Sequence[int] = ()
+) -> np.ndarray:
+    """Returns the tensor that lies in ``memory`` (C-contiguous, any type) in a format.
+
+    Raises:
+        DeviceError: As :func:`stored_shape`, and "format.size" for another number of bytes.
+    """
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    places = stored_shape(shape, kind.itemsize, format, strides)
+    if memory.nbytes != math.prod(places) * kind.itemsize:
+        raise DeviceError(
+            "{} bytes cannot hold {} {} as {}".format(memory.nbytes, dtype, list(shape), format),
+            code="format.size",
+        )
+    array = np.empty(tuple(shape), kind)
+    word = _WORDS[kind.itemsize]
+    stored = memory.reshape(-1).view(np.uint8).view(word).reshape(places)
+    read(stored, array.reshape(four(shape)).view(word), format)
+    return array
+
+
+def write(source: Any, stored: Any, format: str) -> None:
+    """Copies (N, C, H, W) unsigned words into their places, and zeros into all others."""
+    width = source.shape[-1]
+    if format == "LINEAR":
+        stored.reshape(source.shape)[...] = source
+    elif format == "DLA_LINEAR":
+        stored[..., :width] = source
+        stored[..., width:] = 0
+    elif format in _CHANNELS_LAST:
+        channels = source.shape[1]
+        stored[..., :width, channels:] = 0
+        stored[..., width:, :] = 0
+        _spread(source, stored[..., :width, :channels].transpose(0, 3, 1, 2))
+    else:
+        _each_block(source, stored, _spread)
+
+
+def read(stored: Any, array: Any, format: str) -> None:
+    """The reverse of :func:`write`; what the padding holds is unread."""
+    width = array.shape[-1]
+    if format == "LINEAR":
+        array[...] = stored.reshape(array.shape)
+    elif format == "DLA_LINEAR":
+        array[...] = stored[..., :width]
+    elif format in _CHANNELS_LAST:
+        array[...] = stored[..., :width, : array.shape[1]].transpose(0, 3, 1, 2)
+    else:
+        _each_block(array, stored, _gather)
+
+
+def _spread(planes: Any, vectors: Any) -> None:
+    import numpy as np
+
+    # a ufunc walks in the order of the axes, here along the pixels of one channel; an assignment
+    # would walk along the few channels of one pixel, in many short loops
+    np.positive(planes, out=vectors)
+
+
+def _gather(planes: Any, vectors: Any) -> None:
+    import numpy as np
+
+    np.copyto(planes, vectors)
+
+
+def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> None:
+    """Calls ``move`` with every block as (channels, pixels), of the tensor and of its vectors."""
+    batch, channels, height, width = tensor.shape
+    groups, vector = stored.shape[1], stored.shape[-1]
+    pixels = height * width
+    planes = tensor.reshape(batch, channels, pixels)
+    vectors = stored.reshape(batch, groups, pixels, vector)
+    clearing = move is _spread
+
+    def blocks() -> Iterator[Tuple[int, int, int]]:
+        for n in range(batch):
+            for group in range(groups):
+                for start in range(0, pixels, _BLOCK):
+                    yield n, group, start
+
+    def one(block: Tuple[int, int, int]) -> None:
+        n, group, start = block
+        part = planes[n, group * vector : (group + 1) * vector, start : start + _BLOCK]
+        places = vectors[n, group, start : start + _BLOCK]
+        if clearing and len(part) < vector:
+            # the whole block at once is faster than the few padding bytes of every pixel
+            places.fill(0)
+        move(part, places[:, : len(part)].T)
+
+    threads = min(_MOST_THREADS, _processors())
+    if tensor.nbytes < _THREADED_BYTES or threads == 1:
+        for block in blocks():
+            one(block)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(one, blocks()):
+            pass
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _wrong(shape: Sequence[int], format: str, strides: Sequence[int]) -> DeviceError:
+    return DeviceError(
+        "the strides {} are not those of {} as {}".format(list(strides), list(shape), format),
+        code="format.strides",
+        hint="they are bytes along N, C, H and W, as the builder reports them",
+    )
+
+
+# Types of tensors at an engine's border: floats to INT8 steps and back.
+
+
+def convert(
+    array: np.ndarray,
+    dtype: str,
+    scale: Optional[float],
+    to_scale: Optional[float],
+    where: str = "",
+) -> np.ndarray:
+    """Returns ``array`` as ``dtype``; the array itself where nothing changes.
+
+    Quantises as TensorRT does: ``clip(round_half_even(x / scale), -128, 127)`` in float32, NaN
+    to 0; the other way is ``q * scale`` (TensorRT Developer Guide, "Quantization": "round to
+    nearest, ties to even" and saturation).
+
+    Args:
+        array: The values, of any type.
+        dtype: NumPy type name wanted.
+        scale: Value of one step where ``array`` is INT8 steps; None where it holds values.
+        to_scale: The same of the result.
+        where: The tensor's name, for the message.
+
+    Raises:
+        DeviceError: "input.dtype" for values that would have to become INT8 steps of no known
+            scale.
+    """
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    if array.dtype == kind and (kind != np.int8 or None in (scale, to_scale) or scale == to_scale):
+        return array
+    if kind == np.int8 and to_scale is None:
+        raise DeviceError(
+            "{} values for INT8 steps whose scale nobody says".format(array.dtype),
+            code="input.dtype",
+            where=where[:80],
+            hint="give INT8 steps; or say the value of a step (load_plan's scales)",
+        )
+    values = array
+    if scale is not None and array.dtype == np.int8:
+        values = array.astype(np.float32) * np.float32(scale)
+    if to_scale is None or kind != np.int8:
+        if kind == np.float16:
+            # out of range becomes infinity, as in the GPU's conversion: no warning
+            with np.errstate(over="ignore"):
+                return values.astype(kind)
+        if values.dtype == np.int64 and kind == np.int32:
+            # engines of releases without INT64: an index beyond must not become another one
+            values = np.clip(values, -(1 << 31), (1 << 31) - 1)
+        return values.astype(kind)
+    with np.errstate(invalid="ignore", over="ignore"):
+        steps = np.rint(values.astype(np.float32) / np.float32(to_scale))
+    whole: np.ndarray = np.clip(np.nan_to_num(steps, nan=0.0), -128, 127).astype(np.int8)
+    return whole

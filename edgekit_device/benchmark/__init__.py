@@ -1,0 +1,1 @@
+"""Measures a loaded model on this board. Start with ``bench`` in ``measure``."""

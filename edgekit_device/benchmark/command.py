@@ -1,0 +1,532 @@
+"""The command ``bench``: a release is measured on its samples or golden frames while the board is
+sampled; memory, runtime settings and times of single layers are added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+from edgekit_device.arrays.npz import read_npz
+from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
+from edgekit_device.benchmark.measure import MeasureSettings, bench, cuda_of
+from edgekit_device.errors import DeviceError
+from edgekit_device.release.releases import check_release, need_ready
+from edgekit_device.runtime.golden import frame_of, golden_inputs
+from edgekit_device.runtime.model import open_model
+from edgekit_device.runtime.refit import need_numpy
+from edgekit_device.store.root import Root
+from edgekit_device.trust.bundle import Checked, read_checked
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.benchmark.measure import MeasureSettings
+    from edgekit_device.protocol.manifest import TensorEntry
+    from edgekit_device.runtime.model import Model
+
+
+# ``bench``: measures a release on this board and samples the board meanwhile.
+#
+# In order: power mode and clocks are set where asked for, the release is opened (cold), its first
+# frame runs, the board is watched idle, it warms up, and it is measured. Whatever ends the command
+# ends the watching and takes power mode and clocks back.
+
+
+def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
+    need_numpy()
+    from edgekit_device.benchmark.trtexec import cross_check, parse_options
+    from edgekit_device.board.power import held_power
+
+    trtexec_options = None if arguments.trtexec is None else parse_options(arguments.trtexec)
+    settings = MeasureSettings(
+        arguments.warmup_ms,
+        arguments.duration_s,
+        arguments.iterations,
+        streams=arguments.streams,
+        graph=arguments.graph,
+        transfers=not arguments.no_transfers,
+        sleep_ms=arguments.sleep_ms,
+    )
+    on_stage = progress_reporter(arguments) if arguments.progress else _nobody
+    npz = stdin.read() if arguments.inputs else b""
+    folder = root.app(arguments.app).release(arguments.release)
+    mode, lock = arguments.power_mode, arguments.lock_clocks
+    with held_power(root.folder, mode, lock) as power:
+        found = _measured(root, folder, arguments, settings, npz, on_stage)
+        trtexec = None
+        if trtexec_options is not None:
+            on_stage("trtexec")
+            trtexec = cross_check(root, folder, check_release(root, folder), trtexec_options)
+    return dict(found, power=power.document(), trtexec=trtexec)
+
+
+def _nobody(stage: str) -> None:
+    """The stage callback where the host did not request progress."""
+
+
+def _measured(
+    root: Root,
+    folder: Path,
+    arguments: argparse.Namespace,
+    settings: MeasureSettings,
+    npz: bytes,
+    on_stage: Callable[[str], None],
+) -> Dict[str, Any]:
+    on_stage("open")
+    spin = True if arguments.spin else False if arguments.blocking else None
+    checked, model, open_ms, before = _open(root, folder, arguments, spin)
+    data = data_of(checked, npz)
+    first = model.check(data.frames[0])
+    began = time.perf_counter()
+    model.run_lane(0, first)
+    first_ms = (time.perf_counter() - began) * 1e3
+    with BoardWatch(root.folder, arguments.monitor_ms, on_stage) as watch:
+        watch.idle(arguments.idle_ms)
+        found = bench(model, data.frames, settings, watch.stage)
+        memory = memory_of(model, before)
+    runtime = runtime_of(
+        model,
+        graph=settings.graph,
+        spin=spin,
+        transfers=settings.transfers,
+        streams=settings.streams,
+        threads=arguments.threads,
+    )
+    runtime["notes"] += data.notes
+    found.update(
+        release=folder.name,
+        settings=_settings(arguments, settings, spin, data.source, model),
+        cold={"open_ms": open_ms, "first_ms": first_ms},
+        memory=memory,
+        runtime=runtime,
+        monitor=watch.document,
+        nodes=None,
+    )
+    if arguments.profile:
+        on_stage("layers")
+        found["nodes"] = profile(checked, first, arguments.threads, arguments.iterations)
+    return found
+
+
+def _open(
+    root: Root, folder: Path, arguments: argparse.Namespace, spin: Optional[bool]
+) -> Tuple[Checked, Model, float, Optional[Tuple[int, int]]]:
+    """Opens the release: milliseconds until it is ready, and the device's memory before."""
+    from edgekit_device.runtime.model import open_model
+
+    began = time.perf_counter()
+    checked = check_release(root, folder)
+    need_ready(arguments.app, folder)
+    before = None if checked.manifest.backend == "reference" else _device(spin)
+    model = open_model(checked, arguments.threads)
+    return checked, model, (time.perf_counter() - began) * 1e3, before
+
+
+def _device(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
+    from edgekit_device.cuda.driver import choose_wait, open_cuda
+
+    try:
+        if spin is not None:
+            choose_wait(spin)
+        return open_cuda().memory()
+    except DeviceError:
+        return None  # opening the engines says what is wrong; how it waits is read back
+
+
+def _settings(
+    arguments: argparse.Namespace,
+    settings: MeasureSettings,
+    spin: Optional[bool],
+    data: str,
+    model: Model,
+) -> Dict[str, Any]:
+    """The settings as requested; "runtime" says which of them took effect."""
+    shape = model.inputs[0].shape
+    return {
+        "warmup_ms": settings.warmup_ms,
+        "duration_s": settings.duration_s,
+        "iterations": settings.iterations,
+        "streams": settings.streams,
+        "graph": settings.graph,
+        "spin": spin,
+        "transfers": settings.transfers,
+        "sleep_ms": settings.sleep_ms,
+        "idle_ms": arguments.idle_ms,
+        "monitor_ms": arguments.monitor_ms,
+        "threads": arguments.threads,
+        "batch": shape[0] if shape else 1,
+        "data": data,
+    }
+
+
+# The frames that a bench runs: what was given, the bundle's samples, or its golden frames.
+#
+# Several different ones are cycled: one frame alone would stay in caches that a camera's never are.
+
+
+_MOST_FRAMES = 32
+_MOST_BYTES = 256 << 20
+
+
+class BenchFrames(NamedTuple):
+    """Frames and where they are from: "given", "samples" or "golden"."""
+
+    source: str
+    frames: List[Dict[str, np.ndarray]]
+    notes: List[str]
+
+
+def data_of(checked: Checked, npz: bytes = b"") -> BenchFrames:
+    """The frames to measure with: of ``npz`` where it holds any, else the bundle's own.
+
+    Raises:
+        DeviceError: "npz.invalid", "input.*", or "blob.*" for a sample that is gone.
+    """
+    import numpy as np
+
+    manifest = checked.manifest
+    if npz:
+        return _bounded("given", given(read_npz(npz), manifest.inputs))
+    if manifest.samples is not None:
+        cases = manifest.samples.cases
+        size = sum(manifest.sizes()[digest] for digest in cases[0].inputs.values())
+        few = cases[: max(1, min(_MOST_FRAMES, _MOST_BYTES // max(size, 1)))]
+        frames = [
+            {
+                tensor.name: np.frombuffer(
+                    read_checked(checked, case.inputs[tensor.name]), tensor.dtype
+                ).reshape(tensor.shape)
+                for tensor in manifest.inputs
+            }
+            for case in few
+        ]
+        return BenchFrames("samples", frames, _notes(len(few), len(cases)))
+    cases_of = manifest.golden[:_MOST_FRAMES]
+    golden = [golden_inputs(manifest.inputs, case.seed, case.ranges) for case in cases_of]
+    return _bounded("golden", golden or [frame_of(manifest)])
+
+
+def given(
+    arrays: Dict[str, np.ndarray], tensors: Sequence[TensorEntry]
+) -> List[Dict[str, np.ndarray]]:
+    """One frame, or several where every array has one axis more than its input, the first.
+
+    Raises:
+        DeviceError: "input.shape" where only some have it, or their numbers of frames differ.
+    """
+    ranks = {tensor.name: len(tensor.shape) for tensor in tensors}
+    known = {name: array for name, array in arrays.items() if name in ranks}
+    stacked = [name for name, array in known.items() if array.ndim == ranks[name] + 1]
+    if not stacked:
+        return [arrays]  # the check of inputs reports whatever else is wrong with them
+    counts = {int(known[name].shape[0]) for name in stacked}
+    if len(stacked) != len(arrays) or len(counts) != 1 or min(counts) < 1:
+        raise DeviceError(
+            "with several frames every input needs the same leading number of them",
+            code="input.shape",
+            hint="stack the frames with numpy.stack",
+        )
+    return [{name: array[i] for name, array in arrays.items()} for i in range(min(counts))]
+
+
+def _bounded(source: str, frames: List[Dict[str, np.ndarray]]) -> BenchFrames:
+    size = sum(array.nbytes for array in frames[0].values())
+    most = max(1, min(_MOST_FRAMES, _MOST_BYTES // max(size, 1)))
+    return BenchFrames(source, frames[:most], _notes(min(most, len(frames)), len(frames)))
+
+
+def _notes(used: int, there: int) -> List[str]:
+    return [] if used == there else ["the first {} of {} frames are cycled".format(used, there)]
+
+
+# What runs during a bench: the board is sampled, and progress goes to the host.
+
+
+class BoardWatch:
+    """The sampler around the idle time, the warm-up and the measured frames.
+
+    Args:
+        folder: ROOT.
+        interval_ms: Between two samples; 0 watches nothing.
+        on_stage: Called with the name of each stage as it begins.
+
+    Attributes:
+        document: ``edgekit.monitor/1`` after the measured frames; None where nothing was watched.
+    """
+
+    def __init__(self, folder: Path, interval_ms: float, on_stage: Callable[[str], None]) -> None:
+        self.document: Optional[Dict[str, Any]] = None
+        self._on_stage = on_stage
+        self._sampler: Any = None
+        if interval_ms:
+            from edgekit_device.board.monitor import Sampler
+
+            self._sampler = Sampler(int(interval_ms), root=folder)
+
+    def __enter__(self) -> "BoardWatch":
+        if self._sampler is not None:
+            self._sampler.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end()
+
+    def idle(self, milliseconds: float) -> None:
+        """Leaves the board alone: the baseline."""
+        if milliseconds:
+            self._on_stage("idle")
+        time.sleep(milliseconds / 1e3)
+        if self._sampler is not None:
+            self._sampler.warming()
+
+    def stage(self, name: str) -> None:
+        """A stage of the bench begins."""
+        if name == "pipelined":
+            self._end()  # what the board does from here on is another measurement's
+        self._on_stage(name)
+        if name == "measure" and self._sampler is not None:
+            self._sampler.mark()
+
+    def _end(self) -> None:
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            self.document = sampler.stop()
+
+
+def progress_reporter(arguments: argparse.Namespace) -> Callable[[str], None]:
+    """Reports to the host on stdout: ``{"stage", "left_s"}``, one JSON document a line.
+
+    "left_s" are the seconds that this stage and those after it take at least; null for what takes
+    as long as it takes.
+    """
+    measured = arguments.duration_s
+    stages: List[Tuple[str, Optional[float]]] = [
+        ("open", None),
+        ("idle", arguments.idle_ms / 1e3),
+        ("warm-up", arguments.warmup_ms / 1e3),
+        ("measure", measured),
+        ("pipelined", measured),
+        ("layers", None),
+        ("trtexec", None),
+    ]
+
+    def report(stage: str) -> None:
+        place = [name for name, _ in stages].index(stage)
+        last = len(stages) if stage == "pipelined" else 4  # whether frames pipeline shows then
+        known = [seconds for _, seconds in stages[place:last] if seconds is not None]
+        line = {"stage": stage, "left_s": round(sum(known), 3) if known else None}
+        os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode("ascii"))
+
+    return report
+
+
+# What surrounds a bench's figures: memory, and how the runtime was really set.
+
+
+_STATUS = Path("/proc/self/status")
+_ENGINE = ("runtime", "library", "host_code", "dla_core", "threads")
+
+
+def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> Dict[str, Optional[int]]:
+    """This process's memory and the device's, in bytes.
+
+    Args:
+        model: The model.
+        before: The device's free and total memory before the model was opened; None where nobody
+            asked. What others took meanwhile is in the difference, too.
+
+    Returns:
+        "rss_bytes", "peak_rss_bytes", and "gpu_bytes" (what opening and running took),
+        "gpu_free_bytes" and "gpu_total_bytes": None without a GPU. On a board both are one memory.
+    """
+    status = _status()
+    cuda = cuda_of(model)
+    free, total = (None, None) if cuda is None else cuda.memory()
+    taken = None if before is None or free is None else max(before[0] - free, 0)
+    return {
+        "rss_bytes": status.get("VmRSS"),
+        "peak_rss_bytes": status.get("VmHWM"),
+        "gpu_bytes": taken,
+        "gpu_free_bytes": free,
+        "gpu_total_bytes": total,
+    }
+
+
+def runtime_of(
+    model: Model, *, graph: bool, spin: Optional[bool], transfers: bool, streams: int, threads: int
+) -> Dict[str, Any]:
+    """What ran the model and how: what was asked for, as far as it holds here.
+
+    Returns:
+        "library", "version", "flags" and "notes": docs/board-protocol.md. A flag that differs
+        between engines is a list of what it is.
+    """
+    cuda = cuda_of(model)
+    notes = list(model.notes)
+    flags: Dict[str, Any] = {"streams": streams, "threads": threads}
+    if cuda is None:
+        requested = {"graph": graph, "spin": spin is not None, "no transfers": not transfers}
+        left = [name for name, given in requested.items() if given]
+        if left:
+            notes.append(
+                "left out, since the reference backend has no GPU: {}".format(", ".join(left))
+            )
+        flags.update(graph=False, spin=None, wait=None, transfers=None, buffers=None)
+        return dict(_onnxruntime(), flags=flags, notes=notes)
+    from edgekit_device.cuda.driver import wait_of
+
+    wait = wait_of(cuda)
+    if spin is not None and wait != ("spin" if spin else "blocking"):
+        notes.append("CUDA waits as it did ({}), whatever was asked for".format(wait))
+    facts = [getattr(engine, "facts", {"runtime": "cudla"}) for engine in model.engines.values()]
+    flags.update({name: _one([fact.get(name) for fact in facts]) for name in _ENGINE})
+    flags.update(
+        graph=graph,
+        spin={"spin": True, "blocking": False}.get(wait),
+        wait=wait,
+        transfers=transfers,
+        buffers="fixed" if graph or not transfers else "pooled",
+    )
+    versions = [fact["version"] for fact in facts if fact.get("version")]
+    return {
+        "library": "tensorrt" if versions else "cudla",
+        "version": _one(versions) if versions else None,
+        "flags": flags,
+        "notes": notes,
+    }
+
+
+def _one(values: List[Any]) -> Any:
+    different: List[Any] = []
+    for value in values:
+        if value not in different:
+            different.append(value)
+    return different[0] if len(different) == 1 else different
+
+
+def _onnxruntime() -> Dict[str, Any]:
+    try:
+        import onnxruntime
+    except Exception:  # it ran the model; what it is called is not worth an error
+        return {"library": "onnxruntime", "version": None}
+    return {"library": "onnxruntime", "version": str(onnxruntime.__version__)}
+
+
+def _status() -> Dict[str, int]:
+    """Sizes of /proc/self/status in bytes."""
+    found = {}
+    try:
+        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        number, _, unit = value.strip().partition(" ")
+        if unit == "kB" and number.isdigit():
+            found[name] = int(number) << 10
+    return found
+
+
+# Times of single nodes or layers, as the backend's own profiler has them.
+
+
+_PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
+_KERNEL_TIME = "_kernel_time"
+
+
+def profile(
+    checked: Checked, inputs: Dict[str, np.ndarray], threads: int, iterations: int
+) -> List[Dict[str, Any]]:
+    """Runs the model a few times (``iterations``, at most 10) under the backend's own profiler.
+
+    Returns:
+        ``{"lane", "index", "node", "op", "mean_us", "median_us"}`` in each segment's running order;
+        of so few runs a disturbed one spoils the mean. ``node`` is the engine's node that the
+        profiler's name stands for, or that name itself for nodes that ONNX Runtime made (reorders,
+        casts); TensorRT's name of a layer, without "op".
+    """
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        model = open_model(checked, threads, Path(folder))
+        frame = model.check(inputs)
+        for lane in model.lanes:
+            for _ in range(min(iterations, _PROFILED_RUNS) + 1):
+                model.run_lane(lane.number, frame)
+        # one that runs for several devices ends its profiling once
+        engines = {id(one): (digest, one) for (digest, _), one in model.engines.items()}
+        times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
+        for lane in model.lanes:
+            for segment in lane.segments:
+                for node, op, spent in times[id(model.engines[segment.engine, segment.device])]:
+                    found.append(
+                        {
+                            "lane": lane.number,
+                            "index": segment.index,
+                            "node": node,
+                            "op": op,
+                            "mean_us": sum(spent) / len(spent),
+                            "median_us": median(spent),
+                        }
+                    )
+    return found
+
+
+def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str, List[float]]]:
+    if hasattr(engine, "node_times"):
+        found: List[Tuple[str, str, List[float]]] = engine.node_times()
+        return found
+    if not hasattr(engine, "end_profiling"):
+        return []  # a loadable: cuDLA has no profiler
+    facts = read_engine(read_checked(checked, digest), digest)
+    return _node_times(Path(engine.end_profiling()), facts)
+
+
+def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, List[float]]]:
+    """Each node's microseconds, the first run (cold) left out."""
+    known: Dict[str, str] = {}
+    for node in facts.nodes:
+        for name in (node.name, *node.outputs):
+            known.setdefault(name, node.name or node.outputs[0])
+    times: Dict[str, List[float]] = {}
+    ops: Dict[str, str] = {}
+    for event in json.loads(file.read_text(encoding="utf-8")):
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(_KERNEL_TIME):
+            name = name[: -len(_KERNEL_TIME)]
+            times.setdefault(name, []).append(float(event["dur"]))
+            ops[name] = event["args"].get("op_name", "")
+    return [(_original(name, known), ops[name], each[1:] or each) for name, each in times.items()]
+
+
+def _original(name: str, known: Dict[str, str]) -> str:
+    """The engine's node that ONNX Runtime's name stands for: "fused Conv", "y_nchwc" and such."""
+    candidate = name
+    while candidate:
+        if candidate in known:
+            return known[candidate]
+        if candidate.startswith("fused "):
+            candidate = candidate[len("fused ") :]
+            continue
+        # suffixes are added with an underscore: cut the last one and look again
+        candidate = candidate.rpartition("_")[0]
+    return name

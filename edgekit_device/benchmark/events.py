@@ -1,0 +1,249 @@
+"""What segments and copies did and when: their times by CUDA's events and by the host's clock,
+and the last frames as events.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from edgekit_device.cuda.driver import Cuda
+
+if TYPE_CHECKING:
+    from edgekit_device.runtime.model import Model
+    from edgekit_device.runtime.pipeline import SegmentEvent
+
+
+# Where a frame's time goes, by CUDA's events: pairs around copies, kernels and engines.
+#
+# Events are put on the stream while a frame runs and read later: reading them costs the host time
+# that a frame's own figure must not have. Names are trtexec's (samples/common/sampleReporting.h):
+# h2d, compute, d2h, and enqueue, which is the host's time in enqueueV3 or in a graph's launch.
+
+
+_PHASES = ("h2d", "compute", "d2h")
+_TRIES = 5
+_UNREAD = 4096  # frames whose events may wait to be read
+
+
+class Span(NamedTuple):
+    """One piece of a frame's work on the device; ``start`` is of ``time.perf_counter``."""
+
+    frame: int
+    phase: str
+    start: float
+    ms: float
+
+
+class EventPairs:
+    """One thread's events.
+
+    Args:
+        cuda: The device.
+
+    Attributes:
+        frames: Milliseconds by phase of every frame that was read: "h2d", "compute", "d2h" and
+            "enqueue", each only where the frame had such work.
+    """
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        self._free: List[int] = []
+        self._all: List[int] = []
+        self._now: List[Tuple[str, int, int]] = []
+        self._enqueue = 0.0
+        self._enqueued = False
+        self._unread: List[Tuple[int, List[Tuple[str, int, int]], Dict[str, float]]] = []
+        self.frames: List[Dict[str, float]] = []
+        self._base, self._zero = self._begin()
+
+    def _begin(self) -> Tuple[int, float]:
+        """An event, and when it passed on the host's clock: that of the quickest of some tries.
+
+        A stream that has nothing to do passes an event at once; the host knows when it asked for it
+        and when it learnt of it.
+        """
+        stream = self._cuda.stream()
+        found: List[Tuple[float, int, float]] = []
+        for _ in range(_TRIES):
+            event = self._event()
+            before = time.perf_counter()
+            self._cuda.record(event, stream)
+            self._cuda.synchronize(stream)
+            after = time.perf_counter()
+            found.append((after - before, event, (before + after) / 2))
+        self._cuda.destroy_stream(stream)
+        _, event, passed = min(found)
+        self._free += [other for _, other, _ in found if other != event]
+        return event, passed
+
+    def pair(self, phase: str) -> Tuple[int, int]:
+        """Two events for the caller to put around a piece of work of this phase."""
+        first, last = self._event(), self._event()
+        self._now.append((phase, first, last))
+        return first, last
+
+    def enqueued(self, seconds: float) -> None:
+        """Adds the host's time in one enqueue."""
+        self._enqueue += seconds
+        self._enqueued = True
+
+    def forget(self) -> None:
+        """Drops what was marked since the last frame: a warm-up's."""
+        self._recycle(self._now)
+        self._now, self._enqueue, self._enqueued = [], 0.0, False
+
+    def frame(self, number: int) -> None:
+        """Ends a frame, all of whose work has been waited for."""
+        host = {"enqueue": self._enqueue * 1e3} if self._enqueued else {}
+        self._unread.append((number, self._now, host))
+        self._now, self._enqueue, self._enqueued = [], 0.0, False
+        if len(self._unread) > _UNREAD:
+            self._read(len(self._unread) // 2)
+
+    def read(self, spans: int = 0) -> List[Span]:
+        """Reads all that is unread into ``frames``; the last ``spans`` frames' pieces, too."""
+        found = []
+        for number, pieces, _ in self._unread[-spans:] if spans else ():
+            for phase, first, last in pieces:
+                start = self._zero + self._cuda.elapsed_ms(self._base, first) / 1e3
+                found.append(Span(number, phase, start, self._cuda.elapsed_ms(first, last)))
+        self._read(len(self._unread))
+        return found
+
+    def _read(self, count: int) -> None:
+        for _, pieces, totals in self._unread[:count]:
+            for phase, first, last in pieces:
+                if phase in _PHASES:
+                    spent = self._cuda.elapsed_ms(first, last)
+                    totals[phase] = totals.get(phase, 0.0) + spent
+            self._recycle(pieces)
+            self.frames.append(totals)
+        del self._unread[:count]
+
+    def _recycle(self, pieces: List[Tuple[str, int, int]]) -> None:
+        for _, first, last in pieces:
+            self._free += (first, last)
+
+    def _event(self) -> int:
+        if self._free:
+            return self._free.pop()
+        made = self._cuda.event()
+        self._all.append(made)
+        return made
+
+    def __del__(self) -> None:
+        for event in getattr(self, "_all", []):
+            try:
+                self._cuda.destroy_event(event)
+            except Exception:  # at the process's end the context may be gone already
+                return
+
+
+#: Frames whose events are retained for timelines.
+EVENT_FRAMES = 8
+
+
+def by_host(events: Sequence[SegmentEvent]) -> bool:
+    """Whether one of the segments has no time of the device's clock."""
+    return any(event.device_ms is None for event in events)
+
+
+def segment_times(
+    model: Model, events: Sequence[SegmentEvent]
+) -> List[Tuple[Dict[str, Any], List[float]]]:
+    """Each segment that ran, described, and its milliseconds."""
+    times: Dict[Tuple[int, int], List[float]] = {}
+    on_host = by_host(events)  # one clock for all: what follows compares them
+    for event in events:
+        device_ms = None if on_host else event.device_ms
+        spent = (event.end - event.start) * 1e3 if device_ms is None else device_ms
+        times.setdefault((event.lane, event.index), []).append(spent)
+    return [
+        (
+            {
+                "lane": lane.number,
+                "index": segment.index,
+                "device": segment.device,
+                "layers": list(segment.layers),
+            },
+            times[lane.number, segment.index],
+        )
+        for lane in model.lanes
+        for segment in lane.segments
+        if (lane.number, segment.index) in times
+    ]
+
+
+def retained_frames(model: Model, events: Sequence[SegmentEvent]) -> List[int]:
+    """The last few frames whose every segment ran."""
+    counts = Counter((event.lane, event.frame) for event in events)
+    whole = {
+        frame for (lane, frame), count in counts.items() if count == len(model.lanes[lane].segments)
+    }
+    return sorted(whole)[-EVENT_FRAMES:]
+
+
+def first_of(
+    events: Sequence[SegmentEvent], retained: Sequence[int], began: float
+) -> Optional[float]:
+    """Seconds from ``began``, the run's first measured frame, to the retained ones; None if
+    there are none."""
+    return min((event.start - began for event in events if event.frame in retained), default=None)
+
+
+def events_to_json(
+    events: Sequence[SegmentEvent], retained: Sequence[int], spans: Sequence[Span] = ()
+) -> List[Dict[str, Any]]:
+    """The retained frames' events, from zero on; of engines also the device's own times."""
+    chosen = sorted((e for e in events if e.frame in retained), key=lambda event: event.start)
+    computing = [span for span in spans if span.phase == "compute"]
+    found = []
+    for event in chosen:
+        facts = {
+            "frame": retained.index(event.frame),
+            "lane": event.lane,
+            "index": event.index,
+            "device": event.device,
+            "start_us": (event.start - chosen[0].start) * 1e6,
+            "duration_us": (event.end - event.start) * 1e6,
+        }
+        if event.device_ms is not None:
+            start = _device_start(event, event.device_ms, computing)
+            facts["compute_start_us"] = (start - chosen[0].start) * 1e6
+            facts["compute_us"] = event.device_ms * 1e3
+        found.append(facts)
+    return found
+
+
+def _device_start(event: SegmentEvent, device_ms: float, computing: List[Span]) -> float:
+    """When the device began: its own event's time, else as long before the run's end as it took.
+
+    A run ends when the device does, for it waits for it.
+    """
+    for place, span in enumerate(computing):
+        # a frame's further spans are of other engines and of kernels that pack
+        if span.frame == event.frame and abs(span.ms - device_ms) < 1e-6:
+            return computing.pop(place).start
+    return max(event.start, event.end - device_ms / 1e3)
+
+
+def copies_to_json(
+    spans: Sequence[Span], events: Sequence[SegmentEvent], retained: Sequence[int]
+) -> List[Dict[str, Any]]:
+    """The retained frames' copies by CUDA's events, on the same axis as their segments' events."""
+    starts = [event.start for event in events if event.frame in retained]
+    if not starts:
+        return []
+    zero = min(starts)
+    return [
+        {
+            "frame": retained.index(span.frame),
+            "phase": span.phase,
+            "start_us": (span.start - zero) * 1e6,
+            "duration_us": span.ms * 1e3,
+        }
+        for span in sorted(spans, key=lambda one: one.start)
+        if span.frame in retained and span.phase != "compute"
+    ]

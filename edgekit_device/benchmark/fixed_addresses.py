@@ -1,0 +1,239 @@
+"""A lane's plans at fixed addresses: what a CUDA graph, or a run without transfers, needs.
+
+As trtexec measures: inputs wait in pinned memory, packed as the engine wants them; a frame is their
+copies, the engines one after the other on one stream, and the outputs' copies to pinned memory.
+The host converts nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from edgekit_device.arrays.formats import convert, pack, unpack
+from edgekit_device.cuda.driver import CudaGraph
+from edgekit_device.cuda.memory import DeviceTensor, MemoryLease, MemoryPool, io_bytes
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import IoEntry
+from edgekit_device.runtime.pipeline import SegmentEvent
+from edgekit_device.tensorrt.engine import HeldContext
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.cuda.driver import Cuda
+    from edgekit_device.runtime.model import Model
+    from edgekit_device.runtime.pipeline import LaneRun
+
+
+def why_not(model: Model, *, graph: bool) -> str:
+    """Why the model cannot run at fixed addresses, or not as a CUDA graph; empty where it can."""
+    segments = [segment for lane in model.lanes for segment in lane.segments]
+    if graph:
+        on_dla = sorted({segment.device for segment in segments if segment.core is not None})
+        if on_dla:
+            # "CUDA graphs and DLA offloading are not simultaneously supported": trtexec's own words
+            return "a CUDA graph cannot hold what runs on {}".format(" and ".join(on_dla))
+    for segment in segments:
+        if not hasattr(model.engines[segment.engine, segment.device], "held"):
+            return "segment {} on {} is no TensorRT plan".format(segment.index, segment.device)
+    return ""
+
+
+class FixedLane:
+    """One lane with a stream, contexts and buffers of its own, for one thread.
+
+    Args:
+        model: Its model; ``why_not`` finds nothing against it.
+        lane: The lane.
+        frames: Checked inputs; they are cycled.
+        cuda: The device.
+        graph: Whether the engines' work is launched as one CUDA graph.
+        transfers: Whether each frame is copied to the device and back.
+
+    Raises:
+        DeviceError: "bench.graph" where it cannot be captured, "bench.fixed" where a segment would
+            have to convert what another one wrote; "engine.*", "cuda.*".
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        lane: LaneRun,
+        frames: Sequence[Dict[str, np.ndarray]],
+        cuda: Cuda,
+        *,
+        graph: bool,
+        transfers: bool,
+    ) -> None:
+        self._cuda = cuda
+        self._lane = lane
+        self._transfers = transfers
+        self._pinned = MemoryPool(cuda, pinned=True)
+        self._device = MemoryPool(cuda, staging=self._pinned)
+        self._inputs: List[Tuple[int, List[MemoryLease]]] = []
+        self._known: Dict[IoEntry, DeviceTensor] = {}
+        self._graph: Optional[CudaGraph] = None
+        self._open = ExitStack()
+        self._stream = cuda.stream()
+        self._open.callback(cuda.destroy_stream, self._stream)
+        try:
+            self._helds = self._hold(model, lane, frames)
+            self._back = self._outputs(lane)
+            # the first enqueue of a context sets things up and must not be captured
+            self._upload(0)
+            self._execute()
+            cuda.synchronize(self._stream)
+            if graph:
+                self._graph = self._capture()
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(
+        self, model: Model, lane: LaneRun, frames: Sequence[Dict[str, np.ndarray]]
+    ) -> List[HeldContext]:
+        helds: List[HeldContext] = []
+        self._tensors: Dict[str, Any] = {}
+        for segment in lane.segments:
+            engine = model.engines[segment.engine, segment.device]
+            where = "segment {} on {}".format(segment.index, segment.device)
+            feeds = {}
+            for io in engine.inputs:
+                made = self._tensors.get(io.name)
+                if made is None:
+                    made = self._input(io, frames)
+                elif (made.dtype, made.format, made.strides, made.scale) != (
+                    io.dtype, io.format, tuple(io.strides), io.scale
+                ):  # fmt: skip
+                    raise DeviceError(
+                        "{!r} is written as {} {} and read as {} {}".format(
+                            io.name[:80], made.dtype, made.format, io.dtype, io.format
+                        ),
+                        code="bench.fixed",
+                        where=where,
+                        hint="measure without a CUDA graph and with transfers",
+                    )
+                feeds[io.name] = made
+            helds.append(self._open.enter_context(engine.held(feeds, where)))
+            for name in segment.outputs:
+                self._tensors[name] = helds[-1].outputs[name]
+        return helds
+
+    def _input(self, io: IoEntry, frames: Sequence[Dict[str, np.ndarray]]) -> DeviceTensor:
+        """Device memory for an input of the network, and each frame's bytes in pinned memory."""
+        import numpy as np
+
+        known = self._known.get(io)
+        if known is not None:
+            return known
+        place = self._device.take(io_bytes(io))
+        pinned = []
+        for frame in frames:
+            stored = pack(convert(frame[io.name], io.dtype, None, io.scale, io.name), io.format,
+                          io.strides)  # fmt: skip
+            pinned.append(self._pinned.take(stored.nbytes))
+            pinned[-1].array()[:] = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+        self._inputs.append((place.ptr, pinned))
+        made = self._known[io] = DeviceTensor(
+            place.ptr, place.nbytes, io.dtype, io.shape, io.format, io.strides, io.scale, place
+        )
+        return made
+
+    def _outputs(self, lane: LaneRun) -> List[Tuple[str, DeviceTensor, MemoryLease]]:
+        made = [(name, self._tensors[name]) for name in lane.outputs]
+        return [(name, tensor, self._pinned.take(tensor.nbytes)) for name, tensor in made]
+
+    def _capture(self) -> CudaGraph:
+        try:
+            return CudaGraph(self._cuda, self._stream, self._execute)
+        except DeviceError as error:
+            raise DeviceError(
+                "the engine cannot be captured as a CUDA graph: {}".format(error.message),
+                code="bench.graph",
+                where=error.where,
+                hint="measure without --graph",
+            ) from error
+
+    def frame(
+        self, index: int, number: int = 0, record: Optional[Callable[[SegmentEvent], None]] = None
+    ) -> None:
+        """Runs one frame and waits for it.
+
+        Args:
+            index: Which of the frames.
+            number: Its number for ``record``.
+            record: Called with each segment's run, if each has an event pair of its own.
+        """
+        if self._transfers:
+            self._upload(index)
+        start = time.perf_counter()
+        pairs = self._execute()
+        if self._transfers:
+            for _, tensor, pinned in self._back:
+                self._cuda.copy(pinned.ptr, tensor.ptr, tensor.nbytes, "d2h", self._stream)
+        self._cuda.synchronize(self._stream)
+        if record is not None and len(pairs) == len(self._lane.segments):
+            self._record_segments(number, start, pairs, record)
+
+    def results(self) -> Dict[str, np.ndarray]:
+        """The last frame's outputs, where they were copied."""
+        found = {}
+        for name, tensor, pinned in self._back:
+            array = unpack(
+                pinned.array(), tensor.shape, tensor.dtype, tensor.format, tensor.strides
+            )
+            wanted = self._lane.dtypes.get(name, tensor.dtype)
+            found[name] = convert(array, wanted, tensor.scale, None)
+        return found
+
+    def _upload(self, index: int) -> None:
+        for ptr, pinned in self._inputs:
+            staged = pinned[index]
+            self._cuda.copy(ptr, staged.ptr, staged.nbytes, "h2d", self._stream)
+
+    def _execute(self) -> List[Tuple[int, int]]:
+        """Enqueues the engines; the events around each of them, or around the graph."""
+        marks = self._cuda.marks
+        works = [self._graph.launch] if self._graph else [self._bound(h) for h in self._helds]
+        if marks is None:
+            for work in works:
+                work()
+            return []
+        pairs = []
+        for work in works:
+            first, last = marks.pair("compute")
+            self._cuda.record(first, self._stream)
+            called = time.perf_counter()
+            work()
+            marks.enqueued(time.perf_counter() - called)
+            self._cuda.record(last, self._stream)
+            pairs.append((first, last))
+        return pairs
+
+    def _bound(self, held: HeldContext) -> Callable[[], None]:
+        return lambda: held.enqueue(self._stream)
+
+    def _record_segments(
+        self,
+        number: int,
+        start: float,
+        pairs: List[Tuple[int, int]],
+        record: Callable[[SegmentEvent], None],
+    ) -> None:
+        lane = self._lane
+        for segment, (first, last) in zip(lane.segments, pairs):  # noqa: B905 (Python 3.8)
+            began = start + self._cuda.elapsed_ms(pairs[0][0], first) / 1e3
+            spent = self._cuda.elapsed_ms(first, last)
+            ended = began + spent / 1e3
+            record(
+                SegmentEvent(
+                    number, lane.number, segment.index, segment.device, began, ended, spent
+                )
+            )
+
+    def close(self) -> None:
+        """Gives contexts and memory back."""
+        self._graph = None
+        self._open.close()

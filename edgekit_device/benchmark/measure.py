@@ -1,0 +1,525 @@
+"""Benchmarks a loaded model by trtexec's method and says on which clock: one stream in the
+caller's thread, several in a thread each, or frames in flight over several devices. A frame is
+run as callers run it, or at fixed addresses as trtexec does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
+
+from edgekit_device.benchmark.events import (
+    EVENT_FRAMES,
+    EventPairs,
+    by_host,
+    copies_to_json,
+    events_to_json,
+    first_of,
+    retained_frames,
+    segment_times,
+)
+from edgekit_device.errors import DeviceError
+from edgekit_device.runtime.model import Model
+from edgekit_device.runtime.pipeline import LaneRun, SegmentEvent, run_stream, share_lanes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.benchmark.events import EventPairs
+    from edgekit_device.cuda.driver import Cuda
+
+    Frames = Union[Dict[str, np.ndarray], Sequence[Dict[str, np.ndarray]]]
+
+
+# Benchmarks a loaded model by trtexec's method, and says on which clock.
+#
+# "cpu-measured": the reference backend, which is no board's. "board-measured": TensorRT's engines
+# and loadables. Whole frames and events' places in time are the processor's clock always; segments'
+# times ("segments_clock") are CUDA events around their work ("gpu", without copies to and from the
+# host), or the processor's clock around their runs ("cpu") where one of them has no events.
+# "phases_ms" are CUDA events around copies and engines, and the host's time in enqueueV3.
+#
+# trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for
+# at least --warmUp milliseconds, then runs at least --iterations times and at least --duration
+# seconds; a percentile p is the sorted value that leaves ``floor((1 - p / 100) * n)`` larger ones
+# out.
+
+
+_MOST_STREAMS = 64
+_PHASES = ("enqueue", "h2d", "compute", "d2h", "host")
+_NONE = dict.fromkeys(_PHASES)
+
+
+class MeasureSettings:
+    """How to measure; trtexec's option in brackets.
+
+    Attributes:
+        warmup_ms: Milliseconds of warm-up at least (--warmUp).
+        duration_s: Seconds to measure at least (--duration).
+        iterations: Frames of each stream at least (--iterations).
+        streams: Frames in flight at once (--infStreams).
+        graph: Whether frames are replayed as a CUDA graph (--useCudaGraph).
+        transfers: Whether each frame is copied to the device and back (not --noDataTransfers).
+        sleep_ms: Pause after each frame (--idleTime).
+    """
+
+    def __init__(
+        self,
+        warmup_ms: float = 200.0,
+        duration_s: float = 3.0,
+        iterations: int = 10,
+        *,
+        streams: int = 1,
+        graph: bool = False,
+        transfers: bool = True,
+        sleep_ms: float = 0.0,
+    ) -> None:
+        self.warmup_ms = warmup_ms
+        self.duration_s = duration_s
+        self.iterations = iterations
+        self.streams = streams
+        self.graph = graph
+        self.transfers = transfers
+        self.sleep_ms = sleep_ms
+
+
+def summary(values: Sequence[float]) -> Dict[str, float]:
+    """min, mean, median, p50 to p99.9 and max of ``values`` (not empty), as trtexec has them.
+
+    "p50" is the median, and "p999" p99.9.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    middle = count // 2
+    median = ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+    def percentile(permille: int) -> float:
+        # whole numbers: (1 - 0.9) * 10 is a little below 1 in doubles
+        return ordered[max(count - 1 - (1000 - permille) * count // 1000, 0)]
+
+    return {
+        "min": ordered[0],
+        "mean": sum(ordered) / count,
+        "median": median,
+        "p50": median,
+        "p90": percentile(900),
+        "p95": percentile(950),
+        "p99": percentile(990),
+        "p999": percentile(999),
+        "max": ordered[-1],
+    }
+
+
+def bench(
+    model: Model,
+    inputs: Frames,
+    settings: Optional[MeasureSettings] = None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> Dict[str, Any]:
+    """Measures latency (frames one after the other in each stream) and throughput.
+
+    Args:
+        model: A loaded model.
+        inputs: One frame, used again and again, or several, which are cycled.
+        settings: How.
+        on_stage: Called as a stage begins: "warm-up", "measure" (right before the first measured
+            frame) and, where there is such, "pipelined".
+
+    Returns:
+        What ``edgekit.device.bench/1`` of docs/board-protocol.md has of the frames themselves.
+
+    Raises:
+        DeviceError: "bench.graph" or "bench.fixed" where the model cannot be measured so,
+            "bench.streams", or what a run raises.
+    """
+    settings = settings or MeasureSettings()
+    if not 1 <= settings.streams <= _MOST_STREAMS:
+        raise DeviceError(
+            "{} streams cannot be measured".format(settings.streams),
+            code="bench.streams",
+            hint="take 1 to {}".format(_MOST_STREAMS),
+        )
+    frames = [model.check(frame) for frame in ([inputs] if isinstance(inputs, dict) else inputs)]
+    cuda = cuda_of(model)
+    fixed = at_fixed(model, graph=settings.graph, transfers=settings.transfers)
+    pace = Pace(settings.warmup_ms, settings.duration_s, settings.iterations, settings.sleep_ms)
+    runs = partial(fixed_runs, model, frames, graph=settings.graph, transfers=settings.transfers)
+    with ExitStack() as stack:
+        streams = [
+            BenchStream(
+                model,
+                len(frames),
+                number,
+                settings.streams,
+                stack.enter_context(runs()) if fixed else ordinary_run(model, frames),
+                cuda,
+            )
+            for number in range(settings.streams)
+        ]
+        on_stage("warm-up")
+        run_streams(streams, pace, lambda: on_stage("measure"))
+    began = min(each.start for each in streams)
+    flight: Dict[str, Any] = {"pipelined": None, "pipelined_events": [], "pipelined_start_s": None}
+    if len(model.devices) > 1 and not fixed:
+        on_stage("pipelined")
+        flight = in_flight(
+            model,
+            frames,
+            iterations=settings.iterations,
+            duration_s=settings.duration_s,
+            began=began,
+        )
+    return {
+        "schema": "edgekit.device.bench/1",
+        "backend": model.backend,
+        "clock": "cpu-measured" if model.backend == "reference" else "board-measured",
+        "warmup_ms": settings.warmup_ms,
+        **_measured(model, streams, began),
+        **flight,
+    }
+
+
+def _measured(model: Model, streams: Sequence[BenchStream], began: float) -> Dict[str, Any]:
+    pairs = sorted(
+        pair
+        for each in streams
+        for pair in zip(each.ends, each.latencies)  # noqa: B905 (3.8)
+    )
+    latencies = [latency for _, latency in pairs]
+    duration = max(each.ends[-1] for each in streams) - began
+    events = [event for each in streams for event in each.events]
+    retained = retained_frames(model, events)
+    marks = [each.marks for each in streams if each.marks is not None]
+    spans = [span for each in marks for span in each.read(EVENT_FRAMES)]
+    return {
+        "segments_clock": "cpu" if by_host(events) else "gpu",
+        "iterations": len(latencies),
+        "duration_s": duration,
+        "latency_ms": summary(latencies),
+        "samples_ms": latencies,
+        "throughput_qps": len(latencies) / duration,
+        "phases_ms": _phases(streams) if marks else dict(_NONE),
+        "streams": [_stream(number, each) for number, each in enumerate(streams)]
+        if len(streams) > 1
+        else None,
+        "segments": [
+            dict(segment, latency_ms=summary(times))
+            for segment, times in segment_times(model, events)
+        ],
+        "events": events_to_json(events, retained, spans),
+        "events_start_s": first_of(events, retained, began),
+        "copies": copies_to_json(spans, events, retained),
+    }
+
+
+def _stream(number: int, stream: BenchStream) -> Dict[str, Any]:
+    count = len(stream.latencies)
+    return {
+        "stream": number,
+        "iterations": count,
+        "throughput_qps": count / (stream.ends[-1] - stream.start),
+    }
+
+
+def _phases(streams: Sequence[BenchStream]) -> Dict[str, Any]:
+    """Summaries by phase; None for what not every frame has: a loadable has no events."""
+    found: Dict[str, List[float]] = {name: [] for name in _PHASES}
+    for stream in streams:
+        assert stream.marks is not None
+        for latency, frame in zip(stream.latencies, stream.marks.frames):  # noqa: B905 (3.8)
+            for name, spent in frame.items():
+                found[name].append(spent)
+            if "compute" in frame:
+                on_device = sum(spent for name, spent in frame.items() if name != "enqueue")
+                found["host"].append(max(latency - on_device, 0.0))
+    count = sum(len(stream.latencies) for stream in streams)
+    return {
+        name: summary(values) if len(values) == count else None for name, values in found.items()
+    }
+
+
+# The measured loop: one stream in the caller's thread, several in a thread each.
+
+
+_LOOK_S = 0.2  # how long a wait for threads may hold up a signal
+_END_S = 2.0
+
+#: Runs one frame of one lane: (lane, index of the frame, number, record).
+RunFrame = Callable[[LaneRun, int, int, Optional[Callable[[SegmentEvent], None]]], None]
+
+
+class Pace:
+    """How long to go on: trtexec's three numbers, and a pause after each frame."""
+
+    def __init__(
+        self, warmup_ms: float, duration_s: float, iterations: int, sleep_ms: float
+    ) -> None:
+        self.warmup_s = warmup_ms / 1e3
+        self.duration_s = duration_s
+        self.iterations = max(iterations, 1)
+        self.sleep_s = sleep_ms / 1e3
+
+
+class BenchStream:
+    """Frames one after the other, and what they took.
+
+    Args:
+        model: Whose lanes take turns.
+        frames: How many different frames there are.
+        number: Which of ``of`` streams it is; they run different frames at once.
+        run: Runs one.
+        cuda: The device whose events are recorded; None without one.
+
+    Attributes:
+        latencies: Milliseconds of each frame on the host's clock.
+        ends: When each was done (``time.perf_counter``).
+        events: Of every segment's run.
+        start: When the first began.
+        marks: Phases by CUDA's events; None without ``cuda``.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        frames: int,
+        number: int,
+        of: int,
+        run: RunFrame,
+        cuda: Optional[Cuda] = None,
+    ) -> None:
+        self._turns = share_lanes(model.lanes)
+        self._frames, self._number, self._of = frames, number, of
+        self._run = run
+        self._cuda = cuda
+        self.latencies: List[float] = []
+        self.ends: List[float] = []
+        self.events: List[SegmentEvent] = []
+        self.start = 0.0
+        self.marks: Optional[EventPairs] = None
+
+    def warm_up(self, pace: Pace, stop: threading.Event) -> None:
+        """Runs for the warm-up's time, in the thread that will measure."""
+        if self._cuda is not None:
+            self.marks = EventPairs(self._cuda)
+            self._cuda.observe(self.marks)
+        until, number = time.perf_counter() + pace.warmup_s, 0
+        while time.perf_counter() < until and not stop.is_set():
+            self._run(next(self._turns), self._frame(number), number, None)
+            number += 1
+            if self.marks is not None:
+                self.marks.forget()
+
+    def measure(self, pace: Pace, stop: threading.Event) -> None:
+        """Runs and keeps what each frame took."""
+        clock, run, marks = time.perf_counter, self._run, self.marks
+        latencies, ends, record = self.latencies, self.ends, self.events.append
+        self.start = end = clock()
+        while (
+            len(latencies) < pace.iterations or end - self.start < pace.duration_s
+        ) and not stop.is_set():
+            turn = len(latencies)
+            lane, frame, number = (
+                next(self._turns),
+                self._frame(turn),
+                turn * self._of + self._number,
+            )
+            before = clock()
+            run(lane, frame, number, record)
+            end = clock()
+            latencies.append((end - before) * 1e3)
+            ends.append(end)
+            if marks is not None:
+                marks.frame(number)
+            if pace.sleep_s:
+                time.sleep(pace.sleep_s)
+
+    def let_go(self) -> None:
+        """Ends the observing, in the thread that measured."""
+        if self._cuda is not None:
+            self._cuda.observe(None)
+
+    def _frame(self, turn: int) -> int:
+        return (turn * self._of + self._number) % self._frames
+
+
+def run_streams(
+    streams: Sequence[BenchStream], pace: Pace, begin: Optional[Callable[[], None]] = None
+) -> None:
+    """Warms all streams up, calls ``begin``, and measures them at the same time.
+
+    Raises:
+        DeviceError: What a frame raised; the other streams end first.
+    """
+    stop = threading.Event()
+    if len(streams) == 1:
+        (only,) = streams
+        try:
+            only.warm_up(pace, stop)
+            if begin is not None:
+                begin()
+            only.measure(pace, stop)
+        finally:
+            only.let_go()
+        return
+    errors: List[BaseException] = []
+    barrier = threading.Barrier(len(streams), begin)
+
+    def work(stream: BenchStream) -> None:
+        try:
+            stream.warm_up(pace, stop)
+            barrier.wait()
+            stream.measure(pace, stop)
+        except threading.BrokenBarrierError:
+            pass  # another stream failed, or the whole was ended
+        except BaseException as error:
+            errors.append(error)
+            stop.set()
+            barrier.abort()
+        finally:
+            stream.let_go()
+
+    threads = [
+        threading.Thread(target=work, args=(each,), name="edgekit-bench", daemon=True)
+        for each in streams
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        # in short waits: a signal is handled between them
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(_LOOK_S)
+    finally:
+        stop.set()
+        barrier.abort()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(_END_S)
+    if errors:
+        raise errors[0]
+
+
+# Two ways to run a measured frame: as callers do, or at fixed addresses as trtexec does.
+
+
+def cuda_of(model: Model) -> Optional[Cuda]:
+    """The device that the model's engines run on; None for the reference backend."""
+    for engine in model.engines.values():
+        found: Optional[Cuda] = getattr(engine, "cuda", None)
+        if found is not None:
+            return found
+    return None
+
+
+def at_fixed(model: Model, *, graph: bool, transfers: bool) -> bool:
+    """Whether frames are to run at fixed addresses; the reference backend has no such thing.
+
+    Raises:
+        DeviceError: "bench.graph" or "bench.fixed" where they cannot.
+    """
+    if model.backend == "reference" or (transfers and not graph):
+        return False
+    from edgekit_device.benchmark.fixed_addresses import why_not
+
+    reason = why_not(model, graph=graph)
+    if reason:
+        mode = "as a CUDA graph" if graph else "without transfers"
+        raise DeviceError(
+            "this release cannot be measured {}: {}".format(mode, reason),
+            code="bench.graph" if graph else "bench.fixed",
+            where=model.name,
+            hint="measure without {}".format("--graph" if graph else "--no-transfers"),
+        )
+    return True
+
+
+def ordinary_run(model: Model, frames: Sequence[Dict[str, np.ndarray]]) -> RunFrame:
+    """Frames as a caller of the model runs them: arrays in, arrays out."""
+
+    def run(lane: LaneRun, frame: int, number: int, record: Any) -> None:
+        model.run_lane(lane.number, frames[frame], record, number)
+
+    return run
+
+
+@contextmanager
+def fixed_runs(
+    model: Model, frames: Sequence[Dict[str, np.ndarray]], *, graph: bool, transfers: bool
+) -> Iterator[RunFrame]:
+    """Frames at fixed addresses, with contexts, a stream and buffers of their own for the block.
+
+    Raises:
+        DeviceError: As ``FixedLane``.
+    """
+    from edgekit_device.benchmark.fixed_addresses import FixedLane
+
+    cuda = cuda_of(model)
+    assert cuda is not None  # every engine is a plan
+    made: Dict[int, FixedLane] = {}
+    try:
+        for lane in model.lanes:
+            made[lane.number] = FixedLane(
+                model, lane, frames, cuda, graph=graph, transfers=transfers
+            )
+
+        def run(lane: LaneRun, frame: int, number: int, record: Any) -> None:
+            made[lane.number].frame(frame, number, record)
+
+        yield run
+    finally:
+        for one in made.values():
+            one.close()
+
+
+# Frames in flight over several devices: their rate, and a few of them on the run's one clock.
+
+
+def in_flight(
+    model: Model,
+    frames: Sequence[Dict[str, np.ndarray]],
+    *,
+    iterations: int,
+    duration_s: float,
+    began: float,
+) -> Dict[str, Any]:
+    """Measures frames in flight.
+
+    Args:
+        model: Of more than one device.
+        frames: Used in turns.
+        iterations: Frames at least.
+        duration_s: Seconds at least.
+        began: When the first measured frame of the run began (``time.perf_counter``).
+
+    Returns:
+        "pipelined", "pipelined_events" and "pipelined_start_s" of ``edgekit.device.bench/1``. The
+        events are of the first frames that count, so that a timeline has them soon after those
+        that ran alone.
+    """
+    fill = 2 * len(model.devices)  # frames that fill the pipeline: they count as warm-up
+    events: List[SegmentEvent] = []
+
+    def record(event: SegmentEvent) -> None:
+        if fill <= event.frame < fill + EVENT_FRAMES:
+            events.append(event)
+
+    results = run_stream(model.lanes, cycle(frames), 0, record)
+    for _ in islice(results, fill):
+        pass
+    start = end = time.perf_counter()
+    count = 0
+    while count < iterations or end - start < duration_s:
+        next(results)
+        end = time.perf_counter()
+        count += 1
+    results.close()
+    retained = retained_frames(model, events)
+    return {
+        "pipelined": {"frames": count, "throughput_qps": count / (end - start)},
+        "pipelined_events": events_to_json(events, retained),
+        "pipelined_start_s": first_of(events, retained, began),
+    }

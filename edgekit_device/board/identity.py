@@ -1,0 +1,381 @@
+"""What this board is: the command ``hello``, and the fingerprint that a built engine is bound to.
+What has to load a driver or TensorRT runs in child processes, which may crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Optional, Tuple
+
+from edgekit_device.board import inventory
+from edgekit_device.board.inventory import (
+    MODULES,
+    memory,
+    packages,
+    recorded_version,
+    tensorrt_versions,
+)
+from edgekit_device.processes import child_argv
+from edgekit_device.version import __version__
+
+if TYPE_CHECKING:
+    from edgekit_device.store.root import Root
+
+
+# distributions that bring the package, in the order of how likely a Jetson has them
+_ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
+
+
+def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """The command ``hello``."""
+    return hello(root.folder)
+
+
+def hello(root: Path) -> Dict[str, Any]:
+    """Describes the board; creates nothing."""
+    return {
+        "schema": "edgekit.device/1",
+        "version": __version__,
+        "loader": loader_digest(),
+        "python": sys.version.split()[0],
+        "machine": os.uname().machine,
+        "numpy": _version("numpy", ("numpy",)),
+        "onnxruntime": onnxruntime_version(),
+        "ssh_keygen": _ssh_version(),
+        "backends": sorted(COMPARED),
+        "root": str(root),
+        "free_bytes": _free_bytes(root),
+        **_board(root),
+    }
+
+
+class HelloThread(threading.Thread):
+    """``hello`` in a thread of its own, for those who wait for other programs meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self._folder = folder
+        self._facts: Dict[str, Any] = {}
+        self._error: Optional[BaseException] = None
+        self.start()
+
+    def run(self) -> None:
+        """Runs the thread: collects the facts."""
+        try:
+            self._facts = hello(self._folder)
+        except BaseException as error:
+            self._error = error
+
+    def facts(self) -> Dict[str, Any]:
+        """Returns them, or raises what there was in the way; once it has ended."""
+        if self._error is not None:
+            raise self._error
+        return self._facts
+
+
+def loader_file() -> Optional[Path]:
+    """The zipapp that this code runs from, no link to it; None when it is a package in a folder."""
+    archive = getattr(globals().get("__loader__"), "archive", None)
+    return None if archive is None else Path(os.path.realpath(archive))
+
+
+def loader_digest() -> Optional[str]:
+    """SHA-256 of the zipapp that this code runs from."""
+    file = loader_file()
+    return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def onnxruntime_version() -> Optional[str]:
+    """ONNX Runtime's version by its package's record; "unknown" without one, None without it."""
+    return _version("onnxruntime", _ONNXRUNTIME)
+
+
+def _version(module: str, distributions: Tuple[str, ...]) -> Optional[str]:
+    if importlib.util.find_spec(module) is None:
+        return None
+    for name in distributions:
+        found = recorded_version(name)
+        if found is not None:
+            return found
+    return "unknown"
+
+
+def _ssh_version() -> Optional[str]:
+    """OpenSSH's version if it can sign and verify: ssh-keygen itself has no version switch."""
+    if shutil.which("ssh-keygen") is None:
+        return None
+    program = shutil.which("ssh")
+    if program is None:
+        return "unknown"
+    try:
+        answer = subprocess.run(
+            [program, "-V"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=10,
+            check=False,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    found = re.search(r"OpenSSH_([0-9.]+p?[0-9]*)", answer)
+    return found.group(1) if found else "unknown"
+
+
+def _board(root: Path) -> Dict[str, Any]:
+    """The facts that a bundle may need, read from files; None for those that no file has."""
+    system = Path("/")
+    return {
+        **board_facts(root),
+        "tensorrt": tensorrt_versions(system, {})["full"],
+        "memory_bytes": memory(system)["available"],
+    }
+
+
+def _free_bytes(root: Path) -> int:
+    folder = root
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    facts = os.statvfs(str(folder))
+    return facts.f_bavail * facts.f_frsize
+
+
+# What a built engine is bound to: module, L4T, TensorRT, CUDA, GPU and the DLA's compiler.
+
+
+BOARD_FACTS = "board.json"
+"""File below ROOT in which the board itself keeps what a container on it cannot see."""
+
+_NAMES = ("module", "board_id", "l4t")
+
+
+def board_facts(folder: Path, system: Path = Path("/")) -> Dict[str, Optional[str]]:
+    """Module, its number and L4T: as seen here, or in a container as the board itself saw them.
+
+    Args:
+        folder: ROOT.
+        system: The root of the file system.
+    """
+    seen = {
+        "module": inventory.module(system),
+        "board_id": inventory.board_id(system),
+        "l4t": inventory.l4t(system),
+    }
+    if all(seen.values()):
+        return seen
+    try:
+        remembered = json.loads(inventory.text_of(folder / BOARD_FACTS))
+    except ValueError:
+        remembered = {}
+    if not isinstance(remembered, dict):
+        remembered = {}
+    return {name: seen[name] or _text(remembered.get(name)) for name in _NAMES}
+
+
+def fingerprint(
+    folder: Path,
+    system: Path = Path("/"),
+    *,
+    capability: Optional[str] = None,
+    tensorrt: Optional[str] = None,
+) -> Dict[str, str]:
+    """What engines built here may run on; "" where something is not known.
+
+    Args:
+        folder: ROOT.
+        system: The root of the file system.
+        capability: Compute capability, if known already.
+        tensorrt: TensorRT's version, if known already.
+    """
+    facts = board_facts(folder, system)
+    installed = packages(system)
+    if capability is None:
+        capability = query_cuda()[0].get("compute_capability")
+    if tensorrt is None:
+        known = tensorrt_versions(system, installed)["full"]
+        tensorrt = full_version(known, system)
+    # boards of one kit carry different modules: the number distinguishes them where it is known
+    names = [name for name in (facts["module"], facts["board_id"]) if name]
+    return {
+        "backend": "tensorrt",
+        "machine": platform.machine(),
+        "module": " ".join(names),
+        "l4t": facts["l4t"] or "",
+        "tensorrt": tensorrt or "",
+        "cuda": inventory.cuda_version(system) or "",
+        "compute_capability": capability or "",
+        "dla_compiler": dla_compiler_version(system, installed) or "",
+    }
+
+
+def full_version(known: Optional[str], system: Path = Path("/")) -> Optional[str]:
+    """TensorRT's version from files and packages, or else from its Python module.
+
+    Args:
+        known: From ``tensorrt_versions``.
+        system: The root of the file system; a module is imported only if that is the running one's.
+    """
+    if known or system != Path("/"):
+        return known
+    said = query_tensorrt(MODULES["full"])[0].get("version")
+    return str(said) if said else None
+
+
+def dla_compiler_version(system: Path, installed: Dict[str, str]) -> Optional[str]:
+    """The version of the package that brings libnvdla_compiler.so.
+
+    From JetPack 6 on it is one of its own, on JetPack 5 nvidia-l4t-core brings it (the package
+    lists of jetpack-nixos, r35.6 and r36.5).
+    """
+    if "dla_compiler" not in inventory.libraries(system):
+        return None
+    return installed.get("nvidia-l4t-dla-compiler") or installed.get("nvidia-l4t-core")
+
+
+def _text(value: Any) -> Optional[str]:
+    return value if isinstance(value, str) and value else None
+
+
+# Questions that load a driver or TensorRT: each in a process of its own, which may crash.
+#
+# TensorRT's Builder ends the process on a machine without a driver, and a broken installation can
+# do so at import. So what these answer is a fact, and how they end is a note.
+
+
+_TIMEOUT_S = 90.0
+
+# each line counts once printed, although the next step may crash
+_TENSORRT = """
+import importlib, json, sys
+name = sys.argv[1]
+trt = importlib.import_module(name)
+print(json.dumps({"version": str(trt.__version__)}), flush=True)
+if name == "tensorrt":
+    builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
+    print(json.dumps({"dla_cores": int(builder.num_DLA_cores)}), flush=True)
+"""
+
+# cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR is 75, _MINOR is 76,
+# CU_DEVICE_ATTRIBUTE_INTEGRATED is 18 (cuda.h)
+_CUDA = """
+import ctypes, json
+cuda = ctypes.CDLL("libcuda.so.1")
+def ask(function, *arguments):
+    status = function(*arguments)
+    if status:
+        raise SystemExit("libcuda: error %d" % status)
+value = ctypes.c_int()
+ask(cuda.cuInit, 0)
+ask(cuda.cuDriverGetVersion, ctypes.byref(value))
+print(json.dumps({"driver": "%d.%d" % (value.value // 1000, value.value % 1000 // 10)}), flush=True)
+device = ctypes.c_int()
+ask(cuda.cuDeviceGet, ctypes.byref(device), 0)
+found = []
+for number in (75, 76, 18):
+    ask(cuda.cuDeviceGetAttribute, ctypes.byref(value), number, device)
+    found.append(value.value)
+print(json.dumps({"compute_capability": "%d.%d" % tuple(found[:2]), "integrated": bool(found[2])}))
+"""
+
+# where the loader looks beyond the usual folders: a file by name, or what the linker finds
+_CUDLA = """
+import ctypes, json, os
+own = os.environ.get("EDGEKIT_CUDLA")
+for name in [own] if own else ["libcudla.so.1", "libcudla.so"]:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        continue
+    print(json.dumps({"path": name}), flush=True)
+    break
+"""
+
+# the folder or archive that holds this module comes first; the rest is cuDLA's own answer
+_CUDLA_FACTS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from edgekit_device.cuda.cudla_library import cudla_facts
+print(json.dumps(cudla_facts()))
+"""
+
+
+def query_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
+    """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and returns its version.
+
+    Returns:
+        "version" and, of the full one, "dla_cores" (``Builder.num_DLA_cores``), as far as it
+        came; and why it came no further, "" when it did.
+    """
+    return _query(_TENSORRT, [module])
+
+
+def query_cuda() -> Tuple[Dict[str, Any], str]:
+    """Queries the driver: "driver" (the CUDA it supports), "compute_capability", "integrated"."""
+    return _query(_CUDA, [])
+
+
+def query_cudla() -> Optional[str]:
+    """The name under which libcudla can be loaded, None where it cannot."""
+    found = _query(_CUDLA, [])[0].get("path")
+    return None if found is None else str(found)
+
+
+def query_cudla_facts() -> Tuple[Dict[str, Any], str]:
+    """What ``cudla_facts`` says: "path", "version", "devices", "nvsci", "notes"."""
+    return _query(_CUDLA_FACTS, [str(Path(__file__).absolute().parent.parent.parent)])
+
+
+def _query(code: str, arguments: List[str]) -> Tuple[Dict[str, Any], str]:
+    try:
+        done = subprocess.run(
+            child_argv(code, *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        out, err, status = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as error:
+        out, err, status = error.stdout or b"", b"no answer in 90 s", 1
+    except OSError as error:
+        return {}, str(error)
+    found: Dict[str, Any] = {}
+    for line in out.splitlines():
+        try:
+            one = json.loads(line.decode("utf-8"))
+        except ValueError:
+            continue
+        if isinstance(one, dict):
+            found.update(one)
+    if status == 0:
+        return found, ""
+    if status < 0:
+        return found, "it was ended by {}".format(signal.Signals(-status).name)
+    lines = err.decode("utf-8", "replace").strip().splitlines()
+    return found, lines[-1][:300] if lines else "it ended with status {}".format(status)
+
+
+#: What makes a board another one for a release that was tested on it. CUDA is not among them: an
+#: engine's CUDA is TensorRT's; an installed toolkit changes nothing about it.
+COMPARED = {
+    "reference": ("runtime_version", "machine"),
+    "tensorrt": ("machine", "module", "l4t", "tensorrt", "compute_capability", "dla_compiler"),
+}
+
+
+def loader_argv() -> List[str]:
+    """How this loader's commands are run."""
+    file = loader_file()
+    return [sys.executable, *(["-m", "edgekit_device"] if file is None else [str(file)])]

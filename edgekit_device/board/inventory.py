@@ -1,0 +1,343 @@
+"""What a board has, read from its files without loading anything: module, Jetson Linux, memory,
+CUDA, DLA devices, TensorRT's versions, Python modules, tools and packages.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+# What a board's files say of it: module, L4T, libraries, CUDA, DLA devices, memory.
+#
+# Every function takes the root of the file system, so that a copy of a board's files can be read;
+# what is not there is None or empty, never an error.
+
+
+# where JetPack's packages, CUDA's toolkits and containers put libraries
+_FOLDERS = (
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu/nvidia",
+    "usr/lib/aarch64-linux-gnu/tegra",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib",
+    "usr/local/lib",
+    "usr/local/cuda/lib64",
+    "usr/local/cuda/targets/*/lib",
+    "usr/local/cuda-*/lib64",
+    "usr/local/cuda-*/targets/*/lib",
+    "usr/local/tensorrt/lib",
+    "usr/src/tensorrt/lib",
+)
+_LIBRARIES = {
+    "full": "libnvinfer",
+    "lean": "libnvinfer_lean",
+    "dispatch": "libnvinfer_dispatch",
+    "cudla": "libcudla",
+    "nvrtc": "libnvrtc",
+    "cudart": "libcudart",
+    "dla_compiler": "libnvdla_compiler",
+}
+_STEMS = tuple(_LIBRARIES.values())
+_RELEASE = re.compile(r"#\s*R(\d+) \(release\), REVISION: ([0-9.]+)")
+_BOARD_ID = re.compile(r"(?:\+|\b)(p\d{4}-\d{4})")
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
+
+
+def default_system() -> Path:
+    """The root of the file system; $EDGEKIT_SYSTEM names a copy of a board's files for tests."""
+    return Path(os.environ.get("EDGEKIT_SYSTEM") or "/")
+
+
+def text_of(path: Path, most: int = 1 << 16) -> str:
+    """The start of a text file; "" when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def l4t(root: Path) -> Optional[str]:
+    """Jetson Linux as "36.4.3", from /etc/nv_tegra_release."""
+    found = _RELEASE.search(text_of(root / "etc/nv_tegra_release"))
+    return "{}.{}".format(*found.groups()) if found else None
+
+
+def module(root: Path) -> Optional[str]:
+    """The model in the device tree: "NVIDIA Jetson AGX Orin Developer Kit"."""
+    text = text_of(root / "proc/device-tree/model").strip("\0 \n")
+    return text or None
+
+
+def board_id(root: Path) -> Optional[str]:
+    """The module's number, "p3701-0005": what follows a "+" in the device tree's "compatible"."""
+    text = text_of(root / "proc/device-tree/compatible")
+    numbers = _BOARD_ID.findall(text)
+    modules = [number for number in numbers if "+" + number in text]
+    for number in [*modules, *numbers]:
+        return str(number)
+    return None
+
+
+def libraries(root: Path) -> Dict[str, Dict[str, str]]:
+    """Path and version by kind ("full", "lean", "cudla", ...); of several, the highest version."""
+    found: Dict[str, Dict[str, str]] = {}
+    for folder in _folders(root):
+        try:
+            listed = os.listdir(str(folder))
+        except OSError:
+            continue
+        names = sorted(name for name in listed if name.startswith(_STEMS))
+        for kind, stem in _LIBRARIES.items():
+            for name in names:
+                if name != stem + ".so" and not name.startswith(stem + ".so."):
+                    continue
+                path = folder / name
+                version = _file_version(path)
+                if kind not in found or _numbers(version) > _numbers(found[kind]["version"]):
+                    found[kind] = {"path": "/" + str(path.relative_to(root)), "version": version}
+    return found
+
+
+def cuda_version(root: Path) -> Optional[str]:
+    """CUDA's version, from the toolkit's own file, otherwise from the runtime library's name."""
+    for path in sorted(root.glob("usr/local/cuda*/version.json"), reverse=True):
+        try:
+            return str(json.loads(text_of(path))["cuda"]["version"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    for path in sorted(root.glob("usr/local/cuda*/version.txt"), reverse=True):
+        found = _VERSION.search(text_of(path))
+        if found:
+            return found.group()
+    return libraries(root).get("cudart", {}).get("version") or None
+
+
+def dla_devices(root: Path) -> List[str]:
+    """The DLA's folders below /sys, wherever this release of L4T has put them."""
+    pattern = re.compile(r"[0-9a-f]+\.nvdla\d+\Z")
+    places: List[str] = []
+    # JetPack 4: host1x/..., 5: 13e40000.host1x/..., 6: bus@0/13e00000.host1x/...
+    for depth in ("*/*", "*/*/*"):
+        for path in (root / "sys/devices/platform").glob(depth):
+            if pattern.match(path.name):
+                places.append("/" + str(path.relative_to(root)))
+    return sorted(places)
+
+
+def memory(root: Path) -> Dict[str, Optional[int]]:
+    """Bytes of memory: "total" and "available"."""
+    text = text_of(root / "proc/meminfo")
+    found = dict(re.findall(r"^(MemTotal|MemAvailable):\s*(\d+) kB", text, re.MULTILINE))
+    sizes = {name: int(value) * 1024 for name, value in found.items()}
+    return {"total": sizes.get("MemTotal"), "available": sizes.get("MemAvailable")}
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    for pattern in _FOLDERS:
+        yield from sorted(root.glob(pattern))
+    if root == Path("/"):
+        for name in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+            if name.startswith("/"):
+                yield Path(name)
+
+
+def _file_version(path: Path) -> str:
+    """What follows ".so." in the name of the file that a link leads to in the end."""
+    try:
+        name = path.resolve().name
+    except (OSError, RuntimeError):
+        name = path.name
+    found = _VERSION.fullmatch(name.partition(".so.")[2])
+    return found.group() if found else ""
+
+
+def _numbers(version: str) -> List[int]:
+    return [int(number) for number in _VERSION.findall(version.replace(".", " "))]
+
+
+# Which version of a package is installed, by the record that its installer left.
+#
+# As ``importlib.metadata`` finds it, whose import alone takes as long as a small command: a folder
+# ``NAME-VERSION.dist-info`` with a file METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``, itself a
+# file or a folder with PKG-INFO (packaging.python.org, "Recording installed projects").
+
+
+_MOST = 64 << 10
+_RECORDED_VERSION = re.compile(rb"^version:[ \t]*(\S+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_SEPARATORS = re.compile(r"[-_.]+")
+
+
+def recorded_version(name: str) -> Optional[str]:
+    """The version of the distribution ``name``; None where no record of it is found."""
+    wanted = _SEPARATORS.sub("_", name).lower()
+    for folder in sys.path:
+        try:
+            entries = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for entry in entries:
+            stem, end = os.path.splitext(entry)
+            if end not in (".dist-info", ".egg-info"):
+                continue
+            if _SEPARATORS.sub("_", stem.partition("-")[0]).lower() != wanted:
+                continue
+            for path in _records(os.path.join(folder, entry)):
+                version = _read(path)
+                if version is not None:
+                    return version
+    return None
+
+
+def _records(path: str) -> Iterator[str]:
+    yield os.path.join(path, "METADATA")
+    yield os.path.join(path, "PKG-INFO")
+    yield path
+
+
+def _read(path: str) -> Optional[str]:
+    try:
+        with open(path, "rb") as file:
+            # headers end with an empty line; a description may follow
+            headers = file.read(_MOST).replace(b"\r\n", b"\n").partition(b"\n\n")[0]
+    except OSError:
+        return None
+    found = _RECORDED_VERSION.search(headers)
+    return found.group(1).decode("utf-8", "replace") if found else None
+
+
+# Which TensorRT, Python modules, tools and packages a board has, without loading any of them.
+
+
+MODULES = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
+_PATTERNS = ("libnvinfer*", "python3-libnvinfer*", "nvidia-l4t-*", "libcudla*", "tensorrt*")
+
+# JetPack's and the archive's names of the runtimes' packages; the number is TensorRT's major
+_PACKAGE = {
+    "full": re.compile(r"libnvinfer\d*\Z"),
+    "lean": re.compile(r"libnvinfer-lean\d*\Z"),
+    "dispatch": re.compile(r"libnvinfer-dispatch\d*\Z"),
+}
+_ASSIGNED = re.compile(r"^__version__\s*=\s*[\"']([0-9][0-9.a-z+]*)[\"']", re.MULTILINE)
+_TRTEXEC = ("usr/src/tensorrt/bin/trtexec", "usr/bin/trtexec", "usr/local/tensorrt/bin/trtexec")
+_TIMEOUT_S = 30.0
+
+
+def output_of(argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> Optional[str]:
+    """What a command prints; None when it is not there, fails or hangs."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=timeout_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def packages(system: Path = Path("/")) -> Dict[str, str]:
+    """Versions of NVIDIA's installed Debian packages by name."""
+    folder = system / "var/lib/dpkg"
+    if not folder.is_dir() or shutil.which("dpkg-query") is None:
+        return {}
+    form = "${Package}\t${Version}\t${db:Status-Status}\n"
+    argv = ["dpkg-query", "--admindir=" + str(folder), "-W", "-f", form, *_PATTERNS]
+    try:
+        # its status is 1 as soon as one pattern matches nothing
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return parse_packages(done.stdout.decode("utf-8", "replace"))
+
+
+def parse_packages(text: str) -> Dict[str, str]:
+    """Reads ``dpkg-query``'s lines of name, version and status; what is not installed is left."""
+    found = {}
+    for line in text.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 3 and fields[2] == "installed":
+            found[fields[0]] = fields[1]
+    return found
+
+
+def tensorrt_versions(system: Path, installed: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """TensorRT's versions by flavour, "10.3.0.30" where a package or module says four parts."""
+    found: Dict[str, Optional[str]] = {}
+    there = libraries(system)
+    for flavour, pattern in _PACKAGE.items():
+        own = [version for name, version in installed.items() if pattern.match(name)]
+        # "10.3.0.30-1+cuda12.5": what follows the dash counts the packaging
+        by_package = own[0].partition("-")[0] if own and flavour in there else None
+        by_module = module_version(MODULES[flavour]) if system == Path("/") else None
+        by_file = there.get(flavour, {}).get("version")
+        known = [version for version in (by_file, by_package, by_module) if version]
+        found[flavour] = max(known, key=lambda version: version.count(".")) if known else None
+    return found
+
+
+def module_version(name: str) -> Optional[str]:
+    """A Python package's version, read and not run."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if spec.origin:
+        said = _ASSIGNED.search(text_of(Path(spec.origin), 1 << 20))
+        if said:
+            return said.group(1)
+    for distribution in _distributions(name):
+        version = recorded_version(distribution)
+        if version is not None:
+            return version
+    return None
+
+
+def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
+    """Where trtexec lies: on the PATH, or where JetPack's samples package puts it."""
+    if system == Path("/"):
+        known = shutil.which("trtexec")
+        if known:
+            return Path(known)
+    for name in _TRTEXEC:
+        if (system / name).is_file():
+            return system / name
+    return None
+
+
+def _distributions(name: str) -> List[str]:
+    base = name.replace("_", "-")
+    return [base, *(base.replace("tensorrt", "tensorrt-cu" + n, 1) for n in ("11", "12", "13"))]
+
+
+def facts_of_docker() -> Optional[Dict[str, Any]]:
+    """Docker's path, version and runtimes; None without it, None fields where it refuses us."""
+    path = shutil.which("docker")
+    if path is None:
+        return None
+    version = output_of([path, "version", "--format", "{{.Server.Version}}"])
+    listed = output_of([path, "info", "--format", "{{range $k, $v := .Runtimes}}{{$k}} {{end}}"])
+    return {
+        "path": path,
+        "version": version.strip() if version else None,
+        "runtimes": listed.split() if listed is not None else None,
+    }

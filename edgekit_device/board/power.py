@@ -1,0 +1,478 @@
+"""The power mode and clocks of a measurement: set before it, always taken back after it.
+A guard in a process of its own (``run_guard``) changes them, waits for its caller to end, however
+it does, and takes them back, through a journal that is durable before anything changes. What a
+killed guard or a power cut leaves, ``mend`` takes back when the next command runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from edgekit_device.board.inventory import default_system, text_of
+from edgekit_device.board.power_tools import CLOCKS_FILE, PowerTools, find_mode, gates
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import durable_folder, fsync_folder, locked, write_durably
+from edgekit_device.processes import child_argv
+
+# Changes power mode and clocks and takes it back, through a journal that is durable first.
+#
+# ROOT/power.json says what to go back to from before the first change until after the last: whoever
+# finds it without a holder of ROOT/power.lock takes the change back. The order is: journal, clocks
+# stored, mode, clocks held; and back: mode, stored clocks (they belong to the old mode), their
+# file, journal. Each step back may be done twice.
+
+
+SCHEMA = "edgekit.power/1"
+JOURNAL = "power.json"
+LOCK = "power.lock"
+
+
+def hold(
+    folder: Path, tools: PowerTools, mode: Optional[str], lock: bool, system: Path = Path("/")
+) -> Dict[str, Any]:
+    """Sets the mode and holds the clocks; ROOT/power.lock is held and no journal is there.
+
+    Args:
+        folder: ROOT.
+        tools: The board's programs.
+        mode: A power mode's name or id; None leaves it.
+        lock: Whether to hold every clock at its highest.
+        system: The root of the file system.
+
+    Returns:
+        "mode" and "clocks", each with "before" and "during", and "locked".
+
+    Raises:
+        DeviceError: "power...."; what was changed until then is taken back by ``undo``.
+    """
+    before, wanted = tools.mode(), None
+    clocks = tools.clocks()
+    if mode is not None:
+        wanted = find_mode(mode, system)
+        _need_way_back(before, wanted, system)
+    if lock and not tools.has("jetson_clocks"):
+        tools.lock()  # says what is missing
+    change = wanted is not None and before is not None and wanted["id"] != before["id"]
+    stores = tools.has("jetson_clocks") and (lock or change)
+    if stores and tools.clocks_file.exists():
+        raise DeviceError(
+            "another account's benchmark holds the clocks of this board",
+            code="power.busy",
+            where=str(tools.clocks_file),
+            hint="wait for it to end; where none runs: `sudo jetson_clocks --restore {0} && "
+            "sudo rm {0}`".format(tools.clocks_file),
+        )
+    if change or lock:
+        journal = {
+            "schema": SCHEMA,
+            "boot": _boot(system),
+            "started_at": round(time.time(), 3),
+            "before": before if change else None,
+            "wanted": wanted if change else None,
+            "stored": str(tools.clocks_file) if stores else None,
+            "state": "storing" if stores else "set",
+            "error": None,
+        }
+        _write(folder, journal)
+        if stores:
+            tools.store()
+            _write(folder, dict(journal, state="set"))
+        if change and wanted is not None:
+            tools.set_mode(wanted["id"])
+            _need_mode(tools, wanted)
+        if lock:
+            tools.lock()
+    during = tools.clocks()
+    return {
+        "mode": {"before": before, "during": tools.mode()},
+        "clocks": {"before": clocks, "during": during},
+        "locked": lock,
+    }
+
+
+def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]:
+    """Takes back what the journal records; the caller holds ROOT/power.lock.
+
+    Returns:
+        Sentences about what is not as it was; empty where all is.
+
+    Raises:
+        DeviceError: It cannot be taken back; the journal stays and says why.
+    """
+    journal = read_journal(folder)
+    if journal is None:
+        return []
+    notes: List[str] = []
+    try:
+        if journal["state"] == "set":
+            notes += _mode_back(tools, journal)
+            # after a start the clocks are nvpmodel's, and the file is gone
+            if journal["stored"] and tools.clocks_file.exists() and not notes:
+                tools.restore()
+        if journal["stored"]:
+            tools.forget()
+    except DeviceError as error:
+        _write(folder, dict(journal, error=error.to_json()["error"]))
+        raise
+    with map_os_errors(str(folder / JOURNAL)):
+        (folder / JOURNAL).unlink()
+        fsync_folder(folder)
+    return notes
+
+
+def read_journal(folder: Path) -> Optional[Dict[str, Any]]:
+    """Returns what is to be taken back; None if there is no journal or it is damaged."""
+    try:
+        found = json.loads((folder / JOURNAL).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    keys = ("before", "wanted", "stored", "state", "boot")
+    if not isinstance(found, dict) or any(key not in found for key in keys):
+        return None
+    return found
+
+
+def _mode_back(tools: PowerTools, journal: Dict[str, Any]) -> List[str]:
+    before, wanted = journal["before"], journal["wanted"]
+    if before is None or wanted is None:
+        return []
+    now = tools.mode()
+    if now is not None and now["id"] not in (before["id"], wanted["id"]):
+        # another mode was chosen meanwhile: that one stays
+        return ["the power mode is {} now: it was left so".format(now["name"])]
+    try:
+        # also where it says that it is there already: setting it may have been cut off halfway
+        tools.set_mode(before["id"])
+    except DeviceError as error:
+        # it can require a restart even for the mode that is set
+        if error.code != "power.restart" or now is None or now["id"] != before["id"]:
+            raise
+    _need_mode(tools, before)
+    return []
+
+
+def _need_way_back(before: Optional[Dict[str, Any]], wanted: Dict[str, Any], system: Path) -> None:
+    if before is None or before["id"] is None:
+        raise DeviceError(
+            "nvpmodel does not tell the present power mode, so there is no way back to it",
+            code="power.no-modes",
+            where="nvpmodel -q",
+            hint="run `sudo nvpmodel -q` on the board, or `edgekit doctor --setup`",
+        )
+    here, there = gates(before["id"], system), gates(wanted["id"], system)
+    if before["id"] != wanted["id"] and here is not None and here != there:
+        raise DeviceError(
+            "power mode {} has other parts of the GPU switched on than {}: that takes a restart "
+            "of the board, there and back".format(wanted["name"], before["name"]),
+            code="power.restart",
+            where="nvpmodel -m {}".format(wanted["id"]),
+            hint="run `sudo nvpmodel -m {}` there and let it restart, then measure without "
+            "--power-mode".format(wanted["id"]),
+        )
+
+
+def _need_mode(tools: PowerTools, wanted: Dict[str, Any]) -> None:
+    now = tools.mode()
+    if now is not None and now["id"] not in (wanted["id"], None):
+        raise DeviceError(
+            "nvpmodel stayed in power mode {} when asked for {}".format(
+                now["name"], wanted["name"]
+            ),
+            code="power.failed",
+            where="nvpmodel -m {}".format(wanted["id"]),
+            hint="run it by hand on the board to see why",
+        )
+
+
+def _write(folder: Path, journal: Dict[str, Any]) -> None:
+    with map_os_errors(str(folder / JOURNAL)):
+        durable_folder(folder)
+        write_durably(folder / JOURNAL, json.dumps(journal).encode("utf-8"))
+        os.chmod(str(folder / JOURNAL), 0o600)
+
+
+def _boot(system: Path) -> str:
+    return text_of(system / "proc/sys/kernel/random/boot_id").strip()
+
+
+_WAIT_S = 30.0
+_END_S = 300.0
+_GUARD = "from edgekit_device.board.power import run_guard\nrun_guard()\n"
+
+
+class PowerRecord:
+    """What the power mode and clocks were before, during and after a measurement."""
+
+    def __init__(self) -> None:
+        self.facts: Optional[Dict[str, Any]] = None
+
+    def document(self) -> Optional[Dict[str, Any]]:
+        """ "power" of ``edgekit.device.bench/1``; None where the board has no such programs.
+
+        Complete after the block has ended.
+        """
+        return self.facts
+
+
+@contextmanager
+def held_power(
+    folder: Path,
+    mode: Optional[str] = None,
+    lock: bool = False,
+    *,
+    system: Optional[Path] = None,
+    clocks_file: str = "",
+    wait_s: float = _WAIT_S,
+) -> Iterator[PowerRecord]:
+    """Holds a power mode and the clocks while the block runs; without both it only looks.
+
+    Args:
+        folder: ROOT.
+        mode: A power mode's name or id; None leaves it.
+        lock: Whether to hold every clock at its highest (``jetson_clocks``).
+        system: The root of the file system; default: ``default_system()``.
+        clocks_file: Where jetson_clocks stores what it found; default: ``CLOCKS_FILE`` there.
+        wait_s: How long to wait for another benchmark that holds them.
+
+    Raises:
+        DeviceError: "power.mode", "power.no-modes", "power.restart", "power.missing",
+            "power.not-allowed", "power.busy" or "power.failed"; nothing is changed then.
+    """
+    power = PowerRecord()
+    system, clocks_file = _places(system, clocks_file)
+    if mode is None and not lock:
+        tools = PowerTools(clocks_file)
+        left = mend(folder, system=system, clocks_file=clocks_file)
+        before = (tools.mode(), tools.clocks())
+        try:
+            yield power
+        finally:
+            power.facts = _looked(tools, before, [left] if left else [])
+        return
+    guard = _Guard(folder, mode, lock, system, clocks_file, wait_s)
+    try:
+        power.facts = dict(guard.held, restored=False)
+        yield power
+    finally:
+        power.facts = _whole(guard.held, guard.let_go())
+
+
+def mend(folder: Path, *, system: Optional[Path] = None, clocks_file: str = "") -> Optional[str]:
+    """Takes back what a benchmark that died has left; says so in a sentence, or None.
+
+    Never raises: commands that have other work to do call it.
+    """
+    if not (folder / JOURNAL).exists():
+        return None
+    system, clocks_file = _places(system, clocks_file)
+    try:
+        with locked(folder / LOCK, wait_s=0.0):
+            journal = read_journal(folder)
+            if journal is None:
+                return None
+            notes = undo(folder, PowerTools(clocks_file), system)
+    except DeviceError as error:
+        if error.code == "board.busy":
+            return None  # one that lives
+        return "a benchmark that was cut off left the power mode or clocks changed: {}{}".format(
+            error.message, " ({})".format(error.hint) if error.hint else ""
+        )
+    more = ": " + "; ".join(notes) if notes else ""
+    return "power mode and clocks that a cut off benchmark left are taken back" + more
+
+
+def _places(system: Optional[Path], clocks_file: str) -> Tuple[Path, str]:
+    system = default_system() if system is None else system
+    return system, clocks_file or str(system / CLOCKS_FILE.lstrip("/"))
+
+
+class _Guard:
+    def __init__(
+        self,
+        folder: Path,
+        mode: Optional[str],
+        lock: bool,
+        system: Path,
+        clocks_file: str,
+        wait_s: float,
+    ) -> None:
+        request = {
+            "root": str(folder),
+            "mode": mode,
+            "lock": lock,
+            "system": str(system),
+            "clocks_file": clocks_file,
+            "wait_s": wait_s,
+        }
+        try:
+            self._process = subprocess.Popen(
+                child_argv(_GUARD, json.dumps(request)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # not this process's: the host would wait for the guard to close it
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeviceError(
+                "no process can be started: {}".format(error), code="power.failed"
+            ) from error
+        try:
+            self.held: Dict[str, Any] = self._read_answer("held")
+        except BaseException:
+            self._close()
+            raise
+
+    def let_go(self) -> Dict[str, Any]:
+        """Ends the holding; what the guard says then, or why it says nothing."""
+        try:
+            self._end_input()
+            return self._read_answer("undone")
+        except DeviceError as error:
+            text = "not taken back: {}{}".format(
+                error.message, "; " + error.hint if error.hint else ""
+            )
+            return {"mode": None, "clocks": None, "notes": [text], "failed": True}
+        finally:
+            self._close()
+
+    def _read_answer(self, what: str) -> Dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        try:
+            said = json.loads(line.decode("utf-8"))
+        except ValueError:
+            raise DeviceError(
+                "the process that holds power mode and clocks has died",
+                code="power.failed",
+                hint="`edgekit status` takes back what it left",
+            ) from None
+        if "error" in said:
+            error = said["error"]
+            raise DeviceError(
+                error["message"], code=error["code"], where=error["where"], hint=error["hint"]
+            )
+        found: Dict[str, Any] = said[what]
+        return found
+
+    def _end_input(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def _close(self) -> None:
+        self._end_input()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+
+
+def _whole(held: Dict[str, Any], undone: Dict[str, Any]) -> Dict[str, Any]:
+    return {
+        "mode": dict(held["mode"], after=undone["mode"]),
+        "clocks": dict(held["clocks"], after=undone["clocks"]),
+        "locked": held["locked"],
+        "changed": True,
+        "restored": not undone.get("failed"),
+        "notes": [*held["notes"], *undone["notes"]],
+    }
+
+
+def _looked(tools: PowerTools, before: Any, notes: List[str]) -> Optional[Dict[str, Any]]:
+    after = (tools.mode(), tools.clocks())
+    if before == (None, None) == after:
+        return None
+    mode, clocks = before
+    held = bool(clocks) and all(
+        one["locked"] for name, one in clocks.items() if name == "gpu" or name.startswith("cpu")
+    )
+    return {
+        "mode": {"before": mode, "during": mode, "after": after[0]},
+        "clocks": {"before": clocks, "during": clocks, "after": after[1]},
+        "locked": held,
+        "changed": False,
+        "restored": True,
+        "notes": notes,
+    }
+
+
+# The guard: a process of its own that changes power mode and clocks, waits, and takes it back.
+#
+# It holds the reading end of a pipe whose other end the measuring process has. That ends when the
+# measuring process ends, whatever ends it, and so does the holding. The guard has its own session,
+# so that what ends the measuring one (Ctrl-C, a cut connection) does not reach it; what ends the
+# guard leaves the journal, which the next command finds.
+
+
+class _CallerEnded(Exception):
+    """SIGTERM: the board shuts down, or the guard is ended."""
+
+
+def run_guard() -> None:
+    """Reads the request from the command line, answers on stdout, one JSON document a line."""
+    request = json.loads(sys.argv[1])
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    folder, system = Path(request["root"]), Path(request["system"])
+    tools = PowerTools(request["clocks_file"])
+    try:
+        with locked(folder / LOCK, wait_s=float(request["wait_s"])):
+            _wait_and_undo(folder, tools, system, request)
+    except DeviceError as error:
+        _say(_explained(error, folder))
+
+
+def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: Dict[str, Any]) -> None:
+    left = undo(folder, tools, system)  # of one that died
+    error: Optional[DeviceError] = None
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        held = hold(folder, tools, request["mode"], request["lock"], system)
+        _say({"held": dict(held, notes=left)})
+        sys.stdin.buffer.read()  # until the measuring process lets go, or is no more
+    except _CallerEnded:
+        pass
+    except DeviceError as raised:
+        error = raised
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    notes = undo(folder, tools, system)
+    if error is not None:
+        raise error
+    _say({"undone": {"mode": tools.mode(), "clocks": tools.clocks(), "notes": notes}})
+
+
+def _end(number: int, frame: Any) -> None:
+    raise _CallerEnded
+
+
+def _explained(error: DeviceError, folder: Path) -> Dict[str, Any]:
+    if error.code != "board.busy":
+        return error.to_json()
+    return DeviceError(
+        "another benchmark holds the power mode or the clocks of this board",
+        code="power.busy",
+        where=str(folder / LOCK),
+        hint="wait for it to end, or measure without --lock-clocks and --power-mode",
+    ).to_json()
+
+
+def _say(document: Dict[str, Any]) -> None:
+    try:
+        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        # the reader is gone; the work goes on, and nothing is flushed at the end again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

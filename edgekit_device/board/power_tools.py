@@ -1,0 +1,305 @@
+"""nvpmodel and jetson_clocks: their configuration file, what they print, and how they are called
+as root, directly or as ``sudo -n`` where ``setup`` allows it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from edgekit_device.board.inventory import text_of
+from edgekit_device.errors import DeviceError
+
+# every run is bounded: a damaged log may hold a million blanks or digits in a row
+_MODE = re.compile(r"NV Power Mode:\s{0,9}(\S{1,80}(?: \S{1,80}){0,9})\s{0,9}$")
+_ID = re.compile(r"\s{0,9}(\d{1,9})\s{0,9}$", re.ASCII)
+_LISTED = re.compile(r"POWER_MODEL:?\s{0,9}ID=(\d{1,9})\s{1,9}NAME=(\S{1,80})", re.ASCII)
+_CLOCK = re.compile(r"(?P<name>[A-Za-z0-9_]{1,60}):?\s{1,40}(?=.{0,2000}MaxFreq=)(?P<fields>.*)$")
+_FIELD = re.compile(r"(\w{1,60})=(\S{1,60})")
+_HERTZ = re.compile(r"[0-9]{1,15}\Z")
+_KILOHERTZ = re.compile(r"cpu\d+\Z")
+
+
+def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
+    """The mode's name and id from ``nvpmodel -q`` (also with ``--verbose``); None where missing."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        found = _MODE.search(line)
+        if found:
+            after = _ID.match(lines[number + 1]) if number + 1 < len(lines) else None
+            return found.group(1), int(after.group(1)) if after else None
+    return None, None
+
+
+def parse_modes(text: str) -> List[Dict[str, Any]]:
+    """Every mode's id and name from ``nvpmodel -p --verbose`` or nvpmodel's own conf file."""
+    found = dict(reversed(pair) for pair in _LISTED.findall(text))
+    return [{"id": int(number), "name": name} for name, number in found.items()]
+
+
+def read_modes(system: Path = Path("/")) -> List[Dict[str, Any]]:
+    """Every mode's id and name from /etc/nvpmodel.conf, which anybody may read."""
+    return parse_modes(text_of(system / "etc/nvpmodel.conf", 1 << 20))
+
+
+def parse_clocks(text: str) -> Dict[str, Dict[str, Any]]:
+    """Clocks in Hz from ``jetson_clocks --show``, by name in lower case.
+
+    Returns:
+        "min", "max", "current" and "locked" (the clock cannot move) for each; "online" where
+        it is said. A CPU's lines are in kHz there, everything else in Hz.
+    """
+    clocks: Dict[str, Dict[str, Any]] = {}
+    for line in text.splitlines():
+        found = _CLOCK.match(line.strip())
+        if found is None:
+            continue
+        name = found.group("name").lower()
+        fields = dict(_FIELD.findall(found.group("fields")))
+        factor = 1000 if _KILOHERTZ.match(name) else 1
+        one: Dict[str, Any] = {
+            key: int(fields[source]) * factor
+            for key, source in (("min", "MinFreq"), ("max", "MaxFreq"), ("current", "CurrentFreq"))
+            if _HERTZ.match(fields.get(source, ""))
+        }
+        one["locked"] = fields.get("FreqOverride") == "1" or (
+            "min" in one and one["min"] == one.get("max")
+        )
+        if "Online" in fields:
+            one["online"] = fields["Online"] == "1"
+        clocks[name] = one
+    return clocks
+
+
+# nvpmodel's configuration file: its modes, and which of them part the GPU in another way.
+
+
+CONF = "etc/nvpmodel.conf"
+_HEAD = re.compile(r"<\s*POWER_MODEL:?\s+ID=(\d+)\s+NAME=(\S+)")
+
+# a line of a mode, "TPC_POWER_GATING TPC_PG_MASK 240": the parts of the GPU that it switches off
+_GATE = re.compile(r"^\s*((?:FBP|TPC|GPC)_POWER_GATING)\s+\S+\s+(\S+)")
+
+
+def find_mode(wanted: str, system: Path = Path("/")) -> Dict[str, Any]:
+    """The mode called ``wanted``, by NVIDIA's name (``MODE_`` and case do not matter) or by id.
+
+    Raises:
+        DeviceError: "power.no-modes" or "power.mode".
+    """
+    modes = read_modes(system)
+    if not modes:
+        raise DeviceError(
+            "this board tells no power modes",
+            code="power.no-modes",
+            where="/" + CONF,
+            hint="leave --power-mode out: only a Jetson has them",
+        )
+    plain = _plain(wanted)
+    for mode in modes:
+        if plain in (_plain(mode["name"]), str(mode["id"])):
+            return mode
+    names = ", ".join("{} ({})".format(mode["name"], mode["id"]) for mode in modes)
+    raise DeviceError(
+        "there is no power mode {!r}".format(wanted[:80]),
+        code="power.mode",
+        where="/" + CONF,
+        hint="this board's modes are " + names,
+    )
+
+
+def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str, str]]:
+    """What a mode power-gates of the GPU, by nvpmodel's names; None where there is no such mode.
+
+    The GPU is parted anew only before it is first used after a start; from then on nvpmodel asks
+    for a restart ("Golden image context is already created").
+    """
+    found: Optional[Dict[str, str]] = None
+    for line in _lines(system):
+        head = _HEAD.search(line)
+        if head:
+            if found is not None:
+                return found
+            if number is not None and int(head.group(1)) == number:
+                found = {}
+        elif found is not None and line.lstrip().startswith("<"):
+            return found
+        gate = _GATE.match(line)
+        if gate and found is not None:
+            found[gate.group(1)] = gate.group(2)
+    return found
+
+
+def _lines(system: Path) -> List[str]:
+    return text_of(system / CONF, 1 << 20).splitlines()
+
+
+def _plain(name: str) -> str:
+    plain = name.strip().upper().replace(" ", "_")
+    return plain[5:] if plain.startswith("MODE_") else plain
+
+
+# nvpmodel and jetson_clocks, called as root: directly, or as ``sudo -n`` where setup allows it.
+#
+# Stored clocks lie in /run: only root can write there (``jetson_clocks --restore`` writes whatever
+# the file says into whatever files it names), and it is empty after a start, as the clocks are then
+# nvpmodel's again. nvpmodel is never told to restart the board: its question gets the end of input,
+# which it takes for no.
+
+
+CLOCKS_FILE = "/run/edgekit.clocks"
+_TIMEOUT_S = 60.0
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_SETUP = "run `edgekit doctor --setup` (again), which lets the account do it, or do it as root"
+
+
+class PowerTools:
+    """The board's two programs.
+
+    Args:
+        clocks_file: Where clocks are stored while they are held.
+    """
+
+    def __init__(self, clocks_file: str = CLOCKS_FILE) -> None:
+        self.clocks_file = Path(clocks_file)
+        # a path as the sudoers file names it: not every account's PATH has /usr/sbin
+        path = "{}:{}".format(os.environ.get("PATH", ""), _PATH)
+        self._programs = {
+            name: shutil.which(name, path=path) for name in ("nvpmodel", "jetson_clocks")
+        }
+        self._sudo = shutil.which("sudo", path=path) if os.geteuid() else None
+        self._rm = shutil.which("rm", path=path) or "/bin/rm"
+
+    def has(self, name: str) -> bool:
+        """Whether the program is there."""
+        return self._programs.get(name) is not None
+
+    def mode(self) -> Optional[Dict[str, Any]]:
+        """The present mode's "name" and "id" (None where nvpmodel does not tell it), or None."""
+        if not self.has("nvpmodel"):
+            return None
+        said = self._shown("nvpmodel", "-q", shows="Power Mode")
+        name, number = parse_power_mode(said)
+        return None if name is None else {"name": name, "id": number}
+
+    def clocks(self) -> Optional[Dict[str, Dict[str, Any]]]:
+        """What ``jetson_clocks --show`` says, parsed; None where it says nothing."""
+        if not self.has("jetson_clocks"):
+            return None
+        return parse_clocks(self._shown("jetson_clocks", "--show", shows="MaxFreq")) or None
+
+    def set_mode(self, number: int) -> None:
+        """``nvpmodel -m``.
+
+        Raises:
+            DeviceError: "power.restart" where it asks to restart the board (nothing is changed
+                then), "power.not-allowed", "power.missing" or "power.failed".
+        """
+        done = self._run("nvpmodel", "-m", str(number))
+        said = _text(done)
+        if "reboot" in said.lower():
+            raise DeviceError(
+                "nvpmodel changes to mode {} only with a restart of the board".format(number),
+                code="power.restart",
+                where="nvpmodel -m {}".format(number),
+                hint="run `sudo nvpmodel -m {}` there and let it restart, then measure".format(
+                    number
+                ),
+            )
+        self._need(done, "nvpmodel", "-m", str(number))
+
+    def store(self) -> None:
+        """``jetson_clocks --store``: the present clocks, for ``restore``."""
+        self._checked("jetson_clocks", "--store", str(self.clocks_file))
+        if not self.clocks_file.exists():
+            raise DeviceError(
+                "jetson_clocks stored no clocks",
+                code="power.failed",
+                where=str(self.clocks_file),
+                hint="measure without --lock-clocks and --power-mode",
+            )
+
+    def lock(self) -> None:
+        """``jetson_clocks``: every clock at its highest of the present mode."""
+        self._checked("jetson_clocks")
+
+    def restore(self) -> None:
+        """``jetson_clocks --restore`` of what was stored."""
+        self._checked("jetson_clocks", "--restore", str(self.clocks_file))
+
+    def forget(self) -> None:
+        """Removes what was stored."""
+        if not self.clocks_file.exists():
+            return
+        done = self._run_argv([self._rm, "-f", str(self.clocks_file)])
+        self._need(done, "rm", "-f", str(self.clocks_file))
+
+    def _shown(self, name: str, *arguments: str, shows: str) -> str:
+        """What a program prints for this user, otherwise for root; "" where neither has it."""
+        program = self._programs[name]
+        ways = [[str(program)]]
+        if self._sudo:
+            ways.append([self._sudo, "-n", str(program)])
+        for way in ways:
+            try:
+                said = _text(_call([*way, *arguments]))
+            except (OSError, subprocess.TimeoutExpired):
+                continue
+            if shows in said:
+                return said
+        return ""
+
+    def _checked(self, name: str, *arguments: str) -> None:
+        self._need(self._run(name, *arguments), name, *arguments)
+
+    def _run(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        program = self._programs[name]
+        if program is None:
+            raise DeviceError(
+                "there is no {} on this board".format(name),
+                code="power.missing",
+                where=name,
+                hint="it comes with Jetson Linux; in a container, measure on the board itself",
+            )
+        return self._run_argv([program, *arguments])
+
+    def _run_argv(self, argv: List[str]) -> "subprocess.CompletedProcess[bytes]":
+        way = [self._sudo, "-n"] if self._sudo else []
+        try:
+            return _call([*way, *argv])
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DeviceError(
+                "{} cannot be run: {}".format(argv[0], error), code="power.failed", where=argv[0]
+            ) from error
+
+    def _need(self, done: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
+        if done.returncode == 0:
+            return
+        said = _text(done).strip().splitlines()
+        last = said[-1] if said else "status {}".format(done.returncode)
+        refused = last.startswith("sudo:") or (os.geteuid() != 0 and self._sudo is None)
+        raise DeviceError(
+            "{} failed: {}".format(words[0], last[:300]),
+            code="power.not-allowed" if refused else "power.failed",
+            where=" ".join(words),
+            hint=_SETUP if refused else "run it by hand on the board to see why",
+        )
+
+
+def _call(argv: List[str]) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+
+
+def _text(done: "subprocess.CompletedProcess[bytes]") -> str:
+    return done.stdout.decode("utf-8", "replace")

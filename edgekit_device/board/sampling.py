@@ -1,0 +1,243 @@
+"""Samples of a board, one after the other: lines of tegrastats completed from /sys and /proc.
+``main`` is the child process that samples while something is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+from edgekit_device.board.sysfs import (
+    Cooling,
+    DlaCores,
+    GpuReader,
+    ProcessLoad,
+    ProcessorLoad,
+    RailReader,
+    SystemMemory,
+    Temperatures,
+)
+from edgekit_device.board.tegrastats import Tegrastats, TegrastatsCommand, UnknownFields, read_line
+
+# Samples of a board, one after the other: tegrastats's lines, completed from sysfs and /proc.
+#
+# Where tegrastats cannot be had, or goes silent, sysfs and /proc alone are read at the same rate. A
+# PC has /proc alone. What is not readable is left out; "warnings" says why.
+
+
+_SILENT_S = 3.0
+_ON_BOARDS = ("rails_mw", "temperatures_c", "engines", "runtime_status", "clocks_hz")
+
+
+class SampleStream:
+    """Iterate over it once for samples; the clock is ``time.perf_counter``, the key "at"."""
+
+    def __init__(
+        self,
+        interval_ms: int,
+        system: Path,
+        commands: List[TegrastatsCommand],
+        stop: Optional[int] = None,
+        process: Optional[int] = None,
+    ) -> None:
+        """Opens what there is to read.
+
+        Args:
+            interval_ms: Between two samples.
+            system: The root of the file system.
+            commands: Ways to start tegrastats, tried in turn; may be empty.
+            stop: A descriptor; when it becomes readable (its other end closed) the samples end.
+            process: Number of the process whose share of the processor is reported separately.
+        """
+        self.warnings: List[str] = []
+        self.unknown = UnknownFields()
+        self._seen: Dict[str, bool] = {}
+        self._interval = interval_ms / 1e3
+        self._commands = list(commands)
+        self._stop = stop
+        self._parent = os.getppid()
+        self._tegrastats: Optional[Tegrastats] = None
+        self._memory, self._cores = SystemMemory(system), ProcessorLoad(system)
+        self._rails, self._zones = RailReader(system), Temperatures(system)
+        self._gpu, self._dla, self._cooling = GpuReader(system), DlaCores(system), Cooling(system)
+        self._process = None if process is None else ProcessLoad(process, system)
+
+    @property
+    def sources(self) -> List[str]:
+        """What the samples came from, the one that says most first: tegrastats, sysfs, proc."""
+        return [name for name in ("tegrastats", "sysfs", "proc") if self._seen.get(name)]
+
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
+        try:
+            self._next_command()
+            yield from self._samples()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends tegrastats, if it runs."""
+        if self._tegrastats is not None:
+            self._tegrastats.close()
+            self._tegrastats = None
+
+    def _samples(self) -> Iterator[Dict[str, Any]]:
+        last_line = time.perf_counter()
+        # loads are of the time between two samples, so the first is due when one has passed
+        due, last = last_line + self._interval, last_line - self._interval
+        while os.getppid() == self._parent:
+            running = self._tegrastats
+            now = time.perf_counter()
+            silent = max(_SILENT_S, 3 * self._interval)
+            until = last_line + silent if running else due
+            descriptors = [] if self._stop is None else [self._stop]
+            if running is not None:
+                descriptors.append(running.descriptor)
+            ready = select.select(descriptors, [], [], max(until - now, 0.0))[0]
+            if self._stop is not None and self._stop in ready:
+                return
+            now = time.perf_counter()
+            if running is None:
+                if now >= due:
+                    yield self._of_sysfs(now)
+                    # a turn that came late moves no other
+                    due += self._interval * max(1, int((now - due) / self._interval) + 1)
+                continue
+            lines = running.lines() if ready else None
+            if lines is None:
+                self._give_up(running, silent=not ready)
+                last_line = due = time.perf_counter()
+                continue
+            last_line = now
+            for line in lines:
+                # a quicker rate than wished: the lines in between are left out
+                if now - last < self._interval - running.command.interval_ms / 2e3:
+                    continue
+                sample = self._of_line(line, now)
+                if sample is not None:
+                    last = now
+                    yield sample
+
+    def _next_command(self) -> None:
+        while self._commands and self._tegrastats is None:
+            command = self._commands.pop(0)
+            try:
+                self._tegrastats = Tegrastats(command)
+            except OSError as error:
+                self._warn("tegrastats does not start: {}".format(error.strerror))
+
+    def _give_up(self, running: Tegrastats, silent: bool) -> None:
+        how = " ".join(running.command.words[:3])
+        if silent:
+            self._warn("tegrastats said nothing for {:g} s: {}".format(_SILENT_S, how))
+        else:
+            self._warn("tegrastats ended: {}".format(how))
+        self.close()
+        self._next_command()
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings and len(self.warnings) < 20:
+            self.warnings.append(text)
+
+    def _of_line(self, line: str, now: float) -> Optional[Dict[str, Any]]:
+        sample, unknown = read_line(line)
+        if sample is None:
+            self._warn("tegrastats printed a line that is none: {}".format(line[:80]))
+            return None
+        self.unknown.add(unknown)
+        self._seen["tegrastats"] = True
+        sample.pop("wall_text", None)  # of whole seconds, in the board's own time zone
+        known = set(sample)
+        if "rails_mw" not in sample:
+            self._rails.add(sample)
+        if "temperatures_c" not in sample:
+            self._zones.add(sample)
+        gpu = sample.get("engines", {}).get("GR3D")
+        if gpu is None or not gpu["mhz"] or gpu["percent"] is None:
+            self._complete_gpu(sample, gpu)
+        return self._finish(sample, known, now)
+
+    def _complete_gpu(self, sample: Dict[str, Any], said: Optional[Dict[str, Any]]) -> None:
+        own: Dict[str, Any] = {}
+        self._gpu.add(own)
+        more = own.get("engines", {}).get("GR3D")
+        if more is None:
+            return
+        if said is not None:
+            more["percent"] = more["percent"] if said["percent"] is None else said["percent"]
+            more["mhz"] = said["mhz"] or more["mhz"]
+            more["on"] = said["on"] if said["mhz"] else more["on"]
+        sample.setdefault("engines", {})["GR3D"] = more
+        self._seen["sysfs"] = True
+
+    def _of_sysfs(self, now: float) -> Dict[str, Any]:
+        sample: Dict[str, Any] = {}
+        self._memory.add(sample)
+        self._cores.add(sample)
+        self._seen["proc"] = True
+        known = set(sample)
+        self._rails.add(sample)
+        self._zones.add(sample)
+        self._gpu.add(sample)
+        return self._finish(sample, known, now)
+
+    def _finish(self, sample: Dict[str, Any], known: "set[str]", now: float) -> Dict[str, Any]:
+        self._dla.add(sample)
+        self._cooling.add(sample)
+        if self._process is not None:
+            self._process.add(sample, now)
+        if set(sample).intersection(_ON_BOARDS) - known:
+            self._seen["sysfs"] = True
+        sample["at"], sample["wall"] = now, time.time()
+        return sample
+
+
+# The process that samples during a measurement: it only writes and does not disturb it.
+#
+# It is a process of its own because a thread would take the interpreter's lock from the measured
+# one at each sample. Its output is an unlinked file, which the measuring process reads when it has
+# done. It ends when its standard input does, so it cannot outlive its parent.
+
+
+def main(options: str) -> None:
+    """Samples until standard input ends; ``options`` is JSON, see ``Sampler.start``."""
+    # a Ctrl-C is for the measuring process, which closes our input then
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = json.loads(options)
+    began = time.perf_counter()
+    stream = SampleStream(
+        settings["interval_ms"],
+        Path(settings["system"]),
+        [TegrastatsCommand(*command) for command in settings["commands"]],
+        sys.stdin.fileno(),
+        settings["process"],
+    )
+    # imports and the opening of files come before what costs at each sample
+    spent = time.process_time()
+    _write({})  # it begins
+    try:
+        for sample in stream:
+            _write(sample)
+    finally:
+        seconds = time.perf_counter() - began
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _write(
+            {
+                "sources": stream.sources,
+                "unknown": stream.unknown.counts,
+                "warnings": stream.warnings,
+                "seconds": seconds,
+                "cpu_s": time.process_time() - spent,
+                "tegrastats_cpu_s": children.ru_utime + children.ru_stime,
+            }
+        )
+
+
+def _write(document: Dict[str, Any]) -> None:
+    os.write(sys.stdout.fileno(), (json.dumps(document) + "\n").encode("ascii"))

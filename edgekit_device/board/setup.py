@@ -1,0 +1,206 @@
+"""The command ``setup``: lets the account set power modes and read clocks. It shows what it would
+do first, and can take it back.
+
+A sudoers file names exact commands with exact arguments, nothing else: power modes of this board,
+clocks held and released, the clocks of the DLA and the memory read, tegrastats at two rates. It is
+checked with ``visudo -c`` before it is moved into place. There is no prompt for a password:
+where sudo wants one, a script is left for the user to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import grp
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
+
+from edgekit_device.board.inventory import text_of
+from edgekit_device.board.power_tools import CLOCKS_FILE, read_modes
+from edgekit_device.errors import map_os_errors
+from edgekit_device.files import write_durably
+from edgekit_device.store.root import Root
+
+SUDOERS = "/etc/sudoers.d/edgekit"
+_GROUPS = ("video", "render")
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+# readable by root alone; which of them a board has differs by release (JetPack 5, 6)
+_CLOCKS = (
+    *("/sys/kernel/debug/clk/dla{}_{}/clk_rate".format(core, part)
+      for core in (0, 1) for part in ("core", "falcon")),
+    *("/sys/kernel/debug/bpmp/debug/clk/nafll_dla{}_core/rate".format(core) for core in (0, 1)),
+    "/sys/kernel/debug/bpmp/debug/clk/emc/rate",
+)  # fmt: skip
+_INTERVALS = ("100", "1000")
+_TIMEOUT_S = 60.0
+
+
+class Account(NamedTuple):
+    """Whom it is for: name, whether it is root, its groups' names."""
+
+    name: str
+    root: bool
+    groups: List[str]
+
+
+def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Shows what would be changed, or with --apply changes it; --undo takes it back."""
+    names = []
+    for number in sorted({*os.getgroups(), os.getegid()}):
+        try:
+            names.append(grp.getgrgid(number).gr_name)
+        except KeyError:
+            continue
+    account = Account(getpass.getuser(), os.geteuid() == 0, names)
+    return setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
+
+
+def setup(
+    folder: Path,
+    account: Account,
+    *,
+    undo: bool = False,
+    apply: bool = False,
+    system: Path = Path("/"),
+) -> Dict[str, Any]:
+    """See ``do_setup``; ``folder`` is ROOT, which remembers what was added."""
+    done = folder / "setup.json"
+    record = _record(done)
+    sudoers = sudoers_text(account.name, system)
+    if undo:
+        groups = [name for name in record.get("groups", []) if name in _GROUPS]
+    else:
+        groups = [name for name in _GROUPS if name not in account.groups and _group_exists(name)]
+    commands = _undo(account, groups) if undo else _commands(folder, account, groups)
+    answer = {"sudoers": sudoers, "file": SUDOERS, "groups": groups, "script": None}
+    if account.root:
+        return dict(answer, state="unneeded", text="the account is root: nothing is needed")
+    if undo and not record:
+        return dict(answer, state="unneeded", text="edgekit has set up nothing here")
+    if not undo and record.get("sudoers") == sudoers and not groups:
+        return dict(answer, state="unneeded", text="it is set up already")
+    shown = "\n".join(" ".join(shlex.quote(word) for word in one) for one in commands)
+    if not apply:
+        what = "takes back" if undo else "writes {}:\n{}\nby".format(SUDOERS, sudoers)
+        return dict(answer, state="shown", text="setup {}\n{}".format(what, shown))
+    folder.mkdir(parents=True, exist_ok=True)
+    with map_os_errors(str(folder)):
+        write_durably(folder / "edgekit.sudoers", sudoers.encode("ascii"))
+    problem = _run_all(commands)
+    if problem == "sudo":
+        script = folder / "setup.sh"
+        with map_os_errors(str(folder)):
+            write_durably(script, _script(commands).encode("ascii"))
+        text = "sudo asks for a password here; run on the board:\n  sudo sh {}".format(script)
+        return dict(answer, state="by-hand", text=text, script=str(script))
+    if problem:
+        return dict(answer, state="failed", text=problem)
+    with map_os_errors(str(folder)):
+        if undo:
+            done.unlink()
+            return dict(answer, state="undone", text="taken back: {} is gone".format(SUDOERS))
+        added = sorted({*record.get("groups", []), *groups})
+        write_durably(done, json.dumps({"sudoers": sudoers, "groups": added}).encode("ascii"))
+    more = "; groups count from the next login" if groups else ""
+    return dict(answer, state="applied", text="set up{}".format(more))
+
+
+def sudoers_text(user: str, system: Path = Path("/")) -> str:
+    """The sudoers file: exact commands with exact arguments, of programs that are there."""
+    allowed: List[str] = []
+    nvpmodel, clocks = _program("nvpmodel", system), _program("jetson_clocks", system)
+    if nvpmodel:
+        allowed += [nvpmodel + " -q", nvpmodel + " -q --verbose", nvpmodel + " -p --verbose"]
+        allowed += ["{} -m {}".format(nvpmodel, mode["id"]) for mode in read_modes(system)]
+    if clocks:
+        # "" allows the command without arguments only (sudoers(5)); --restore writes what the file
+        # says as root, so it may be no file that the account can write
+        allowed += [clocks + ' ""', clocks + " --show"]
+        allowed += ["{} {} {}".format(clocks, one, CLOCKS_FILE) for one in ("--store", "--restore")]
+        remove = _program("rm", system)
+        allowed += ["{} -f {}".format(remove, CLOCKS_FILE)] if remove else []
+    tegrastats = _program("tegrastats", system)
+    if tegrastats:
+        allowed += ["{} --interval {}".format(tegrastats, rate) for rate in _INTERVALS]
+        allowed.append(tegrastats + " --stop")
+    cat = _program("cat", system)
+    if cat:
+        allowed += ["{} {}".format(cat, path) for path in _CLOCKS]
+    head = "# edgekit doctor --setup; edgekit doctor --setup --undo takes it back\n"
+    lines = ["{} ALL=(root) NOPASSWD: {}\n".format(user, one) for one in allowed]
+    return head + "".join(lines)
+
+
+def _commands(folder: Path, account: Account, groups: List[str]) -> List[List[str]]:
+    made = str(folder / "edgekit.sudoers")
+    found = [
+        ["visudo", "-c", "-f", made],
+        ["install", "-m", "0440", "-o", "root", "-g", "root", made, SUDOERS],
+    ]
+    if groups:
+        found.append(["usermod", "-aG", ",".join(groups), account.name])
+    return found
+
+
+def _undo(account: Account, groups: List[str]) -> List[List[str]]:
+    leave = [["gpasswd", "-d", account.name, name] for name in groups]
+    return [["rm", "-f", SUDOERS], *leave]
+
+
+def _run_all(commands: List[List[str]]) -> str:
+    """Runs each as root; "" when all went well, "sudo" when sudo needs a password."""
+    for number, command in enumerate(commands):
+        try:
+            done = subprocess.run(
+                ["sudo", "-n", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except FileNotFoundError:
+            return "there is no sudo on this board"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return "sudo {}: {}".format(command[0], error)
+        if done.returncode:
+            said = done.stdout.decode("utf-8", "replace").strip().splitlines()
+            last = said[-1] if said else "status {}".format(done.returncode)
+            if number == 0 and last.startswith("sudo:"):
+                return "sudo"
+            return "{} failed, nothing after it was done: {}".format(" ".join(command), last)
+    return ""
+
+
+def _script(commands: List[List[str]]) -> str:
+    lines = [" ".join(shlex.quote(word) for word in one) for one in commands]
+    return "#!/bin/sh\nset -e\n" + "\n".join(lines) + "\n"
+
+
+def _program(name: str, system: Path) -> Optional[str]:
+    for folder in _PATH.split(":"):
+        if (system / folder.lstrip("/") / name).is_file():
+            return folder + "/" + name
+    return shutil.which(name) if system == Path("/") else None
+
+
+def _group_exists(name: str) -> bool:
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _record(path: Path) -> Dict[str, Any]:
+    try:
+        found = json.loads(text_of(path))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

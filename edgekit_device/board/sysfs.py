@@ -1,0 +1,388 @@
+"""What /sys and /proc say of a board: GPU and DLA load and clocks, temperatures, throttling, power
+rails, processors and memory. Small files are opened once and read again from the start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+
+from edgekit_device.board.inventory import dla_devices, text_of
+
+_MOST = 1 << 16
+_MOST_DIGITS = 18
+
+
+class Watched:
+    """An open file of a driver or of the kernel; what cannot be read now is None, never an error.
+
+    A sensor of a part without power answers EAGAIN or EIO and reads again later.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def text(self, most: int = 256) -> Optional[str]:
+        """What stands in it now."""
+        try:
+            return os.pread(self._descriptor, most, 0).decode("ascii", "replace").strip()
+        except OSError:
+            return None
+
+    def number(self) -> Optional[int]:
+        """The whole number that stands in it now."""
+        return whole(self.text())
+
+
+def watched(path: Path) -> Optional[Watched]:
+    """The file, open; None where it is not there or not for this account."""
+    try:
+        # never closed but with the process: what samples is a process of its own
+        return Watched(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return None
+
+
+def word_of(path: Path) -> str:
+    """A file of one word, read once; "" when it cannot be read."""
+    return text_of(path, _MOST).strip().strip("\0")
+
+
+def whole(text: Optional[str]) -> Optional[int]:
+    """The whole number that a text is; None where it is none."""
+    if not text or len(text) > _MOST_DIGITS or not text.lstrip("-").isdigit():
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return None  # "--1", or digits of another script
+
+
+# What sysfs says of the GPU and of the DLA cores: load, clocks, whether they have power.
+#
+# The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
+# ``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
+# ``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the
+# release of L4T has put that; its clocks are in debugfs, which root alone may read.
+
+
+_GPU = re.compile(r"gpu|gv11b|ga10b|gp10b|gb10b|gm20b")
+_CLOCKS = (
+    ("sys/kernel/debug/clk/dla[01]_*/clk_rate", re.compile(r"/(dla\d_\w+)/clk_rate$")),
+    (
+        "sys/kernel/debug/bpmp/debug/clk/nafll_dla[01]_core/rate",
+        re.compile(r"/nafll_(dla\d_core)/rate$"),
+    ),
+    ("sys/kernel/debug/bpmp/debug/clk/emc/rate", re.compile(r"/(emc)/rate$")),
+)
+
+
+class GpuReader:
+    """The integrated GPU as a devfreq device; one entry of "mhz" for each of its clusters."""
+
+    def __init__(self, system: Path) -> None:
+        self._clocks: List[Watched] = []
+        self._load = None
+        for folder in sorted(system.glob("sys/class/devfreq/*")):
+            if not _GPU.search(folder.name):
+                continue
+            clock = watched(folder / "cur_freq")
+            if clock is not None:
+                self._clocks.append(clock)
+            self._load = self._load or watched(folder / "device/load")
+        for place in ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load"):
+            self._load = self._load or watched(system / place)
+
+    def add(self, sample: Dict[str, Any]) -> None:
+        """Puts the engine "GR3D" into a sample."""
+        mhz = [hertz // 1000000 for hertz in (one.number() for one in self._clocks) if hertz]
+        load = self._load.number() if self._load else None
+        if mhz or load is not None:
+            percent = None if load is None else min(load / 10, 100.0)
+            on = True if any(mhz) else None
+            sample.setdefault("engines", {})["GR3D"] = {"on": on, "percent": percent, "mhz": mhz}
+
+
+class DlaCores:
+    """The DLA cores: whether each has power, and its clocks where this account may read them."""
+
+    def __init__(self, system: Path) -> None:
+        self._states: List[Tuple[str, Watched]] = []
+        for place in dla_devices(system):
+            state = watched(system / place.lstrip("/") / "power/runtime_status")
+            if state is not None:
+                self._states.append(("dla" + place.rpartition("nvdla")[2], state))
+        self._clocks: Dict[str, Watched] = {}
+        for pattern, name in _CLOCKS:
+            for path in sorted(system.glob(pattern)):
+                found, clock = name.search(str(path)), watched(path)
+                if found and clock is not None:
+                    self._clocks.setdefault(found.group(1), clock)
+
+    def add(self, sample: Dict[str, Any]) -> None:
+        """Puts "runtime_status" and "clocks_hz" into a sample."""
+        states = ((name, state.text(32)) for name, state in self._states)
+        known = {name: state for name, state in states if state}
+        if known:
+            sample["runtime_status"] = known
+        clocks = ((name, clock.number()) for name, clock in self._clocks.items())
+        rates = {name: rate for name, rate in clocks if rate is not None}
+        if rates:
+            sample["clocks_hz"] = rates
+
+
+def clock_caps(system: Path) -> Dict[str, int]:
+    """The highest clocks in Hz that the power mode allows the DLA, by name ("dla0_core").
+
+    From JetPack 6 on, ``clk_cap/`` of each core's platform device: anybody may read them.
+    """
+    caps = {}
+    for place in dla_devices(system):
+        for path in sorted((system / place.lstrip("/")).glob("clk_cap/*")):
+            value = whole(word_of(path))
+            if value is not None:
+                caps[path.name[:40]] = value
+    return caps
+
+
+# Load and memory as the kernel counts them: /proc/stat, /proc/meminfo, /proc/PID/stat.
+#
+# Any Linux has them, a PC too. A load is the share of the time since the sample before that a core
+# was not idle (proc(5): all of a line but idle and iowait). Memory in use is what is not available
+# (MemTotal - MemAvailable), which is a little more than tegrastats's.
+
+
+_CORE = re.compile(r"^cpu(\d{1,4}) ([\d ]{1,400})$", re.MULTILINE)
+_SIZE = re.compile(r"^(MemTotal|MemAvailable|SwapTotal|SwapFree):\s+(\d{1,15}) kB", re.MULTILINE)
+_STAT, _MEMINFO = 1 << 15, 4096
+
+
+class ProcessorLoad:
+    """Each core's load since the last sample, and its clock."""
+
+    def __init__(self, system: Path) -> None:
+        self._stat = watched(system / "proc/stat")
+        self._last: Dict[int, Tuple[int, int]] = {}
+        self._clocks: Dict[int, Optional[Watched]] = {}
+        self._system = system
+        self.add({})
+
+    def add(self, sample: Dict[str, Any]) -> None:
+        """Puts "cpu" into a sample: None for a core that is off."""
+        text = self._stat.text(_STAT) if self._stat else None
+        cores: List[Optional[Dict[str, Any]]] = []
+        for name, counts in _CORE.findall(text or ""):
+            number, ticks = int(name), [int(count) for count in counts.split()[:8]]
+            if len(ticks) < 5:
+                continue
+            total, idle = sum(ticks), ticks[3] + ticks[4]
+            before = self._last.get(number, (total, idle))
+            self._last[number] = (total, idle)
+            passed = total - before[0]
+            busy = passed - (idle - before[1])
+            # ticks are 10 ms: a core may count none between two samples
+            percent = round(max(0.0, min(1.0, busy / passed)) * 100, 1) if passed > 0 else None
+            cores.extend([None] * (number - len(cores)))
+            cores.append({"percent": percent, "mhz": self._mhz(number)})
+        if cores:
+            sample["cpu"] = cores
+
+    def _mhz(self, number: int) -> Optional[int]:
+        if number not in self._clocks:
+            place = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq".format(number)
+            self._clocks[number] = watched(self._system / place)
+        clock = self._clocks[number]
+        hertz = clock.number() if clock else None
+        return None if hertz is None else hertz // 1000
+
+
+class SystemMemory:
+    """Memory and swap in use."""
+
+    def __init__(self, system: Path) -> None:
+        self._file = watched(system / "proc/meminfo")
+
+    def add(self, sample: Dict[str, Any]) -> None:
+        """Puts "ram" and "swap" into a sample."""
+        text = self._file.text(_MEMINFO) if self._file else None
+        size = {name: int(value) * 1024 for name, value in _SIZE.findall(text or "")}
+        for group, total, free in (
+            ("ram", "MemTotal", "MemAvailable"),
+            ("swap", "SwapTotal", "SwapFree"),
+        ):
+            if total in size and free in size:
+                used = max(size[total] - size[free], 0)
+                sample[group] = {"used_bytes": used, "total_bytes": size[total]}
+
+
+class ProcessLoad:
+    """How much of a core one process uses: what is above it in "cpu" is other load."""
+
+    def __init__(self, number: int, system: Path) -> None:
+        self._stat = watched(system / "proc/{}/stat".format(number))
+        self._ticks = os.sysconf("SC_CLK_TCK")
+        self._last: Optional[Tuple[float, int]] = None
+
+    def add(self, sample: Dict[str, Any], now: float) -> None:
+        """Puts "process_percent" (100 is one core) into a sample's "other"."""
+        text = self._stat.text(1024) if self._stat else None
+        # the second word is the program's name in brackets, and may hold anything
+        words = (text or "").rpartition(")")[2].split()
+        if len(words) < 13 or not (words[11].isdigit() and words[12].isdigit()):
+            return
+        spent = int(words[11]) + int(words[12])
+        if self._last is not None and now > self._last[0]:
+            share = (spent - self._last[1]) / self._ticks / (now - self._last[0])
+            sample.setdefault("other", {})["process_percent"] = round(share * 100, 1)
+        self._last = (now, spent)
+
+
+# Power rails that sysfs shows: the INA3221 in both layouts, and the INA238 of Thor.
+#
+# JetPack 4 (driver ina3221x): ``/sys/bus/i2c/drivers/ina3221x/1-0040/iio:device0/`` with
+# ``rail_name_N`` and ``in_powerN_input`` in mW. From JetPack 5 (the kernel's ina3221):
+# ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in mV and
+# ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4 to 7 are
+# shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA, Jetson Linux
+# Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says ``power1_input`` in
+# microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not connected.
+
+
+_IIO = "sys/bus/i2c/drivers/ina3221*/*/iio:device*"
+_HWMON = ("sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*", "sys/class/hwmon/hwmon*")
+_CHANNELS = range(1, 4)
+_LABEL_OF_INA238 = "VIN"  # the whole board's input is what Thor measures with it
+_UNUSED = ("", "NC")
+
+
+class RailReader:
+    """The rails of a board; ``names`` is empty where none can be read."""
+
+    def __init__(self, system: Path) -> None:
+        self._rails: Dict[str, Tuple[Watched, Optional[Watched], float]] = {}
+        seen: Set[str] = set()
+        for name, first, second, factor in (*_iio(system, seen), *_hwmon(system, seen)):
+            power = watched(first)
+            current = watched(second) if second else None
+            if name in self._rails or power is None or (second and current is None):
+                continue
+            self._rails[name] = (power, current, factor)
+
+    @property
+    def names(self) -> List[str]:
+        """The rails' names as the board's device tree has them."""
+        return list(self._rails)
+
+    def add(self, sample: Dict[str, Any]) -> None:
+        """Puts "rails_mw" into a sample; average and peak are not known here."""
+        found = {}
+        for name, (power, current, factor) in self._rails.items():
+            value = power.number()
+            times = current.number() if current else 1
+            if value is not None and times is not None:
+                found[name] = {"now": value * times * factor, "average": None, "peak": None}
+        if found:
+            sample["rails_mw"] = found
+
+
+def _iio(system: Path, seen: Set[str]) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
+    for folder in _folders(system, (_IIO,), seen):
+        for channel in range(3):
+            name = word_of(folder / "rail_name_{}".format(channel))
+            if name not in _UNUSED:
+                yield name, folder / "in_power{}_input".format(channel), None, 1.0
+
+
+def _hwmon(system: Path, seen: Set[str]) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
+    for folder in _folders(system, _HWMON, seen):
+        chip = word_of(folder / "name")
+        if chip.startswith("ina3221"):
+            for channel in _CHANNELS:
+                name = word_of(folder / "in{}_label".format(channel))
+                if name not in _UNUSED:
+                    volts = folder / "in{}_input".format(channel)
+                    # mV times mA is microwatts
+                    yield name, volts, folder / "curr{}_input".format(channel), 1e-3
+        elif chip.startswith("ina2") and (folder / "power1_input").exists():
+            name = word_of(folder / "power1_label") or word_of(folder / "in1_label")
+            yield name or _LABEL_OF_INA238, folder / "power1_input", None, 1e-3
+
+
+def _folders(system: Path, patterns: Tuple[str, ...], seen: Set[str]) -> Iterator[Path]:
+    """Folders of chips, each once: the driver's links and the class's lead to the same."""
+    for pattern in patterns:
+        for folder in sorted(system.glob(pattern)):
+            try:
+                place = str(folder.resolve())
+            except (OSError, RuntimeError):
+                continue
+            if place not in seen:
+                seen.add(place)
+                yield folder
+
+
+# Temperatures, throttling and over-current events that sysfs shows.
+#
+# ``/sys/class/thermal/thermal_zone*/{type,temp}`` in thousandths of a degree and
+# ``cooling_device*/{type,cur_state}``: kernel.org, Documentation/driver-api/thermal/sysfs-api.rst.
+# A cooling device called ``*-throttle-alert`` is not 0 while the SoC slows down for its heat, and
+# ``/sys/class/hwmon/hwmon*/oc*_event_cnt`` counts how often it did so for too much current (NVIDIA,
+# Jetson Linux Developer Guide, "Orin Series: Software-Based Throttling", "Over-Current
+# Throttling").
+
+
+_SUFFIX = re.compile(r"[-_]therm(?:al)?$")
+_NO_POWER = -200000
+_FANS = ("pwm-fan", "pwm_fan", "fan")
+
+
+class Temperatures:
+    """The thermal zones, by the names that tegrastats gives them ("cpu-thermal" is "cpu")."""
+
+    def __init__(self, system: Path) -> None:
+        self._zones: List[Tuple[str, Watched]] = []
+        for folder in sorted(system.glob("sys/class/thermal/thermal_zone*")):
+            name = _SUFFIX.sub("", word_of(folder / "type"))
+            value = watched(folder / "temp")
+            if name and value is not None:
+                self._zones.append((name[:40], value))
+
+    def add(self, sample: Dict[str, Any]) -> None:
+        """Puts "temperatures_c" into a sample; a zone without power says nothing or -256."""
+        found = {}
+        for name, zone in self._zones:
+            value = zone.number()
+            if value is not None and value > _NO_POWER:
+                found[name] = value / 1000
+        if found:
+            sample["temperatures_c"] = found
+
+
+class Cooling:
+    """What slows the SoC down: alerts that are on, and counts of over-current events."""
+
+    def __init__(self, system: Path) -> None:
+        self._devices: List[Tuple[str, Watched]] = []
+        for folder in sorted(system.glob("sys/class/thermal/cooling_device*")):
+            name = word_of(folder / "type")
+            value = watched(folder / "cur_state")
+            if name and value is not None and not name.startswith(_FANS):
+                self._devices.append((name[:40], value))
+        self._events: List[Tuple[str, Watched]] = []
+        for path in sorted(system.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
+            count = watched(path)
+            if count is not None:
+                self._events.append((path.name[: -len("_event_cnt")], count))
+
+    def add(self, sample: Dict[str, Any]) -> None:
+        """Puts "cooling" (state by device, those that are not 0) and "overcurrent_events"."""
+        if not self._devices and not self._events:
+            return
+        other = sample.setdefault("other", {})
+        states = ((name, device.number()) for name, device in self._devices)
+        other["cooling"] = {name: state for name, state in states if state}
+        if self._events:
+            counts = ((name, count.number()) for name, count in self._events)
+            other["overcurrent_events"] = {name: n for name, n in counts if n is not None}

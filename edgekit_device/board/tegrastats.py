@@ -1,0 +1,352 @@
+"""tegrastats: the child process, and the parser of its lines from JetPack 4 to 7.2 and Thor.
+It needs no root and nothing raises; unknown fields are counted by their form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Match, NamedTuple, Optional, Pattern, Tuple
+
+from edgekit_device.board.inventory import text_of
+
+# Reads a line of tegrastats, JetPack 4 to 7.2 and Thor: no root needed, nothing raises.
+#
+# The grammar is that of NVIDIA's Jetson Linux Developer Guide ("tegrastats Utility") and DRIVE OS's
+# "Reported Statistics", and of lines that boards printed:
+#
+# - JetPack 4 has no date and rails without a unit (``GPU 463/463``), JetPack 7 has three values a
+#   rail (now, average, highest) and two a temperature (now, highest).
+# - An engine says ``off``, ``729`` or ``@729`` (MHz), ``36%``, ``36%@115`` or, for a GPU of several
+#   clusters, ``0%@[1300,1300]``; Thor says no load: ``@[1000,1000,1000]``. ``NVENC`` is ``NVENC0``
+#   in JetPack 7, ``NVDLA0_FREQ @1600`` (JetPack 5, only while the DLA works) is ``NVDLA0 0%@1600``
+#   in JetPack 6: the load that stands there stays 0, only "on" says that the DLA has power.
+# - A core that is off, or a cluster without power, is ``off``; ``-256C`` is a sensor without power.
+# - Rails called ``NC`` are not connected.
+
+
+WALL_FORMAT = "%m-%d-%Y %H:%M:%S"
+"""The date in front of a line from JetPack 5 on, in the board's local time, whole seconds."""
+
+_UNITS = {"B": 1, "kB": 1 << 10, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+_NO_POWER_C = -200.0
+
+# numbers are bounded: nothing a log holds may become a number that JSON or a sum cannot bear
+_N = r"\d{1,12}"
+_P = r"-?\d{1,9}"  # Thor's VDD_GPU is below zero while the GPU sleeps
+_D = r"-?\d{1,6}(?:\.\d{1,6})?"
+_NAME = r"[A-Za-z][A-Za-z0-9_.+-]{0,39}"
+_END = r"(?=\s|$)"
+
+# engines whose plain number is their clock; others' plain numbers mean nothing known
+_CORE = r"(?:\d{1,3}%(?:@\d{1,6})?|off)"
+_CLUSTER = r"(?:\d{1,6}|off)"
+_CLOCKED = r"(?:APE|VIC|NVENC|NVDEC|NVJPG|MSENC|OFA|SE|[A-Za-z][A-Za-z0-9_]{0,39}_FREQ)\d?"
+Found = Dict[str, Any]
+_Taker = Callable[[Match[str], Found], bool]
+
+
+def read_line(text: str) -> Tuple[Optional[Found], List[str]]:
+    """One sample of ``edgekit.monitor/1`` from a line, and the fields whose meaning is not known.
+
+    Returns:
+        The groups that the line has: "wall_text" (its date, WALL_FORMAT), "ram", "swap", "cpu",
+        "engines", "temperatures_c", "rails_mw", "other" (docs/monitoring.md); None where it is no
+        tegrastats line.
+    """
+    sample: Found = {}
+    unknown: List[str] = []
+    apart = True  # what is not known goes on where it goes on: "NAME value value" is one field
+    position, end = 0, len(text)
+    while position < end:
+        if text[position].isspace():
+            position += 1
+            continue
+        for pattern, take in _FIELDS:
+            found = pattern.match(text, position)
+            if found is not None and take(found, sample):
+                position, apart = found.end(), True
+                break
+        else:
+            found = _ANY.match(text, position)
+            assert found is not None  # position is at no white space
+            if apart:
+                unknown.append(found.group()[:80])
+            elif len(unknown[-1]) < 80:
+                unknown[-1] += " " + found.group()[:80]
+            position, apart = found.end(), False
+    # every release prints memory and cores; two of them are two lines run together
+    if "ram" not in sample and "cpu" not in sample:
+        return None, unknown
+    if sample.pop("twice", False):
+        return None, unknown
+    return sample, unknown
+
+
+def _once(sample: Found, name: str, value: Any) -> bool:
+    if name in sample:
+        sample["twice"] = True
+    sample[name] = value
+    return True
+
+
+def _date(found: Match[str], sample: Found) -> bool:
+    sample["wall_text"] = found.group(1)
+    return True
+
+
+def _stamp(found: Match[str], sample: Found) -> bool:
+    # jetsontools and others put the time that a line was read in front of it
+    sample["wall"] = float(found.group(1))
+    return True
+
+
+def _memory(found: Match[str], sample: Found) -> bool:
+    name, used, total, unit = found.group(1, 2, 3, 4)
+    size = {"used_bytes": int(used) * _UNITS[unit], "total_bytes": int(total) * _UNITS[unit]}
+    if name == "IRAM":
+        sample.setdefault("other", {})["iram"] = size
+        return True
+    if found.group(5):
+        size["largest_free_blocks"] = int(found.group(5))
+    if found.group(6):
+        size["largest_free_block_bytes"] = int(found.group(6)) * _UNITS[found.group(7)]
+    if found.group(8):
+        size["cached_bytes"] = int(found.group(8)) * _UNITS[found.group(9)]
+    return _once(sample, name.lower(), size)
+
+
+def _cores(found: Match[str], sample: Found) -> bool:
+    cores: List[Optional[Dict[str, Optional[int]]]] = []
+    shared = int(found.group(2)) if found.group(2) else None
+    for word in found.group(1).split(","):
+        load, _, clock = word.strip().partition("@")
+        if load == "off":
+            cores.append(None)
+        else:
+            percent = int(load.rstrip("%")) if load.rstrip("%").isdigit() else None
+            mhz = int(clock) if clock.isdigit() else shared
+            cores.append({"percent": percent, "mhz": mhz})
+    return _once(sample, "cpu", cores)
+
+
+def _engine(found: Match[str], sample: Found) -> bool:
+    name, off, percent, clocks, clock = found.group(1, 2, 3, 4, 5)
+    mhz = [int(clock)] if clock else []
+    if clocks:
+        words = [word.strip() for word in clocks.split(",")]
+        # a cluster of a GPU that has no power says "off" or 0
+        mhz = [int(word) if word.isdigit() else 0 for word in words]
+    on: Optional[bool] = True if any(mhz) else None
+    if off or (mhz and not any(mhz)):
+        on = False
+    load = int(percent) if percent else None
+    return _add_engine(name, {"on": on, "percent": load, "mhz": mhz}, sample)
+
+
+def _clocked(found: Match[str], sample: Found) -> bool:
+    mhz = int(found.group(2))
+    return _add_engine(found.group(1), {"on": mhz > 0, "percent": None, "mhz": [mhz]}, sample)
+
+
+def _load(found: Match[str], sample: Found) -> bool:
+    return _add_engine(
+        found.group(1), {"on": None, "percent": int(found.group(2)), "mhz": []}, sample
+    )
+
+
+def _add_engine(name: str, value: Found, sample: Found) -> bool:
+    for suffix in ("_FREQ", "_LOAD"):
+        if name.endswith(suffix):
+            name = name[: -len(suffix)]
+    sample.setdefault("engines", {})[name] = value
+    return True
+
+
+def _mts(found: Match[str], sample: Found) -> bool:
+    both = {"foreground_percent": int(found.group(1)), "background_percent": int(found.group(2))}
+    sample.setdefault("other", {})["mts"] = both
+    return True
+
+
+def _temperature(found: Match[str], sample: Found) -> bool:
+    value = float(found.group(2))
+    group = sample.setdefault("temperatures_c", {})
+    if value > _NO_POWER_C:
+        group[found.group(1)] = value
+    return True
+
+
+def _rail(found: Match[str], sample: Found) -> bool:
+    name, now, average, peak = found.group(1, 2, 3, 4)
+    if name in _NO_RAILS:
+        return False  # the rest of a word of another kind that was cut
+    group = sample.setdefault("rails_mw", {})
+    if name != "NC":
+        group[name] = {
+            "now": float(now),
+            "average": float(average) if average else None,
+            "peak": float(peak) if peak else None,
+        }
+    return True
+
+
+_NO_RAILS = ("RAM", "SWAP", "IRAM", "lfb")
+_FIELDS: List[Tuple[Pattern[str], _Taker]] = [
+    (re.compile(r"(\d{2}-\d{2}-\d{4} \d{2}:\d{2}:\d{2})" + _END), _date),
+    (re.compile(r"(\d{9,11}(?:\.\d{1,9})?)::"), _stamp),
+    (
+        re.compile(
+            r"(RAM|SWAP|IRAM) ({0})/({0})([kKMG]?B)"
+            r"(?: ?\((?:lfb (?:({0})x)?({0})([kKMG]?B)|cached ({0})([kKMG]?B))\))?".format(_N)
+        ),
+        _memory,
+    ),
+    (
+        re.compile(
+            # commas between, none in a core: a pattern that could split digits two ways would take
+            # for ever over a damaged line
+            r"(?i:cpu) \[(" + _CORE + "(?:, ?" + _CORE + r"){0,511})\](?:@(\d{1,6}))?" + _END
+        ),
+        _cores,
+    ),
+    (re.compile(r"MTS fg (\d{1,3})% bg (\d{1,3})%" + _END), _mts),
+    (
+        re.compile(
+            r"("
+            + _NAME
+            + r") (?:(off)|(?:(\d{1,3})%)?@(?:\[("
+            + _CLUSTER
+            + "(?:, ?"
+            + _CLUSTER
+            + r"){0,15})\]|(\d{1,6})))"
+            + _END
+        ),
+        _engine,
+    ),
+    (re.compile("(" + _CLOCKED + r") (\d{1,6})" + _END), _clocked),
+    (re.compile("(" + _NAME + r") (\d{1,3})%" + _END), _load),
+    (re.compile("(" + _NAME + ")@(" + _D + ")C(?:/" + _D + "C)?" + _END), _temperature),
+    (re.compile(r"({1}) ({0})mW(?:/({0})mW(?:/({0})mW)?)?".format(_P, _NAME) + _END), _rail),
+    (re.compile(r"({1}) ({0})/({0})(?:/({0}))?".format(_N, _NAME) + _END), _rail),
+]
+_ANY = re.compile(r"\S+")
+
+
+# Counts fields whose meaning is not known, one entry for each form of a field.
+
+
+_NUMBER = re.compile(r"\d+")
+_MOST = 64
+
+
+class UnknownFields:
+    """Fields by their text; those that differ in their numbers alone count as one."""
+
+    def __init__(self) -> None:
+        self._first: Dict[str, str] = {}
+        self.counts: Dict[str, int] = {}
+
+    def add(self, fields: Iterable[str]) -> None:
+        """Counts each; forms past the first 64 count as "..."."""
+        for field in fields:
+            form = _NUMBER.sub("0", field)
+            if form not in self._first and len(self._first) >= _MOST:
+                form = "..."
+            name = self._first.setdefault(form, field if form != "..." else form)
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+
+# tegrastats as a child process, read line by line, and how it surely ends.
+#
+# Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
+# called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours, and
+# ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as well where
+# the reader was killed.
+
+
+_ALLOWED = re.compile(r"NOPASSWD: (/\S+/tegrastats) --interval (\d{1,6})$", re.MULTILINE)
+_LONGEST_LINE = 1 << 16
+_GRACE_S = 1.0
+
+
+class TegrastatsCommand(NamedTuple):
+    """A way to start tegrastats: its arguments, their interval, whether root runs it."""
+
+    words: List[str]
+    interval_ms: int
+    root: bool
+
+
+def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
+    """The ways in which this account may start tegrastats, the one that sees most first.
+
+    Args:
+        interval_ms: What is wished; through sudo only the rates that setup allowed can be had.
+        root: ROOT, whose setup.json says what ``doctor --setup`` allowed.
+    """
+    here = shutil.which("tegrastats")
+    if here is None:
+        return []
+    plain = [here, "--interval", str(interval_ms)]
+    if os.geteuid() == 0:
+        return [TegrastatsCommand(plain, interval_ms, True)]
+    found = []
+    try:
+        record = json.loads(text_of(root / "setup.json"))
+        sudoers = str(record.get("sudoers", "")) if isinstance(record, dict) else ""
+    except ValueError:
+        sudoers = ""
+    rates = {int(rate): path for path, rate in _ALLOWED.findall(sudoers)}
+    if rates and shutil.which("sudo"):
+        # the slowest that is quick enough; lines in between are left out
+        rate = max((rate for rate in rates if rate <= interval_ms), default=min(rates))
+        words = ["sudo", "-n", rates[rate], "--interval", str(rate)]
+        found.append(TegrastatsCommand(words, rate, True))
+    return [*found, TegrastatsCommand(plain, interval_ms, False)]
+
+
+class Tegrastats:
+    """One running tegrastats; ``descriptor`` is readable when it has said something."""
+
+    def __init__(self, command: TegrastatsCommand) -> None:
+        self.command = command
+        self._rest = b""
+        self._process = subprocess.Popen(
+            command.words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        self.descriptor = self._process.stdout.fileno()
+
+    def lines(self) -> Optional[List[str]]:
+        """The lines that are whole by now; None when it has ended. Waits if there is nothing."""
+        data = os.read(self.descriptor, 1 << 16)
+        if not data:
+            return None
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-_LONGEST_LINE:]
+        return [line.decode("utf-8", "replace") for line in whole if line.strip()]
+
+    def close(self) -> None:
+        """Ends it and waits for it, so that it leaves no zombie."""
+        process = self._process
+        assert process.stdout is not None
+        process.stdout.close()
+        # root's ends at its next line
+        patience = _GRACE_S + (self.command.interval_ms / 1e3 if self.command.root else 0.0)
+        for end in (process.terminate, process.kill):
+            with suppress(OSError):  # root's: EPERM
+                end()
+            try:
+                process.wait(patience)
+                return
+            except subprocess.TimeoutExpired:
+                continue

@@ -1,0 +1,413 @@
+"""An attempt at an engine runs in a process of its own: a builder's crash is a failed attempt.
+Its log is stored whole, with the important messages in memory, and it is checked before the build,
+by its callbacks, and from what it logged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import threading
+import time
+import traceback
+from pathlib import PurePosixPath
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+from edgekit_device.build.config import missing_scales
+from edgekit_device.build.network import MappedLayers, io_faults
+from edgekit_device.build.request import BuiltEngine, EngineSpec
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import JobCancelled, JobContext
+from edgekit_device.processes import cause_of_death, send_line
+from edgekit_device.tensorrt.bindings import logger
+
+# Each attempt in a process of its own: a crash of the builder is a failed attempt, not the end.
+#
+# The child also gives all of its memory back, which on a board is the GPU's too, and it can be
+# ended in the middle of a call that knows no way to stop (no IProgressMonitor before 10.0).
+
+
+#: Code of an attempt whose process died.
+CRASHED = "build.crashed"
+
+#: Called with progress: phase, done, total, text.
+OnProgress = Callable[[str, int, int, str], None]
+
+_POLL_S = 0.2
+
+# a builder that can stop does so at its next step; then the process is ended
+_GRACE_S = 5.0
+
+
+def isolated(context: JobContext, work: Callable[[OnProgress], Dict[str, Any]]) -> Dict[str, Any]:
+    """Runs ``work`` in a forked process and returns its JSON-like answer.
+
+    Raises:
+        DeviceError: What ``work`` raised, or "build.crashed" with the signal.
+        JobCancelled: The job was cancelled; the process has ended.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _child(writing, context, work)
+    os.close(writing)
+    ended = False
+    try:
+        answer = _listen(reading, pid, context)
+        status = _wait(pid)
+        ended = True
+    finally:
+        os.close(reading)
+        if not ended:
+            _kill(pid)
+    if context.cancelled():
+        raise JobCancelled
+    if answer is None:
+        raise DeviceError(
+            "the builder's process died: {}".format(cause_of_death(status)),
+            code=CRASHED,
+            hint="the job's log ends with what it did last; `dmesg` tells of memory that ran out",
+        )
+    if "error" in answer:
+        raise DeviceError(**answer["error"])
+    result: Dict[str, Any] = answer["result"]
+    return result
+
+
+def _child(writing: int, context: JobContext, work: Callable[[OnProgress], Dict[str, Any]]) -> None:
+    """Never returns; nothing of the parent (files, exit handlers, tests) is cleaned up here."""
+    try:
+        # the parent's handlers would raise into the builder's calls
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+
+        def report(phase: str, done: int, total: int, text: str) -> None:
+            send_line(writing, {"progress": [phase, done, total, text]})
+
+        try:
+            answer: Dict[str, Any] = {"result": work(report)}
+        except DeviceError as error:
+            answer = error.to_json()
+        except MemoryError:
+            answer = DeviceError("the board's memory ran out", code="build.no-memory").to_json()
+        except Exception as error:
+            context.log(traceback.format_exc())
+            text = "{}: {}".format(type(error).__name__, error)
+            answer = DeviceError(text, code="build.internal").to_json()
+        send_line(writing, answer)
+    finally:
+        os._exit(0)
+
+
+def _listen(reading: int, pid: int, context: JobContext) -> Optional[Dict[str, Any]]:
+    buffer, answer = b"", None
+    deadline: Optional[float] = None
+    while True:
+        ready = select.select([reading], [], [], _POLL_S)[0]
+        if ready:
+            data = os.read(reading, 1 << 16)
+            if not data:
+                return answer
+            lines: List[bytes] = (buffer + data).split(b"\n")
+            buffer = lines.pop()
+            for line in lines:
+                message = json.loads(line.decode("utf-8"))
+                if "progress" in message:
+                    context.progress(*message["progress"])
+                else:
+                    answer = message
+        if context.cancelled():
+            deadline = time.monotonic() + _GRACE_S if deadline is None else deadline
+            if time.monotonic() >= deadline:
+                os.kill(pid, signal.SIGKILL)
+
+
+def _wait(pid: int) -> int:
+    return os.waitpid(pid, 0)[1]
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
+# TensorRT's messages while it builds: all of them in the log, the important ones in memory.
+#
+# TensorRT takes the logger of the first builder or runtime of a process for all later ones, so one
+# logger serves a whole process and its readers mark where their part begins.
+
+
+_LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
+
+# "[11/21/2026-10:00:00] [E] [TRT] text"; trtexec's own lines lack the [TRT]
+_LINE = re.compile(r"(?:\[[^\]]*\] )?\[([VIWEF])\] (?:\[TRT\] ?)?(.*)\Z", re.DOTALL)
+
+# what a person is shown of a failure; the log has the rest
+_SHOWN_MESSAGES = 8
+
+# a verbose build of a large network writes hundreds of megabytes, nearly all of them about tactics
+_MOST_RETAINED = 32 << 20
+
+# verbose lines that are retained beyond that: what runs where, and what memory it takes
+_IMPORTANT = re.compile(r"\[DlaLayer\]|\[GpuLayer\]|Layers Running on|running on GPU|DLA|offloaded")
+
+#: ``(what the builder is at, pattern of the message that begins it)``, for releases without
+#: IProgressMonitor; the texts are TensorRT's own (verbose, 8.5 to 10.3).
+STAGES: Tuple[Tuple[str, Any], ...] = (
+    ("optimising the graph", re.compile(r"Original: \d+ layers|After .+: \d+ layers")),
+    ("placing layers", re.compile(r"-+ Layers [Rr]unning on")),
+    ("compiling for the DLA", re.compile(r"DLA Memory Pool Sizes|offloaded to DLA")),
+    ("timing tactics", re.compile(r"-+ Timing Runner|\*{3,} Autotuning format combination")),
+    ("generating the engine", re.compile(r"Engine generation completed|Formats and tactics sel")),
+)
+
+
+class BuilderLog:
+    """Receives TensorRT's messages from any thread.
+
+    Attributes:
+        logger: A ``trt.ILogger`` of the module that it was made with; None without one.
+        crashed: What an own method raised while TensorRT called it: TensorRT swallows that.
+    """
+
+    def __init__(self, trt: Any, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._lines: List[str] = []
+        self._messages: List[Tuple[str, str]] = []
+        self._retained = 0
+        self.stage: Optional[Callable[[str], None]] = None
+        self.crashed: Optional[BaseException] = None
+        self.logger = None if trt is None else logger(trt, self._take)
+
+    def add(self, letter: str, text: str) -> None:
+        """Takes one message; ``letter`` is one of V I W E F."""
+        # the time and tags of TensorRT's own Python logger
+        stamp = time.strftime("%m/%d/%Y-%H:%M:%S")
+        self._put(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
+
+    def _put(self, letter: str, text: str, line: str) -> None:
+        with self._lock:
+            keep = letter != "V" or self._retained < _MOST_RETAINED or bool(_IMPORTANT.search(text))
+            if keep:
+                self._lines.append(line)
+                self._retained += len(line) + 1
+                self._write(line)
+            if letter in "WEF":
+                self._messages.append((letter, text))
+        if self.stage is not None and letter in "VI":
+            for name, pattern in STAGES:
+                if pattern.search(text):
+                    self.stage(name)
+                    break
+
+    def raw(self, line: str) -> None:
+        """Takes one line as trtexec prints it, time and severity included."""
+        match = _LINE.match(line)
+        letter, text = (match.group(1), match.group(2)) if match else ("I", line)
+        self._put(letter, text, line)
+
+    def _take(self, severity: str, text: str) -> None:
+        try:
+            self.add(_LETTERS.get(severity, "I"), text)
+        except BaseException as error:
+            self.crashed = self.crashed or error
+
+    def mark(self) -> int:
+        """Where ``since`` may begin later."""
+        with self._lock:
+            return len(self._messages)
+
+    def since(self, mark: int, letters: str) -> List[str]:
+        """Texts of the messages of those severities that came after ``mark``."""
+        with self._lock:
+            return [text for letter, text in self._messages[mark:] if letter in letters]
+
+    def text(self) -> str:
+        """The log so far; of very long ones without the builder's chatter about tactics."""
+        with self._lock:
+            return "\n".join(self._lines) + "\n" if self._lines else ""
+
+
+def last_errors(messages: Sequence[str]) -> str:
+    """The last errors, each once, in one line."""
+    return "; ".join(
+        " ".join(text.split()) for text in list(dict.fromkeys(messages))[-_SHOWN_MESSAGES:]
+    )
+
+
+#: Code of a failure that other flags may mend.
+ATTEMPT = "build.attempt"
+
+#: Code of a version compatible plan that would need plugins: it is built without that.
+PLUGINS = "build.plugins"
+_SHOWN = 10
+
+# as TensorRT's errors and CUDA's say it, and the builder's of memory that it could not get
+_NO_MEMORY = re.compile(
+    r"out ?of ?memory|MemoryAllocation|could not be allocated|FAILED_ALLOCATION", re.IGNORECASE
+)
+
+
+def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:
+    """Refuses a loadable that cannot be one, with every reason.
+
+    Raises:
+        DeviceError: "build.not-on-dla".
+    """
+    if not spec.standalone:
+        return
+    faults = io_faults(spec, scales)
+    if spec.dla_core is None:
+        faults.append("a loadable runs on a DLA, not on the GPU")
+    if spec.profiles:
+        faults.append("a loadable has no optimisation profiles")
+    if spec.gpu_fallback:
+        faults.append("a loadable cannot fall back to the GPU")
+    if faults:
+        raise _not_on_dla(spec, faults)
+
+
+def check_plugins(spec: EngineSpec, flags: Sequence[str], libraries: Sequence[str]) -> None:
+    """Refuses a version compatible plan that works only with plugin libraries shipped with it.
+
+    Such a plan has the libraries inside (``plugins_to_serialize``), which is code that a board
+    would run, or every runtime has to be given them ("getUsedVCPluginLibraries" in NvOnnxParser.h).
+    The loader does neither.
+
+    Args:
+        spec: The engine.
+        flags: The attempt's.
+        libraries: What the parser says that the network needs.
+
+    Raises:
+        DeviceError: "build.plugins".
+    """
+    if "VERSION_COMPATIBLE" not in flags or not libraries:
+        return
+    names = ", ".join(sorted({PurePosixPath(path).name for path in libraries}))
+    raise DeviceError(
+        "a version compatible plan of this network needs plugins of {}".format(names),
+        code=PLUGINS,
+        where=spec.key,
+        hint="build.version_compatible: auto or false builds a plan for this release alone",
+    )
+
+
+def check_standalone(
+    spec: EngineSpec, mapped: MappedLayers, built: BuiltEngine, messages: Sequence[str]
+) -> None:
+    """Refuses a loadable of which the builder says beforehand that a layer does not fit.
+
+    Only layers that are in the builder's network what they are in the plan: matrix products become
+    convolutions later, and of those its answer says nothing.
+    """
+    exact = mapped.exact()
+    faults = []
+    for name, fits in built.can_run_on_dla.items():
+        if fits:
+            continue
+        if name in exact:
+            reasons = [text for text in messages if any(x.name in text for x in exact[name])]
+            faults.append(
+                "layer {!r}: {}".format(name, last_errors(reasons) or "TensorRT does not say why")
+            )
+        else:
+            built.notes.append("{}: can_run_on_DLA refuses parts of {!r}".format(spec.key, name))
+    if faults:
+        raise _not_on_dla(spec, faults)
+
+
+def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
+    more = len(faults) - _SHOWN
+    return DeviceError(
+        "the loadable cannot be built: {}{}".format(
+            "; ".join(faults[:_SHOWN]), "; and {} more".format(more) if more > 0 else ""
+        ),
+        code="build.not-on-dla",
+        where=spec.key,
+        hint="nothing of a loadable runs on the GPU: plan again with build.mode split or hybrid",
+    )
+
+
+def code_of(said: str) -> str:
+    """The code of a build that gave nothing: a memory's shortage is not the flags' fault."""
+    return "build.no-memory" if _NO_MEMORY.search(said) else ATTEMPT
+
+
+def failed(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
+    """The error of a build that gave nothing: TensorRT's own errors, or its last warnings."""
+    said = last_errors(log.since(mark, "EF"))
+    found = "; ".join(part for part in (text, said) if part)
+    if not found:
+        found = last_errors(log.since(mark, "W")[-3:])
+        found = "it does not say why" + ("; it warned: " + found if found else "")
+    return DeviceError(
+        "TensorRT did not build it: {}".format(found),
+        code=code_of(found),
+        where=spec.key,
+        hint="`edgekit jobs log` has all that the builder said",
+    )
+
+
+def check_callbacks(
+    spec: EngineSpec,
+    log: BuilderLog,
+    requested: Sequence[List[str]],
+    scales: Dict[str, float],
+    mapped: MappedLayers,
+) -> None:
+    """Raises what a callback of ours met, and says when the calibration cache was not taken.
+
+    Raises:
+        DeviceError: "build.callback", "build.calibration", or the callback's own.
+    """
+    if log.crashed is not None:
+        if isinstance(log.crashed, DeviceError):
+            raise log.crashed
+        raise DeviceError(
+            "a callback of the builder failed: {}: {}".format(
+                type(log.crashed).__name__, log.crashed
+            ),
+            code="build.callback",
+            where=spec.key,
+        ) from log.crashed
+    if requested:
+        lacking = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
+        raise DeviceError(
+            "TensorRT did not take the calibration cache and asked for data{}".format(
+                ": no scale for {}".format(", ".join(map(repr, lacking[:_SHOWN])))
+                if lacking
+                else ""
+            ),
+            code="build.calibration",
+            where=spec.key,
+            hint="run `edgekit calibrate` for this network again; its cache needs every tensor",
+        )
+
+
+def note_missing(
+    spec: EngineSpec, mapped: MappedLayers, messages: Sequence[str], built: BuiltEngine
+) -> None:
+    """Notes the tensors of INT8 layers that the builder found no scale for."""
+    wanted = _int8_tensors(mapped)
+    missing = [name for name in missing_scales(messages) if name in wanted]
+    if missing:
+        built.notes.append(
+            "{}: INT8 layers read or write tensors without a scale: {}".format(
+                spec.key, ", ".join(map(repr, missing[:_SHOWN]))
+            )
+        )
+
+
+def _int8_tensors(mapped: MappedLayers) -> Set[str]:
+    own = [mapped.layers[i] for i, ours in mapped.ours.items() if ours.precision == "int8"]
+    constants = {n for entry in mapped.layers if entry.kind == "CONSTANT" for n in entry.outputs}
+    return {name for entry in own for name in (*entry.inputs, *entry.outputs)} - constants

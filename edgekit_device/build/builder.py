@@ -1,0 +1,398 @@
+"""One attempt at one engine through TensorRT's Python API, from 8.5 to 11: its progress, and the
+timing cache that all builds on a kind of board share.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from edgekit_device.build import config as configure
+from edgekit_device.build import network as networks
+from edgekit_device.build.attempt import (
+    BuilderLog,
+    check_callbacks,
+    check_loadable,
+    check_plugins,
+    check_standalone,
+    failed,
+    note_missing,
+)
+from edgekit_device.build.config import calibrator, for_release, read_scales
+from edgekit_device.build.network import MappedLayers, map_layers, read_layers
+from edgekit_device.build.request import Attempt, BuiltEngine, EngineSpec, request_digest
+from edgekit_device.errors import map_os_errors
+from edgekit_device.files import locked, write_durably
+from edgekit_device.jobs.job import JobCancelled
+
+# One attempt at one engine through TensorRT's Python API, from 8.5 to 11.
+#
+# Weakly typed (to 10.x): precision flags, a calibration cache, precisions of layers. Strongly typed
+# (11): all of that stands in the network's types. What a release has is read from its module.
+
+
+_SHOWN = 10
+
+
+def calibration_of(spec: EngineSpec, cache: Optional[bytes]) -> Dict[str, float]:
+    """Scales by tensor of the engine's calibration cache; none without one."""
+    return read_scales(cache) if cache is not None and spec.typing == "weak" else {}
+
+
+def build_attempt(
+    trt: Any,
+    log: BuilderLog,
+    spec: EngineSpec,
+    attempt: Attempt,
+    *,
+    model: Path,
+    cache: Optional[bytes],
+    timing: Optional[Path],
+    on_progress: Callable[[int, int, str], None],
+    cancelled: Callable[[], bool],
+) -> BuiltEngine:
+    """Builds the engine with one set of flags.
+
+    Args:
+        trt: TensorRT's module.
+        log: Its logger is the builder's.
+        spec: The engine.
+        attempt: The flags.
+        model: The ONNX file.
+        cache: The calibration cache's bytes.
+        timing: The timing cache's file; None to build without.
+        on_progress: Called with (done, total, what).
+        cancelled: Whether to stop.
+
+    Raises:
+        DeviceError: "build.attempt" or "build.plugins" where other flags may help;
+            "build.no-memory"; "build.parser", "build.io",
+            "build.no-dla", "build.not-on-dla", "build.calibration" and others where none will.
+        JobCancelled: ``cancelled`` said so.
+    """
+    mark = log.mark()
+    scales = calibration_of(spec, cache)
+    check_loadable(spec, scales)
+    builder = trt.Builder(log.logger)
+    network = networks.create(trt, builder, spec)
+    # held to the end: the network's weights are the parser's memory
+    native = "VERSION_COMPATIBLE" in attempt.flags
+    parser = networks.parse(trt, network, log.logger, model, spec.key, native=native)
+    if native and hasattr(parser, "get_used_vc_plugin_libraries"):  # as the flag, since 8.6
+        check_plugins(spec, attempt.flags, list(parser.get_used_vc_plugin_libraries()))
+    config = builder.create_builder_config()
+    built = BuiltEngine(b"")
+    mapped = _set_up(trt, builder, network, config, spec, attempt, scales, built)
+    if spec.standalone:
+        check_standalone(spec, mapped, built, log.since(mark, "WEF"))
+    requested: List[List[str]] = []
+    held = [parser, _calibrate(trt, config, spec, cache, requested, built)]
+    held.append(_watch(trt, config, log, on_progress, cancelled))
+    timing_cache = TimingCache(timing) if timing is not None else None
+    if timing_cache is not None:
+        timing_cache.set(config)
+    try:
+        memory = builder.build_serialized_network(network, config)
+    except (RuntimeError, ValueError) as error:  # C++ exceptions, as the bindings translate them
+        raise failed(spec, log, mark, str(error)) from error
+    finally:
+        log.stage = None
+    if cancelled():
+        raise JobCancelled
+    check_callbacks(spec, log, requested, scales, mapped)
+    if memory is None:
+        raise failed(spec, log, mark)
+    built.data = bytes(memory)
+    note_missing(spec, mapped, log.since(mark, "WEF"), built)
+    if timing_cache is not None:
+        timing_cache.keep(config)
+        built.timing_cache = timing_cache.facts
+        built.notes += ["{}: {}".format(spec.key, note) for note in timing_cache.notes]
+    on_progress(STEPS, STEPS, "built")
+    del memory, config, network, builder
+    held.clear()
+    return built
+
+
+def _set_up(
+    trt: Any,
+    builder: Any,
+    network: Any,
+    config: Any,
+    spec: EngineSpec,
+    attempt: Attempt,
+    scales: Dict[str, float],
+    built: BuiltEngine,
+) -> MappedLayers:
+    configure.set_basics(trt, builder, config, spec, built.notes)
+    built.flags = configure.set_flags(trt, config, spec, attempt.flags, built.notes)
+    networks.set_io(trt, network, spec, scales)
+    configure.set_profiles(builder, config, spec)
+    mapped = _map(network, spec, built)
+    configure.set_devices(trt, config, spec, mapped)
+    configure.set_precisions(trt, spec, mapped)
+    built.can_run_on_dla = configure.can_run(config, spec, mapped)
+    if "REFIT_INDIVIDUAL" in built.flags:
+        refused = configure.mark_refittable(network, spec.refit_individual, spec.key, built.notes)
+        if refused:
+            names = ", ".join(map(repr, refused[:_SHOWN]))
+            built.notes.append("{}: TensorRT cannot refit {}".format(spec.key, names))
+    return mapped
+
+
+def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:
+    mapped = map_layers(read_layers(network), spec.layers)
+    built.unmapped = mapped.unmapped
+    if mapped.lost:
+        names = ", ".join(map(repr, mapped.lost[:_SHOWN]))
+        built.notes.append(
+            "{}: no layer of the builder stands for {} of the plan's: {}".format(
+                spec.key, len(mapped.lost), names
+            )
+        )
+    return mapped
+
+
+def _calibrate(
+    trt: Any,
+    config: Any,
+    spec: EngineSpec,
+    cache: Optional[bytes],
+    requested: List[List[str]],
+    built: BuiltEngine,
+) -> Any:
+    if cache is None or "INT8" not in built.flags:
+        return None
+    served = calibrator(trt, for_release(cache, str(trt.__version__)), requested.append)
+    if served is None:
+        built.notes.append("{}: this TensorRT takes no calibration cache".format(spec.key))
+        return None
+    config.int8_calibrator = served
+    return served
+
+
+def _watch(
+    trt: Any,
+    config: Any,
+    log: BuilderLog,
+    on_progress: Callable[[int, int, str], None],
+    cancelled: Callable[[], bool],
+) -> Any:
+    def crashed(error: BaseException) -> None:
+        log.crashed = log.crashed or error
+
+    watching = monitor(trt, lambda done, name: on_progress(done, STEPS, name), cancelled, crashed)
+    if watching is not None:
+        config.progress_monitor = watching
+        return watching
+    stages: List[str] = []
+
+    def stage(name: str) -> None:
+        # the builder comes back to some stages for every part of the network
+        if name not in stages:
+            stages.append(name)
+            on_progress(0, 0, name)
+
+    log.stage = stage
+    return None
+
+
+# How far a build is: IProgressMonitor's phases as one fraction, and cancellation.
+
+
+#: A whole build has this many steps, whatever TensorRT counts.
+STEPS = 1000
+
+
+class Phases:
+    """Phases nested in one another, each of some steps, as one fraction that never falls.
+
+    A phase's step that is under way counts as far as its furthest inner phase is.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._steps: Dict[str, int] = {}
+        self._done: Dict[str, int] = {}
+        self._parent: Dict[str, Optional[str]] = {}
+        self._reached = 0
+
+    def start(self, name: str, parent: Optional[str], steps: int) -> None:
+        """A phase of ``steps`` steps begins inside ``parent`` (None: the outermost)."""
+        with self._lock:
+            self._steps[name], self._done[name] = max(int(steps), 1), 0
+            self._parent[name] = parent if parent in self._steps else None
+
+    def step(self, name: str, step: int) -> None:
+        """Step ``step`` (from 0) of a phase is complete."""
+        with self._lock:
+            if name in self._steps:
+                self._done[name] = max(self._done[name], min(int(step) + 1, self._steps[name]))
+
+    def finish(self, name: str) -> None:
+        """A phase ended."""
+        with self._lock:
+            # a phase that ends early, as all do after a cancellation, is not done
+            for table in (self._steps, self._done, self._parent):
+                table.pop(name, None)
+
+    def reached(self) -> int:
+        """Of ``STEPS``, how many are done."""
+        with self._lock:
+            roots = [name for name, parent in self._parent.items() if parent is None]
+            if roots:
+                fraction = max(self._fraction(name, 0) for name in roots)
+                self._reached = max(self._reached, min(int(fraction * STEPS), STEPS))
+            return self._reached
+
+    def _fraction(self, name: str, depth: int) -> float:
+        inner = [
+            self._fraction(child, depth + 1)
+            for child, parent in self._parent.items()
+            if parent == name and depth < 16
+        ]
+        done, steps = self._done[name], self._steps[name]
+        if done >= steps:
+            return 1.0
+        return (done + max(inner, default=0.0)) / steps
+
+
+def monitor(
+    trt: Any,
+    on_progress: Callable[[int, str], None],
+    cancelled: Callable[[], bool],
+    crashed: Callable[[BaseException], None],
+) -> Optional[Any]:
+    """An IProgressMonitor, or None where the release has none (before 10.0).
+
+    Args:
+        trt: TensorRT's module.
+        on_progress: Called with (steps of ``STEPS``, phase) when either changes, from TensorRT's
+            threads.
+        cancelled: Called after every step; once it returns True the build stops.
+        crashed: Called with an exception raised here, which TensorRT would swallow.
+    """
+    if not hasattr(trt, "IProgressMonitor"):
+        return None
+    phases = Phases()
+    last = [(-1, "")]
+
+    def report(name: str) -> None:
+        news = (phases.reached(), name)
+        if news[0] != last[0][0]:
+            last[0] = news
+            on_progress(*news)
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # known only when it runs
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: Optional[str], num_steps: int) -> None:
+            try:
+                phases.start(phase_name, parent_phase, num_steps)
+                report(phase_name)
+            except BaseException as error:
+                crashed(error)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            try:
+                phases.step(phase_name, step)
+                report(phase_name)
+                return not cancelled()
+            except BaseException as error:
+                crashed(error)
+                return False
+
+        def phase_finish(self, phase_name: str) -> None:
+            try:
+                phases.finish(phase_name)
+                report(phase_name)
+            except BaseException as error:
+                crashed(error)
+
+    return Monitor()
+
+
+# Timing caches: one file for each kind of board, shared by all builds there.
+#
+# A build reads the file, and afterwards adds to it what others added meanwhile, so that no build
+# waits for another and none loses what it measured.
+
+
+def timing_file(root: Path, fingerprint: Mapping[str, str]) -> Path:
+    """The cache's file of boards with this fingerprint."""
+    return root / "timing" / (request_digest(dict(fingerprint)) + ".cache")
+
+
+class TimingCache:
+    """One build's use of the shared file.
+
+    Attributes:
+        facts: {"entries_bytes_before", "after", "reused"}.
+        notes: What went wrong with the cache; a build goes on without it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notes: List[str] = []
+        self.facts: Dict[str, Any] = {"entries_bytes_before": 0, "after": 0, "reused": False}
+        self._read = b""
+
+    def set(self, config: Any) -> None:
+        """Gives the file's entries to an IBuilderConfig, or an empty cache to fill."""
+        self._read = self._content()
+        self.facts["entries_bytes_before"] = len(self._read)
+        if self._read:
+            cache = self._parsed(config, self._read)
+            # what another device or release measured is refused here, never mixed in
+            if cache is not None and config.set_timing_cache(cache, False):
+                self.facts["reused"] = True
+                return
+            self.notes.append("the timing cache was not of this device; a new one begins")
+            self._read = b""
+        empty = self._parsed(config, b"")
+        if empty is None or not config.set_timing_cache(empty, False):
+            self.notes.append("TensorRT made no timing cache")
+
+    def keep(self, config: Any) -> None:
+        """Writes the file anew with what the build measured."""
+        cache = config.get_timing_cache()
+        if cache is None:
+            return
+        with map_os_errors(str(self.path)):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self.path.with_suffix(".lock")):
+            data = self._joined(config, _bytes(cache.serialize()))
+            if data:
+                with map_os_errors(str(self.path)):
+                    write_durably(self.path, data)
+            self.facts["after"] = len(data)
+
+    def _joined(self, config: Any, own: bytes) -> bytes:
+        now = self._content()
+        if not own or not now or now == self._read:
+            return own
+        # the builder's own cache is only read: what is added to is a copy
+        copy, others = self._parsed(config, own), self._parsed(config, now)
+        if copy is None or others is None or not copy.combine(others, False):
+            self.notes.append("another build's timing cache could not be added")
+            return own
+        return _bytes(copy.serialize()) or own
+
+    def _content(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _parsed(self, config: Any, data: bytes) -> Any:
+        try:
+            return config.create_timing_cache(data)
+        except Exception as error:  # the bindings raise RuntimeError and pybind11's own
+            self.notes.append("the timing cache cannot be read: {}".format(error))
+            return None
+
+
+def _bytes(memory: Any) -> bytes:
+    return bytes(memory) if memory is not None else b""

@@ -1,0 +1,320 @@
+"""The builder's configuration: flags by name, devices, precisions, memory, timing; and the
+calibrator that serves INT8 scales from a calibration cache.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgekit_device.build.network import MappedLayers
+from edgekit_device.build.request import EngineSpec
+from edgekit_device.errors import DeviceError
+
+_PRECISION_FLAGS = {"fp16": "FP16", "int8": "INT8"}
+_CONSTRAINTS = {"prefer": "PREFER_PRECISION_CONSTRAINTS", "obey": "OBEY_PRECISION_CONSTRAINTS"}
+_TYPES = {"fp32": "FLOAT", "fp16": "HALF", "int8": "INT8"}
+_FLOATS = ("FLOAT", "HALF", "INT8", "BF16")
+
+# layers whose types are not the builder's to choose
+_TYPED = (
+    "CONSTANT", "SHAPE", "CAST", "QUANTIZE", "DEQUANTIZE", "ASSERTION", "CONDITION",
+    "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "ITERATOR", "LOOP_OUTPUT", "RECURRENCE",
+    "TRIP_LIMIT", "PLUGIN", "PLUGIN_V2", "PLUGIN_V3", "NON_ZERO",
+)  # fmt: skip
+_HARDWARE = "HARDWARE_COMPATIBILITY"
+
+
+def set_flags(
+    trt: Any, config: Any, spec: EngineSpec, flags: Sequence[str], notes: List[str]
+) -> Tuple[str, ...]:
+    """Sets the attempt's flags and those that follow from the engine.
+
+    A flag that the release lacks is left out with a note. A name that begins with
+    HARDWARE_COMPATIBILITY is a level ("HARDWARE_COMPATIBILITY_AMPERE_PLUS").
+
+    Returns:
+        The names that were set.
+    """
+    wanted = [*flags]
+    weak = spec.typing == "weak"
+    if weak:
+        wanted += [_PRECISION_FLAGS[p] for p in spec.precisions if p in _PRECISION_FLAGS]
+        # with precisions alone: constraints need something to constrain
+        if spec.constraints in _CONSTRAINTS and spec.precisions:
+            wanted.append(_CONSTRAINTS[spec.constraints])
+    if spec.standalone:
+        wanted.append("DIRECT_IO")
+    if spec.dla_core is not None and spec.gpu_fallback and not spec.standalone:
+        wanted.append("GPU_FALLBACK")
+    done: List[str] = []
+    for name in dict.fromkeys(wanted):
+        if name == "STRONGLY_TYPED":
+            continue  # the network's, not the builder's
+        if name.startswith(_HARDWARE):
+            ok = _set_hardware(trt, config, name[len(_HARDWARE) + 1 :] or "AMPERE_PLUS")
+        else:
+            ok = hasattr(trt.BuilderFlag, name)
+            if ok:
+                config.set_flag(getattr(trt.BuilderFlag, name))
+        if ok:
+            done.append(name)
+        else:
+            notes.append("{}: this TensorRT has no {}, it is left out".format(spec.key, name))
+    return tuple(done)
+
+
+def _set_hardware(trt: Any, config: Any, level: str) -> bool:
+    levels = getattr(trt, "HardwareCompatibilityLevel", None)
+    if levels is None or not hasattr(levels, level):
+        return False
+    config.hardware_compatibility_level = getattr(levels, level)
+    return True
+
+
+def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: List[str]) -> None:
+    """Sets devices of the whole network, memory pools, verbosity and optimisation level.
+
+    Raises:
+        DeviceError: "build.no-dla": the board has not the core.
+    """
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if spec.optimization_level is not None:
+        # 8.5 and older have none
+        if hasattr(config, "builder_optimization_level"):
+            config.builder_optimization_level = spec.optimization_level
+        else:
+            notes.append("{}: this TensorRT has no optimisation levels".format(spec.key))
+    for name, size in spec.pools.items():
+        if hasattr(trt.MemoryPoolType, name):
+            pool = getattr(trt.MemoryPoolType, name)
+            config.set_memory_pool_limit(pool, size)
+            # one that is no power of 2 of at least 4 KiB has no effect on a DLA's pool
+            if config.get_memory_pool_limit(pool) != size:
+                notes.append("{}: TensorRT takes no {} of {} bytes".format(spec.key, name, size))
+        else:
+            notes.append("{}: this TensorRT has no memory pool {}".format(spec.key, name))
+    if spec.dla_core is None:
+        return
+    cores = builder.num_DLA_cores
+    if spec.dla_core >= cores:
+        raise DeviceError(
+            "the engine needs DLA core {}, TensorRT finds {} here".format(spec.dla_core, cores),
+            code="build.no-dla",
+            where=spec.key,
+            hint="`edgekit doctor` says which DLA cores and compiler this board has; "
+            "TensorRT 10.8 to 11.3 have no DLA",
+        )
+    config.default_device_type = trt.DeviceType.DLA
+    config.DLA_core = spec.dla_core
+    if spec.standalone:
+        config.engine_capability = trt.EngineCapability.DLA_STANDALONE
+
+
+def set_devices(trt: Any, config: Any, spec: EngineSpec, mapped: MappedLayers) -> None:
+    """Puts each layer where the plan has it; what no plan names runs on the GPU.
+
+    A loadable has nothing but its DLA, so nothing is set there.
+    """
+    if spec.dla_core is None or spec.standalone:
+        return
+    for entry in mapped.layers:
+        on_dla = mapped.device.get(entry.index) == "DLA"
+        config.set_device_type(entry.layer, trt.DeviceType.DLA if on_dla else trt.DeviceType.GPU)
+
+
+def can_run(config: Any, spec: EngineSpec, mapped: MappedLayers) -> Dict[str, bool]:
+    """Calls ``can_run_on_DLA`` for every layer of ours; returns the answers by name."""
+    if spec.dla_core is None:
+        return {}
+    return {
+        name: all(bool(config.can_run_on_DLA(entry.layer)) for entry in entries)
+        for name, entries in mapped.work().items()
+    }
+
+
+def set_precisions(trt: Any, spec: EngineSpec, mapped: MappedLayers) -> int:
+    """Sets the plan's precision, and the type of outputs, of each layer that computes in floats.
+
+    An INT8 layer's output is INT8 where all of its readers are INT8 layers; at the border to
+    another precision the builder has the choice, as it has inside of an INT8 layer that it parted:
+    no scale is known there. The network's own outputs have the type that was requested for them.
+
+    Returns:
+        How many layers were set.
+    """
+    if spec.typing != "weak" or not spec.precisions:
+        return 0
+    readers: Dict[str, List[int]] = {}
+    for entry in mapped.layers:
+        for name in entry.inputs:
+            readers.setdefault(name, []).append(entry.index)
+    outputs = {io.name for io in spec.outputs}
+    count = 0
+    above = {index: part for index, part in mapped.parts.items() if part.precision != "int8"}
+    for index, ours in {**mapped.ours, **above}.items():
+        entry = mapped.layers[index]
+        if entry.kind in _TYPED or not _computes_floats(entry.layer):
+            continue
+        kind = getattr(trt.DataType, _TYPES[ours.precision])
+        entry.layer.precision = kind
+        count += 1
+        for n in range(entry.layer.num_outputs):
+            tensor = entry.layer.get_output(n)
+            if tensor is None or tensor.name in outputs or not _is_float(tensor):
+                continue
+            if ours.precision == "int8" and not _all_int8(mapped, readers.get(tensor.name, [])):
+                continue
+            entry.layer.set_output_type(n, kind)
+    return count
+
+
+def _computes_floats(layer: Any) -> bool:
+    tensors = [layer.get_input(n) for n in range(layer.num_inputs)][:1]
+    tensors += [layer.get_output(n) for n in range(layer.num_outputs)]
+    return all(_is_float(tensor) for tensor in tensors if tensor is not None)
+
+
+def _is_float(tensor: Any) -> bool:
+    return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
+
+
+def _all_int8(mapped: MappedLayers, readers: Sequence[int]) -> bool:
+    specs = [mapped.ours.get(index) for index in readers]
+    return bool(specs) and all(spec is not None and spec.precision == "int8" for spec in specs)
+
+
+def set_profiles(builder: Any, config: Any, spec: EngineSpec) -> None:
+    """Adds the request's optimisation profiles.
+
+    Raises:
+        DeviceError: "build.profile".
+    """
+    for number, ranges in enumerate(spec.profiles):
+        profile = builder.create_optimization_profile()
+        for name, sizes in ranges.items():
+            profile.set_shape(name, sizes["min"], sizes["opt"], sizes["max"])
+        if config.add_optimization_profile(profile) < 0:
+            raise DeviceError(
+                "TensorRT refuses optimisation profile {}".format(number),
+                code="build.profile",
+                where=spec.key,
+                hint="min <= opt <= max is needed for every open dimension of every input",
+            )
+
+
+def mark_refittable(network: Any, names: Sequence[str], key: str, notes: List[str]) -> List[str]:
+    """Marks weights as refittable one by one; returns those that TensorRT did not take."""
+    if not names:
+        return []
+    if not hasattr(network, "mark_weights_refittable"):
+        notes.append("{}: this TensorRT cannot mark single weights".format(key))
+        return list(names)
+    return [name for name in names if not network.mark_weights_refittable(name)]
+
+
+def refit_kind(flags: Sequence[str]) -> str:
+    """What a plan of these flags can be refitted with; STRIP_PLAN alone implies identical ones."""
+    kinds: Mapping[str, str] = {
+        "REFIT": "any", "REFIT_INDIVIDUAL": "individual", "REFIT_IDENTICAL": "identical",
+        "STRIP_PLAN": "identical",
+    }  # fmt: skip
+    return next((kind for flag, kind in kinds.items() if flag in flags), "none")
+
+
+# INT8 scales from a calibration cache: the calibrator that serves it, and the cache's text.
+
+
+_HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*\Z")
+_MISSING = re.compile(r"Missing scale and zero-point for tensor (.+?)(?:, expect fall back|\Z)")
+_ALGORITHM = "EntropyCalibration2"
+
+
+def version_number(version: str) -> int:
+    """NV_TENSORRT_VERSION of a release: "8.6.1" is 8601, "10.3.0.30" is 100300."""
+    parts = [int(part) for part in re.findall(r"\d+", version)[:3]]
+    major, minor, patch = [*parts, 0, 0, 0][:3]
+    # two digits for each part since version 10 (NvInferVersion.h)
+    return (
+        major * 10000 + minor * 100 + patch if major >= 10 else major * 1000 + minor * 100 + patch
+    )
+
+
+def for_release(cache: bytes, version: str) -> bytes:
+    """The cache with the header that this release's IInt8EntropyCalibrator2 writes itself.
+
+    Raises:
+        DeviceError: "build.calibration": no calibration cache.
+    """
+    first, separator, rest = cache.partition(b"\n")
+    if not separator or not _HEADER.match(first.decode("utf-8", "replace")):
+        raise DeviceError(
+            "this is no calibration cache: it does not begin with TRT-VERSION-ALGORITHM",
+            code="build.calibration",
+        )
+    header = "TRT-{}-{}".format(version_number(version), _ALGORITHM)
+    return header.encode("ascii") + b"\n" + rest
+
+
+def read_scales(cache: bytes) -> Dict[str, float]:
+    """Scales by tensor name, as trtexec reads them: a line is split at its last colon.
+
+    Raises:
+        DeviceError: "build.calibration".
+    """
+    found = {}
+    for number, line in enumerate(cache.decode("utf-8", "surrogateescape").split("\n")[1:], 2):
+        if not line.strip():
+            continue
+        name, colon, digits = line.rpartition(":")
+        try:
+            if not colon:
+                raise ValueError
+            found[name] = struct.unpack(">f", struct.pack(">I", int(digits, 16)))[0]
+        except (ValueError, struct.error) as error:
+            raise DeviceError(
+                "line {} of the calibration cache is no tensor and scale".format(number),
+                code="build.calibration",
+            ) from error
+    return found
+
+
+def missing_scales(messages: Sequence[str]) -> List[str]:
+    """Tensors that the builder found no scale for, from its warnings."""
+    found = (_MISSING.search(" ".join(text.split())) for text in messages)
+    return list(dict.fromkeys(match.group(1) for match in found if match))
+
+
+def calibrator(trt: Any, cache: bytes, on_request: Callable[[List[str]], None]) -> Optional[Any]:
+    """An IInt8EntropyCalibrator2 that has no data, only ``cache``; None where releases have none.
+
+    Args:
+        trt: TensorRT's module.
+        cache: What it serves.
+        on_request: Called with the network's inputs if TensorRT wants to calibrate after all, which
+            means that it did not take the cache. TensorRT swallows what these methods raise, so
+            this must not raise.
+    """
+    if not hasattr(trt, "IInt8EntropyCalibrator2"):
+        return None
+
+    class Served(trt.IInt8EntropyCalibrator2):  # type: ignore[misc]  # known only when it runs
+        def __init__(self) -> None:
+            trt.IInt8EntropyCalibrator2.__init__(self)
+
+        def get_batch_size(self) -> int:
+            return 1
+
+        def get_batch(self, names: List[str]) -> Optional[List[int]]:
+            on_request(list(names))
+            return None
+
+        def read_calibration_cache(self) -> bytes:
+            return cache
+
+        def write_calibration_cache(self, cache: Any) -> None:
+            # nothing new can come: there is no data
+            return None
+
+    return Served()

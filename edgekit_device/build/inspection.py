@@ -1,0 +1,295 @@
+"""What a built engine is: inputs and outputs with their strides, layers with their devices,
+reformats at the borders, weights, and the plan with its weights.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgekit_device.arrays.formats import four
+from edgekit_device.build.network import DTYPE_OF_TENSORRT
+from edgekit_device.build.request import EngineSpec, IoSpec
+from edgekit_device.files import map_file
+from edgekit_device.protocol.manifest import DTYPES
+
+_MODES = {"INPUT": "input", "OUTPUT": "output"}
+
+
+@dataclass
+class PlanFacts:
+    """Facts of a plan that was loaded once.
+
+    Attributes:
+        io: ``{"name", "mode", "dtype", "shape", "format", "strides", "scale"}`` of each tensor.
+        weights: ``{"dtype", "shape" or None, "count"}`` by the name that a refit takes.
+        inspector: The engine inspector's JSON; "" where it gave none.
+        full: The plan refitted and whole; None where the plan lacks nothing.
+        notes: For people.
+    """
+
+    io: List[Dict[str, Any]]
+    weights: Dict[str, Dict[str, Any]] = field(default_factory=dict)
+    inspector: str = ""
+    full: Optional[bytes] = None
+    notes: List[str] = field(default_factory=list)
+
+
+def requested_io(spec: EngineSpec, scales: Mapping[str, float], dla: str) -> List[Dict[str, Any]]:
+    """Inputs and outputs as requested: for a loadable, which nothing here can open.
+
+    Args:
+        spec: The engine.
+        scales: Of the calibration cache.
+        dla: DLA generation ("1.0", "2.0").
+    """
+    return [
+        _io(io.name, mode, io.dtype, io.shape, (io.formats or ("LINEAR",))[0], io, scales, dla)
+        for mode, tensors in (("input", spec.inputs), ("output", spec.outputs))
+        for io in tensors
+    ]
+
+
+def plan_facts(
+    trt: Any,
+    plan: bytes,
+    spec: EngineSpec,
+    flags: Sequence[str],
+    *,
+    model: Path,
+    scales: Mapping[str, float],
+    dla: str,
+    temporary: Optional[Path] = None,
+) -> PlanFacts:
+    """Loads a plan that was just built, looks at it, and refits it where it lacks its weights.
+
+    Raises:
+        DeviceError: "engine.*", "refit.*" or "tensorrt.*": the plan is of no use here.
+    """
+    from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
+
+    # made a moment ago by this board's own TensorRT: the lean runtime in it may run
+    compatible = "VERSION_COMPATIBLE" in flags
+    embedded = compatible and "EXCLUDE_LEAN_RUNTIME" not in flags
+    loaded = deserialize(
+        trt,
+        plan,
+        RuntimeChoice("full", host_code=embedded),
+        dla_core=spec.dla_core,
+        temporary=temporary,
+        where=spec.key,
+    )
+    engine = loaded.engine
+    facts = PlanFacts(io=_engine_io(engine, spec, scales, dla))
+    try:
+        facts.inspector = inspect_text(trt, engine)
+    except Exception as error:  # a runtime without the inspector's types raises pybind11's own
+        facts.notes.append("{}: no engine inspector: {}".format(spec.key, error))
+    if engine.refittable:
+        facts.weights = _weights(trt, engine, model, spec.key)
+    if "STRIP_PLAN" in flags:
+        from edgekit_device.tensorrt.refit import full_plan, refit
+
+        refit(trt, engine, model, where=spec.key)
+        facts.full = full_plan(trt, engine, lean=embedded, compatible=compatible, where=spec.key)
+    return facts
+
+
+def _engine_io(
+    engine: Any, spec: EngineSpec, scales: Mapping[str, float], dla: str
+) -> List[Dict[str, Any]]:
+    requested = {io.name: io for io in (*spec.inputs, *spec.outputs)}
+    found = []
+    for index in range(engine.num_io_tensors):
+        name = engine.get_tensor_name(index)
+        dtype = engine.get_tensor_dtype(name).name
+        found.append(
+            _io(
+                name,
+                _MODES[engine.get_tensor_mode(name).name],
+                DTYPE_OF_TENSORRT.get(dtype, dtype.lower()),
+                tuple(engine.get_tensor_shape(name)),
+                engine.get_tensor_format(name).name,
+                requested.get(name),
+                scales,
+                dla,
+            )
+        )
+    return found
+
+
+def _io(
+    name: str,
+    mode: str,
+    dtype: str,
+    shape: Sequence[int],
+    format: str,
+    requested: Optional[IoSpec],
+    scales: Mapping[str, float],
+    dla: str,
+) -> Dict[str, Any]:
+    scale = requested.scale if requested is not None else None
+    if dtype == "int8" and scale is None:
+        scale = scales.get(name)
+    return {
+        "name": name,
+        "mode": mode,
+        "dtype": dtype,
+        "shape": list(shape),
+        "format": format,
+        "strides": [] if -1 in shape else list(strides(shape, dtype, format, dla)),
+        "scale": scale if dtype == "int8" else None,
+    }
+
+
+def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, Dict[str, Any]]:
+    from edgekit_device.tensorrt.refit import weights_of
+    from edgekit_device.tensorrt.weights import named_weights
+
+    found = {}
+    facts_of = weights_of(trt, engine, where)
+    arrays = named_weights(map_file(model), model.parent, facts_of)
+    for name, facts in facts_of.items():
+        array = arrays.get(name)
+        # before 10.0 only the model says what the weights are
+        found[name] = {
+            "dtype": facts["dtype"] or (str(array.dtype) if array is not None else ""),
+            "shape": None if array is None else list(array.shape),
+            "count": facts["count"] or (int(array.size) if array is not None else 0),
+        }
+    return found
+
+
+# What the engine inspector says: layers with their devices, and reformatting at the borders.
+
+
+_DLA = "DLA"
+_REFORMATS = tuple(
+    "Reformatting CopyNode for Network {} ".format(what) for what in ("Input", "Output")
+)
+
+
+def inspect_text(trt: Any, engine: Any) -> str:
+    """The inspector's JSON of a whole engine; "" where it gives none."""
+    inspector = engine.create_engine_inspector()
+    if inspector is None:
+        return ""
+    return str(inspector.get_engine_information(trt.LayerInformationFormat.JSON) or "")
+
+
+def summary(text: str) -> Tuple[List[Dict[str, str]], List[str]]:
+    """Layers as ``{"name", "type", "device"}``, and what could not be read.
+
+    Read tolerantly: up to 10.x and 11 differ in what they say of tensors, which is not needed here;
+    built without details, layers are their names alone. A DLA's part is one layer of the type
+    "DLA"; its name alone does not say so, since Myelin's parts of the GPU are called alike.
+    """
+    if not text.strip():
+        return [], ["the inspector gave nothing"]
+    try:
+        found = json.loads(text, strict=False)
+        layers = found["Layers"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return [], ["the inspector's JSON cannot be read: {}".format(error)]
+    if not isinstance(layers, list):
+        return [], ["the inspector's layers are no list"]
+    described, odd = [], 0
+    for layer in layers:
+        if isinstance(layer, str):
+            described.append({"name": layer, "type": "", "device": ""})
+        elif isinstance(layer, dict) and isinstance(layer.get("Name"), str):
+            kind = str(layer.get("LayerType", ""))
+            device = _DLA if kind.upper() == _DLA else "GPU" if kind else ""
+            described.append({"name": layer["Name"], "type": kind, "device": device})
+        else:
+            odd += 1
+    notes = ["the inspector lists {} layers without a name".format(odd)] if odd else []
+    return described, notes
+
+
+def reformats(text: str, borders: Sequence[str]) -> List[str]:
+    """Names of layers that do nothing but reformat one of the engine's inputs or outputs."""
+    try:
+        layers = json.loads(text, strict=False)["Layers"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    names, found = set(borders), []
+    for layer in layers if isinstance(layers, list) else []:
+        if isinstance(layer, str):
+            # names alone: "Input Tensor 0 to conv1" does not say whether it is at a border
+            if any(layer == text + name for text in _REFORMATS for name in names):
+                found.append(layer)
+            continue
+        if not isinstance(layer, dict) or layer.get("LayerType") != "Reformat":
+            continue
+        touched = {
+            tensor.get("Name")
+            for side in ("Inputs", "Outputs")
+            for tensor in layer.get(side) or ()
+            if isinstance(tensor, dict)
+        }
+        if touched & names:
+            found.append(str(layer.get("Name", "")))
+    return found
+
+
+# Strides of an engine's inputs and outputs as manifests have them, in bytes.
+#
+# Paddings: NVIDIA's guide "DLA runtime configuration" and cudla.h, as ``edgekit.dla`` has them; a
+# test holds both together.
+
+
+# bytes that a line is padded to, by DLA generation
+_LINES = {
+    "DLA_LINEAR": {"1.0": 64, "2.0": 64},
+    "DLA_HWC4": {"1.0": 32, "2.0": 64},
+}
+_HELD = {1: 1, 3: 4, 4: 4}
+_VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
+_PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
+
+
+def generation_of(module: str) -> str:
+    """DLA generation of a module by its device-tree name: "1.0" is Xavier's, "2.0" Orin's."""
+    return "1.0" if "xavier" in module.lower() else "2.0"
+
+
+def strides(
+    shape: Sequence[int], dtype: str, format: str, generation: str = "2.0"
+) -> Tuple[int, ...]:
+    """Bytes along each axis for LINEAR, along N, C (or vectors of C), H and W otherwise.
+
+    Empty if the format's layout is not documented.
+    """
+    size = DTYPES.get(dtype, 2)
+    if format == "LINEAR":
+        return _dense(shape, size)
+    batch, channels, height, width = four(shape)
+    if format in _VECTORS:
+        vector = _VECTORS[format]
+        return _dense((batch, -(-channels // vector), height, width, vector), size)[:4]
+    if format == "DLA_LINEAR":
+        line = _padded(width * size, _LINES[format][generation])
+        return (channels * height * line, height * line, line, size)
+    if format == "DLA_HWC4" and channels in _HELD:
+        pixel = _HELD[channels] * size
+        line = _padded(width * pixel, _LINES[format][generation])
+    elif format in _PIXELS:
+        pixel = _padded(channels, _PIXELS[format]) * size
+        line = width * pixel
+    else:
+        return ()
+    return (height * line, size, line, pixel)
+
+
+def _dense(shape: Sequence[int], size: int) -> Tuple[int, ...]:
+    found = [size]
+    for length in reversed(shape[1:]):
+        found.append(found[-1] * length)
+    return tuple(reversed(found)) if shape else ()
+
+
+def _padded(size: int, to: int) -> int:
+    return -(-size // to) * to

@@ -1,0 +1,299 @@
+"""The job "build": builds a request's engines and runs the golden cases on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from edgekit_device.board.identity import fingerprint
+from edgekit_device.build.attempt import OnProgress, isolated
+from edgekit_device.build.engine import EngineBuild
+from edgekit_device.build.inspection import strides
+from edgekit_device.build.request import (
+    BuildJobRequest,
+    EngineSpec,
+    GoldenSpec,
+    IoSpec,
+    read_request,
+)
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import JobContext
+from edgekit_device.protocol.manifest import (
+    BlobEntry,
+    EngineEntry,
+    IoEntry,
+    Lane,
+    Manifest,
+    SegmentEntry,
+    TensorEntry,
+)
+from edgekit_device.runtime.golden import golden_inputs
+from edgekit_device.runtime.model import Model, open_model
+from edgekit_device.trust.bundle import BundleFiles, Checked
+
+# Builds a request's engines on this board: the job "build".
+#
+# Whatever touches TensorRT or CUDA runs in a process of its own (``build.attempt``): this one must
+# stay without CUDA, which does not survive a fork.
+
+
+SCHEMA = "edgekit.build.result/1"
+
+
+def run(context: JobContext) -> Dict[str, Any]:
+    """Builds what the request names.
+
+    Returns:
+        ``edgekit.build.result/1`` (docs/board-protocol.md); engines, logs and outputs are blobs.
+
+    Raises:
+        DeviceError: "build.request"; "build.failed" when no attempt at an engine succeeded;
+            "build.*" where no other attempt could help; "blob.*"; "board.*".
+        JobCancelled: It was cancelled; nothing of it is left but blobs that a collection takes.
+    """
+    request = read_request(context.request)
+    _need_blobs(context, request)
+    board = fingerprint(context.root.folder)
+    notes: List[str] = []
+    if request.backend == "tensorrt":
+        version = str(isolated(context, lambda _: _start(context))["version"])
+        _note_version(request, version, notes)
+    build = EngineBuild(context, request, board)
+    built: Dict[str, Dict[str, Any]] = {}
+    same: Dict[str, str] = {}
+    for spec in request.engines:
+        context.check_cancelled()
+        # lanes that share the frames of one plan may have engines in common
+        alike = repr(replace(spec, key=""))
+        if alike in same:
+            built[spec.key] = dict(built[same[alike]], key=spec.key)
+            continue
+        same[alike] = spec.key
+        built[spec.key] = build.engine(spec, notes)
+    golden = _golden(context, request, built, board, notes)
+    return {
+        "schema": SCHEMA,
+        "request": request.digest,
+        "fingerprint": board,
+        "tensorrt": board["tensorrt"] or built[request.engines[0].key]["tensorrt"],
+        "builder": "python" if request.backend == "tensorrt" else "trtexec",
+        "engines": [built[spec.key] for spec in request.engines],
+        "golden": golden,
+        "notes": notes,
+    }
+
+
+def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
+    needed = {spec.model: spec.key for spec in request.engines}
+    for spec in request.engines:
+        needed.update({digest: spec.key for digest in spec.data.values()})
+        if spec.calibration is not None:
+            needed[spec.calibration] = spec.key
+    missing = context.root.store.missing(needed)
+    if missing:
+        raise DeviceError(
+            "{} of the request's blobs are not on the board".format(len(missing)),
+            code="blob.missing",
+            where="engines[{}]".format(needed[missing[0]]),
+            hint="run the same command again; what is missing is sent",
+        )
+
+
+def _start(context: JobContext) -> Dict[str, Any]:
+    from edgekit_device.tensorrt.bindings import fault, find
+    from edgekit_device.tensorrt.runtimes import start
+
+    trt = find("full")
+    if trt is None or not hasattr(trt, "Builder"):
+        raise DeviceError(
+            "TensorRT's Python package cannot be used here: {}".format(
+                fault("full") or "it has no builder"
+            ),
+            code="build.no-tensorrt",
+            hint="install python3-libnvinfer, or use build.backend: trtexec",
+        )
+    start(trt, context.root.folder)
+    return {"version": str(trt.__version__)}
+
+
+def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> None:
+    planned, here = request.tensorrt.split("."), version.split(".")
+    if here[: len(planned)] != planned:
+        notes.append(
+            "planned for TensorRT {}, built with {}".format(request.tensorrt, version)
+        )  # fmt: skip
+
+
+def _golden(
+    context: JobContext,
+    request: BuildJobRequest,
+    built: Mapping[str, Mapping[str, Any]],
+    board: Mapping[str, str],
+    notes: List[str],
+) -> List[Dict[str, Any]]:
+    if not request.golden:
+        return []
+    bare = [one["key"] for one in built.values() if one["stripped"] and one["full"] is None]
+    if bare:
+        notes.append("golden vectors were not run: {} has no weights here".format(", ".join(bare)))
+        return []
+    context.progress("golden vectors", 0, len(request.golden))
+    store = context.root.store
+    files = BundleFiles(
+        where=request.name, manifest=b"", signature=None, blob=store.read, has=store.has,
+        root=context.root, release=None,
+    )  # fmt: skip
+
+    def work(on_progress: OnProgress) -> Dict[str, Any]:
+        return {"golden": run_golden(request, built, files, board, context.store)}
+
+    try:
+        found: List[Dict[str, Any]] = isolated(context, work)["golden"]
+    except DeviceError as error:
+        if error.code == "job.cancelled":
+            raise
+        # trtexec is for boards without the bindings: whoever deploys the bundle runs them first
+        if request.backend == "trtexec" and error.code.startswith("board.no-"):
+            notes.append("golden vectors were not run: {}".format(error.message))
+            return []
+        raise DeviceError(
+            "the engines are built, but do not run: {}".format(error.message),
+            code="build.golden",
+            where=error.where or request.name,
+            hint=error.hint,
+        ) from error
+    context.progress("golden vectors", len(request.golden), len(request.golden))
+    return found
+
+
+# Runs the golden cases on what was just built, as the loader will run it.
+
+
+def run_golden(
+    request: BuildJobRequest,
+    engines: Mapping[str, Mapping[str, Any]],
+    files: BundleFiles,
+    fingerprint: Mapping[str, str],
+    store: Callable[[bytes], str],
+    model: Optional[Model] = None,
+) -> List[Dict[str, Any]]:
+    """Runs every golden case on its lane, or on each lane.
+
+    Args:
+        request: The request.
+        engines: The result's entries by engine key.
+        files: Gives the blobs.
+        fingerprint: The board's.
+        store: Keeps an output and returns its digest.
+        model: What runs them; by default the loader's own.
+
+    Returns:
+        ``{"seed", "lane", "outputs": {name: {"digest", "dtype", "shape"}}}`` for each run; the
+        lane is None where the request has one lane alone and names none.
+
+    Raises:
+        DeviceError: As the loader raises them.
+    """
+    checked = _checked_of(request, engines, files, fingerprint)
+    if model is None:
+        model = open_model(checked)
+    found = []
+    for case in request.golden:
+        inputs = golden_inputs(checked.manifest.inputs, case.seed, case.ranges)
+        for lane in _lanes(case, len(request.lanes)):
+            outputs = model.run_lane(lane or 0, inputs)
+            entry = {}
+            for tensor in checked.manifest.outputs:
+                array = outputs[tensor.name]
+                entry[tensor.name] = {
+                    "digest": store(array.tobytes()),
+                    "dtype": str(array.dtype),
+                    "shape": list(array.shape),
+                }
+            found.append({"seed": case.seed, "lane": lane, "outputs": entry})
+    return found
+
+
+def _lanes(case: GoldenSpec, count: int) -> Sequence[Optional[int]]:
+    if case.lane is not None or count == 1:
+        return [case.lane]
+    return range(count)
+
+
+def _checked_of(
+    request: BuildJobRequest,
+    engines: Mapping[str, Mapping[str, Any]],
+    files: BundleFiles,
+    fingerprint: Mapping[str, str],
+) -> Checked:
+    """The built engines, whole, as a bundle that this board has checked itself."""
+    specs = {spec.key: spec for spec in request.engines}
+    lanes = []
+    blobs: Dict[str, BlobEntry] = {}
+    entries: Dict[str, EngineEntry] = {}
+    for lane in request.lanes:
+        segments = []
+        for index, key in enumerate(lane.engines):
+            built, spec = engines[key], specs[key]
+            digest = str(built["full"] or built["engine"])
+            size = int(built["full_bytes"] or built["bytes"])
+            blobs[digest] = BlobEntry(size, "engine")
+            entries[digest] = _entry(spec, built)
+            segments.append(
+                SegmentEntry(
+                    index,
+                    spec.device,
+                    digest,
+                    tuple(io.name for io in spec.inputs),
+                    tuple(io.name for io in spec.outputs),
+                    tuple(layer.name for layer in spec.layers),
+                )
+            )
+        lanes.append(Lane(lane.share, tuple(segments)))
+    manifest = Manifest(
+        digest=request.digest,
+        name=request.name,
+        backend="tensorrt",
+        inputs=_tensors(request.inputs),
+        outputs=_tensors(request.outputs),
+        lanes=tuple(lanes),
+        weights={},
+        blobs=blobs,
+        golden=(),
+        document={"fingerprint": dict(fingerprint)},
+        engines=entries,
+    )
+    # built here a moment ago: as good as signed
+    return Checked(files, manifest, signer="this board")
+
+
+def _entry(spec: EngineSpec, built: Mapping[str, Any]) -> EngineEntry:
+    return EngineEntry(
+        kind=spec.kind,
+        tensorrt=str(built["tensorrt"]),
+        stripped=False,
+        version_compatible=bool(built["version_compatible"]),
+        lean_embedded=bool(built["lean_embedded"]),
+        refit="none",
+        dla_core=spec.dla_core,
+        inputs=_ios(built, "input"),
+        outputs=_ios(built, "output"),
+    )
+
+
+def _ios(built: Mapping[str, Any], mode: str) -> "tuple[IoEntry, ...]":
+    return tuple(
+        IoEntry(
+            io["name"], io["dtype"], tuple(io["shape"]), io["format"], tuple(io["strides"]),
+            io["scale"],
+        )
+        for io in built["io"]
+        if io["mode"] == mode
+    )  # fmt: skip
+
+
+def _tensors(tensors: Sequence[IoSpec]) -> "tuple[TensorEntry, ...]":
+    return tuple(
+        TensorEntry(io.name, io.dtype, io.shape, "LINEAR", strides(io.shape, io.dtype, "LINEAR"))
+        for io in tensors
+    )

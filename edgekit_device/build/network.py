@@ -1,0 +1,425 @@
+"""The network that the builder gets: parsed from ONNX, its inputs and outputs set as requested,
+and the plan's layers found in it by name, by metadata and by which layers they serve.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from edgekit_device.build.request import EngineSpec, IoSpec, LayerSpec
+from edgekit_device.errors import DeviceError, map_os_errors
+
+#: NumPy's names by trt.DataType's; types that NumPy lacks have the names that manifests use.
+DTYPE_OF_TENSORRT = {
+    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "INT64": "int64",
+    "BOOL": "bool", "UINT8": "uint8", "BF16": "bfloat16",
+}  # fmt: skip
+
+_NAMES = {numpy: name for name, numpy in DTYPE_OF_TENSORRT.items()}
+
+# formats of a loadable's tensors: NVIDIA's guide, "DLA runtime configuration"
+_STANDALONE: Mapping[Tuple[str, str], Tuple[str, ...]] = {
+    ("input", "float16"): ("DLA_LINEAR", "DLA_HWC4", "CHW16"),
+    ("input", "int8"): ("DLA_LINEAR", "DLA_HWC4", "CHW32"),
+    ("output", "float16"): ("DLA_LINEAR", "CHW16"),
+    ("output", "int8"): ("DLA_LINEAR", "CHW32"),
+}
+_SHOWN = 10
+_INT8_MAX = 127.0
+
+
+def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
+    """An empty network of the kinds that the release has: explicit batch, strongly typed."""
+    flags = 0
+    # gone since 11.0, where every network is of explicit batch and strongly typed
+    known = trt.NetworkDefinitionCreationFlag
+    if hasattr(known, "EXPLICIT_BATCH"):
+        flags |= 1 << int(known.EXPLICIT_BATCH)
+    if spec.typing == "strong" and hasattr(known, "STRONGLY_TYPED"):
+        flags |= 1 << int(known.STRONGLY_TYPED)
+    return builder.create_network(flags)
+
+
+def parse(
+    trt: Any, network: Any, logger: Any, model: Path, key: str, *, native: bool = False
+) -> Any:
+    """Parses an ONNX file into the network.
+
+    Args:
+        trt: TensorRT's module.
+        network: The empty network.
+        logger: The builder's.
+        model: The file; its external data is in the same folder.
+        key: The engine's, for messages.
+        native: Whether normalisations must not be plugins, as in version compatible plans
+            (OnnxParserFlag.NATIVE_INSTANCENORM in NvOnnxParser.h).
+
+    Returns:
+        The parser, which must live as long as the network: the weights are its memory.
+
+    Raises:
+        DeviceError: "build.parser", with every error of the parser.
+    """
+    # some operators are plugins of TensorRT's own, which trtexec registers first too
+    if hasattr(trt, "init_libnvinfer_plugins"):
+        trt.init_libnvinfer_plugins(logger, "")
+    parser = trt.OnnxParser(network, logger)
+    if native and hasattr(getattr(trt, "OnnxParserFlag", None), "NATIVE_INSTANCENORM"):
+        parser.set_flag(trt.OnnxParserFlag.NATIVE_INSTANCENORM)
+    if not parser.parse_from_file(str(model)) or parser.num_errors:
+        errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
+        more = len(errors) - _SHOWN
+        raise DeviceError(
+            "TensorRT cannot read the model: {}{}".format(
+                "; ".join(errors[:_SHOWN]) or "its parser does not say why",
+                "; and {} more".format(more) if more > 0 else "",
+            ),
+            code="build.parser",
+            where=key,
+            hint="`edgekit check` says what the release cannot take; `edgekit rewrite` may mend it",
+        )
+    return parser
+
+
+def _parser_error(error: Any) -> str:
+    text = " ".join(str(error.desc()).split())
+    # node_name and node_operator came with 10.0
+    name = str(error.node_name()) if hasattr(error, "node_name") else ""
+    operator = str(error.node_operator()) if hasattr(error, "node_operator") else ""
+    if name or operator:
+        place = "node {!r} ({})".format(name, operator) if operator else "node {!r}".format(name)
+    else:
+        place = "node {}".format(error.node()) if error.node() >= 0 else "the file"
+    return "{}: {} ({})".format(place, text, error.code().name)
+
+
+def io_faults(spec: EngineSpec, scales: Mapping[str, float]) -> List[str]:
+    """What is wrong with a loadable's inputs and outputs, before anything is built."""
+    if not spec.standalone:
+        return []
+    faults = []
+    for mode, tensors in (("input", spec.inputs), ("output", spec.outputs)):
+        for io in tensors:
+            legal = _STANDALONE.get((mode, io.dtype))
+            if legal is None:
+                faults.append(
+                    "{} {!r} is {}: a loadable has float16 and int8".format(mode, io.name, io.dtype)
+                )
+            elif len(io.formats) != 1 or io.formats[0] not in legal:
+                faults.append(
+                    "{} {!r} ({}) needs one format of {}, not {}".format(
+                        mode, io.name, io.dtype, ", ".join(legal), ", ".join(io.formats) or "none"
+                    )
+                )
+            if io.dtype == "int8" and spec.typing == "weak" and _scale(io, scales) is None:
+                faults.append("{} {!r} is int8 and has no scale".format(mode, io.name))
+    return faults
+
+
+def set_io(trt: Any, network: Any, spec: EngineSpec, scales: Mapping[str, float]) -> None:
+    """Sets types, formats and ranges of the network's inputs and outputs.
+
+    An INT8 tensor without Q/DQ layers gets the range +-127 * scale, as trtexec sets it from the
+    calibration cache (setTensorScalesFromCalibration in samples/common/sampleEngines.cpp).
+
+    Raises:
+        DeviceError: "build.io", with everything that does not fit.
+    """
+    faults: List[str] = []
+    for mode, count, get, wanted in (
+        ("input", network.num_inputs, network.get_input, spec.inputs),
+        ("output", network.num_outputs, network.get_output, spec.outputs),
+    ):
+        found = {}
+        for n in range(count):
+            tensor = get(n)
+            found[tensor.name] = tensor
+        names = {io.name for io in wanted}
+        faults += ["the model has no {} {!r}".format(mode, n) for n in sorted(names - set(found))]
+        faults += ["the model's {} {!r} was not asked for".format(mode, n)
+                   for n in sorted(set(found) - names)]  # fmt: skip
+        for io in wanted:
+            if io.name in found:
+                _set_one(trt, found[io.name], io, mode, spec.typing == "weak", scales, faults)
+    if faults:
+        raise DeviceError(
+            "; ".join(faults),
+            code="build.io",
+            where=spec.key,
+            hint="the request and the model belong to different plans, or the release "
+            "cannot have these types: build again with `edgekit build`",
+        )
+
+
+def _set_one(
+    trt: Any,
+    tensor: Any,
+    io: IoSpec,
+    mode: str,
+    weak: bool,
+    scales: Mapping[str, float],
+    faults: List[str],
+) -> None:
+    shape = tuple(tensor.shape)
+    if len(shape) != len(io.shape) or any(
+        have not in (-1, want) and want != -1
+        for have, want in zip(shape, io.shape)  # noqa: B905
+    ):
+        faults.append(
+            "{} {!r} is {}, not {}".format(mode, io.name, list(shape), list(io.shape))
+        )  # fmt: skip
+    if tensor.dtype.name != _NAMES.get(io.dtype):
+        if weak and hasattr(trt.DataType, _NAMES.get(io.dtype, "")):
+            tensor.dtype = getattr(trt.DataType, _NAMES[io.dtype])
+        else:
+            # the types of a strongly typed network are those of the model
+            have = DTYPE_OF_TENSORRT.get(tensor.dtype.name, tensor.dtype.name)
+            faults.append("{} {!r} is {}, not {}".format(mode, io.name, have, io.dtype))
+    mask = 0
+    for name in io.formats:
+        if hasattr(trt.TensorFormat, name):
+            mask |= 1 << int(getattr(trt.TensorFormat, name))
+        else:
+            faults.append("{} {!r}: this release has no format {}".format(mode, io.name, name))
+    if mask:
+        tensor.allowed_formats = mask
+    scale = _scale(io, scales)
+    if weak and io.dtype == "int8" and scale is not None:
+        tensor.set_dynamic_range(-_INT8_MAX * scale, _INT8_MAX * scale)
+
+
+def _scale(io: IoSpec, scales: Mapping[str, float]) -> Any:
+    scale = io.scale if io.scale is not None else scales.get(io.name)
+    return scale if scale else None
+
+
+def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
+    """The model under a name in the folder of its external data.
+
+    Raises:
+        DeviceError: "board.disk-full" and the like.
+    """
+    file = folder / "model.onnx"
+    with map_os_errors(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            try:
+                os.link(str(model), str(file))
+            except OSError:
+                shutil.copyfile(str(model), str(file))
+        for name, source in data.items():
+            # a copy: readers of ONNX refuse external data through links of either kind
+            if not (folder / name).exists():
+                shutil.copyfile(str(source), str(folder / name))
+    return file
+
+
+# From the plan's layers to the builder's: by name, by metadata, and by whom a layer serves.
+#
+# onnx-tensorrt calls a layer as its ONNX node, with "_N" appended where the name was taken; since
+# 8.6 the layer's metadata say "[ONNX Layer: NODE]", several parted by the control characters 1E and
+# 1F. Of a node of several layers it may name the first alone: a Gemm's bias addition and products
+# with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the tensors
+# between them show that they belong together: "(Unnamed Layer* 9) [Matrix Multiply]_output". What
+# else is inserted (constants, shuffles) follows its readers.
+
+
+_METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
+_SEPARATORS = re.compile("[\x1e\x1f]")
+_SUFFIX = re.compile(r"_\d+\Z")
+_INSIDE = "(Unnamed Layer*"  # how a tensor's name begins that is no ONNX tensor
+
+#: Layers without work of their own: their builder takes them into others.
+_CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
+
+
+@dataclass(frozen=True, eq=False)
+class BuilderLayer:
+    """A layer of an INetworkDefinition: its facts, and itself."""
+
+    index: int
+    name: str
+    kind: str
+    nodes: Tuple[str, ...]
+    inputs: Tuple[str, ...]
+    outputs: Tuple[str, ...]
+    layer: Any
+
+
+@dataclass
+class MappedLayers:
+    """What stands for what.
+
+    Attributes:
+        layers: The builder's, in its order.
+        ours: Our layer by the builder layer's index.
+        parts: Our layer by the index of an unnamed layer that does part of its node's work.
+        device: "GPU" or "DLA" by index, of inserted layers too.
+        unmapped: Names of builder layers of which nothing says where they run.
+        lost: Names of our layers of ONNX nodes that no builder layer stands for.
+    """
+
+    layers: List[BuilderLayer]
+    ours: Dict[int, LayerSpec] = field(default_factory=dict)
+    parts: Dict[int, LayerSpec] = field(default_factory=dict)
+    device: Dict[int, str] = field(default_factory=dict)
+    unmapped: List[str] = field(default_factory=list)
+    lost: List[str] = field(default_factory=list)
+
+    def work(self) -> Dict[str, List[BuilderLayer]]:
+        """By our layer's name, the builder's layers that do its work.
+
+        Those of its own kind; where none has it, all but those that a fusion takes in.
+        """
+        found: Dict[str, List[BuilderLayer]] = {}
+        for index, spec in self.ours.items():
+            found.setdefault(spec.name, []).append(self.layers[index])
+        kinds = {spec.name: spec.kind for spec in self.ours.values()}
+        for name, own in found.items():
+            same = [layer for layer in own if layer.kind == kinds[name]]
+            found[name] = same or [x for x in own if x.kind not in _CARRIED] or own
+        return found
+
+    def exact(self) -> Dict[str, List[BuilderLayer]]:
+        """As ``work``, of those layers alone whose kind is our layer's."""
+        kinds = {spec.name: spec.kind for spec in self.ours.values()}
+        found = ((name, own) for name, own in self.work().items())
+        return {name: own for name, own in found if all(x.kind == kinds[name] for x in own)}
+
+
+def read_layers(network: Any) -> List[BuilderLayer]:
+    """Reads an INetworkDefinition's layers."""
+    found = []
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        inputs = [layer.get_input(n) for n in range(layer.num_inputs)]
+        outputs = [layer.get_output(n) for n in range(layer.num_outputs)]
+        found.append(
+            BuilderLayer(
+                index=index,
+                name=layer.name,
+                kind=layer.type.name,
+                # 8.5 has no metadata
+                nodes=tuple(_nodes(getattr(layer, "metadata", "") or "")),
+                # an optional input that is left out is None
+                inputs=tuple(tensor.name for tensor in inputs if tensor is not None),
+                outputs=tuple(tensor.name for tensor in outputs if tensor is not None),
+                layer=layer,
+            )
+        )
+    return found
+
+
+def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> MappedLayers:
+    """Finds our layer and the device of every builder layer."""
+    mapped = MappedLayers(list(layers))
+    by_node: Dict[str, List[LayerSpec]] = {}
+    by_name: Dict[str, LayerSpec] = {}
+    for spec in specs:
+        for node in spec.nodes:
+            by_node.setdefault(node, []).append(spec)
+        by_name.setdefault(spec.name, spec)
+        by_name.setdefault(spec.builder_name, spec)
+    taken: Dict[str, int] = {}
+    for layer in layers:
+        candidates = _candidates(layer, by_node, by_name)
+        if candidates:
+            mapped.ours[layer.index] = _one_of(layer, candidates, taken)
+    mapped.parts = _parts(mapped)
+    mapped.device = {
+        index: spec.device for own in (mapped.parts, mapped.ours) for index, spec in own.items()
+    }
+    _follow(mapped)
+    mapped.unmapped = [layer.name for layer in layers if layer.index not in mapped.device]
+    stood = {spec.name for spec in mapped.ours.values()}
+    # a layer without nodes is one that the builder inserts itself, later
+    mapped.lost = [spec.name for spec in specs if spec.nodes and spec.name not in stood]
+    return mapped
+
+
+def _candidates(
+    layer: BuilderLayer, by_node: Dict[str, List[LayerSpec]], by_name: Dict[str, LayerSpec]
+) -> List[LayerSpec]:
+    if layer.name in by_node:
+        return by_node[layer.name]
+    if layer.name in by_name:
+        return [by_name[layer.name]]
+    found = [spec for node in layer.nodes for spec in by_node.get(node, ())]
+    if found:
+        return found
+    return by_node.get(_SUFFIX.sub("", layer.name), [])
+
+
+def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) -> LayerSpec:
+    """Of several layers of ours of one node, the next one of the builder layer's kind."""
+    if len(specs) == 1:
+        return specs[0]
+    same = [spec for spec in specs if spec.kind == layer.kind] or specs
+    free = [spec for spec in same if not taken.get(spec.name)]
+    found = (free or same)[0]
+    if found.kind == layer.kind:
+        taken[found.name] = taken.get(found.name, 0) + 1
+    return found
+
+
+def _parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
+    """Our layers of the unnamed layers that compute, by the tensors inside of nodes."""
+    known = dict(mapped.ours)
+    unnamed = [x for x in mapped.layers if x.index not in known and x.kind not in _CARRIED]
+    writer = {name: layer.index for layer in mapped.layers for name in layer.outputs}
+    reader: Dict[str, int] = {}
+    for layer in mapped.layers:
+        for name in layer.inputs:
+            reader.setdefault(name, layer.index)
+
+    def take(layer: BuilderLayer, names: Iterable[str], other: Dict[str, int]) -> None:
+        found = [other[n] for n in names if n.startswith(_INSIDE) and other.get(n) in known]
+        if found and layer.index not in known:
+            known[layer.index] = known[max(found)]
+
+    for layer in unnamed:  # after what is named
+        take(layer, layer.inputs, writer)
+    for layer in reversed(unnamed):  # before it, or before what was found after it
+        take(layer, layer.outputs, reader)
+    return {layer.index: known[layer.index] for layer in unnamed if layer.index in known}
+
+
+def _follow(mapped: MappedLayers) -> None:
+    """Gives inserted layers the device of their readers, or else of those they read."""
+    readers: Dict[str, List[int]] = {}
+    writer: Dict[str, int] = {}
+    for layer in mapped.layers:
+        for name in layer.inputs:
+            readers.setdefault(name, []).append(layer.index)
+        for name in layer.outputs:
+            writer[name] = layer.index
+    known = -1
+    # one round does for most: readers come later in the builder's order. What follows its writer
+    # may have inserted layers of its own before it.
+    while len(mapped.device) > known:
+        known = len(mapped.device)
+        for layer in reversed(mapped.layers):
+            after = (index for name in layer.outputs for index in readers.get(name, ()))
+            _take(mapped, layer, after)
+        for layer in mapped.layers:
+            _take(mapped, layer, (writer[name] for name in layer.inputs if name in writer))
+
+
+def _take(mapped: MappedLayers, layer: BuilderLayer, others: Iterable[int]) -> None:
+    if layer.index in mapped.device:
+        return
+    device: Optional[str] = next((mapped.device[i] for i in others if i in mapped.device), None)
+    if device is not None:
+        mapped.device[layer.index] = device
+
+
+def _nodes(metadata: str) -> Iterable[str]:
+    for part in _SEPARATORS.split(metadata):
+        match = _METADATA.search(part)
+        if match:
+            yield match.group(1)

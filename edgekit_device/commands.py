@@ -1,0 +1,334 @@
+"""The board's commands and their options. Only the parser of the command that is called is made,
+and its module is imported when it is called: from a zip each import is a compilation, and hosts
+send many small commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    Iterable,
+    NoReturn,
+    Optional,
+    Union,
+    cast,
+)
+
+from edgekit_device.errors import DeviceError
+
+if TYPE_CHECKING:
+    from edgekit_device.files import Buffer
+    from edgekit_device.store.root import Root
+
+
+Answer = Union[Dict[str, Any], bytes, "Iterable[Buffer]"]
+"""One JSON document, or bytes as they are."""
+
+_Command = Callable[["Root", argparse.Namespace, BinaryIO], Answer]
+
+_STORE, _RUN = "release.commands.", "runtime.refit."
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises what is wrong with a command line as DeviceError "usage"."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises."""
+        raise DeviceError(message, code="usage", where=self.prog, hint=self.format_usage().strip())
+
+
+class CommandAdder:
+    """Adds commands to a parser, each with the options that all of its kind have.
+
+    Args:
+        parser: Where to.
+        only: The one command to add; None for all.
+    """
+
+    def __init__(self, parser: argparse.ArgumentParser, only: Optional[str]) -> None:
+        self._all = parser.add_subparsers(dest="command", parser_class=Parser)
+        self._all.required = True
+        self._only = only
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return bool(self._all.choices)
+
+    def add(self, name: str, command: str, help: str, app: str = "") -> argparse.ArgumentParser:
+        """Adds one that looks or moves things; ``command`` is its "package.module.function"."""
+        if self._only not in (None, name):
+            return cast(argparse.ArgumentParser, _UnusedParser())
+        one = self._all.add_parser(name, help=help, description=help)
+        one.set_defaults(call=_import_and_call(command))
+        one.add_argument("--root", type=folder, default=None, help="default: ~/.edgekit")
+        one.add_argument("--debug", action="store_true", help="tracebacks on stderr")
+        if app:
+            one.add_argument("--app", required=app == "required", default=None)
+        return one
+
+    def add_run(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
+        """Adds one that runs a release."""
+        one = self.add(name, command, help, "required")
+        one.add_argument("--release", default=None, help="default: the current one")
+        one.add_argument("--threads", type=count, default=0, help="of each engine; 0: all cores")
+        one.add_argument(
+            "--watch-stdin",
+            type=count,
+            default=None,
+            metavar="BYTES",
+            help="input is this long; stop when stdin ends after it",
+        )
+        return one
+
+    def add_job(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
+        """Adds one about a job."""
+        one = self.add(name, command, help)
+        one.add_argument("--job", required=True, help="its id")
+        return one
+
+
+class _UnusedParser:
+    """Stands for the parser of a command that is not run: takes what parsers do, and itself
+    stands for what they return."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *names, **options: self
+
+
+def _import_and_call(home: str) -> _Command:
+    """The function "package.module.name" of this package, imported when it is called."""
+    module, _, name = home.rpartition(".")
+
+    def call(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Answer:
+        command: _Command = getattr(import_module("." + module, __package__), name)
+        return command(root, arguments, stdin)
+
+    return call
+
+
+def count(text: str) -> int:
+    """A whole number of things."""
+    value = int(text)
+    if not 0 <= value <= 1 << 30:
+        raise ValueError(text)
+    return value
+
+
+def folder(text: str) -> Path:
+    """A folder; an empty text is none, and not the one that the caller happens to be in."""
+    if not text:
+        raise ValueError(text)
+    return Path(text)
+
+
+def offset(text: str) -> int:
+    """A place in a file."""
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def positive(text: str) -> float:
+    """An amount of time."""
+    value = float(text)
+    if not 0 <= value <= 1e9:
+        raise ValueError(text)
+    return value
+
+
+def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
+    """Returns the parser; ``call`` of what it parsed is the command's function.
+
+    Its errors are DeviceErrors, code "usage".
+
+    Args:
+        command: The command being run, if it is one: all of them are a third of what a
+            small command takes.
+    """
+    parser = Parser(prog="edgekit_device", description="The loader on a board.")
+    commands = CommandAdder(parser, command)
+    for add in (_add_moving, _add_running, _add_keeping, _add_deploying, _add_jobs, _add_serving):
+        add(commands)
+    return parser if commands.any else make_parser()
+
+
+def _add_moving(commands: CommandAdder) -> None:
+    commands.add("hello", "board.identity.do_hello", "say what this board is")
+    one = commands.add(
+        "probe", "board.probe.do_probe", "say all that a build needs to know of this board"
+    )
+    one.add_argument("--remember", action="store_true", help="for containers on this board")
+    one = commands.add(
+        "sample", "board.monitor.do_sample", "sample this board, one JSON document a line"
+    )
+    one.set_defaults(live=True)
+    one.add_argument("--interval-ms", type=count, default=1000, metavar="N")
+    one.add_argument("--count", type=count, default=0, help="samples; 0: until it is ended")
+    one.add_argument("--watch-stdin", type=count, default=None, metavar="BYTES", help="as of bench")
+    one = commands.add(
+        "setup", "board.setup.do_setup", "say what an account needs of root, or get it"
+    )
+    one.add_argument("--apply", action="store_true", help="do it")
+    one.add_argument("--undo", action="store_true", help="take it back")
+    commands.add("trust", "trust.keys.do_trust", "say and change who may sign, JSON on stdin")
+    one = commands.add(
+        "missing", _STORE + "do_missing", "say which blobs are missing, JSON on stdin"
+    )
+    one.add_argument("--verify", action="store_true", help="hash those that are there again")
+    one = commands.add(
+        "verify", _STORE + "do_verify", "check a manifest and its signature, JSON on stdin"
+    )
+    one.add_argument("--trust-unsigned", action="store_true")
+    one = commands.add("offer", "release.offer.do_offer", "announce a bundle, JSON on stdin")
+    one.add_argument("--trust-unsigned", action="store_true")
+    one.add_argument("--hello", action="store_true", help="say what this board is, too")
+    commands.add("receive", "store.transfer.do_receive", "receive blobs on stdin")
+    commands.add("fetch", "store.transfer.do_fetch", "send blobs, JSON list of digests on stdin")
+    one = commands.add("stage", _STORE + "do_stage", "make a release, JSON on stdin", "optional")
+    one.add_argument("--trust-unsigned", action="store_true")
+
+
+def _add_running(commands: CommandAdder) -> None:
+    one = commands.add_run(
+        "refit", _RUN + "do_refit", "fill a release's engines with their weights"
+    )
+    one.add_argument("--onnx", type=Path, default=None, help="file here to take weights from")
+    commands.add_run("selftest", _RUN + "do_selftest", "run the golden vectors")
+    one = commands.add("switch", _STORE + "do_switch", "make a release the current one", "required")
+    one.add_argument("--release", required=True)
+    one.add_argument("--again", action="store_true", help="also one that was taken back here")
+    one = commands.add(
+        "rollback", "deployment.rollback.do_rollback", "go back to the previous release", "required"
+    )
+    one.add_argument("--reason", default=None, help="for the history")
+    one.add_argument("--release", default=None, help="where to; by default the one before")
+    one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
+    one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
+    one = commands.add_run("bench", "benchmark.command.do_bench", "measure a model on this board")
+    add_bench(one)
+
+
+def add_bench(one: argparse.ArgumentParser) -> None:
+    """Adds the options of ``bench`` (docs/board-protocol.md)."""
+    one.add_argument("--warmup-ms", type=positive, default=200.0)
+    one.add_argument("--duration-s", type=positive, default=3.0)
+    one.add_argument("--iterations", type=count, default=10, help="of each stream, at least")
+    one.add_argument("--streams", type=count, default=1, help="frames in flight at once")
+    one.add_argument("--graph", action="store_true", help="replay frames as a CUDA graph")
+    how = one.add_mutually_exclusive_group()
+    how.add_argument("--spin", action="store_true", help="wait for the GPU spinning")
+    how.add_argument("--blocking", action="store_true", help="wait for the GPU blocked")
+    one.add_argument("--no-transfers", action="store_true", help="copy nothing for each frame")
+    one.add_argument("--inputs", action="store_true", help="frames are an .npz on stdin")
+    one.add_argument("--sleep-ms", type=positive, default=0.0, help="pause after each frame")
+    one.add_argument("--idle-ms", type=positive, default=0.0, help="watch it idle first")
+    one.add_argument("--monitor-ms", type=positive, default=0.0, help="between two samples")
+    one.add_argument("--power-mode", default=None, help="while it measures: name or id")
+    one.add_argument("--lock-clocks", action="store_true", help="all at their highest meanwhile")
+    one.add_argument(
+        "--trtexec", default=None, metavar="JSON", help="run trtexec on the plans, too"
+    )
+    one.add_argument("--progress", action="store_true", help="say each stage as it begins")
+    one.add_argument("--profile", action="store_true", help="times of single nodes too")
+
+
+def _add_keeping(commands: CommandAdder) -> None:
+    commands.add("releases", _STORE + "do_releases", "list releases", "optional")
+    one = commands.add("remove", _STORE + "do_remove", "remove a release or an app", "required")
+    one.add_argument("--release", default=None)
+    one.add_argument("--reason", default=None, help="what serves is taken back by it, and why")
+    one = commands.add(
+        "gc", _STORE + "do_gc", "remove old releases and blobs nobody names", "optional"
+    )
+    one.add_argument("--keep", type=count, default=None, help="releases of each app to keep")
+    one.add_argument("--grace-s", type=positive, default=3600.0, help="younger blobs stay")
+
+
+def _add_deploying(commands: CommandAdder) -> None:
+    start = "install."
+    one = commands.add(
+        "install", start + "do_install", "bring an app to the bundle at a source", "optional"
+    )
+    one.add_argument(
+        "--from",
+        required=True,
+        action="append",
+        metavar="SOURCE",
+        help="bundle folder, .ekb file, http(s):// of a mirror; again: where to ask next",
+    )
+    one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
+    one.add_argument("--operator", default=None, help="who asks, for others to read")
+    one.add_argument("--trust-unsigned", action="store_true")
+    one.add_argument(
+        "--allow-older",
+        default=None,
+        metavar="REASON",
+        help="also a bundle that its counter or its times forbid; REASON is recorded",
+    )
+    one.add_argument("--again", action="store_true", help="also a bundle that was taken back here")
+    one = commands.add(
+        "resume", start + "do_resume", "carry on deployments that were cut off", "optional"
+    )
+    one.add_argument("--wait", action="store_true", help="until they have ended")
+    one.add_argument("--no-run", action="store_true", help="only prepare jobs for job-run")
+    commands.add(
+        "status", "deployment.status.do_status", "say what serves and what is deployed", "optional"
+    )
+
+
+def _add_jobs(commands: CommandAdder) -> None:
+    one = commands.add(
+        "job-start", "job_runner.do_job_start", "start, join or reuse a job, JSON on stdin"
+    )
+    one.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
+    one = commands.add_job("job-run", "job_runner.do_job_run", "run a prepared job")
+    one.add_argument("--foreground", action="store_true", help="do not leave the caller")
+    one.add_argument("--ready", type=count, default=None, help="descriptor to close at start")
+    commands.add("job-list", "jobs.commands.do_job_list", "list jobs")
+    one = commands.add_job("job-watch", "jobs.commands.do_job_watch", "wait for a job's news")
+    one.add_argument("--after", type=count, default=0, help="the last event known")
+    one.add_argument("--wait-s", type=positive, default=20.0)
+    one.add_argument("--gather-s", type=positive, default=0.0, help="news wait for more")
+    one = commands.add_job("job-log", "jobs.commands.do_job_log", "send a part of a job's log")
+    one.add_argument("--from", type=offset, default=0, metavar="BYTES")
+    one.add_argument("--most", type=count, default=1 << 20, metavar="BYTES")
+    one = commands.add_job("job-cancel", "jobs.commands.do_job_cancel", "end a job")
+    one.add_argument("--grace-s", type=positive, default=10.0, help="until it is killed")
+    commands.add_job("job-result", "jobs.commands.do_job_result", "say what a job made")
+    commands.add_job("job-remove", "jobs.commands.do_job_remove", "forget a job that has ended")
+
+
+def _add_serving(commands: CommandAdder) -> None:
+    home = "serve.commands."
+    one = commands.add(
+        "serve", home + "do_serve", "keep a release loaded behind a Unix socket", "required"
+    )
+    one.add_argument("--socket", type=Path, default=None, help="default: serve.sock of the app")
+    one.add_argument("--background", action="store_true", help="answer once it serves")
+    unit = commands.add(
+        "serve-unit", "serve.commands.do_serve_unit", "print or install a systemd unit", "required"
+    )
+    which = unit.add_mutually_exclusive_group()
+    which.add_argument("--user", action="store_true", help="of this account (the default)")
+    which.add_argument("--system", action="store_true", help="of the board, as this account")
+    act = unit.add_mutually_exclusive_group()
+    act.add_argument("--print", action="store_true", help="only print it (the default)")
+    act.add_argument("--install", action="store_true", help="put it in place and start it")
+    act.add_argument("--remove", action="store_true", help="stop it and take it away")
+    for each in (one, unit):
+        each.add_argument("--workers", type=count, default=1, help="processes that have it loaded")
+        each.add_argument("--queue", type=count, default=64, help="requests that may wait")
+        each.add_argument("--timeout-s", type=positive, default=30.0, help="a wait's, then a run's")
+        each.add_argument("--threads", type=count, default=0, help="of each engine; 0: all cores")
+    one = commands.add("serve-status", home + "do_serve_status", "say what serves", "required")
+    one.add_argument("--reload", action="store_true", help="take the current release first")
+    commands.add("serve-stop", home + "do_serve_stop", "end a server", "required")

@@ -1,0 +1,246 @@
+"""Finds libcudla and calls it: its C types for ctypes, and its error numbers as DeviceErrors."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import threading
+from typing import Any, Dict, List, Optional
+
+from edgekit_device.errors import DeviceError
+
+# cuDLA's C types and numbers for ctypes.
+#
+# Source: cudla.h 1.2.1 of CUDA 11.4 and cuda-python's declarations of CUDA 13
+# (cuda/bindings/cycudla.pxd), which agree in every type used here; documentation:
+# https://docs.nvidia.com/cuda/cudla-api/.
+
+
+HYBRID = 0  # CUDLA_CUDA_DLA: tasks are put on CUDA streams
+NUM_INPUTS, NUM_OUTPUTS, INPUT_DESCRIPTORS, OUTPUT_DESCRIPTORS = 0, 1, 2, 3
+_NAME_LENGTH = 80  # CUDLA_RUNTIME_TENSOR_DESC_NAME_MAX_LEN, without the zero byte
+_NUM_STRIDES = 8  # CUDLA_LOADABLE_TENSOR_DESC_NUM_STRIDES
+
+#: cudlaStatus without its prefix.
+ERRORS: Dict[int, str] = {
+    1: "InvalidParam", 2: "OutOfResources", 3: "CreationFailed", 4: "InvalidAddress", 5: "Os",
+    6: "Cuda", 7: "Umd", 8: "InvalidDevice", 9: "InvalidAttribute",
+    10: "IncompatibleDlaSWVersion", 11: "MemoryRegistered", 12: "InvalidModule",
+    13: "UnsupportedOperation", 14: "NvSci", 0x40000001: "DlaErrInvalidInput",
+    0x40000002: "DlaErrInvalidPreAction", 0x40000003: "DlaErrNoMem",
+    0x40000004: "DlaErrProcessorBusy", 0x40000005: "DlaErrTaskStatusMismatch",
+    0x40000006: "DlaErrEngineTimeout", 0x40000007: "DlaErrDataMismatch", 0x7FFFFFFF: "Unknown",
+}  # fmt: skip
+HARDWARE_ERRORS = range(0x40000001, 0x40000008)
+
+#: CUDLA_DATA_FORMAT_* and CUDLA_DATA_TYPE_* without their prefixes.
+DATA_FORMATS = {0: "UNKNOWN", 1: "NCHW", 2: "NHWC", 3: "NCxHWx"}
+DATA_TYPES = {
+    0: "unknown", 1: "float32", 2: "float16", 3: "int16", 4: "int8", 5: "uint8", 6: "uint16"
+}  # fmt: skip
+
+
+class TensorDescriptor(ctypes.Structure):
+    """cudlaModuleTensorDescriptor."""
+
+    _fields_ = [
+        ("name", ctypes.c_char * (_NAME_LENGTH + 1)),
+        ("size", ctypes.c_uint64),
+        ("n", ctypes.c_uint64),
+        ("c", ctypes.c_uint64),
+        ("h", ctypes.c_uint64),
+        ("w", ctypes.c_uint64),
+        ("data_format", ctypes.c_uint8),
+        ("data_type", ctypes.c_uint8),
+        ("data_category", ctypes.c_uint8),
+        ("pixel_format", ctypes.c_uint8),
+        ("pixel_mapping", ctypes.c_uint8),
+        ("stride", ctypes.c_uint32 * _NUM_STRIDES),
+    ]
+
+
+class ModuleAttribute(ctypes.Union):
+    """cudlaModuleAttribute: counts are written into it, descriptors where it points."""
+
+    _fields_ = [
+        ("count", ctypes.c_uint32),
+        ("descriptors", ctypes.POINTER(TensorDescriptor)),
+    ]
+
+
+class DeviceAttribute(ctypes.Union):
+    """cudlaDevAttribute."""
+
+    _fields_ = [("unified_addressing", ctypes.c_uint8), ("device_version", ctypes.c_uint32)]
+
+
+class Task(ctypes.Structure):
+    """cudlaTask; in hybrid mode the events must be null."""
+
+    _fields_ = [
+        ("module", ctypes.c_void_p),
+        ("outputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("num_outputs", ctypes.c_uint32),
+        ("num_inputs", ctypes.c_uint32),
+        ("inputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("wait_events", ctypes.c_void_p),
+        ("signal_events", ctypes.c_void_p),
+    ]
+
+
+_P, _U32, _U64, _SIZE = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
+
+#: Argument types by function; every function returns a cudlaStatus.
+FUNCTIONS = {
+    "cudlaGetVersion": [ctypes.POINTER(_U64)],
+    "cudlaDeviceGetCount": [ctypes.POINTER(_U64)],
+    "cudlaCreateDevice": [_U64, ctypes.POINTER(_P), _U32],
+    "cudlaMemRegister": [_P, _P, _SIZE, ctypes.POINTER(_P), _U32],
+    "cudlaModuleLoadFromMemory": [_P, ctypes.c_char_p, _SIZE, ctypes.POINTER(_P), _U32],
+    "cudlaModuleGetAttributes": [_P, ctypes.c_int, ctypes.POINTER(ModuleAttribute)],
+    "cudlaModuleUnload": [_P, _U32],
+    "cudlaSubmitTask": [_P, ctypes.POINTER(Task), _U32, _P, _U32],
+    "cudlaDeviceGetAttribute": [_P, ctypes.c_int, ctypes.POINTER(DeviceAttribute)],
+    "cudlaMemUnregister": [_P, _P],
+    "cudlaGetLastError": [_P],
+    "cudlaDestroyDevice": [_P],
+}
+
+
+# packages libcudla-11-4, libcudla-12-6 and libcudla-13-2 all bring libcudla.so.1
+_NAMES = ("libcudla.so.1", "libcudla.so")
+_FOLDERS = (
+    "/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/cuda-*/targets/*/lib",
+    "/usr/lib/aarch64-linux-gnu/tegra", "/usr/lib/aarch64-linux-gnu/nvidia",
+)  # fmt: skip
+_NVSCI = ("libnvscibuf.so.1", "libnvscisync.so.1")
+_ENV = "EDGEKIT_CUDLA"
+_HINTS = {
+    "Umd": "the DLA runtime's own log (dmesg) says more",
+    "InvalidAddress": "memory must be CUDA memory that is registered once",
+    "IncompatibleDlaSWVersion": "libcudla and the board's L4T must be of one JetPack",
+    "OutOfResources": "a core holds a limited number of loadables: unload others",
+    "UnsupportedOperation": "the current GPU must be the board's integrated one",
+}
+
+
+class Library:
+    """libcudla, one for the process.
+
+    Attributes:
+        path: The file's path or name.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        handle = ctypes.CDLL(path)
+        self._functions: Dict[str, Any] = {}
+        for name, kinds in FUNCTIONS.items():
+            function = getattr(handle, name, None)
+            if function is None:
+                raise DeviceError(
+                    "{} lacks {}".format(path, name),
+                    code="cudla.library",
+                    hint="install the libcudla of the board's JetPack",
+                )
+            function.argtypes = kinds
+            function.restype = ctypes.c_int
+            self._functions[name] = function
+
+    def call(self, name: str, *arguments: Any, where: str = "") -> None:
+        """Calls a function.
+
+        Raises:
+            DeviceError: "cudla.hardware" for an error of the DLA itself, else "cudla.failed".
+        """
+        status = int(self._functions[name](*arguments))
+        if status:
+            raise self.error(name, status, where)
+
+    @staticmethod
+    def error(name: str, status: int, where: str = "") -> DeviceError:
+        """What a status of a function means."""
+        text = ERRORS.get(status, "")
+        known = "cudlaError" + text if text else "unknown status"
+        return DeviceError(
+            "{} failed: {} ({})".format(name, known, hex(status) if status > 255 else status),
+            code="cudla.hardware" if status in HARDWARE_ERRORS else "cudla.failed",
+            where=where,
+            hint=_HINTS.get(text, ""),
+        )
+
+
+_OPEN: List[Library] = []
+_LOCK = threading.Lock()
+
+
+def find_library() -> Optional[str]:
+    """The path or name under which libcudla can be loaded; None where it is not there.
+
+    ``$EDGEKIT_CUDLA`` names another file.
+    """
+    names = [os.environ[_ENV]] if os.environ.get(_ENV) else list(_NAMES)
+    if not os.environ.get(_ENV):
+        for folder in _FOLDERS:
+            for name in _NAMES:
+                names += sorted(glob.glob(os.path.join(folder, name)), reverse=True)
+    for name in names:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return name
+    return None
+
+
+def open_library() -> Library:
+    """Loads libcudla.
+
+    Raises:
+        DeviceError: "cudla.missing" or "cudla.library".
+    """
+    with _LOCK:
+        if not _OPEN:
+            path = find_library()
+            if path is None:
+                raise DeviceError(
+                    "libcudla.so.1, which runs DLA loadables, is not here",
+                    code="cudla.missing",
+                    hint="on the board: apt-get install libcudla-X-Y for its CUDA X.Y",
+                )
+            _OPEN.append(Library(path))
+        return _OPEN[0]
+
+
+def cudla_facts() -> Dict[str, Any]:
+    """What is there, for a probe.
+
+    Returns:
+        ``{"path", "version" ("1.2.1"), "devices", "nvsci", "notes"}``; None where unknown. Engines
+        run in hybrid mode only: of standalone mode, whether its NvSci libraries are there.
+    """
+    facts: Dict[str, Any] = {
+        "path": None, "version": None, "devices": None, "nvsci": False, "notes": []
+    }  # fmt: skip
+    try:
+        library = open_library()
+        facts["path"] = library.path
+        number = ctypes.c_uint64()
+        library.call("cudlaGetVersion", ctypes.byref(number))
+        whole = number.value  # 1000000 * major + 1000 * minor + patch
+        facts["version"] = "{}.{}.{}".format(whole // 1000000, whole // 1000 % 1000, whole % 1000)
+        library.call("cudlaDeviceGetCount", ctypes.byref(number))
+        facts["devices"] = number.value
+    except DeviceError as error:
+        facts["notes"].append(error.message)
+    facts["nvsci"] = all(_loads(name) for name in _NVSCI)
+    return facts
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True

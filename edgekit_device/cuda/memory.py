@@ -1,0 +1,411 @@
+"""Device and pinned host memory that is allocated once and leased again, tensors that lie in it,
+and ``Feeder``, which puts inputs where an engine reads them. Formats are made on the GPU where
+NVRTC is available, otherwise by NumPy; the first result of a kernel is compared with NumPy's.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Deque, Dict, Iterator, List, Optional, Tuple, Union
+
+from edgekit_device.arrays.formats import convert, pack, stored_shape, unpack
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import DTYPES, IoEntry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.cuda.driver import Cuda
+
+
+# Memory that is allocated once and used again: leases of device and pinned host memory.
+#
+# A lease goes back to its pool with its last user, so that frames in flight never share a buffer
+# and nothing is allocated once as many frames were in flight as ever will be; where shapes change,
+# what lies idle is at most as much as ever was in use at once. On an integrated GPU (Jetson) pinned
+# memory is the same DRAM; copies through it are still what keeps caches right.
+
+
+_LARGER = 2  # a buffer so many times as large as wanted still serves
+
+
+class MemoryPool:
+    """Free memory by size.
+
+    Args:
+        cuda: The device.
+        pinned: Host memory for copies instead of device memory.
+        staging: For device memory: the pinned pool through which it is copied to the host.
+    """
+
+    def __init__(
+        self, cuda: Cuda, pinned: bool = False, staging: Optional[MemoryPool] = None
+    ) -> None:
+        self.cuda = cuda
+        self.staging = staging
+        self.pinned = pinned
+        self._free: Dict[int, List[int]] = {}
+        self._lock = threading.Lock()
+        # Leases come back from __del__, which the collector may run in any thread at any place,
+        # within ``take`` too: that must wait for nothing, so it only appends to a deque
+        self._back: Deque[Tuple[int, int]] = deque()
+        self._streams: Deque[int] = deque()
+        self._used = self._most = 0  # bytes
+        self.allocated = 0
+
+    def take(self, nbytes: int) -> MemoryLease:
+        """Memory of ``nbytes`` (what it holds is undefined).
+
+        Raises:
+            DeviceError: "cuda.no-memory".
+        """
+        with self._lock:
+            self._most = max(self._most, self._used)
+            while self._back:
+                ptr, size = self._back.popleft()
+                self._used -= size
+                # the size used last is the last one to be given up
+                self._free[size] = [*self._free.pop(size, ()), ptr]
+            fits = [n for n, free in self._free.items() if free and nbytes <= n <= _LARGER * nbytes]
+            capacity = min(fits, default=nbytes)
+            found = self._free[capacity].pop() if fits else None
+            idle = self._idle() if found is None else []
+            self._used += capacity
+            self.allocated += found is None
+        for ptr in idle:
+            self._release(ptr)
+        if found is not None:
+            return MemoryLease(self, found, nbytes, capacity)
+        try:
+            ptr = (self.cuda.host_alloc if self.pinned else self.cuda.malloc)(nbytes)
+        except DeviceError:
+            with self._lock:
+                self._used -= nbytes
+            raise
+        return MemoryLease(self, ptr, nbytes, nbytes)
+
+    def _idle(self) -> List[int]:
+        """Takes what lies idle, as far as it is more than ever was in use at once.
+
+        Frames of one shape never get that far; shapes that change would keep every size for ever.
+        """
+        idle = sum(size * len(free) for size, free in self._free.items())
+        found = []
+        for size, free in list(self._free.items()):
+            while free and idle > self._most:
+                found.append(free.pop())
+                idle -= size
+            if not free:
+                del self._free[size]
+        return found
+
+    def _release(self, ptr: int) -> None:
+        with suppress(DeviceError):  # it is not needed; the next call reports what is wrong
+            (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
+
+    def give(self, ptr: int, nbytes: int) -> None:
+        """Takes memory back; never waits."""
+        self._back.append((ptr, nbytes))
+
+    @contextmanager
+    def stream(self) -> Iterator[int]:
+        """A stream that only this block uses."""
+        try:
+            stream = self._streams.pop()
+        except IndexError:
+            stream = self.cuda.stream()
+        try:
+            yield stream
+        finally:
+            self._streams.append(stream)
+
+    def __del__(self) -> None:
+        for stream in self._streams:
+            try:
+                self.cuda.destroy_stream(stream)
+            except Exception:  # at the process's end the context may be gone already
+                return
+        release = self.cuda.host_free if self.pinned else self.cuda.free
+        unused = [ptr for pointers in self._free.values() for ptr in pointers]
+        for ptr in unused + [ptr for ptr, _ in self._back]:
+            try:
+                release(ptr)
+            except Exception:  # at the process's end the context may be gone already
+                return
+
+
+class MemoryLease:
+    """Memory in use.
+
+    Attributes:
+        ptr: Its address.
+        nbytes: Its size.
+    """
+
+    def __init__(self, pool: MemoryPool, ptr: int, nbytes: int, capacity: int) -> None:
+        self.pool = pool
+        self.ptr = ptr
+        self.nbytes = nbytes
+        self._capacity = capacity
+
+    @property
+    def cuda(self) -> Cuda:
+        """The device."""
+        return self.pool.cuda
+
+    def array(self) -> np.ndarray:
+        """Pinned memory as bytes; the lease lasts as long as the array."""
+        import ctypes
+
+        import numpy as np
+
+        memory = (ctypes.c_uint8 * self.nbytes).from_address(self.ptr)
+        # the array keeps what it is made over, and that keeps the lease
+        memory.lease = self  # type: ignore[attr-defined]
+        found: np.ndarray = np.ctypeslib.as_array(memory)
+        return found
+
+    def fetch(self) -> np.ndarray:
+        """Its bytes on the host: a view of pinned memory where the pool has some.
+
+        Raises:
+            DeviceError: "cuda.*".
+        """
+        import numpy as np
+
+        staging = self.pool.staging
+        pinned = None if staging is None else staging.take(self.nbytes)
+        memory = np.empty(self.nbytes, np.uint8) if pinned is None else pinned.array()
+        with self.pool.stream() as stream:
+            self.cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h", stream)
+            self.cuda.synchronize(stream)
+        return memory
+
+    def __del__(self) -> None:
+        self.pool.give(self.ptr, self._capacity)
+
+
+# A tensor in the device's memory, as engines hand it to each other.
+
+
+class DeviceBuffer:
+    """Device memory that is freed with its last user.
+
+    Attributes:
+        cuda: The :class:`edgekit_device.cuda.driver.Cuda` it belongs to.
+        ptr: Its address.
+        nbytes: Its size.
+    """
+
+    def __init__(self, cuda: Any, nbytes: int) -> None:
+        self.ptr = 0
+        self.cuda = cuda
+        self.nbytes = nbytes
+        self.ptr = cuda.malloc(nbytes)
+
+    def fetch(self) -> np.ndarray:
+        """Its bytes on the host.
+
+        Raises:
+            DeviceError: "cuda.*".
+        """
+        import numpy as np
+
+        memory = np.empty(self.nbytes, np.uint8)
+        self.cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h")
+        self.cuda.synchronize()
+        return memory
+
+    def __del__(self) -> None:
+        if self.ptr:
+            self.cuda.free(self.ptr)
+            self.ptr = 0
+
+
+@dataclass(frozen=True)
+class DeviceTensor:
+    """A tensor whose values are there already: whoever wrote it has waited for its stream.
+
+    Attributes:
+        ptr: Device address.
+        nbytes: Bytes with padding.
+        dtype: NumPy type name of the elements.
+        shape: The tensor's own shape.
+        format: TensorRT's name of the format ("LINEAR", "DLA_HWC4", ...).
+        strides: Bytes along N, C (or vectors of C), H and W; along each axis for LINEAR.
+        scale: Value of one step of an INT8 tensor; None for types that hold the values themselves.
+        owner: Keeps the memory; has ``cuda`` and ``fetch()`` (a :class:`DeviceBuffer`, or a
+            ``MemoryLease``).
+    """
+
+    ptr: int
+    nbytes: int
+    dtype: str
+    shape: Tuple[int, ...]
+    format: str
+    strides: Tuple[int, ...]
+    scale: Optional[float]
+    owner: Any
+
+    def numpy(self, dtype: Optional[str] = None) -> np.ndarray:
+        """Copies it to the host, unpacked.
+
+        Args:
+            dtype: Type to convert to, an INT8 tensor with its scale; by default its own.
+
+        Raises:
+            DeviceError: "cuda.*" or "format.*".
+        """
+        # a view of pinned memory perhaps: unpacking copies out of it
+        memory = self.owner.fetch()
+        array = unpack(memory, self.shape, self.dtype, self.format, self.strides)
+        return convert(array, dtype or self.dtype, self.scale, None)
+
+
+# Puts what is fed to an engine where the engine reads it: type, format and place.
+#
+# Arrays travel through pinned memory. Formats are made on the GPU by our kernels where NVRTC is
+# there (``cuda.kernels``), else by NumPy. The first result of a kernel is compared with NumPy's,
+# bit for bit: one that differs on this board is not used again.
+
+
+Tensor = Union["np.ndarray", DeviceTensor]
+_Kind = Tuple[Any, ...]
+
+
+class Feeder:
+    """Feeds one engine's inputs; safe to use from several threads.
+
+    Attributes:
+        device: Device memory for inputs and outputs.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self._pinned = MemoryPool(cuda, pinned=True)
+        self.device = MemoryPool(cuda, staging=self._pinned)
+        self._lock = threading.Lock()
+        self._packer: Any = None
+        self._proved: Dict[_Kind, bool] = {}
+
+    def put(self, io: IoEntry, value: Tensor, stream: int, keep: List[Any], target: int = 0) -> int:
+        """The address where ``value`` lies as the input wants it once the stream gets there.
+
+        Args:
+            io: The input; its shape is the value's.
+            value: What is fed.
+            stream: Where copies and kernels are put.
+            keep: Gets what must live until the stream's work is done.
+            target: Memory that must hold the input, where it cannot lie anywhere else.
+
+        Raises:
+            DeviceError: "input.dtype", "cuda.*" or "format.*".
+        """
+        import numpy as np
+
+        keep.append(value)
+        if isinstance(value, DeviceTensor):
+            same = (value.dtype, value.format, value.scale) == (io.dtype, io.format, io.scale)
+            if same and (io.format == "LINEAR" or tuple(value.strides) == tuple(io.strides)):
+                if not target:
+                    return value.ptr
+                self._cuda.copy(target, value.ptr, io_bytes(io), "d2d", stream)
+                return target
+            made = self._on_gpu(value, io, stream, keep, target)
+            if made:
+                return made
+            array = convert(value.numpy(), io.dtype, value.scale, io.scale, io.name)
+            return self._upload(pack(array, io.format, io.strides), stream, keep, target)
+        array = np.asarray(value)
+        if io.format != "LINEAR":
+            raw = self.device.take(array.nbytes)
+            keep.append(raw)
+            self._upload(np.ascontiguousarray(array), stream, keep, raw.ptr)
+            source = DeviceTensor(
+                raw.ptr, raw.nbytes, str(array.dtype), array.shape, "LINEAR", (), None, raw
+            )
+            made = self._on_gpu(source, io, stream, keep, target)
+            if made:
+                return made
+        stored = pack(convert(array, io.dtype, None, io.scale, io.name), io.format, io.strides)
+        return self._upload(stored, stream, keep, target)
+
+    def _upload(self, array: np.ndarray, stream: int, keep: List[Any], target: int) -> int:
+        import numpy as np
+
+        staging = self._pinned.take(array.nbytes)
+        keep.append(staging)
+        if not target:
+            place = self.device.take(array.nbytes)
+            keep.append(place)
+            target = place.ptr
+        staging.array()[:] = array.reshape(-1).view(np.uint8)
+        self._cuda.copy(target, staging.ptr, array.nbytes, "h2d", stream)
+        return target
+
+    def _on_gpu(
+        self, source: DeviceTensor, io: IoEntry, stream: int, keep: List[Any], target: int
+    ) -> int:
+        """Where a kernel writes the input; 0 where none can, or none is to be trusted."""
+        kind = (source.dtype, source.format, source.shape, source.strides, source.scale, io)
+        with self._lock:
+            known = self._proved.get(kind)
+        if known is False or "LINEAR" not in (source.format, io.format):
+            return 0
+        if not target:
+            place = self.device.take(io_bytes(io))
+            keep.append(place)
+            target = place.ptr
+        try:
+            packer = self._kernels()
+            move = packer.unpack if io.format == "LINEAR" else packer.pack
+            move(source.ptr, source, target, io, stream)
+            if known is None:
+                known = self._proves(source, io, target, stream)
+        except DeviceError as error:
+            if error.code.startswith("cuda.") and known:
+                raise  # it worked before: the device has failed
+            known = False
+        with self._lock:
+            self._proved[kind] = known
+        return target if known else 0
+
+    def _proves(self, source: DeviceTensor, io: IoEntry, made: int, stream: int) -> bool:
+        import numpy as np
+
+        self._cuda.synchronize(stream)  # what the kernel reads and writes is there now
+        array = convert(source.numpy(), io.dtype, source.scale, io.scale)
+        wanted = pack(array, io.format, io.strides).reshape(-1).view(np.uint8)
+        found = np.empty(wanted.nbytes, np.uint8)
+        self._cuda.copy(found.ctypes.data, made, found.nbytes, "d2h", stream)
+        self._cuda.synchronize(stream)
+        return bool(np.array_equal(found, wanted))
+
+    def _kernels(self) -> Any:
+        with self._lock:
+            if self._packer is None:
+                from edgekit_device.cuda.kernels import PackKernels
+                from edgekit_device.store.root import default_root
+
+                root = default_root()
+                self._packer = PackKernels(self._cuda, root / "kernels" if root.is_dir() else None)
+            return self._packer
+
+
+def at_shape(io: IoEntry, shape: Tuple[int, ...]) -> IoEntry:
+    """The entry with the shape that a dynamic tensor has now."""
+    return replace(io, shape=shape) if -1 in io.shape else io
+
+
+def io_bytes(io: IoEntry) -> int:
+    """Bytes that a tensor takes in its format, padding included.
+
+    Raises:
+        DeviceError: "format.*".
+    """
+    size = DTYPES[io.dtype]
+    return math.prod(stored_shape(io.shape, size, io.format, io.strides)) * size

@@ -1,0 +1,278 @@
+"""Is a release fit to serve on this board? Golden vectors, accuracy on the inputs that travelled
+with the bundle, and latency on the board's own clock.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Union
+
+from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
+from edgekit_device.benchmark.measure import summary
+from edgekit_device.deployment.request import read_policy
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.release.changed import HEALTH_SCHEMA, fingerprint_now, read_health, write_health
+from edgekit_device.release.releases import check_release, need_ready
+from edgekit_device.runtime.golden import frame_of, need_golden
+from edgekit_device.runtime.pipeline import share_lanes
+from edgekit_device.store.root import App, Root
+from edgekit_device.trust.bundle import read_checked
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.runtime.model import Model
+    from edgekit_device.trust.bundle import Checked
+
+
+_TRIES = 3
+_UNGATED_S = 0.2  # a figure for the record alone costs no more
+
+
+def examine(
+    root: Root,
+    app: Union[App, str],
+    folder: Path,
+    policy: Optional[Mapping[str, Any]],
+    model: Optional[Model] = None,
+    *,
+    keeps: bool = True,
+) -> Dict[str, Any]:
+    """Runs all checks of the policy on a release and writes the figures to its health.json.
+
+    Args:
+        root: The installation.
+        app: The application.
+        folder: The release's folder; it is ready.
+        policy: See ``read_policy``; None for what a policy of nothing means.
+        model: The release, where it is loaded already.
+        keeps: Whether the record is written. A soak only repeats the checks: what was measured
+            before the release served, with the board's whole time, stands.
+
+    Returns:
+        ``edgekit.health/1`` (docs/health.md).
+
+    Raises:
+        DeviceError: "selftest.failed", "health.accuracy", "health.latency"; "policy.invalid",
+            "release.not-ready"; whatever loading and running raise.
+    """
+    from edgekit_device.runtime.model import open_model
+
+    limits = read_policy(policy)
+    app = root.app(app) if isinstance(app, str) else app
+    where = "{}/{}".format(app.name, folder.name)
+    need_ready(app.name, folder)
+    checked = check_release(root, folder)
+    if model is None:
+        model = open_model(checked, untested=True)
+    golden = need_golden(model, checked, where)
+    accuracy = need_accuracy(model, checked, limits["accuracy_min"], where)
+    frame = frame_of(checked.manifest)
+    latency = _known_latency(folder, limits) or _latency(model, frame, limits, where)
+    document = {
+        "schema": HEALTH_SCHEMA,
+        "release": folder.name,
+        "digest": checked.manifest.digest,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "backend": model.backend,
+        "clock": clock_of(model),
+        "fingerprint": fingerprint_now(root.folder, checked.manifest.backend, loads=True),
+        "golden": {"cases": len(golden["cases"]), "bit_equal": golden["bit_equal"]},
+        "accuracy": accuracy,
+        "latency_ms": latency,
+        "notes": list(model.notes),
+    }
+    if keeps:
+        write_health(folder, document)
+    return document
+
+
+def _known_latency(folder: Path, limits: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+    """The figures of before, where nothing is to be measured: a soak examines again and again."""
+    if limits["measure_s"] or limits["latency_ms"] is not None:
+        return None
+    known = read_health(folder)
+    return None if known is None else known["latency_ms"]
+
+
+def _latency(
+    model: Model, frame: Dict[str, np.ndarray], limits: Mapping[str, Any], where: str
+) -> Dict[str, Any]:
+    """The release's figures; a slow round is measured again first."""
+    budget, seconds = limits["latency_ms"], limits["measure_s"]
+    if budget is None:
+        seconds = min(seconds, _UNGATED_S)
+    for number in range(_TRIES):
+        found = dict(measure_latency(model, frame, seconds), rounds=number + 1)
+        if budget is None or found["p50"] <= budget:
+            return found
+    raise DeviceError(
+        "the release is too slow here: half of its frames need over {:.3f} ms, the budget is {:g} "
+        "ms (measured {} times, {})".format(found["p50"], budget, _TRIES, clock_of(model)),
+        code="health.latency",
+        where=where,
+        hint="allow more with deploy.health.latency_ms, or build a faster one",
+    )
+
+
+# Accuracy on the board: the inputs that travelled with the bundle, held against FP32's outputs.
+
+
+def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]:
+    """Runs the bundle's samples on every lane and takes the worst lane's figures.
+
+    Returns:
+        "metric", "value" (None: "snr_db" without any error, or where nothing varies), "min" (the
+        bundle's), "samples", "source", "synthetic", and all of "cosine", "cosine_min", "snr_db",
+        "exact", "max_abs", "top1_agreement", and with labels "top1_accuracy"; "collapsed": groups
+        of an output's channels that are not what they were ("output", "channels", "cosine"); None
+        for a bundle without samples.
+
+    Raises:
+        DeviceError: "blob.*" when a sample is missing or altered, or a segment fails.
+    """
+    manifest = checked.manifest
+    samples = manifest.samples
+    if samples is None:
+        return None
+    lanes = range(len(manifest.lanes))
+    errors = [[Deviation(by_channel=True) for _ in manifest.outputs] for _ in lanes]
+    right, rows = [0 for _ in lanes], 0
+    for case in samples.cases:
+        rows += len(case.labels or ())
+        feed = _arrays(checked, case.inputs, manifest.inputs)
+        wanted = _arrays(checked, case.outputs, manifest.outputs)
+        for lane in lanes:
+            found = model.run_lane(lane, feed)
+            if case.labels is not None:
+                right[lane] += right_of(found[manifest.outputs[0].name], case.labels)
+            for error, tensor in zip(errors[lane], manifest.outputs):  # noqa: B905 (3.8)
+                error.add(wanted[tensor.name], found[tensor.name])
+    figures = worst_of([error for each in errors for error in each])
+    figures["top1_agreement"] = min(each[0].top1_agreement() for each in errors)
+    if rows:
+        figures["top1_accuracy"] = min(right) / rows
+    figures["collapsed"] = [
+        {"output": tensor.name, "channels": group["channels"], "cosine": group["cosine"]}
+        for each in errors
+        for error, tensor in zip(each, manifest.outputs)  # noqa: B905 (3.8)
+        for group in error.groups()
+        if group["collapsed"]
+    ]
+    return {
+        "metric": samples.metric,
+        "value": figures[samples.metric],
+        "min": samples.least,
+        "samples": len(samples.cases),
+        "source": samples.source,
+        "synthetic": samples.synthetic,
+        **figures,
+    }
+
+
+def need_accuracy(
+    model: Model, checked: Checked, least: Optional[float], where: str
+) -> Optional[Dict[str, Any]]:
+    """Measures and judges; what it returns is ``measure_accuracy``'s.
+
+    Args:
+        model: The loaded bundle.
+        checked: The bundle.
+        least: What the value must reach; the bundle's own limit when None.
+        where: For messages.
+
+    Raises:
+        DeviceError: "health.accuracy", also where something is to be reached and the bundle has
+            no samples to measure it on.
+    """
+    found = measure_accuracy(model, checked)
+    if found is None:
+        if least is not None:
+            raise DeviceError(
+                "an accuracy of {:g} is asked for, and the bundle has no samples".format(least),
+                code="health.accuracy",
+                where=where,
+                hint="ship some with deploy.health.samples",
+            )
+        return None
+    if found["collapsed"]:
+        worst = found["collapsed"][0]
+        raise DeviceError(
+            "channels {} of output {!r} collapse on this board (cosine {:.3g})".format(
+                ", ".join("{} to {}".format(*span) for span in worst["channels"]),
+                worst["output"],
+                worst["cosine"],
+            ),
+            code="health.accuracy",
+            where=where,
+            hint="build again; edgekit's report says what the host measured",
+        )
+    limit = found["min"] if least is None else least
+    found["min"] = limit
+    value = found["value"]
+    if limit is not None and value is not None and value < limit:
+        raise DeviceError(
+            "{} on {} samples ({}) is {} on this board, {:g} is asked for".format(
+                found["metric"],
+                found["samples"],
+                found["source"],
+                decibels(value, False, "{:.6g}")
+                if found["metric"] == "snr_db"
+                else "{:.6g}".format(value),
+                limit,
+            ),
+            code="health.accuracy",
+            where=where,
+            hint="edgekit inspect and the build's report say what the host measured; build again, "
+            "or ask for less with deploy.health.accuracy_min",
+        )
+    return found
+
+
+def _arrays(
+    checked: Checked, digests: Mapping[str, str], tensors: Sequence[TensorEntry]
+) -> Dict[str, np.ndarray]:
+    import numpy as np
+
+    found: List[Any] = []
+    for tensor in tensors:
+        data = read_checked(checked, digests[tensor.name])
+        found.append((tensor.name, np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)))
+    return dict(found)
+
+
+# Latency of a release on the board's own clock, as a budget judges it.
+
+
+_LEAST = 10
+_WARM = 3
+
+
+def clock_of(model: Model) -> str:
+    """What the figures are: "cpu-measured" (no board's) or "board-measured"."""
+    return "cpu-measured" if model.backend == "reference" else "board-measured"
+
+
+def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) -> Dict[str, Any]:
+    """Runs frames one after the other, for ``seconds`` and at least 10 of them.
+
+    Returns:
+        "p50", "p99" and "mean" (ms, whole frames) and "frames".
+    """
+    turns = share_lanes(model.lanes)
+    checked = model.check(frame)
+    for _ in range(_WARM):
+        model.run_lane(next(turns).number, checked)
+    spent: List[float] = []
+    start = time.perf_counter()
+    while len(spent) < _LEAST or time.perf_counter() - start < seconds:
+        lane = next(turns).number
+        before = time.perf_counter()
+        model.run_lane(lane, checked)
+        spent.append((time.perf_counter() - before) * 1e3)
+    found = summary(spent)
+    return {
+        "p50": found["median"], "p99": found["p99"], "mean": found["mean"], "frames": len(spent),
+    }  # fmt: skip

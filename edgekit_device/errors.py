@@ -1,0 +1,72 @@
+"""Every failure on the board: a code, a message, where it happened and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import Dict, Iterator
+
+EXIT_FAILED = 4
+
+# what a full disk, a full quota and a size limit of the file system or process answer
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class DeviceError(Exception):
+    """A failure with a stable code; the command line turns it into JSON and exit status 4.
+
+    Args:
+        message: What is wrong, one line.
+        code: Stable identifier such as ``bundle.bad-signature``.
+        where: The bundle, release, tensor or file that it is about.
+        hint: What to do about it.
+    """
+
+    def __init__(self, message: str, *, code: str, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.where = where
+        self.hint = hint
+
+    def to_json(self) -> Dict[str, Dict[str, str]]:
+        """Returns ``{"error": {"code", "message", "where", "hint"}}``."""
+        fields = {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+            "hint": self.hint,
+        }
+        return {"error": fields}
+
+    def __str__(self) -> str:
+        text = "{}: {}".format(self.where, self.message) if self.where else self.message
+        return "{}\n  hint: {}".format(text, self.hint) if self.hint else text
+
+
+@contextmanager
+def map_os_errors(where: str) -> Iterator[None]:
+    """Turns an OSError inside the block into a DeviceError about ``where``.
+
+    Raises:
+        DeviceError: "board.disk-full", "board.permission" or "board.io".
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in _FULL:
+            raise DeviceError(
+                "no space left on the board: {}".format(reason),
+                code="board.disk-full",
+                where=where,
+                hint="free space there, or remove old releases with gc --keep 1",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise DeviceError(
+                "not permitted: {}".format(reason),
+                code="board.permission",
+                where=where,
+                hint="give the user the right to write there, or use another --root",
+            ) from error
+        raise DeviceError(reason, code="board.io", where=where) from error

@@ -1,0 +1,315 @@
+"""Durable files, locks, temporary folders, memory maps, and files whose owner must be trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import re
+import stat
+import time
+import weakref
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Iterator, Optional, Set, Tuple, Union
+
+from edgekit_device.errors import DeviceError, map_os_errors
+
+LOCK_WAIT_S = 60.0
+_LOCK_POLL_S = 0.02
+
+# the names that ``_temporary`` gives
+_TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\Z")
+
+
+def fsync_folder(folder: Path) -> None:
+    """Makes the folder's entries durable."""
+    handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def durable_folder(folder: Path) -> None:
+    """Makes a folder and those above it; each new one's entry is durable before it is used."""
+    if folder.is_dir():
+        return
+    durable_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_folder(folder.parent)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Writes a file through a temporary name in its folder: old or new, never half.
+
+    Temporary names that killed processes have left for this file are removed.
+    """
+    temporary, handle = _temporary(path)
+    try:
+        with open(handle, "wb") as file:  # locked until it is closed
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(str(temporary), str(path))
+        fsync_folder(path.parent)
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+    _remove_left(path)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what killed writers have left in a folder, whatever they were writing."""
+    for name in os.listdir(str(folder)):
+        if _TEMPORARY.match(name):
+            _remove_dead(folder / name)
+
+
+def _temporary(path: Path) -> Tuple[Path, int]:
+    """A new file next to ``path``, locked as long as its writer lives, and its descriptor."""
+    while True:
+        name = ".{}.{}-{}".format(path.name, os.getpid(), os.urandom(4).hex())
+        temporary = path.with_name(name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        handle = os.open(str(temporary), flags, 0o600)
+        # between these two another writer of the same file may take it for a dead one's
+        if take_lock(handle) and temporary.exists():
+            return temporary, handle
+        os.close(handle)
+
+
+def _remove_left(path: Path) -> None:
+    start = ".{}.".format(path.name)
+    for name in os.listdir(str(path.parent)):
+        if name.startswith(start):
+            _remove_dead(path.with_name(name))
+
+
+def _remove_dead(temporary: Path) -> None:
+    try:
+        handle = os.open(str(temporary), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if take_lock(handle):
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+    finally:
+        os.close(handle)
+
+
+def take_lock(handle: int) -> bool:
+    """Takes the lock of an open file, and returns False where another one has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def replace_link(link: Path, target: str) -> None:
+    """Points the symlink ``link`` at ``target`` with one rename."""
+    temporary = link.with_name(".{}.{}".format(link.name, os.getpid()))
+    if temporary.is_symlink():
+        temporary.unlink()
+    temporary.symlink_to(target)
+    os.replace(temporary, link)
+    fsync_folder(link.parent)
+
+
+@contextmanager
+def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """Holds the lock file ``path``; the kernel lets go of it when the process ends.
+
+    Raises:
+        DeviceError: "board.busy" when another command holds it for longer than ``wait_s``.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        with map_os_errors(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _flock(handle, shared, deadline, path)
+            # whoever held it may have removed the file: then it locks nothing any more
+            if path.exists() and os.path.samestat(os.fstat(handle), os.stat(str(path))):
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file ``path``; the kernel says so, however it ended."""
+    try:
+        handle = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
+def _flock(handle: int, shared: bool, deadline: float, path: Path) -> None:
+    mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    while True:
+        try:
+            fcntl.flock(handle, mode)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                raise DeviceError(
+                    "another command is at work on this",
+                    code="board.busy",
+                    where=str(path),
+                    hint="wait for it to end, then try again",
+                ) from error
+            time.sleep(_LOCK_POLL_S)
+
+
+@contextmanager
+def workspace(root: Path) -> Iterator[Path]:
+    """A folder under ``root``/tmp that is gone afterwards; sweeps those of dead commands first.
+
+    A living command holds a lock on its folder, so a folder that can be locked is abandoned.
+    """
+    import shutil  # not for each small command: it brings every archiver
+
+    parent = root / "tmp"
+    with map_os_errors(str(parent)):
+        parent.mkdir(parents=True, exist_ok=True)
+        for left in parent.iterdir():
+            _sweep(left)
+        folder, handle = _claim(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(str(folder), ignore_errors=True)
+        os.close(handle)
+
+
+def _claim(parent: Path) -> Tuple[Path, int]:
+    import tempfile
+
+    # between mkdir and flock another command may sweep the folder: then take a new one
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=str(parent)))
+        try:
+            handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(handle), os.stat(str(folder))):
+                return folder, handle
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(handle)
+
+
+def _sweep(folder: Path) -> None:
+    import shutil
+
+    try:
+        handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(str(folder), ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(handle)
+
+
+# Files of a release that no signature covers: whose they must be to be believed.
+
+
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+_MAPPED_BYTES = 256 << 20  # from here on a file is not copied to be hashed
+
+
+def owners_of(release: Path) -> Set[int]:
+    """Who may have written such files: root, this user and the release's owner."""
+    return {0, os.geteuid(), release.stat().st_uid}
+
+
+def is_owned(facts: os.stat_result, owners: Set[int]) -> bool:
+    """Whether no other account can have written the file of these facts."""
+    return facts.st_uid in owners and not facts.st_mode & _WRITABLE
+
+
+def read_owned(path: Path, owners: Set[int]) -> Optional[Buffer]:
+    """What lies there; None where others could have written it.
+
+    Small ones are copied, so that what is hashed is what is used, whatever happens to the file.
+
+    Raises:
+        OSError: It cannot be read, or is a link.
+    """
+    handle = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode) or not is_owned(facts, owners):
+            return None
+        if facts.st_size < _MAPPED_BYTES:
+            return file.read()
+        return map_handle(file.fileno())
+
+
+Buffer = Union[bytes, memoryview]
+
+# <sys/mman.h> and <linux/mman.h>: the same on every architecture of Linux
+_PROT_READ, _MAP_SHARED = 1, 1
+_PAGE = 4096
+
+
+@functools.lru_cache(maxsize=1)
+def _mmap_functions() -> Any:
+    import ctypes
+
+    found = ctypes.CDLL(None, use_errno=True)
+    found.mmap.restype = ctypes.c_void_p
+    found.mmap.argtypes = [
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    ]  # fmt: skip
+    found.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return found
+
+
+def map_file(path: Path) -> memoryview:
+    """Maps a file read-only; the view keeps the map alive, and no descriptor stays open."""
+    with path.open("rb") as file:
+        return map_handle(file.fileno())
+
+
+def map_handle(handle: int) -> memoryview:
+    """Maps an open file read-only; the descriptor may be closed. A file of one page is read.
+
+    Python's ``mmap`` keeps a descriptor for each map (before 3.13 it always does), and a network
+    has more weights than a process may have files open. Maps are bounded too (65,530 in Linux).
+
+    Raises:
+        OSError: As mmap(2).
+    """
+    import ctypes
+
+    size = os.fstat(handle).st_size
+    if size <= _PAGE:
+        return memoryview(os.pread(handle, size, 0))
+    libc = _mmap_functions()
+    address = libc.mmap(None, size, _PROT_READ, _MAP_SHARED, handle, 0)
+    if address == ctypes.c_void_p(-1).value:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    held = (ctypes.c_ubyte * size).from_address(address)
+    unmap = weakref.finalize(held, libc.munmap, address, size)
+    unmap.atexit = False  # other threads may read it until the process is gone
+    return memoryview(held).cast("B").toreadonly()

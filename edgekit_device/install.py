@@ -1,0 +1,171 @@
+"""The commands ``install`` (brings an app to the bundle at a source) and ``resume`` (carries on
+deployments that were cut off). Both start jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import time
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+
+from edgekit_device.board.power import mend
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import LIVE, Job, open_job
+from edgekit_device.protocol.checks import parse_json
+from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
+from edgekit_device.store.root import App, Root
+from edgekit_device.trust.bundle import Checked
+from edgekit_device.trust.counters import check_install
+
+_POLL_S = 0.1
+_MOST_REASON = 2048
+
+
+def resume(
+    root: Root, app: Optional[App] = None, *, no_run: bool = False
+) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+    """Starts a job for each deployment whose process died.
+
+    Returns:
+        "app", "job" and "state" of each, and "app" and "error" of those that cannot be carried on:
+        one of them keeps no other app from it.
+
+    Raises:
+        DeviceError: "deploy.busy" and the like, where one app alone was meant.
+    """
+    found: List[Dict[str, Any]] = []
+    failed: List[Dict[str, Any]] = []
+    for one in root.apps() if app is None else [app]:
+        journal = read_journal(one)
+        if journal is None or not journal.live or is_claimed(one):
+            continue
+        facts = journal.facts
+        request = {
+            "app": one.name,
+            "digest": facts["digest"],
+            "policy": facts["policy"],
+            "operator": facts.get("operator") or "",
+            # another try of the same deployment is another job
+            "nonce": "{}.{}".format(facts["id"], facts.get("attempts") or 0),
+            "resume": facts["id"],
+        }
+        try:
+            started = _start(root, request, no_run)
+        except DeviceError as error:
+            if app is not None:
+                raise
+            failed.append({"app": one.name, **error.to_json()})
+            continue
+        found.append({"app": one.name, "job": started["job"], "state": journal.state})
+    return found, failed
+
+
+def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Carries on the deployments whose processes died, as jobs; --wait until they ended.
+
+    What a benchmark that died has left of power mode and clocks is taken back.
+    """
+    left = mend(root.folder)
+    app = None if arguments.app is None else root.app(arguments.app)
+    found, failed = resume(root, app, no_run=arguments.no_run)
+    if arguments.wait:
+        for one in found:
+            one["state"] = _ended(open_job(root, one["job"]))
+    return {"resumed": found, "failed": failed, "power": left}
+
+
+def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Brings an app to the bundle at a source: downloads, deploys and waits for the end.
+
+    Where the bundle serves already, and whole, nothing is done ("changed" is False).
+    """
+    from edgekit_device.release.offer import serves, take_offer
+    from edgekit_device.release.sources import find_bundle, open_sources
+
+    policy = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
+    places = [_absolute(text) for text in getattr(arguments, "from")]
+    if arguments.app is None and any("://" in text for text in places):
+        raise DeviceError(
+            "it is not said whose bundle is meant, and a mirror could give any application's",
+            code="source.no-app",
+            hint="give --app NAME",
+        )
+    if arguments.allow_older is not None and not arguments.allow_older.strip():
+        raise DeviceError("--allow-older needs a reason", code="usage", hint="it is recorded")
+    source = "\n".join(places)
+    trust = bool(arguments.trust_unsigned)
+    refused: List[str] = []
+
+    def accept(checked: Checked) -> None:
+        del refused[:]
+        if serves(root, checked) is not None:
+            return  # what serves is never refused
+        try:
+            check_install(root, checked)
+        except DeviceError as error:
+            if not arguments.allow_older:
+                raise
+            refused.append(error.message)
+        if not arguments.again:
+            manifest = checked.manifest
+            refuse_taken_back(root.app(manifest.name), manifest.digest, checked.files.where)
+
+    with open_sources(root, source) as sources:
+        files = find_bundle(
+            root, sources, app=arguments.app, trust_unsigned=trust, accept=accept
+        ).files
+    answer = take_offer(root, files.manifest, files.signature, trust)
+    app = root.app(answer["app"])
+    journal = read_journal(app)
+    if answer.get("serving") and (journal is None or not journal.live):
+        return {
+            "changed": False,
+            "app": app.name,
+            "release": answer["serving"],
+            "digest": answer["digest"],
+            "previous": app.link("previous"),
+            "state": "committed",
+        }
+    request = {
+        "app": app.name,
+        "digest": answer["digest"],
+        "policy": policy,
+        "source": source,
+        "operator": arguments.operator or "",
+        "nonce": os.urandom(8).hex(),
+        "trust_unsigned": trust,
+        "on_purpose": _recorded(arguments.allow_older, refused[0]) if refused else None,
+        "put_back": bool(arguments.again),
+    }
+    job = open_job(root, _start(root, request)["job"])
+    _ended(job)
+    result = job.result()
+    names = ("app", "release", "digest", "previous", "state", "health")
+    return {"changed": bool(result.get("changed")), **{name: result.get(name) for name in names}}
+
+
+def _recorded(reason: str, refused: str) -> str:
+    return "{} ({})".format(reason[:_MOST_REASON], refused)
+
+
+def _absolute(source: str) -> str:
+    # the job works elsewhere
+    return source if "://" in source else os.path.abspath(os.path.expanduser(source))
+
+
+def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> Dict[str, Any]:
+    from edgekit_device.job_runner import do_job_start
+
+    document = json.dumps({"kind": "deploy", "request": request}).encode("utf-8")
+    return do_job_start(root, argparse.Namespace(no_run=no_run), io.BytesIO(document))
+
+
+def _ended(job: Job) -> str:
+    while True:
+        state = str(job.read()["state"])
+        if state not in LIVE:
+            return state
+        time.sleep(_POLL_S)

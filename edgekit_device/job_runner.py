@@ -1,0 +1,455 @@
+"""Starts and runs jobs: the table of kinds, the command that starts or joins one, the supervisor
+that runs away from any connection, and the worker below it that does the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+
+from edgekit_device.board.identity import loader_file
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import fsync_folder, locked, workspace, write_durably
+from edgekit_device.jobs.job import (
+    CANCEL,
+    LIVE,
+    LOG,
+    RESULT,
+    STARTS_S,
+    Job,
+    JobCancelled,
+    all_jobs,
+    job_context,
+    open_job,
+)
+from edgekit_device.protocol.checks import parse_json
+from edgekit_device.store.root import Root
+
+_MAX_REQUEST = 128 << 20
+_LOADER = "loader.pyz"
+
+
+def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Starts a job, joins the same one that runs, or answers that it is done already."""
+    data = stdin.read(_MAX_REQUEST + 1)
+    document = parse_json(data, "stdin", "protocol.invalid") if len(data) <= _MAX_REQUEST else None
+    if (
+        not isinstance(document, dict)
+        or set(document) != {"kind", "request"}
+        or not isinstance(document["request"], dict)
+    ):
+        raise DeviceError(
+            'expected {"kind": text, "request": object}', code="protocol.invalid", where="stdin"
+        )
+    kind = document["kind"]
+    if kind not in JOBS:
+        known = ", ".join(sorted(JOBS))
+        raise DeviceError(
+            "this loader has no job of that kind (it has {})".format(known),
+            code="job.kind",
+            where=str(kind)[:80],
+        )
+    job = Job(root, _id(root, document))
+    with locked(root.folder / "jobs" / "lock"):
+        if kind == "deploy":
+            from edgekit_device.deployment.request import running
+
+            job = running(root, document) or job
+        state = job.read()["state"]
+        if state in LIVE:
+            return {"job": job.name, "state": state, "reused": False, "joined": True}
+        if job.complete():
+            os.utime(job.folder / "state.json")  # young again for a collection
+            return {"job": job.name, "state": "done", "reused": True, "joined": False}
+        _prepare(job, document, held_back=arguments.no_run)
+        if not arguments.no_run:
+            _launch(job)
+    state = job.read()["state"]
+    return {"job": job.name, "state": state, "reused": False, "joined": False}
+
+
+def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
+    """Runs a prepared job: as this process with --foreground, otherwise away from the caller."""
+    job = open_job(root, arguments.job)
+    if not arguments.foreground:
+        detach()
+    redirect(job.folder / LOG)
+    supervise(job, arguments.ready)
+    return b""
+
+
+def _id(root: Root, document: Dict[str, Any]) -> str:
+    from edgekit_device.board.identity import fingerprint, loader_digest
+
+    facts = [document["kind"], document["request"], loader_digest(), fingerprint(root.folder)]
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def _prepare(job: Job, document: Dict[str, Any], held_back: bool) -> None:
+    """Makes the job's folder anew, whole at once."""
+    now = time.time()
+    state = {
+        "job": job.name,
+        "kind": document["kind"],
+        "name": str(document["request"].get("name") or document["request"].get("app") or "")[:64],
+        "state": "queued",
+        "queued_at": round(now, 3),
+        "started_at": None,
+        "ended_at": None,
+        "error": None,
+        # until then it counts as queued although no process holds its lock yet
+        "starts_by": now + STARTS_S if held_back else 0,
+    }
+    with workspace(job.root.folder) as work, map_os_errors(str(job.folder)):
+        made = work / "job"
+        made.mkdir()
+        write_durably(made / "request.json", json.dumps(document).encode("utf-8"))
+        write_durably(made / "state.json", json.dumps(state).encode("utf-8"))
+        (made / LOG).touch()
+        (made / "lock").touch()
+        loader = loader_file()
+        if loader is not None:
+            # newer loaders push old ones out of bin; a job's own stays with it
+            _link(loader, made / _LOADER)
+        if job.folder.exists():
+            job.folder.rename(work / "old")
+        made.rename(job.folder)
+        fsync_folder(job.folder.parent)
+
+
+def _launch(job: Job) -> None:
+    loader = job.folder / _LOADER
+    program = [str(loader)] if loader.exists() else ["-m", "edgekit_device"]
+    reading, writing = os.pipe()
+    argv = [sys.executable, *program, "job-run", "--root", str(job.root.folder)]
+    argv += ["--job", job.name, "--ready", str(writing)]
+    try:
+        with (job.folder / LOG).open("ab") as log:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[writing],
+                check=False,
+            )
+    finally:
+        os.close(writing)
+    with open(reading, "rb") as ready:
+        ready.read()  # ends when the job waits or runs, or is no more
+    state = job.read()
+    if done.returncode or (state["state"] == "lost" and not state.get("started_at")):
+        last = job.log(0, 1 << 20)[0].decode("utf-8", "replace").strip().splitlines()
+        raise DeviceError(
+            "the job did not start: {}".format(last[-1] if last else "it said nothing"),
+            code="job.not-started",
+            where=job.name,
+        )
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(str(source), str(target))
+    except OSError:
+        shutil.copyfile(str(source), str(target))
+
+
+# The process that runs a job, away from any connection: a supervisor and the worker below it.
+#
+# The supervisor holds the job's lock, waits for its turn (one job at a time on a board), runs the
+# work in a child of a process group of its own and writes how that ended. The work may crash,
+# eat the memory or hang in a builder: the supervisor is always left to report it and to end it.
+
+
+_POLL_S = 0.2
+_GRACE_S = 10.0
+
+# freed before the last state is written, so that a job which filled the disk can say so
+_RESERVE = 64 * 1024
+
+
+def detach() -> None:
+    """Leaves the caller's session for good; the caller goes on when this process's parent ends."""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+
+    # not a session's leader any more: no terminal can become this process's own
+
+
+def redirect(log: Path) -> None:
+    """Lets go of the caller's input and output: input is empty, output goes to ``log``."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for source, descriptor in ((nothing, 0), (target, 1), (target, 2)):
+        os.dup2(source, descriptor)
+    os.close(nothing)
+    os.close(target)
+
+
+def supervise(job: Job, ready: Optional[int] = None) -> None:
+    """Runs the job to its end, whatever that is.
+
+    Args:
+        job: Its request.json and state.json are there.
+        ready: A descriptor that is closed once the job holds its lock and waits or runs.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    lock = _lock(job.folder / "lock")
+    if lock is None:
+        return  # another process runs it already
+    os.chdir("/")
+    (job.folder / "reserve").write_bytes(b"\0" * _RESERVE)
+    job.write(state="queued", pid=os.getpid(), starts_by=0)
+    if ready is not None:
+        os.close(ready)
+    try:
+        end = _in_turn(job)
+    except SystemExit:  # main() turns SIGTERM into it
+        end = _failed("the board ended the job, as it does when it shuts down", "job.terminated")
+    except DeviceError as error:
+        end = {"state": "failed", "error": fields_of(error)}
+    except OSError as error:
+        end = _failed("the job could not run: {}".format(error), "board.io")
+    with contextlib.suppress(OSError):
+        (job.folder / "reserve").unlink()
+    job.write(ended_at=round(time.time(), 3), **end)
+    os.close(lock)
+
+
+def _in_turn(job: Job) -> Dict[str, Any]:
+    if job.read().get("kind") in CONCURRENT_JOBS:
+        job.write(state="running", started_at=round(time.time(), 3))
+        return _work(job)
+    handle = os.open(
+        str(job.root.folder / "jobs" / "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
+    try:
+        reported = False
+        while not _has_turn(job, handle):
+            if (job.folder / CANCEL).exists():
+                return {"state": "cancelled"}
+            if not reported:
+                with job_context(job.root, job.folder, {}) as context:
+                    context.progress("queue", 0, 0, "another job runs on this board")
+                reported = True
+            time.sleep(_POLL_S)
+        job.write(state="running", started_at=round(time.time(), 3))
+        return _work(job)
+    finally:
+        os.close(handle)
+
+
+def _has_turn(job: Job, handle: int) -> bool:
+    """Whether the board is free and no other job has waited longer."""
+    own = (job.read().get("queued_at") or 0.0, job.name)
+    for other in all_jobs(job.root):
+        state = other.read() if other.name != job.name else {}
+        if state.get("kind") in CONCURRENT_JOBS:
+            continue
+        if state.get("state") == "queued" and (state.get("queued_at") or 0.0, other.name) < own:
+            return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _work(job: Job) -> Dict[str, Any]:
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        work(job, writing)
+    os.close(writing)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # the child does it too: whoever comes first
+    try:
+        job.write(group=pid)
+        output, status = _listen(job, reading, pid)
+    finally:
+        os.close(reading)
+        _end_group(pid)  # what the work has started goes with it
+    return _outcome(job, output, status)
+
+
+def _listen(job: Job, reading: int, pid: int) -> Tuple[bytes, int]:
+    """Waits for the work's answer and its end; ends its process group on cancellation."""
+    chunks: List[bytes] = []
+    deadline = None
+    while True:
+        if select.select([reading], [], [], _POLL_S)[0]:
+            chunk = os.read(reading, 65536)
+            chunks.append(chunk)
+            if not chunk:
+                # its descriptor closes when it ends
+                return b"".join(chunks), os.waitpid(pid, 0)[1]
+        else:
+            # a process that it started may still hold the descriptor
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                return b"".join(chunks), status
+        if deadline is None and (job.folder / CANCEL).exists():
+            deadline = time.monotonic() + _grace(job)
+            _signal_group(pid, signal.SIGTERM)
+        if deadline is not None and time.monotonic() > deadline:
+            _end_group(pid)
+
+
+def _outcome(job: Job, output: bytes, status: int) -> Dict[str, Any]:
+    try:
+        answer = json.loads(output.decode("utf-8"))
+    except ValueError:
+        answer = None
+    if answer == {"done": True}:
+        return {"state": "done", "error": None}
+    if (job.folder / CANCEL).exists():
+        return {"state": "cancelled", "error": None}
+    if isinstance(answer, dict):
+        return {"state": "failed", "error": answer}
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        hint = "`edgekit jobs log` shows what it did last"
+        if name == "SIGKILL":
+            hint = "most often the board ran out of memory: see `dmesg` there; " + hint
+        return _failed("the work was ended by {}".format(name), "job.crashed", hint)
+    return _failed("the work ended without a word", "job.crashed", "see `edgekit jobs log`")
+
+
+def _lock(path: Path) -> Optional[int]:
+    handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + 2.0
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            # a command that checks whether it lives holds it for a moment
+            if time.monotonic() > until:
+                os.close(handle)
+                return None
+            time.sleep(0.01)
+
+
+def _grace(job: Job) -> float:
+    try:
+        return float((job.folder / CANCEL).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return _GRACE_S
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _end_group(pid: int) -> None:
+    _signal_group(pid, signal.SIGKILL)
+
+
+def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
+    return {"state": "failed", "error": fields_of(DeviceError(message, code=code, hint=hint))}
+
+
+# The process that does a job's work, below its supervisor: runs it and says how it ended.
+
+
+def work(job: Job, writing: int) -> None:
+    """Does the job's work and says through ``writing`` how it ended; never returns.
+
+    Args:
+        job: Its request.json is there; its result.json is written whole, or not at all.
+        writing: A pipe that takes {"done": true}, an error's fields, or {} when it was cancelled.
+    """
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        # a cancelled job sees it in its folder and has a moment to tidy up; a builder's C++ that
+        # does not come back gets a SIGKILL after it
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+        answer: Dict[str, Any] = {"done": True}
+        try:
+            _run(job)
+            status = 0
+        except JobCancelled:
+            answer = {}
+        except DeviceError as error:
+            if isinstance(error.__cause__, OSError):
+                _log_traceback()  # a name of the system's alone does not say whose fault it was
+            answer = fields_of(error)
+        except MemoryError:
+            answer = fields_of(DeviceError("out of memory", code="board.no-memory"))
+        except BaseException as error:
+            _log_traceback()
+            answer = fields_of(
+                DeviceError(
+                    "the job failed: {}: {}".format(type(error).__name__, error),
+                    code="loader.internal",
+                    hint="its log has the traceback: report it",
+                )
+            )
+        _answer(writing, json.dumps(answer).encode("utf-8"))
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+
+def _run(job: Job) -> None:
+    document = json.loads((job.folder / "request.json").read_text(encoding="utf-8"))
+    module = JOBS.get(document["kind"])
+    if module is None:
+        raise DeviceError("no such kind of job", code="job.kind", where=str(document["kind"]))
+    opened = job_context(job.root, job.folder, document["request"])
+    with opened as context, map_os_errors(str(job.folder)):
+        result = importlib.import_module(module).run(context)
+        write_durably(job.folder / RESULT, json.dumps(result).encode("utf-8"))
+
+
+def _answer(writing: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(writing, data) :]
+
+
+def _log_traceback() -> None:
+    # a full disk takes no traceback, and how the work ended must be reported all the same
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
+        sys.stderr.flush()
+
+
+def fields_of(error: Any) -> Dict[str, str]:
+    """An error's "code", "message", "where" and "hint"."""
+    fields: Dict[str, str] = error.to_json()["error"]
+    return fields
+
+
+JOBS = {
+    "build": "edgekit_device.build.job",
+    "deploy": "edgekit_device.deployment.job",
+    "selftest": "edgekit_device.selftest",
+}
+"""Kinds of jobs by the module whose ``run(context: JobContext) -> dict`` does the work."""
+
+CONCURRENT_JOBS = ("deploy",)
+"""Kinds that do not wait for the board's turn: they run beside a build."""

@@ -1,0 +1,130 @@
+"""Commands about jobs that exist: list, watch, log, cancel, result and remove."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Iterator, List, Tuple
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import fsync_folder, locked, workspace
+from edgekit_device.jobs.job import CANCEL, LIVE, Job, all_jobs, open_job
+from edgekit_device.store.root import Root
+
+_POLL_S = 0.1
+_CANCEL_MORE_S = 5.0
+
+
+def do_job_list(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Lists jobs, the newest first."""
+    return {"jobs": [job.describe() for job in all_jobs(root)]}
+
+
+def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Answers the events after one, as soon as there is news and ``--gather-s`` later at most.
+
+    Every command costs the board a start of Python, so one answer carries several events.
+    """
+    job = open_job(root, arguments.job)
+    deadline = time.monotonic() + arguments.wait_s
+    before, size, news = job.read()["state"], -1, False
+    events: List[Dict[str, Any]] = []
+    while True:
+        # the state first: then the events of an ended job are complete
+        state = job.read()
+        now = job.events_size()
+        if now != size:
+            events, size = job.events(arguments.after), now
+        if not news and (events or state["state"] != before):
+            news = True
+            deadline = min(deadline, time.monotonic() + arguments.gather_s)
+        if state["state"] not in LIVE or time.monotonic() >= deadline:
+            last = events[-1]["n"] if events else arguments.after
+            answer = {"job": job.name, "state": state["state"], "events": events, "next": last}
+            ended = state["state"] not in LIVE and not job.events(last)
+            return {**answer, "ended": ended, "error": state.get("error")}
+        time.sleep(_POLL_S)
+
+
+def do_job_log(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
+    """Answers a part of the log: one line of JSON about it, then its bytes."""
+    job = open_job(root, arguments.job)
+    data, size = job.log(getattr(arguments, "from"), arguments.most)
+    head = {"log": job.name, "bytes": len(data), "size": size, "state": job.read()["state"]}
+    return (json.dumps(head) + "\n").encode("utf-8") + data
+
+
+def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Ends a job: requests it, then kills its processes; answers when it has ended."""
+    job = open_job(root, arguments.job)
+    if job.read()["state"] in LIVE:
+        with map_os_errors(str(job.folder)):
+            # no durable write: a board that loses power now has ended the job as well
+            (job.folder / CANCEL).write_text(str(arguments.grace_s), encoding="ascii")
+        if not _ends(job, arguments.grace_s + _CANCEL_MORE_S) and not _kill(job):
+            raise DeviceError(
+                "the job does not end",
+                code="job.stuck",
+                where=job.name,
+                hint="its processes cannot be ended from here: see `ps` on the board",
+            )
+    return {"job": job.name, "state": job.read()["state"]}
+
+
+def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Answers what a job made, or fails as it did."""
+    return open_job(root, arguments.job).result()
+
+
+def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Removes a job that has ended; what it stored goes with the next collection."""
+    job = open_job(root, arguments.job)
+    with locked(root.folder / "jobs" / "lock"), workspace(root.folder) as work:
+        if job.read()["state"] in LIVE:
+            raise DeviceError(
+                "the job has not ended",
+                code="job.running",
+                where=job.name,
+                hint="cancel it first: edgekit jobs cancel",
+            )
+        with map_os_errors(str(job.folder)):
+            job.folder.rename(work / job.name)
+            fsync_folder(job.folder.parent)
+    return {"removed": [job.name]}
+
+
+def _ends(job: Job, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while job.alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _kill(job: Job) -> bool:
+    """Ends what is left of a job whose supervisor is gone."""
+    for pid in _processes(job):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+    return _ends(job, _CANCEL_MORE_S)
+
+
+def _processes(job: Job) -> List[int]:
+    """The job's own processes, by their command line: a number alone may be another's by now."""
+    return [pid for pid, words in _command_lines() if b"job-run" in words and
+            job.name.encode("ascii") in words]  # fmt: skip
+
+
+def _command_lines() -> Iterator[Tuple[int, List[bytes]]]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield int(path.parent.name), path.read_bytes().split(b"\0")
+        except OSError:
+            continue

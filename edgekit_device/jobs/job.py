@@ -1,0 +1,396 @@
+"""A job is a folder, ROOT/jobs/<id>/, with request.json, state.json, events.jsonl, log.txt,
+blobs.txt, result.json and lock; only the flock on that lock says whether it lives.
+``Job`` reads it from outside; ``JobContext`` is what its work is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import is_locked, workspace, write_durably
+from edgekit_device.protocol.checks import is_digest
+from edgekit_device.store.root import Root, sha256
+
+# What a job is given: its request, the blob store, a log, progress, and whether to stop.
+#
+# A job is long work that outlives the connection that started it. Its folder
+# ROOT/jobs/<id>/ holds request.json, state.json, events.jsonl, log.txt, blobs.txt, result.json and
+# lock; only the flock on that lock says whether it lives (docs/board-protocol.md).
+
+
+LOG, EVENTS, BLOBS, CANCEL = "log.txt", "events.jsonl", "blobs.txt", "cancel"
+
+# a builder reports thousands of steps a second; people and links need a few
+_EVENT_EVERY_S = 0.2
+
+
+class JobCancelled(DeviceError):
+    """The job was cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__("the job was cancelled", code="job.cancelled")
+
+
+class JobContext:
+    """One running job; its methods may be called from any thread.
+
+    Attributes:
+        root: The board's folder and store.
+        folder: The job's own folder, for files that should outlive it.
+        work: A folder that is gone when the job ends, for files that should not.
+        request: The request, as it came.
+    """
+
+    def __init__(self, root: Root, folder: Path, request: Mapping[str, Any], work: Path) -> None:
+        self.root = root
+        self.folder = folder
+        self.work = work
+        self.request = request
+        self._last: Tuple[str, float] = ("", 0.0)
+        self._lock = threading.Lock()
+
+    def log(self, text: str) -> None:
+        """Appends a line to the job's log.
+
+        Raises:
+            DeviceError: "board.disk-full" and the like.
+        """
+        self._append(LOG, text.rstrip("\n") + "\n")
+
+    def progress(self, phase: str, done: int, total: int, text: str = "") -> None:
+        """Says how far the work is: ``done`` of ``total`` (0: unknown) in ``phase``.
+
+        A phase's first and last event are stored, of those between at most one in 0.2 seconds.
+        """
+        with self._lock:
+            now = time.monotonic()
+            known, when = self._last
+            if phase == known and not text and done != total and now - when < _EVENT_EVERY_S:
+                return
+            self._last = (phase, now)
+            event = {"time": round(time.time(), 3), "phase": phase, "done": done, "total": total}
+            event["text"] = text
+            self._append(EVENTS, json.dumps(event) + "\n")
+
+    def cancelled(self) -> bool:
+        """Whether the job was cancelled; the work has a few seconds from then on.
+
+        It is a file that says so: a signal's handler would wait for a builder's C++ to return.
+        """
+        return (self.folder / CANCEL).exists()
+
+    def check_cancelled(self) -> None:
+        """Raises JobCancelled once ``cancelled`` is true."""
+        if self.cancelled():
+            raise JobCancelled
+
+    def blob(self, digest: str) -> bytes:
+        """The bytes of a blob of the board's store.
+
+        Raises:
+            DeviceError: "blob.missing", "blob.digest-mismatch".
+        """
+        data = bytes(self.root.store.read(digest))
+        if sha256(data) != digest:
+            raise DeviceError(
+                "the stored bytes have another SHA-256",
+                code="blob.digest-mismatch",
+                where=digest,
+                hint="run the same command again: what is damaged is sent again",
+            )
+        return data
+
+    def store(self, data: bytes) -> str:
+        """Puts bytes into the board's store and returns their SHA-256.
+
+        The job's blobs.txt names them, so that a collection leaves them alone.
+
+        Raises:
+            DeviceError: "board.disk-full" and the like.
+        """
+        digest = sha256(data)
+        self._append(BLOBS, digest + "\n")
+        with self.root.lock(shared=True):
+            if not self.root.store.missing([digest]):
+                return digest
+            self.root.store.receive(digest, len(data), io.BytesIO(data), self.work)
+        return digest
+
+    def _append(self, name: str, text: str) -> None:
+        # one write in append mode: lines of several threads and programs never mix
+        data = text.encode("utf-8", "backslashreplace")
+        with map_os_errors(str(self.folder)):
+            handle = os.open(str(self.folder / name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(handle, data)
+            finally:
+                os.close(handle)
+
+
+@contextmanager
+def job_context(
+    root: Root, folder: Path, request: Optional[Mapping[str, Any]] = None
+) -> Iterator[JobContext]:
+    """A context for the job whose folder is ``folder``; ``request`` is read there when None."""
+    if request is None:
+        found: Dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+        request = found["request"]
+    with workspace(root.folder) as work:
+        yield JobContext(root, folder, request, work)
+
+
+# The jobs of a board as folders: what state each is in, its events, its log and its result.
+#
+# state.json says what a job wrote last; whether the job still lives is told by the flock on its
+# lock file, which the kernel lets go of however the job ended. So a power cut leaves "lost" jobs
+# and never one that seems to run.
+
+
+LIVE = ("queued", "running")
+RESULT = "result.json"
+
+# a job that was prepared only counts as queued for so long
+STARTS_S = 60.0
+
+_ID = re.compile(r"[0-9a-f]{16}\Z")
+_MOST_EVENTS = 1000
+
+
+class Job:
+    """One job's folder; nothing is created by only looking."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        self.root = root
+        self.name = name
+        self.folder = root.folder / "jobs" / name
+
+    def read(self) -> Dict[str, Any]:
+        """What state.json says, with the state as it really is.
+
+        Returns:
+            Fields "job", "kind", "name", "state", "queued_at", "started_at", "ended_at", "error".
+        """
+        # first whether it lives, then what it wrote: one that ends in between has said so
+        alive = self.alive()
+        found = json_of(self.folder / "state.json")
+        state = found.get("state")
+        if state in LIVE and not alive and not _may_start(found.get("starts_by")):
+            found.update(self._unrecorded_end())
+        found.setdefault("state", "lost")
+        return found
+
+    def write(self, **changes: Any) -> None:
+        """Changes fields of state.json; readers see the old ones or the new ones."""
+        data = json.dumps({**json_of(self.folder / "state.json"), **changes})
+        with map_os_errors(str(self.folder)):
+            write_durably(self.folder / "state.json", data.encode("utf-8"))
+
+    def describe(self) -> Dict[str, Any]:
+        """One row of ``job-list``."""
+        state = self.read()
+        last = self._last_event()
+        return {
+            "job": self.name,
+            "kind": state.get("kind"),
+            "name": state.get("name"),
+            "state": state["state"],
+            "queued_at": state.get("queued_at"),
+            "started_at": state.get("started_at"),
+            "ended_at": state.get("ended_at"),
+            "phase": last.get("phase", ""),
+            "done": last.get("done", 0),
+            "total": last.get("total", 0),
+            "error": state.get("error"),
+        }
+
+    def alive(self) -> bool:
+        """Whether a process holds the job's lock."""
+        return is_locked(self.folder / "lock")
+
+    def events(self, after: int) -> List[Dict[str, Any]]:
+        """Whole events with a number ("n") above ``after``, oldest first, at most 1,000."""
+        try:
+            lines = (self.folder / EVENTS).read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return []
+        found = []
+        for number, line in enumerate(lines[max(after, 0) :][:_MOST_EVENTS], max(after, 0) + 1):
+            try:
+                # a line's place is its number: several processes of a job append to the file
+                found.append(dict(json.loads(line), n=number))
+            except ValueError:
+                continue  # half a line of a full disk or a power cut
+        return found
+
+    def events_size(self) -> int:
+        """Bytes of events so far: grows with each."""
+        try:
+            return (self.folder / EVENTS).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def log(self, start: int, most: int) -> Tuple[bytes, int]:
+        """At most ``most`` bytes of the log from byte ``start``, and its whole size."""
+        try:
+            with (self.folder / LOG).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(min(start, size))
+                return file.read(most), size
+        except FileNotFoundError:
+            return b"", 0
+
+    def result(self) -> Dict[str, Any]:
+        """The result of a job that is done.
+
+        Raises:
+            DeviceError: The job's own error, or "job.unfinished", "job.lost", "job.cancelled".
+        """
+        state = self.read()
+        error = state.get("error")
+        if state["state"] == "done":
+            return json_of(self.folder / RESULT)
+        if state["state"] == "failed" and isinstance(error, dict):
+            raise DeviceError(
+                str(error.get("message")),
+                code=str(error.get("code")),
+                where=str(error.get("where") or ""),
+                hint=str(error.get("hint") or ""),
+            )
+        code, message, hint = {
+            "cancelled": ("job.cancelled", "the job was cancelled", "start it again"),
+            "lost": (
+                "job.lost",
+                "the job ended without a word: the board lost power, or its processes were killed",
+                "start it again; `edgekit jobs log` shows how far it came",
+            ),
+        }.get(state["state"], ("job.unfinished", "the job has not ended", "edgekit jobs attach"))
+        raise DeviceError(message, code=code, where=self.name, hint=hint)
+
+    def stored(self) -> Set[str]:
+        """The blobs that the job has put into the store."""
+        try:
+            names = (self.folder / BLOBS).read_text(encoding="utf-8").split()
+        except FileNotFoundError:
+            return set()
+        return {name for name in names if is_digest(name)}
+
+    def complete(self) -> bool:
+        """Whether the job is done and all that it stored is still there."""
+        if self.read()["state"] != "done":
+            return False
+        return not self.root.store.missing(sorted(self.stored()))
+
+    def _unrecorded_end(self) -> Dict[str, Any]:
+        """How a job ended whose supervisor did not write it down."""
+        try:
+            # it is renamed into place, whole: the work was done when its supervisor was killed
+            ended = (self.folder / RESULT).stat().st_mtime
+        except OSError:
+            return {"state": "cancelled" if (self.folder / CANCEL).exists() else "lost"}
+        return {"state": "done", "ended_at": round(ended, 3), "error": None}
+
+    def _last_event(self) -> Dict[str, Any]:
+        try:
+            with (self.folder / EVENTS).open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return {}
+        try:
+            found = json.loads(lines[-2] if len(lines) > 1 else b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def _may_start(until: object) -> bool:
+    """Whether a job that was prepared only is still waited for; a clock that jumped ends that."""
+    left = (until if isinstance(until, (int, float)) else 0.0) - time.time()
+    return 0.0 <= left <= STARTS_S
+
+
+def open_job(root: Root, name: str) -> Job:
+    """The job called ``name``.
+
+    Raises:
+        DeviceError: "job.unknown".
+    """
+    job = Job(root, name)
+    if not _ID.match(name) or not job.folder.is_dir():
+        raise DeviceError(
+            "no such job on this board",
+            code="job.unknown",
+            where=name[:80],
+            hint="edgekit jobs list names those that are there",
+        )
+    return job
+
+
+def all_jobs(root: Root) -> List[Job]:
+    """Every job, the newest first."""
+    folder = root.folder / "jobs"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    jobs = [Job(root, name) for name in names if _ID.match(name)]
+    return sorted(jobs, key=lambda job: (-age_of(job.folder), job.name))
+
+
+def age_of(folder: Path) -> float:
+    """When a job's state.json was written last; 0.0 where there is none."""
+    try:
+        return (folder / "state.json").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def json_of(path: Path) -> Dict[str, Any]:
+    """A file's JSON object; an empty one where there is none."""
+    found: Optional[Any] = None
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}
+
+
+# What a collection leaves of jobs: those that run, the newest that ended, and their blobs.
+
+
+_RETAINED = 16  # ended jobs, newest first
+
+
+def outdated(root: Root, grace_s: float) -> List[Job]:
+    """Jobs that ended longer than ``grace_s`` ago and are not among the newest."""
+    ended = [job for job in all_jobs(root) if not job.alive()]
+    horizon = time.time() - grace_s
+    return [job for job in ended[_RETAINED:] if age_of(job.folder) <= horizon]
+
+
+def needed_blobs(root: Root) -> Set[str]:
+    """Blobs that a collection leaves: of jobs that run what they read, and what jobs stored."""
+    needed: Set[str] = set()
+    for job in all_jobs(root):
+        needed |= job.stored()
+        if job.read()["state"] in LIVE:
+            needed.update(_digests(json_of(job.folder / "request.json")))
+    return needed
+
+
+def _digests(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if is_digest(value):
+            yield value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _digests(key)
+            yield from _digests(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _digests(one)

@@ -1,0 +1,3 @@
+"""The documents that host and board exchange, and the checks of untrusted JSON.
+Start with ``Manifest`` in ``manifest``.
+"""

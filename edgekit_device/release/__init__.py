@@ -1,0 +1,1 @@
+"""Bundles installed on the board. Start with ``stage`` and ``switch`` in ``releases``."""

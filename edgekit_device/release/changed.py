@@ -1,0 +1,248 @@
+"""Is the board still what a release was tested on? A JetPack upgrade brings another TensorRT,
+whose engines are others; an upgrade of ONNX Runtime may round elsewhere. The board now is compared
+with the fingerprint in the release's health.json; a release that was tested on something else is
+not loaded until it is deployed again, which builds and tests for the board as it is. The check is
+cheap: ROOT/fingerprint.json holds the answer while the files of JetPack stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+
+from edgekit_device.board.identity import COMPARED, onnxruntime_version
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import owners_of, read_owned, write_durably
+from edgekit_device.release.releases import to_bytes
+from edgekit_device.store.root import App, Root
+
+if TYPE_CHECKING:
+    from edgekit_device.trust.bundle import Checked
+
+
+def need_unchanged(checked: Checked) -> None:
+    """Refuses a release whose board is no longer what it was tested on.
+
+    Args:
+        checked: A checked bundle; one that was never tested here is not refused, since the backend
+            itself says what it cannot run.
+
+    Raises:
+        DeviceError: "board.changed", with what changed, from what to what, and the command that
+            mends it.
+    """
+    release, root = checked.files.release, checked.files.root
+    health = None if release is None else read_health(release)
+    if health is None or root is None:
+        return
+    backend = checked.manifest.backend
+    now = fingerprint_now(root.folder, backend, loads=True)
+    found = changes(backend, dict(health.get("fingerprint") or {}), now)
+    if found:
+        raise DeviceError(
+            "this board is no longer what the release was tested on: "
+            + "; ".join("{what} {from} -> {to}".format(**one) for one in found),
+            code="board.changed",
+            where=checked.files.where,
+            hint="run edgekit deploy CONFIG: it builds and tests for the board as it is now",
+        )
+
+
+def changes(
+    backend: str, tested: Mapping[str, str], now: Mapping[str, str]
+) -> List[Dict[str, str]]:
+    """What differs, as "what", "from" and "to"; what either side does not know is left out."""
+    found = []
+    for name in COMPARED.get(backend, ()):
+        before, here = tested.get(name) or "", now.get(name) or ""
+        if before and here and before != here and not _same_release(name, before, here):
+            found.append({"what": name, "from": before[:80], "to": here[:80]})
+    return found
+
+
+def changed_of(root: Root, app: App) -> Optional[Dict[str, Any]]:
+    """What ``status`` says of an app's current release; None where the board is as it was.
+
+    Loads neither the release nor a runtime.
+
+    Returns:
+        "release", and "changes" as ``changes`` returns them.
+    """
+    current = app.link("current")
+    health = None if current is None else read_health(app.releases_folder / current)
+    if health is None:
+        return None
+    backend = str(health.get("backend"))
+    now = fingerprint_now(root.folder, backend)
+    found = changes(backend, dict(health.get("fingerprint") or {}), now)
+    return {"release": current, "changes": found} if found else None
+
+
+def _same_release(name: str, before: str, here: str) -> bool:
+    """Whether two versions agree as far as both go ("10.3.0" and "10.3.0.30")."""
+    if name not in ("tensorrt", "runtime_version"):
+        return False
+    first, second = before.split("."), here.split(".")
+    known = min(len(first), len(second))
+    return known >= 3 and first[:known] == second[:known]
+
+
+# What this board is now, found cheaply: no child process while its files stay as they are.
+#
+# ROOT/fingerprint.json  {"schema", "key", "fingerprint"}
+#
+# The key is of the running system (its boot), of the files that JetPack, TensorRT and CUDA come as,
+# and of the TensorRT that this process has. A file that was changed since, or by another account,
+# is not trusted; then the board is examined again.
+
+
+_FINGERPRINT = "fingerprint.json"
+_FINGERPRINT_SCHEMA = "edgekit.fingerprint/1"
+
+# JetPack's releases, Debian's packages, device trees, CUDA: what an upgrade changes
+_FILES = (
+    "etc/nv_tegra_release", "var/lib/dpkg/status", "proc/device-tree/model",
+    "usr/local/cuda/version.json", "usr/local/cuda",
+)  # fmt: skip
+_LIBRARIES = ("full", "dla_compiler", "cudart")
+
+
+def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[str, str]:
+    """What a release of ``backend`` depends on here; "" where something is not known.
+
+    Args:
+        folder: ROOT.
+        backend: The manifest's.
+        loads: Whether the caller loads the runtime anyway: then its own version counts.
+    """
+    if backend == "reference":
+        return {
+            "backend": backend,
+            "runtime": "onnxruntime",
+            "runtime_version": _onnxruntime(loads),
+            "machine": platform.machine(),
+        }
+    version = _tensorrt(loads)
+    key = _key(folder, version)
+    known = _read_known(folder, key)
+    if known is not None:
+        return known
+    from edgekit_device.board.identity import fingerprint
+
+    found = fingerprint(folder)
+    if version and not _alike(version, found["tensorrt"]):
+        found["tensorrt"] = version  # what runs counts, not what a package list says
+    # if it cannot be cached, the board is examined again next time
+    with contextlib.suppress(OSError, DeviceError):
+        if folder.is_dir():
+            record = {"schema": _FINGERPRINT_SCHEMA, "key": key, "fingerprint": found}
+            write_durably(folder / _FINGERPRINT, json.dumps(record).encode("utf-8"))
+            (folder / _FINGERPRINT).chmod(0o600)
+    return found
+
+
+def _onnxruntime(loads: bool) -> str:
+    if loads:
+        try:
+            importlib.import_module("onnxruntime")
+        except ImportError:
+            return ""
+    module = sys.modules.get("onnxruntime")
+    if module is not None:
+        return str(getattr(module, "__version__", ""))
+    said = onnxruntime_version() or ""
+    return said if said[:1].isdigit() else ""
+
+
+def _tensorrt(loads: bool) -> str:
+    if loads:
+        from edgekit_device.tensorrt.bindings import find
+
+        module = find("full")
+    else:
+        module = sys.modules.get("tensorrt")
+    return str(getattr(module, "__version__", ""))
+
+
+def _alike(a: str, b: str) -> bool:
+    first, second = a.split("."), b.split(".")
+    known = min(len(first), len(second))
+    return known > 0 and first[:known] == second[:known]
+
+
+def _key(folder: Path, version: str) -> str:
+    from edgekit_device.board import inventory
+
+    system = Path("/")
+    paths = [system / name for name in _FILES]
+    there = inventory.libraries(system)
+    paths += [Path(there[kind]["path"]) for kind in _LIBRARIES if kind in there]
+    facts: List[Any] = [_boot(system), version, sys.executable]
+    facts += [_stamp(path) for path in (*paths, folder / "board.json")]
+    return hashlib.sha256(json.dumps(facts).encode("utf-8")).hexdigest()
+
+
+def _boot(system: Path) -> str:
+    from edgekit_device.board.inventory import text_of
+
+    return text_of(system / "proc/sys/kernel/random/boot_id").strip()
+
+
+def _stamp(path: Path) -> Optional[List[Any]]:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    if str(path).startswith("/proc/"):
+        return [str(path)]  # its time is when it was first read
+    return [str(path), os.path.realpath(str(path)), facts.st_mtime_ns, facts.st_size, facts.st_ino]
+
+
+def _read_known(folder: Path, key: str) -> Optional[Dict[str, str]]:
+    try:
+        data = read_owned(folder / _FINGERPRINT, owners_of(folder))
+        record = None if data is None else json.loads(bytes(data).decode("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, Mapping) or (record.get("schema"), record.get("key")) != (
+        _FINGERPRINT_SCHEMA,
+        key,
+    ):
+        return None
+    found = record.get("fingerprint")
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        return None
+    return found
+
+
+# A release's health.json: what was measured on this board when it was deployed.
+
+
+HEALTH = "health.json"
+HEALTH_SCHEMA = "edgekit.health/1"
+
+
+def read_health(folder: Path) -> Optional[Dict[str, Any]]:
+    """The release's record; None where it was never examined here, or the record is damaged."""
+    try:
+        found = json.loads((folder / HEALTH).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("schema") == HEALTH_SCHEMA else None
+
+
+def write_health(folder: Path, document: Dict[str, Any]) -> None:
+    """Keeps the record; readers see the old one or the new one.
+
+    Raises:
+        DeviceError: "board.disk-full" and the like.
+    """
+    with map_os_errors(str(folder)):
+        write_durably(folder / HEALTH, to_bytes(document))

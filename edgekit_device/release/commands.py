@@ -1,0 +1,93 @@
+"""The commands missing, verify, stage, switch, releases, remove and gc."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, BinaryIO, Dict, Optional, Tuple
+
+from edgekit_device.protocol.checks import is_digest, protocol_error, read_json
+from edgekit_device.protocol.manifest_reader import MAX_MANIFEST
+from edgekit_device.release.collect import collect, remove
+from edgekit_device.release.journal import claim_by_hand, refuse_taken_back
+from edgekit_device.release.releases import describe, stage, switch
+from edgekit_device.store.root import Root, no_such_app
+from edgekit_device.trust.bundle import BundleFiles, check_bundle
+
+_MAX_LIST = 128 << 20
+
+# JSON escapes make of one byte of text six at worst
+_MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
+
+
+def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Answers which of the given blobs are not in the store."""
+    digests = read_json(stdin, _MAX_LIST)
+    if not isinstance(digests, list) or not all(is_digest(digest) for digest in digests):
+        raise protocol_error("expected a JSON list of SHA-256 digests")
+    return {"missing": root.store.missing(digests, verify=arguments.verify)}
+
+
+def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Says whether ``stage`` would take the signature and the manifest; needs no blob."""
+    manifest, signature = _read_envelope(stdin)
+    files = BundleFiles("the bundle", manifest, signature, root.store.read, root.store.has)
+    return {"signer": check_bundle(files, root.allowed_signers, arguments.trust_unsigned).signer}
+
+
+def do_stage(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Makes a release of a manifest; its engines and golden outputs must be in the store."""
+    data, armour = _read_envelope(stdin)
+    staged = stage(root, data, armour, app=arguments.app, trust_unsigned=arguments.trust_unsigned)
+    weights = [weight.digest for weight in staged.checked.manifest.weights.values()]
+    return {
+        "app": staged.app,
+        "release": staged.release,
+        "digest": staged.checked.manifest.digest,
+        "signer": staged.checked.signer,
+        "reused": staged.reused,
+        "missing_weights": root.store.missing(weights),
+    }
+
+
+def do_switch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Makes a ready release the current one."""
+    app = root.app(arguments.app)
+    app.release(arguments.release)
+    with claim_by_hand(app):
+        if not (arguments.again or arguments.release == app.link("current")):
+            release = arguments.release
+            refuse_taken_back(app, release.partition("-")[2], release=release)
+        return dict(switch(app, arguments.release))
+
+
+def do_releases(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Lists releases."""
+    apps = root.apps() if arguments.app is None else [root.app(arguments.app)]
+    return {"apps": {app.name: describe(app) for app in apps}}
+
+
+def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Removes a release that is not in use, or a whole app."""
+    app = root.app(arguments.app)
+    if not app.folder.is_dir():
+        raise no_such_app(app)
+    with claim_by_hand(app, whole=arguments.release is None):
+        return {"removed": remove(root, app, arguments.release, arguments.reason)}
+
+
+def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Removes old releases and blobs that no release names."""
+    app = None if arguments.app is None else root.app(arguments.app)
+    return collect(root, app=app, keep=arguments.keep, grace_s=arguments.grace_s)
+
+
+def _read_envelope(stdin: BinaryIO) -> Tuple[bytes, Optional[bytes]]:
+    document = read_json(stdin, _MAX_ENVELOPE)
+    manifest = document.get("manifest") if isinstance(document, dict) else None
+    signature = document.get("signature") if isinstance(document, dict) else None
+    if not isinstance(manifest, str) or not isinstance(signature, (str, type(None))):
+        raise protocol_error('expected {"manifest": text, "signature": text or null}')
+    try:
+        return manifest.encode("utf-8"), None if signature is None else signature.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise protocol_error("the manifest is no UTF-8 text") from error

@@ -1,0 +1,498 @@
+"""Brings missing blobs into the store: several at once, from whichever source has them right,
+resumed where a connection broke, and bounded by their declared size. Start with ``fetch_from``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import threading
+import time
+from contextlib import suppress
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import durable_folder
+from edgekit_device.protocol.manifest import Manifest
+from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.release.mirrors import (
+    TRIES,
+    Trouble,
+    bad_answer,
+    check_deadline,
+    error_text,
+    pause,
+)
+from edgekit_device.release.sources import (
+    Fetched,
+    LocalSource,
+    Locations,
+    Mirror,
+    Source,
+    Sources,
+    open_sources,
+)
+from edgekit_device.store.partial import BlobWriter, Partial, received_bytes
+from edgekit_device.store.root import Root, sha256
+
+PIECE = 1 << 20
+
+# a link that brings this much between two breaks is slow, not dead
+_ENOUGH = 64 << 10
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)\Z")
+
+
+def stream(
+    source: Source, digest: str, start: int, size: int, check: Callable[[], None]
+) -> Iterator[Union[bytes, memoryview]]:
+    """Yields the blob's bytes from ``start`` to ``size``, and not one more.
+
+    Args:
+        source: Where from.
+        digest: The blob.
+        start: First byte.
+        size: The blob's bytes, as the signed manifest has them.
+        check: Called before each piece and each try; raises to end it.
+
+    Raises:
+        DeviceError: "source.*" or "blob.missing"; what was yielded before stands.
+    """
+    if isinstance(source, LocalSource):
+        yield from _mapped(source, digest, start, size, check)
+        return
+    failures, at, since = 0, start, start
+    while at < size:
+        check()
+        try:
+            reply = source.open(digest, at)
+            for piece in _body(source, reply, digest, at, size):
+                check()
+                yield piece
+                at += len(piece)
+        except Trouble as error:
+            failures = 1 if at - since >= _ENOUGH else failures + 1
+            since = at
+            if failures >= TRIES:
+                raise DeviceError(
+                    "no answer after {} tries: {}".format(TRIES, error),
+                    code="source.unreachable",
+                    where=source.where,
+                    hint="check the address and the board's network, or name another mirror",
+                ) from error
+            pause(failures)
+
+
+def _mapped(
+    source: LocalSource, digest: str, start: int, size: int, check: Callable[[], None]
+) -> Iterator[memoryview]:
+    data = source.blob(digest)
+    if len(data) != size:
+        raise wrong(source, digest)
+    for at in range(start, size, PIECE):
+        check()
+        yield data[at : at + PIECE]
+
+
+def _body(
+    source: Mirror, reply: http.client.HTTPResponse, digest: str, at: int, size: int
+) -> Iterator[bytes]:
+    """The pieces of one answer, from byte ``at`` on; Trouble where it ends early."""
+    skip = at if reply.status == 200 else 0
+    length = reply.getheader("Content-Length")
+    if reply.status == 206:
+        found = _RANGE.match(reply.getheader("Content-Range") or "")
+        if found is None or int(found.group(1)) != at:
+            raise bad_answer(source.blob_url(digest), "another part than was asked for")
+    if length is not None and length.isdigit() and int(length) != size - at + skip:
+        # not read: a page that says "not found" with status 200, or another blob
+        reply.close()
+        source.web().close()
+        raise wrong(source, digest)
+    left = size - at
+    try:
+        while skip:
+            data = reply.read(min(PIECE, skip))
+            if not data:
+                raise Trouble("the connection ended early")
+            skip -= len(data)
+        while left:
+            data = reply.read(min(PIECE, left))
+            if not data:
+                raise Trouble("the connection ended early")
+            left -= len(data)
+            yield data
+        if length is None and reply.read(1):
+            raise wrong(source, digest)
+        # the end of a chunked answer is read, so that the connection serves again
+        if not reply.isclosed():
+            reply.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise Trouble(error_text(error)) from error
+    finally:
+        if left or not reply.isclosed():
+            reply.close()
+            source.web().close()
+
+
+def wrong(source: Source, digest: str) -> DeviceError:
+    """The error of a source that gives other bytes than requested."""
+    return DeviceError(
+        "the source gave other bytes than those of {}".format(digest),
+        code="source.wrong-bytes",
+        where=source.where,
+        hint="it is damaged or not to be trusted: push the bundle there again",
+    )
+
+
+# One blob on its way into the store: from sources in turn, after the bytes that are there.
+
+
+# blobs up to here are held in memory and made durable together
+_SMALL = 1 << 20
+
+# such a source will not do better with the next blob; others are tried first
+_GONE = ("source.unreachable", "source.refused", "source.certificate", "source.redirect")
+
+Piece = Union[bytes, memoryview]
+
+
+class WrongBytes(Exception):
+    """A blob's bytes were not its own.
+
+    Attributes:
+        givers: The sources that they came from.
+        retained: Bytes among them that an earlier transfer had left; they are thrown away.
+    """
+
+    def __init__(self, givers: Sequence[Source], retained: int) -> None:
+        super().__init__()
+        self.givers = list(givers)
+        self.retained = retained
+
+
+class BlobDownload:
+    """Takes blobs for one ``fetch``; its methods may be called by several threads.
+
+    Args:
+        root: Where the store is; its lock is held.
+        keeper: Gives blobs their names.
+        check: Called often; raises to end the work.
+        account: Called with bytes that came (below 0: that were useless), and whether they were
+            stored before.
+        note: Called with a source's failure that another source may make good.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        keeper: BlobWriter,
+        check: Callable[[], None],
+        account: Callable[[int, bool], None],
+        note: Callable[[Source, DeviceError, str], None],
+    ) -> None:
+        self._root = root
+        self._keeper = keeper
+        self._mutex = threading.Lock()
+        self._check = check
+        self._account = account
+        self._note = note
+        self._down: List[Source] = []
+
+    def take(self, digest: str, size: int, sources: Sequence[Source]) -> None:
+        """Brings one blob into the store.
+
+        Raises:
+            WrongBytes: Nothing was stored.
+            DeviceError: The last source's, when none had the blob.
+        """
+        if size <= _SMALL and not received_bytes(self._root.folder, digest):
+            buffer = bytearray()
+            givers = self._pour(digest, 0, size, sources, lambda piece, at: buffer.extend(piece))
+            data = bytes(buffer)
+            if sha256(data) != digest:
+                self._account(-len(data), False)
+                raise WrongBytes(givers, 0)
+            self._keeper.add(digest, data)
+            return
+        partial = Partial.open(self._root.folder, digest)
+        try:
+            if self._root.store.size(digest) == size:
+                partial.drop()  # another process has stored it meanwhile
+                partial.close()
+                return
+            self._take_large(partial, digest, size, sources)
+        except BaseException:
+            partial.close()
+            raise
+        self._keeper.finish(digest, partial, size)
+
+    def _take_large(
+        self, partial: Partial, digest: str, size: int, sources: Sequence[Source]
+    ) -> None:
+        start = partial.size if partial.size <= size else 0
+        hasher = _hash_received(partial.handle, start)
+        self._account(start, True)
+
+        def write(piece: Piece, at: int) -> None:
+            hasher.update(piece)
+            view = memoryview(piece)
+            while view:
+                written = os.pwrite(partial.handle, view, at)
+                view, at = view[written:], at + written
+
+        try:
+            givers = self._pour(digest, start, size, sources, write)
+        except BaseException:
+            os.fsync(partial.handle)  # what came of it counts the next time
+            raise
+        if hasher.hexdigest() != digest:
+            partial.drop()
+            self._account(-start, True)
+            self._account(start - size, False)
+            raise WrongBytes(givers, start)
+
+    def _pour(
+        self,
+        digest: str,
+        start: int,
+        size: int,
+        sources: Sequence[Source],
+        write: Callable[[Piece, int], None],
+    ) -> List[Source]:
+        """Writes the blob from byte ``start`` on, one source going on where another broke off."""
+        at = start
+        givers: List[Source] = []
+        failure: Optional[DeviceError] = None
+        with self._mutex:
+            ordered = sorted(sources, key=lambda source: source in self._down)
+        for source in ordered if size > start else ():
+            try:
+                for piece in stream(source, digest, at, size, self._check):
+                    if source not in givers:
+                        givers.append(source)
+                    write(piece, at)
+                    at += len(piece)
+                    self._account(len(piece), False)
+                return givers
+            except DeviceError as error:
+                lacks = error.code == "blob.missing"
+                if (
+                    not (lacks or error.code.startswith("source."))
+                    or error.code == "source.timeout"
+                ):
+                    raise
+                failure = error
+                self._note(source, error, digest)
+                with self._mutex:
+                    if error.code in _GONE and source not in self._down:
+                        self._down.append(source)
+        if failure is not None:
+            raise failure
+        return givers
+
+
+def _hash_received(handle: int, size: int) -> "hashlib._Hash":
+    found, at = hashlib.sha256(), 0
+    while at < size:
+        piece = os.pread(handle, min(PIECE, size - at), at)
+        if not piece:
+            break
+        found.update(piece)
+        at += len(piece)
+    return found
+
+
+_THREADS = 4
+OnProgress = Callable[[str, int, int], None]
+Blob = Tuple[str, int]
+
+
+class _Stopped(Exception):
+    """Another thread failed."""
+
+
+def fetch(
+    sources: Sources,
+    manifest: Manifest,
+    root: Root,
+    progress: Optional[OnProgress],
+    deadline: Optional[float],
+) -> Fetched:
+    """See ``fetch_from``."""
+    with root.lock(shared=True), map_os_errors(str(root.folder)):
+        missing = [
+            (digest, size)
+            for digest, size in manifest.sizes().items()
+            if root.store.size(digest) != size
+        ]
+        for digest in set(manifest.sizes()) - {digest for digest, _ in missing}:
+            root.store.renew(digest)
+        if not missing:
+            return Fetched(notes=sources.notes)
+        durable_folder(root.store.folder)
+        _check_space(root, missing)
+        with BlobWriter(root) as keeper:
+            work = _Download(sources, missing, root, keeper, progress, deadline)
+            work.run()
+        return work.fetched
+
+
+class _Download:
+    def __init__(
+        self,
+        sources: Sources,
+        missing: Sequence[Blob],
+        root: Root,
+        keeper: BlobWriter,
+        progress: Optional[OnProgress],
+        deadline: Optional[float],
+    ) -> None:
+        self._sources = sources
+        self._progress = progress
+        self._deadline = deadline
+        # taken from the end, the largest first: then the last is not one long blob alone
+        self._left = sorted(missing, key=lambda blob: blob[1])
+        self._total = sum(size for _, size in missing)
+        self._done = 0
+        self._mutex = threading.Lock()
+        self._taker = BlobDownload(root, keeper, self._check, self._account, self._note_failure)
+        self._stop = threading.Event()
+        self._failed: Optional[BaseException] = None
+        self._notes: Dict[str, int] = {}
+        self.fetched = Fetched(blobs=len(missing))
+
+    def run(self) -> None:
+        """Does all of it.
+
+        Raises:
+            DeviceError: The first failure of a thread.
+        """
+        many = any(isinstance(source, Mirror) for source in self._sources.all)
+        count = min(_THREADS if many else 1, len(self._left))
+        threads = [threading.Thread(target=self._worker, daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive() and not self._stop.is_set():
+                    thread.join(0.2)
+        finally:
+            # an interrupt comes here too: open connections end at once, and the threads with them
+            self._stop.set()
+            if any(thread.is_alive() for thread in threads):
+                for source in self._sources.all:
+                    with suppress(OSError):
+                        source.close()
+            for thread in threads:
+                thread.join(5.0)
+        self.fetched.notes = self._sources.notes + [
+            "{} ({} blobs)".format(note, count) if count > 1 else note
+            for note, count in self._notes.items()
+        ]
+        if self._failed is not None:
+            if isinstance(self._failed, DeviceError) and len(self.fetched.notes) > 1:
+                self._failed.hint = "; ".join([*self.fetched.notes, self._failed.hint])
+            raise self._failed
+
+    def _worker(self) -> None:
+        try:
+            while True:
+                with self._mutex:
+                    if not self._left or self._stop.is_set():
+                        return
+                    digest, size = self._left.pop()
+                self._bring(digest, size)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            with self._mutex:
+                if not self._stop.is_set():
+                    self._failed = error
+                self._stop.set()
+
+    def _bring(self, digest: str, size: int) -> None:
+        """Takes one blob from the sources; one that gave wrong bytes is not tried for it again."""
+        sources = list(self._sources.all)
+        alone = False
+        while True:
+            try:
+                self._taker.take(digest, size, sources[:1] if alone else sources)
+                return
+            except WrongBytes as error:
+                if error.retained:
+                    continue  # what lay here was no part of it; it is gone, so this ends
+                if len(error.givers) > 1:
+                    alone = True  # one source's part was wrong: each has to give it whole
+                    continue
+                giver = error.givers[0] if error.givers else sources[0]
+                failure = wrong(giver, digest)
+                self._note_failure(giver, failure, digest)
+                sources.remove(giver)
+            except DeviceError as error:
+                if not alone or not error.code.startswith(("source.", "blob.")):
+                    raise
+                failure = error
+                del sources[0]
+            if not sources:
+                raise failure
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+        check_deadline(self._sources.where, self._deadline)
+
+    def _note_failure(self, source: Source, error: DeviceError, digest: str) -> None:
+        note = "{}: {}".format(source.where, error.message.replace(digest, "a blob"))
+        with self._mutex:
+            self._notes[note] = self._notes.get(note, 0) + 1
+
+    def _account(self, count: int, retained: bool) -> None:
+        with self._mutex:
+            self._done += count
+            if not retained:
+                self.fetched.bytes += count
+            if self._progress is not None:
+                self._progress("fetch", self._done, self._total)
+
+
+def _check_space(root: Root, missing: Sequence[Blob]) -> None:
+    needed = sum(max(0, size - received_bytes(root.folder, digest)) for digest, size in missing)
+    facts = os.statvfs(str(root.folder))
+    free = facts.f_bavail * facts.f_frsize
+    if needed > free:
+        raise DeviceError(
+            "the bundle needs {} bytes more, {} are free".format(needed, free),
+            code="board.disk-full",
+            where=str(root.folder),
+            hint="free space there, or remove old releases with gc --keep 1",
+        )
+
+
+def fetch_from(
+    where: Union[Locations, Sources],
+    manifest: Union[Manifest, bytes],
+    root: Root,
+    progress: Optional[Callable[[str, int, int], None]] = None,
+    seconds: Optional[float] = None,
+) -> Fetched:
+    """Brings what the store lacks of a checked manifest's blobs into it, resuming what was begun.
+
+    Args:
+        where: The sources.
+        manifest: Its signature is checked already, also of its bytes; it bounds every blob's size.
+        root: Where to; its lock is held shared for the time.
+        progress: Called as ("fetch", bytes so far, bytes in all), from one thread at a time.
+        seconds: How long it may take; None: as long as every single answer comes in time.
+
+    Raises:
+        DeviceError: "source.*", "board.disk-full", "blob.missing".
+    """
+    if isinstance(manifest, bytes):
+        manifest = parse(manifest)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    if isinstance(where, Sources):
+        return fetch(where, manifest, root, progress, deadline)
+    with open_sources(root, where) as sources:
+        return fetch(sources, manifest, root, progress, deadline)

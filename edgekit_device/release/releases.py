@@ -1,0 +1,251 @@
+"""Releases: staged next to the running one, switched by one rename, taken back the same way."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import fsync_folder, workspace, write_durably
+from edgekit_device.release.journal import last_taken_back, put_back, refuse_taken_back, taken_back
+from edgekit_device.store.root import App, Root, number_of, set_links
+from edgekit_device.trust.bundle import (
+    MANIFEST,
+    RECORD,
+    SIGNATURE,
+    BundleFiles,
+    Checked,
+    check_blobs,
+    check_bundle,
+    check_signer,
+    need_app,
+    open_release,
+    read_record,
+)
+
+REFIT = "refit.json"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What ``stage`` made, or found made before."""
+
+    app: str
+    release: str
+    reused: bool
+    checked: Checked
+
+
+def stage(
+    root: Root,
+    manifest: bytes,
+    signature: Optional[bytes],
+    *,
+    app: Optional[str] = None,
+    trust_unsigned: bool = False,
+) -> Staged:
+    """Makes a release from a manifest whose engines and golden outputs are in the store.
+
+    Raises:
+        DeviceError: When the signature, the manifest or a blob is refused ("bundle.*",
+            "manifest.*", "blob.*"), or "bundle.wrong-app".
+    """
+    store = root.store
+    files = BundleFiles("the staged bundle", manifest, signature, store.read, store.has)
+    checked = check_bundle(files, root.allowed_signers, trust_unsigned)
+    name = checked.manifest.name
+    if app is not None:
+        need_app(checked, app)
+    with root.lock(shared=True), workspace(root.folder) as work:
+        check_blobs(checked, checked.manifest.blobs)
+        target = root.app(name)
+        with target.lock(), map_os_errors(str(target.folder)):
+            for found in target.releases():
+                if _is_of(root, target.releases_folder / found, files):
+                    return Staged(name, found, True, checked)
+            release = _next_id(target, checked.manifest.digest)
+            record = {
+                "schema": "edgekit.release/1",
+                "app": name,
+                "id": release,
+                "digest": checked.manifest.digest,
+                "backend": checked.manifest.backend,
+                "signer": checked.signer,
+                "trusted": checked.signer is None,
+                "staged_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+            folder = work / "release"
+            folder.mkdir()
+            write_durably(folder / MANIFEST, manifest)
+            if signature is not None:
+                write_durably(folder / SIGNATURE, signature)
+            write_durably(folder / RECORD, to_bytes(record))
+            os.rename(str(folder), str(target.releases_folder / release))
+            fsync_folder(target.releases_folder)
+    return Staged(name, release, False, checked)
+
+
+def check_release(
+    root: Root,
+    folder: Path,
+    *,
+    allowed_signers: Optional[Path] = None,
+    trust_unsigned: bool = False,
+) -> Checked:
+    """Opens a release again: signature and manifest, as at ``stage``.
+
+    A release that was staged with ``trust_unsigned`` stays trusted, unless the caller names his
+    own ``allowed_signers``.
+    """
+    trusted = trust_unsigned
+    if allowed_signers is None:
+        trusted = trusted or read_record(folder).get("trusted") is True
+    files = open_release(root, folder)
+    return check_bundle(files, allowed_signers or root.allowed_signers, trusted)
+
+
+def is_ready(folder: Path) -> bool:
+    """Whether the release's weights were checked and its engines loaded (``refit``)."""
+    return (folder / REFIT).is_file()
+
+
+def need_ready(app: str, folder: Path) -> None:
+    """Raises DeviceError "release.not-ready" where ``is_ready`` is false."""
+    if not is_ready(folder):
+        raise DeviceError(
+            "the release's weights were not checked yet",
+            code="release.not-ready",
+            where="{}/{}".format(app, folder.name),
+            hint="run refit first",
+        )
+
+
+def switch(app: App, release: str) -> Dict[str, Optional[str]]:
+    """Makes ``release`` the current one, by one rename, and the current one the previous.
+
+    Raises:
+        DeviceError: "release.unknown" or "release.not-ready".
+    """
+    with app.lock(), map_os_errors(str(app.folder)):
+        return _switch(app, release)
+
+
+def earlier(app: App) -> Optional[str]:
+    """The release that a rollback goes to, None for none: never one that was taken back itself."""
+    current, previous = app.link("current"), app.link("previous")
+    found = [previous] if previous is not None and previous != current else []
+    if current is not None:
+        found += [
+            name
+            for name in reversed(app.releases())
+            if number_of(name) < number_of(current) and is_ready(app.releases_folder / name)
+        ]
+    good = (name for name in found if taken_back(app, name.partition("-")[2]) is None)
+    return next(good, None)
+
+
+def rollback(
+    app: App,
+    to: Optional[str] = None,
+    note: Callable[[Optional[str], str], None] = lambda current, to: None,
+) -> Dict[str, Optional[str]]:
+    """Makes an earlier release the current one; says in "from" what served before.
+
+    Args:
+        app: The app.
+        to: The release; by default ``earlier``.
+        note: Called with the current release and the one that will be, right before the change.
+
+    Raises:
+        DeviceError: "release.no-previous"; with ``to`` also "release.unknown" or
+            "install.taken-back".
+    """
+    with app.lock(), map_os_errors(str(app.folder)):
+        current = app.link("current")
+        target = earlier(app) if to is None else app.release(to).name
+        if target is None:
+            back = last_taken_back(app)
+            raise DeviceError(
+                "there is no earlier release to go back to"
+                + (
+                    "; {release} was taken back itself at {at}: {reason}".format(**back)
+                    if back is not None
+                    else ""
+                ),
+                code="release.no-previous",
+                where=app.name,
+                hint="deploy an earlier bundle"
+                + ("" if back is None else "; to put it back: " + put_back(app, back["release"])),
+            )
+        if to is not None and target != current:
+            refuse_taken_back(app, target.partition("-")[2], release=target)
+        return {**_switch(app, target, lambda: note(current, target)), "from": current}
+
+
+def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
+    """Makes both links what they were; names of releases that are gone count as none."""
+    with app.lock(), map_os_errors(str(app.folder)):
+        known = set(app.releases())
+        set_links(
+            app.folder,
+            current if current in known else None,
+            previous if previous in known else None,
+        )
+
+
+def describe(app: App) -> Dict[str, Any]:
+    """The app's entry of ``releases``."""
+    found: List[Dict[str, Any]] = []
+    current = app.link("current")
+    for name in app.releases():
+        folder = app.releases_folder / name
+        record = read_record(folder)
+        entry = {key: record.get(key) for key in ("id", "digest", "backend", "signer", "staged_at")}
+        entry["ready"] = is_ready(folder)
+        entry["taken_back"] = None
+        if name != current:  # what serves was put back, also by hand
+            entry["taken_back"] = taken_back(app, name.partition("-")[2])
+        found.append(entry)
+    return {
+        "current": current,
+        "previous": app.link("previous"),
+        "releases": found,
+        "taken_back": last_taken_back(app),
+    }
+
+
+def to_bytes(document: Dict[str, Any]) -> bytes:
+    """JSON as files of a release hold it."""
+    return (json.dumps(document, sort_keys=True) + "\n").encode("utf-8")
+
+
+def _switch(
+    app: App, release: str, note: Callable[[], None] = lambda: None
+) -> Dict[str, Optional[str]]:
+    folder = app.release(release)
+    need_ready(app.name, folder)
+    current = app.link("current")
+    if current != release:
+        check_signer(app.root, folder)  # what would not load must not be made to serve
+        note()
+        set_links(app.folder, release, current or app.link("previous"))
+    return {"app": app.name, "current": release, "previous": app.link("previous")}
+
+
+def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
+    """Whether a release was made of this bundle; a damaged one was of none."""
+    try:
+        found = open_release(root, folder)
+    except DeviceError:
+        return False
+    return found.manifest == files.manifest and found.signature == files.signature
+
+
+def _next_id(app: App, digest: str) -> str:
+    last = app.releases()
+    number = number_of(last[-1]) + 1 if last else 1
+    return "{:06d}-{}".format(number, digest[:12])

@@ -1,0 +1,1 @@
+"""Loads a bundle or release and runs it. Start with ``load`` in ``model``."""

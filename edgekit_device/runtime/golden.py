@@ -1,0 +1,185 @@
+"""Golden vectors: inputs that every machine generates alike, and the self-test against them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import Manifest, TensorEntry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.runtime.model import Model
+    from edgekit_device.trust.bundle import Checked
+
+
+_SHOWN = 3
+
+
+def golden_inputs(
+    tensors: Sequence[TensorEntry], seed: int, ranges: Mapping[str, Tuple[float, float]]
+) -> Dict[str, np.ndarray]:
+    """Generates the inputs of one golden case.
+
+    Value i of input n comes from ``u = (splitmix64(seed + 2**32 * n + i) >> 40) / 2**24``:
+    ``low + (high - low) * u`` rounded to float32 after each operation for floating types, the
+    floor of the same in float64 for integers, ``>= (low + high) / 2`` for bool.
+
+    Args:
+        tensors: The inputs in the manifest's order.
+        seed: At least 0, below 2**63.
+        ranges: (low, high) by input name.
+    """
+    import numpy as np
+
+    found = {}
+    for position, tensor in enumerate(tensors):
+        low, high = ranges[tensor.name]
+        count = 1
+        for size in tensor.shape:
+            count *= size
+        # the sum wraps at 2**64 as the generator's own state does
+        start = np.array([(seed + (position << 32)) % (1 << 64)], dtype=np.uint64)
+        unit = _splitmix64(start + np.arange(count, dtype=np.uint64)) >> np.uint64(40)
+        values = _scale(unit, tensor.dtype, low, high)
+        found[tensor.name] = values.astype(tensor.dtype).reshape(tensor.shape)
+    return found
+
+
+def _scale(unit: np.ndarray, dtype: str, low: float, high: float) -> np.ndarray:
+    import numpy as np
+
+    if dtype.startswith("float"):
+        first = np.float32(low)
+        spread = np.float32(high) - first
+        scaled: np.ndarray = first + spread * (unit.astype(np.float32) * np.float32(2.0**-24))
+        return scaled
+    exact: np.ndarray = low + (high - low) * (unit.astype(np.float64) * 2.0**-24)
+    return np.asarray(exact >= (low + high) / 2 if dtype == "bool" else np.floor(exact))
+
+
+def _splitmix64(state: np.ndarray) -> np.ndarray:
+    """One step of splitmix64 from each state (Vigna, https://prng.di.unimi.it/splitmix64.c)."""
+    import numpy as np
+
+    z = state + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> Dict[str, Any]:
+    """Compares an output with its golden one: ok when max|a-b| <= relative * max|b|.
+
+    NaN and infinity must stand at the same places; integers and bools are compared as float64. Of
+    an output whose channels differ in range no group may collapse, for what is little next to the
+    widest channels may be all of the others: scores next to boxes.
+    """
+    import numpy as np
+
+    from edgekit_device.arrays.deviation import Deviation
+
+    bit_equal = found.tobytes() == expected.tobytes()
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    same_places = bool(np.array_equal(np.isfinite(a), np.isfinite(b)))
+    finite = np.isfinite(a) & np.isfinite(b)
+    max_abs = float(np.max(np.abs(a[finite] - b[finite]))) if finite.any() else 0.0
+    scale = float(np.max(np.abs(b[finite]))) if finite.any() else 0.0
+    error = max_abs / scale if scale else (0.0 if max_abs == 0 else max_abs)
+    lost = False
+    if not bit_equal and same_places:
+        parts = Deviation(by_channel=True)
+        parts.add(expected, found)
+        lost = any(group["collapsed"] for group in parts.groups())
+    return {
+        "max_abs": max_abs,
+        "relative": error,
+        "tolerance": relative,
+        "bit_equal": bit_equal,
+        "ok": bit_equal or (same_places and not lost and max_abs <= relative * scale),
+    }
+
+
+def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
+    """Runs every golden case on its lane, or on every lane.
+
+    Returns:
+        ``{"ok", "bit_equal", "cases": [{"seed", "outputs": {name: see compare}}]}``; with several
+        lanes each output's worst.
+
+    Raises:
+        DeviceError: When a golden output is missing or altered, or a segment fails.
+    """
+    import numpy as np
+
+    from edgekit_device.trust.bundle import read_checked
+
+    manifest = checked.manifest
+    cases = []
+    for case in manifest.golden:
+        inputs = golden_inputs(manifest.inputs, case.seed, case.ranges)
+        outputs: Dict[str, Dict[str, Any]] = {}
+        lanes = range(len(manifest.lanes)) if case.lane is None else [case.lane]
+        for lane in lanes:
+            results = model.run_lane(lane, inputs)
+            for tensor in manifest.outputs:
+                data = read_checked(checked, case.outputs[tensor.name])
+                expected = np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
+                facts = compare(results[tensor.name], expected, case.relative)
+                known = outputs.get(tensor.name)
+                if known is None or _badness(facts) > _badness(known):
+                    outputs[tensor.name] = facts
+        cases.append({"seed": case.seed, "outputs": outputs})
+    every = [facts for entry in cases for facts in _results(entry)]
+    return {
+        "ok": all(facts["ok"] for facts in every),
+        "bit_equal": all(facts["bit_equal"] for facts in every),
+        "cases": cases,
+    }
+
+
+def need_golden(model: Model, checked: Checked, where: str) -> Dict[str, Any]:
+    """Runs every golden case; what it returns is ``self_test``'s.
+
+    Raises:
+        DeviceError: "selftest.failed", with the worst of the outputs.
+    """
+    results = self_test(model, checked)
+    if results["ok"]:
+        return results
+    bad = [
+        "{!r} of seed {} is off by {:.3g} (tolerance {:.3g}){}".format(
+            name,
+            case["seed"],
+            facts["relative"],
+            facts["tolerance"],
+            ", which leaves nothing of its smaller channels"
+            * (facts["relative"] <= facts["tolerance"]),
+        )
+        for case in results["cases"]
+        for name, facts in case["outputs"].items()
+        if not facts["ok"]
+    ]
+    raise DeviceError(
+        "outputs differ from the golden ones: {}".format("; ".join(bad[:_SHOWN])),
+        code="selftest.failed",
+        where=where,
+        hint="do not switch to this release; build it again for this board",
+    )
+
+
+def frame_of(manifest: Manifest) -> Dict[str, np.ndarray]:
+    """A frame to measure with: the first golden case's inputs, or zeros to ones without any."""
+    if manifest.golden:
+        case = manifest.golden[0]
+        return golden_inputs(manifest.inputs, case.seed, case.ranges)
+    return golden_inputs(manifest.inputs, 0, {t.name: (0.0, 1.0) for t in manifest.inputs})
+
+
+def _badness(facts: Mapping[str, Any]) -> Tuple[bool, bool, float]:
+    return (not facts["ok"], not facts["bit_equal"], facts["relative"])
+
+
+def _results(case: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return list(case["outputs"].values())

@@ -1,0 +1,323 @@
+"""``load``: from a path to a callable model, through signature, manifest and digests. Inputs are
+checked against what the network was built for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Union,
+)
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import Engines, SegmentEntry, TensorEntry
+from edgekit_device.release.releases import check_release, is_ready
+from edgekit_device.runtime.pipeline import LaneRun, OnSegmentEvent, run_alone, run_stream
+from edgekit_device.store.root import default_root
+from edgekit_device.trust.bundle import Checked, check_blobs, check_bundle, open_bundle
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.protocol.manifest import Manifest
+
+
+Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
+
+
+class Model:
+    """A loaded bundle; call it with inputs by name.
+
+    Attributes:
+        name: The bundle's name.
+        digest: SHA-256 of its manifest.
+        signer: Who signed it, None when it was trusted without.
+        backend: What runs it; "reference" times are this CPU's, never a board's prediction.
+        inputs: Name, dtype and shape of each input.
+        outputs: The same of each output.
+        notes: What is doubtful about how its engines run here.
+    """
+
+    def __init__(self, checked: Checked, engines: Engines) -> None:
+        manifest = checked.manifest
+        self.name = manifest.name
+        self.digest = manifest.digest
+        self.signer = checked.signer
+        self.backend = manifest.backend
+        self.inputs = manifest.inputs
+        self.outputs = manifest.outputs
+        self.engines = dict(engines)
+        notes = [note for engine in engines.values() for note in getattr(engine, "notes", ())]
+        self.notes = tuple(dict.fromkeys(notes))
+        names = tuple(tensor.name for tensor in manifest.outputs)
+        dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
+        runs: List[List[Any]] = [
+            [_Bound(engines[s.engine, s.device], s) for s in lane.segments]
+            for lane in manifest.lanes
+        ]
+        self.lanes = [
+            LaneRun(number, lane, runs[number], names, dtypes)
+            for number, lane in enumerate(manifest.lanes)
+        ]
+        # a single frame takes the plan that most frames take
+        self._main = max(range(len(self.lanes)), key=lambda i: (self.lanes[i].share, -i))
+
+    @property
+    def devices(self) -> List[str]:
+        """The devices that its segments name."""
+        return sorted({segment.device for lane in self.lanes for segment in lane.segments})
+
+    def __call__(self, inputs: Inputs) -> Dict[str, np.ndarray]:
+        """Runs one frame.
+
+        Args:
+            inputs: An array by input name; an array alone for a model of one input. NaN is
+                allowed.
+
+        Returns:
+            An array by output name.
+
+        Raises:
+            DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape", or
+                "engine.failed".
+        """
+        return run_alone(self.lanes[self._main], self.check(inputs))
+
+    def stream(
+        self, frames: Iterable[Inputs], depth: int = 0, timeout_s: Optional[float] = None
+    ) -> Iterator[Dict[str, np.ndarray]]:
+        """Runs many frames, several in flight over the devices; results come in order.
+
+        Args:
+            frames: Each as for a call; read only as far as frames fit in flight.
+            depth: Frames in flight; 0 takes two for each device.
+            timeout_s: Seconds that one result may be waited for; None waits for ever.
+
+        Raises:
+            DeviceError: As for a call, at the frame's place in the order; "engine.stuck" when a
+                device does not answer in time.
+        """
+        checked = (self.check(frame) for frame in frames)
+        return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
+
+    def run_lane(
+        self,
+        lane: int,
+        inputs: Dict[str, np.ndarray],
+        record: Optional[OnSegmentEvent] = None,
+        number: int = 0,
+    ) -> Dict[str, np.ndarray]:
+        """Runs one frame on one lane (plan variant); ``inputs`` are not checked."""
+        return run_alone(self.lanes[lane], inputs, record, number)
+
+    def check(self, inputs: Inputs) -> Dict[str, np.ndarray]:
+        """Checks names, dtypes and shapes; returns contiguous arrays by name."""
+        return check_inputs(self.name, self.inputs, inputs)
+
+
+def load(
+    path: Union[str, "os.PathLike[str]"],
+    *,
+    allowed_signers: Union[str, "os.PathLike[str]", None] = None,
+    verify: Union[bool, str] = True,
+    trust_unsigned: bool = False,
+    threads: int = 0,
+) -> Model:
+    """Loads a model; nothing of it is parsed before its signature is checked.
+
+    Args:
+        path: A bundle folder, an .ekb file, a release folder, or an app folder (its current
+            release).
+        allowed_signers: OpenSSH's file of keys that may sign; by default the one of the release's
+            installation, or of ``$EDGEKIT_ROOT`` or ``~/.edgekit``.
+        verify: True checks the digests of engines, and of weights unless they were checked when
+            the release was refitted; "full" checks every digest; False leaves out the weights'
+            digests. The signature and the engines' digests are checked in any case.
+        trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key.
+        threads: Threads of each engine; 0 takes the backend's default.
+
+    Raises:
+        DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*".
+    """
+    signers = None if allowed_signers is None else Path(os.path.expanduser(allowed_signers))
+    checked = check_path(Path(os.path.expanduser(path)), signers, trust_unsigned)
+    release = checked.files.release
+    if verify == "full":
+        check_blobs(checked, checked.manifest.sizes())
+    elif verify and (release is None or not is_ready(release)):
+        check_blobs(checked, [w.digest for w in checked.manifest.weights.values()])
+    return open_model(checked, threads)
+
+
+def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool) -> Checked:
+    """Opens and checks what lies at ``path``, as ``load`` does."""
+    files = open_bundle(path)
+    if files.root is not None and files.release is not None:
+        return check_release(
+            files.root,
+            files.release,
+            allowed_signers=allowed_signers,
+            trust_unsigned=trust_unsigned,
+        )
+    signers = allowed_signers or default_root() / "allowed_signers"
+    return check_bundle(files, signers, trust_unsigned)
+
+
+def open_model(
+    checked: Checked,
+    threads: int = 0,
+    profile: Optional[Path] = None,
+    *,
+    untested: bool = False,
+) -> Model:
+    """Opens a checked bundle's engines with the backend that its manifest names.
+
+    Args:
+        checked: The bundle.
+        threads: Threads of each engine; 0 takes the backend's default.
+        profile: A folder for ONNX Runtime's profiles; not None keeps TensorRT's layers' times.
+        untested: Whether it is opened to be tested here anew, whatever it was tested on before.
+
+    Raises:
+        DeviceError: "board.changed" for a release that was tested on what the board is no longer;
+            "engine.*", "blob.*", "board.*", "backend.unknown".
+    """
+    if checked.files.release is not None and not untested:
+        from edgekit_device.release.changed import need_unchanged
+
+        need_unchanged(checked)
+    return Model(checked, import_backend(checked.manifest).open_engines(checked, threads, profile))
+
+
+class _Bound:
+    """One segment's run, and how long the device said it took."""
+
+    def __init__(self, engine: Any, segment: SegmentEntry) -> None:
+        self.engine = engine
+        self.segment = segment
+        #: Milliseconds of this thread's last run by the device's clock; None where it has none.
+        self.device_ms = getattr(engine, "gpu_ms", None)
+
+    def __call__(self, feeds: Dict[str, Any]) -> Dict[str, Any]:
+        return dict(self.engine.run(self.segment, feeds))
+
+
+#: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
+#: returns an object with ``run(segment, feeds)`` by engine digest and device.
+BACKENDS = {
+    "reference": "edgekit_device.runtime.reference",
+    "tensorrt": "edgekit_device.tensorrt.backend",
+}
+
+
+def import_backend(manifest: Manifest) -> Any:
+    """The module of the manifest's backend.
+
+    Raises:
+        DeviceError: "backend.unknown".
+    """
+    module = BACKENDS.get(manifest.backend)
+    if module is None:
+        raise DeviceError(
+            "this loader has no backend {!r}".format(manifest.backend[:80]),
+            code="backend.unknown",
+            where=manifest.name,
+            hint="it has: {}".format(", ".join(sorted(BACKENDS))),
+        )
+    return importlib.import_module(module)
+
+
+def check_inputs(
+    model: str,
+    tensors: Sequence[TensorEntry],
+    inputs: Union[Mapping[str, np.ndarray], np.ndarray],
+) -> Dict[str, np.ndarray]:
+    """Checks names, dtypes and shapes.
+
+    Args:
+        model: Its name, for errors.
+        tensors: What it takes.
+        inputs: An array by name; an array alone where it takes one.
+
+    Returns:
+        Contiguous arrays by name.
+
+    Raises:
+        DeviceError: "input.unknown", "input.missing", "input.dtype" or "input.shape".
+    """
+    import numpy as np
+
+    if not isinstance(inputs, Mapping):
+        if len(tensors) != 1:
+            raise DeviceError(
+                "the model has {} inputs, so it needs them by name".format(len(tensors)),
+                code="input.missing",
+                where=model,
+                hint="pass a dict of {}".format(_names(tensors)),
+            )
+        inputs = {tensors[0].name: inputs}
+    known = {tensor.name: tensor for tensor in tensors}
+    for name in inputs:
+        if name not in known:
+            folded = {each.casefold(): each for each in known}
+            near = difflib.get_close_matches(str(name).casefold(), list(folded), n=1)
+            raise DeviceError(
+                "there is no input {!r}".format(str(name)[:80]),
+                code="input.unknown",
+                where=model,
+                hint="did you mean {!r}?".format(folded[near[0]]) if near else _names(tensors),
+            )
+    missing = [name for name in known if name not in inputs]
+    if missing:
+        raise DeviceError(
+            "missing: {}".format(", ".join(map(repr, missing))),
+            code="input.missing",
+            where=model,
+            hint="the model's inputs are {}".format(_names(tensors)),
+        )
+    return {name: check_array(np.asarray(inputs[name]), tensor) for name, tensor in known.items()}
+
+
+def _names(tensors: Sequence[TensorEntry]) -> str:
+    return ", ".join(
+        "{!r} ({} {})".format(tensor.name, tensor.dtype, list(tensor.shape)) for tensor in tensors
+    )
+
+
+def check_array(array: np.ndarray, tensor: TensorEntry) -> np.ndarray:
+    """Returns the array, contiguous.
+
+    Raises:
+        DeviceError: "input.dtype" or "input.shape".
+    """
+    import numpy as np
+
+    if array.dtype != np.dtype(tensor.dtype):
+        raise DeviceError(
+            "{!r} is {}, the model wants {}".format(tensor.name, array.dtype, tensor.dtype),
+            code="input.dtype",
+            where=tensor.name,
+            hint="convert it with .astype({!r})".format(tensor.dtype),
+        )
+    if array.shape != tensor.shape:
+        raise DeviceError(
+            "{!r} has the shape {}, the model wants {}".format(
+                tensor.name, list(array.shape), list(tensor.shape)
+            ),
+            code="input.shape",
+            where=tensor.name,
+            hint="the network was built for this one shape; resize or reshape the array",
+        )
+    return np.ascontiguousarray(array).reshape(tensor.shape)

@@ -1,0 +1,304 @@
+"""Runs frames through lanes of segments: one frame alone in the caller's thread, or several frames
+in flight with one worker thread for each device, results in order.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Deque,
+    Dict,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import Lane, SegmentEntry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+#: Runs one segment: its inputs by name to its outputs by name.
+Run = Callable[["Dict[str, np.ndarray]"], "Dict[str, np.ndarray]"]
+
+
+@dataclass(frozen=True)
+class SegmentEvent:
+    """One segment's run: clock readings of ``time.perf_counter`` in seconds.
+
+    ``device_ms`` is what the device's own clock says, None where there is none.
+    """
+
+    frame: int
+    lane: int
+    index: int
+    device: str
+    start: float
+    end: float
+    device_ms: Optional[float] = None
+
+
+OnSegmentEvent = Callable[[SegmentEvent], None]
+
+
+class LaneRun:
+    """A lane made ready: who reads what, and when a tensor is no longer needed."""
+
+    def __init__(
+        self,
+        number: int,
+        lane: Lane,
+        runs: List[Run],
+        outputs: Tuple[str, ...],
+        dtypes: Optional[Dict[str, str]] = None,
+    ) -> None:
+        self.number = number
+        self.dtypes = dtypes or {}
+        self.share = lane.share
+        self.segments: Tuple[SegmentEntry, ...] = lane.segments
+        self.runs = runs
+        self.outputs = outputs
+        writer = {name: s.index for s in lane.segments for name in s.outputs}
+        # for each segment, the earlier segments that it waits for, and those that wait for it
+        self.needs = [{writer[name] for name in s.inputs if name in writer} for s in lane.segments]
+        self.feeds: List[List[int]] = [[] for _ in lane.segments]
+        for index, before in enumerate(self.needs):
+            for earlier in before:
+                self.feeds[earlier].append(index)
+        self.readers: Dict[str, int] = {name: 1 for name in outputs}
+        for segment in lane.segments:
+            for name in segment.inputs:
+                self.readers[name] = self.readers.get(name, 0) + 1
+        left = dict(self.readers)
+        #: For each segment its run, what it reads, and what no later segment reads.
+        self.steps: List[Tuple[Run, Tuple[str, ...], Tuple[str, ...]]] = []
+        for segment, run in zip(lane.segments, runs):  # noqa: B905 (Python 3.8)
+            for name in segment.inputs:
+                left[name] -= 1
+            done = tuple(name for name in segment.inputs if not left[name])
+            self.steps.append((run, segment.inputs, done))
+
+    def fetched(self, values: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+        """The network's outputs as arrays: those that lie on the device are fetched."""
+        found = {}
+        for name in self.outputs:
+            value = values[name]
+            fetch = getattr(value, "numpy", None)
+            found[name] = value if fetch is None else fetch(self.dtypes.get(name))
+        return found
+
+
+class Frame:
+    """One frame on its way; values of tensors are dropped with their last reader."""
+
+    def __init__(self, number: int, lane: LaneRun, values: Dict[str, np.ndarray]) -> None:
+        self.number = number
+        self.lane = lane
+        self.values = values
+        self.readers = dict(lane.readers)
+        self.waiting = [len(before) for before in lane.needs]
+        self.left = len(lane.segments)
+        self.lock = threading.Lock()
+        self.done = threading.Event()
+        self.error: Optional[BaseException] = None
+
+    def step(self, index: int, record: Optional[OnSegmentEvent]) -> List[int]:
+        """Runs one segment and returns those that became ready."""
+        segment = self.lane.segments[index]
+        with self.lock:
+            feeds = {name: self.values[name] for name in segment.inputs}
+        start = time.perf_counter()
+        run = self.lane.runs[index]
+        results = run(feeds)
+        end = time.perf_counter()
+        if record is not None:
+            clock = getattr(run, "device_ms", None)
+            spent = None if clock is None else clock()
+            record(
+                SegmentEvent(
+                    self.number, self.lane.number, index, segment.device, start, end, spent
+                )
+            )
+        ready = []
+        with self.lock:
+            self.values.update(results)
+            for name in segment.inputs:
+                self.readers[name] -= 1
+                if not self.readers[name]:
+                    del self.values[name]
+            for follower in self.lane.feeds[index]:
+                self.waiting[follower] -= 1
+                if not self.waiting[follower]:
+                    ready.append(follower)
+            self.left -= 1
+        return ready
+
+    def results(self) -> Dict[str, np.ndarray]:
+        """The network's outputs."""
+        return self.lane.fetched(self.values)
+
+
+def run_alone(
+    lane: LaneRun,
+    values: Dict[str, np.ndarray],
+    record: Optional[OnSegmentEvent] = None,
+    number: int = 0,
+) -> Dict[str, np.ndarray]:
+    """Runs one frame's segments one after the other in the caller's thread."""
+    if record is not None:
+        frame = Frame(number, lane, dict(values))
+        for index in range(len(lane.segments)):
+            frame.step(index, record)
+        return frame.results()
+    # no other thread works on this frame: no locks, no events, nothing counted
+    known = dict(values)
+    for run, reads, last in lane.steps:
+        known.update(run({name: known[name] for name in reads}))
+        for name in last:
+            del known[name]
+    return lane.fetched(known)
+
+
+def share_lanes(lanes: List[LaneRun]) -> Iterator[LaneRun]:
+    """Deals frames out to lanes by their shares, evenly spread (smooth weighted round robin)."""
+    credit = [0.0] * len(lanes)
+    while True:
+        for position, lane in enumerate(lanes):
+            credit[position] += lane.share
+        best = max(range(len(lanes)), key=lambda position: (credit[position], -position))
+        credit[best] -= 1
+        yield lanes[best]
+
+
+def run_stream(
+    lanes: List[LaneRun],
+    frames: Iterable[Dict[str, np.ndarray]],
+    depth: int = 0,
+    record: Optional[OnSegmentEvent] = None,
+    timeout_s: Optional[float] = None,
+) -> Generator[Dict[str, np.ndarray], None, None]:
+    """Runs frames with up to ``depth`` in flight; results come in the frames' order.
+
+    Each device has one worker thread, which takes the oldest frame's ready segment first. A
+    segment's failure, and an exception of ``frames`` itself, is raised at its own place in the
+    order, after the results before it; then every worker has ended.
+
+    Args:
+        lanes: At least one; frames are dealt out by their shares.
+        frames: Inputs by name; read only as far as frames fit in flight.
+        depth: Frames in flight; 0 takes two for each device.
+        record: Called with every segment's run, from the workers' threads.
+        timeout_s: Seconds that one frame's result may be waited for; None waits for ever.
+
+    Raises:
+        DeviceError: "engine.stuck": no result in time. Threads cannot be ended from outside, so
+            the segment that hangs keeps its own until it returns.
+    """
+    devices = sorted({segment.device for lane in lanes for segment in lane.segments})
+    workers = {device: _Worker(device, record) for device in devices}
+    for worker in workers.values():
+        worker.peers = workers
+        worker.thread.start()
+    turns, source = share_lanes(lanes), iter(frames)
+    pending: Deque[Frame] = deque()
+    number, most = 0, depth or 2 * len(devices)
+    failure: Optional[BaseException] = None
+    ended = stuck = False
+    try:
+        while True:
+            while not ended and len(pending) < most:
+                try:
+                    values = next(source)
+                except StopIteration:
+                    ended = True
+                except Exception as error:
+                    ended, failure = True, error
+                else:
+                    frame = Frame(number, next(turns), dict(values))
+                    pending.append(frame)
+                    number += 1
+                    for index, count in enumerate(list(frame.waiting)):
+                        if not count:
+                            _send(workers, frame, index)
+            if not pending:
+                break
+            frame = pending.popleft()
+            if not frame.done.wait(timeout_s):
+                stuck = True
+                raise _stuck(frame, workers, timeout_s)
+            if frame.error is not None:
+                raise frame.error
+            yield frame.results()
+        if failure is not None:
+            raise failure
+    finally:
+        for worker in workers.values():
+            worker.queue.put((-1, 0, None))
+        for worker in workers.values():
+            if not stuck or worker.busy is None:
+                worker.thread.join()
+
+
+class _Worker:
+    """A device's thread and its queue, ordered by frame and segment."""
+
+    def __init__(self, device: str, record: Optional[OnSegmentEvent]) -> None:
+        # holds no more than the frames in flight have segments, so it needs no bound of its own
+        self.queue: "queue.PriorityQueue[Tuple[int, int, Optional[Frame]]]" = queue.PriorityQueue()
+        self.record = record
+        self.peers: Dict[str, _Worker] = {}
+        #: The frame and the segment that run now.
+        self.busy: Optional[Tuple[int, int]] = None
+        self.thread = threading.Thread(target=self._work, name="edgekit-" + device, daemon=True)
+
+    def _work(self) -> None:
+        while True:
+            _, index, frame = self.queue.get()
+            if frame is None:
+                return
+            if frame.error is not None:
+                continue
+            self.busy = frame.number, index
+            try:
+                for follower in frame.step(index, self.record):
+                    _send(self.peers, frame, follower)
+            except BaseException as error:
+                frame.error = error
+                frame.done.set()
+            else:
+                if not frame.left:
+                    frame.done.set()
+            finally:
+                self.busy = None
+
+
+def _stuck(frame: Frame, workers: Mapping[str, _Worker], timeout_s: Optional[float]) -> DeviceError:
+    at_work = [
+        "frame {} in segment {} on {}".format(*worker.busy, device)
+        for device, worker in sorted(workers.items())
+        if worker.busy is not None
+    ]
+    return DeviceError(
+        "frame {} has no result after {:g} s; at work: {}".format(
+            frame.number, timeout_s or 0.0, "; ".join(at_work) or "nothing"
+        ),
+        code="engine.stuck",
+        where=", ".join(sorted(workers)),
+        hint="the device hangs or is very slow: see dmesg, then start the program again",
+    )
+
+
+def _send(workers: Dict[str, _Worker], frame: Frame, index: int) -> None:
+    workers[frame.lane.segments[index].device].queue.put((frame.number, index, frame))

@@ -1,0 +1,120 @@
+"""``load_plan``: runs a TensorRT plan alone, without a bundle around it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Union
+
+from edgekit_device.cuda.memory import DeviceTensor
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import map_file
+from edgekit_device.protocol.manifest import EngineEntry
+from edgekit_device.store.root import default_root
+from edgekit_device.tensorrt.plan import read_header, show
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class PlanModel:
+    """A loaded plan; call it with arrays or tensors on the device by input name.
+
+    Attributes:
+        version: TensorRT's version that built it.
+        inputs: Its inputs as they lie in memory; axes of -1 take what is fed, within a profile.
+        outputs: Its outputs.
+        notes: What is known to be doubtful about how it runs here.
+        engine: The engine; ``enqueue`` leaves results on the device.
+    """
+
+    def __init__(self, engine: Any, version: str, notes: Any) -> None:
+        self.engine = engine
+        self.version = version
+        self.notes = tuple(notes)
+        self.inputs = engine.inputs
+        self.outputs = engine.outputs
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Dict[str, np.ndarray]:
+        """Runs once and fetches every output, in the engine's own types.
+
+        Raises:
+            DeviceError: "input.missing", "input.shape", "input.dtype" or "engine.failed".
+        """
+        made: Dict[str, DeviceTensor] = self.engine.enqueue(inputs)
+        return {name: tensor.numpy() for name, tensor in made.items()}
+
+
+def load_plan(
+    path: Union[str, os.PathLike[str]],
+    *,
+    trusted: bool = False,
+    dla_core: Optional[int] = 0,
+    version_compatible: bool = True,
+    onnx: Union[str, os.PathLike[str], None] = None,
+    scales: Optional[Mapping[str, float]] = None,
+    threads: int = 0,
+) -> PlanModel:
+    """Loads a plan that trtexec or another builder made.
+
+    A plan says neither what it was built with nor whom it comes from, so the caller does. TensorRT
+    itself is the judge of whether the plan fits this board.
+
+    Args:
+        path: The plan.
+        trusted: Allows code that the plan carries (a lean runtime) to run: only for plans whose
+            origin is known.
+        dla_core: DLA core that it may use, or None; ignored where the board has none.
+        version_compatible: Tries runtimes of other versions too; False wants the very version.
+        onnx: The ONNX file that it was built from, for a plan without weights. Not verified: a
+            plan built with REFIT_IDENTICAL gives undefined results with another file's weights.
+        scales: Value of one step of INT8 inputs and outputs by name; without one they are fed and
+            given as INT8 steps.
+        threads: Threads of the runtime; 0 leaves its default.
+
+    Raises:
+        DeviceError: "engine.*", "refit.*", "board.no-gpu", "board.no-tensorrt", "tensorrt.*",
+            "cuda.*" or "board.io".
+    """
+    from edgekit_device.tensorrt.engine import TensorRTEngine, io_of, names_of
+    from edgekit_device.tensorrt.refit import refit
+    from edgekit_device.tensorrt.runtimes import Runtimes
+
+    file = Path(os.path.expanduser(path))
+    with map_os_errors(str(file)):
+        data = map_file(file)
+    version = read_header(data, str(file)).version
+    runtimes = Runtimes(default_root(), threads)
+    loaded = None
+    for embedded in (False, True) if version_compatible else (False,):
+        about = EngineEntry(
+            "plan", show(version), False, version_compatible, embedded, "none", dla_core, (), ()
+        )
+        try:
+            ways = runtimes.choices(version, about, trusted, str(file))
+        except DeviceError:
+            # it is unknown whether the plan carries a runtime: the last refusal counts
+            if (embedded or not version_compatible) and not runtimes.failed():
+                raise
+            continue
+        for choice in ways:
+            core = dla_core if dla_core is None else runtimes.core(choice, dla_core)
+            loaded = runtimes.load(data, choice, core, str(file))
+            if loaded is not None:
+                break
+        if loaded is not None:
+            break
+    if loaded is None:
+        raise runtimes.failure()
+    if onnx is not None:
+        refit(loaded.trt, loaded.engine, Path(os.path.expanduser(onnx)), where=str(file))
+    context = loaded.engine.create_execution_context()
+    if context is None:
+        raise loaded.listener.error("TensorRT makes no execution context", "tensorrt.no-memory")
+    inputs, outputs = (
+        [io_of(loaded.engine, context, name, (scales or {}).get(name)) for name in names]
+        for names in names_of(loaded.engine)
+    )
+    return PlanModel(
+        TensorRTEngine(loaded, runtimes.cuda(), inputs, outputs), show(version), runtimes.notes
+    )

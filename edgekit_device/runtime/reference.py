@@ -1,0 +1,201 @@
+"""The reference backend: each segment an ONNX Runtime session on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import SegmentEntry, WeightEntry
+from edgekit_device.trust.bundle import BITS, read_checked, weight_array
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.trust.bundle import Checked
+
+
+_SHOWN = 10
+_SEVERITY_ERROR = 3
+
+# numbers in TensorProto.DataType of types that NumPy lacks
+_ONNX_TYPES = {"bfloat16": 16}
+
+# how the builder wants its engines optimised (fingerprint "optimisation"); ONNX Runtime's names
+_OPTIMISATION = {
+    "all": "ORT_ENABLE_ALL",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "basic": "ORT_ENABLE_BASIC",
+    "off": "ORT_DISABLE_ALL",
+}
+
+# ONNX Runtime's graph optimisations that go wrong, as edgekit.network has them: one makes pools
+# with pads as large as their window, one drops a Clip before small scales
+_WRONG_FUSIONS = ("Pad_Fusion", "ClipQuantRewrite")
+
+
+class ReferenceEngine:
+    """One segment's session; keeps the weights' memory alive as long as itself."""
+
+    def __init__(self, session: Any, weights: List[np.ndarray]) -> None:
+        self._session = session
+        self._weights = weights
+
+    def run(self, segment: SegmentEntry, feeds: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+        """Runs the segment: inputs by name to outputs by name."""
+        names = list(segment.outputs)
+        try:
+            # Python 3.8 has no zip(strict=True); the session returns one value for each name
+            return dict(zip(names, self._session.run(names, feeds)))  # noqa: B905
+        except Exception as error:  # ONNX Runtime has no common base class of its own
+            raise DeviceError(
+                "a segment failed: {}".format(_first_line(error)),
+                code="engine.failed",
+                where="segment {} on {}".format(segment.index, segment.device),
+            ) from error
+
+    def end_profiling(self) -> str:
+        """Ends ONNX Runtime's profile and returns its file."""
+        return str(self._session.end_profiling())
+
+
+def weight_faults(facts: EngineFacts, weights: Dict[str, WeightEntry]) -> List[str]:
+    """What does not fit between an engine's lacking weights and the manifest's, by name."""
+    found = []
+    for wanted in facts.weights:
+        given = weights.get(wanted.name)
+        if given is None:
+            found.append("{!r} is not among the bundle's weights".format(wanted.name[:80]))
+        elif (given.dtype, given.shape) != (wanted.dtype, wanted.shape):
+            found.append(
+                "{!r} is {} {}, the engine wants {} {}".format(
+                    wanted.name[:80],
+                    given.dtype,
+                    list(given.shape),
+                    wanted.dtype,
+                    list(wanted.shape),
+                )
+            )
+    return found
+
+
+def open_engines(
+    checked: Checked, threads: int = 0, profile: Optional[Path] = None
+) -> Dict[Tuple[str, str], ReferenceEngine]:
+    """Opens every engine of the bundle, refitted with its weights.
+
+    Args:
+        checked: A bundle whose signature and manifest were checked.
+        threads: Threads of each session; 0 leaves it to ONNX Runtime.
+        profile: A folder for ONNX Runtime's profiles.
+
+    Returns:
+        Engines by digest and device; one for all devices, which are this machine's processor.
+
+    Raises:
+        DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
+    """
+    manifest = checked.manifest
+    segments = {s.engine: s for lane in manifest.lanes for s in lane.segments}
+    engines, faults = {}, []
+    for digest in segments:
+        data = read_checked(checked, digest)
+        engines[digest] = (data, read_engine(data, digest))
+        faults += weight_faults(engines[digest][1], dict(manifest.weights))
+    used = {weight.name for _, facts in engines.values() for weight in facts.weights}
+    faults += ["{!r} is in no engine".format(n[:80]) for n in manifest.weights if n not in used]
+    if faults:
+        more = len(faults) - _SHOWN
+        raise DeviceError(
+            "weights do not fit the engines: {}{}".format(
+                "; ".join(faults[:_SHOWN]), "; and {} more".format(more) if more > 0 else ""
+            ),
+            code="refit.mismatch",
+            where=checked.files.where,
+            hint="weights must have the names, types and shapes of those that were stripped",
+        )
+    opened = {
+        digest: _open(checked, segments[digest], data, facts, threads, profile)
+        for digest, (data, facts) in engines.items()
+    }
+    every = [segment for lane in manifest.lanes for segment in lane.segments]
+    return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
+
+
+def _open(
+    checked: Checked,
+    segment: SegmentEntry,
+    data: bytes,
+    facts: EngineFacts,
+    threads: int,
+    profile: Optional[Path],
+) -> ReferenceEngine:
+    try:
+        import onnxruntime as ort
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise  # it is there, and broken
+        raise DeviceError(
+            "ONNX Runtime is not installed, and this bundle's engines need it",
+            code="board.no-onnxruntime",
+            where=checked.files.where,
+            hint="python3 -m pip install onnxruntime",
+        ) from error
+    options = ort.SessionOptions()
+    options.log_severity_level = _SEVERITY_ERROR
+    options.intra_op_num_threads = threads
+    level = checked.manifest.document["fingerprint"].get("optimisation", "all")
+    if level not in _OPTIMISATION:
+        raise DeviceError(
+            "unknown optimisation {!r}".format(level[:80]),
+            code="manifest.invalid",
+            where="fingerprint.optimisation",
+        )
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _OPTIMISATION[level])
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile / segment.engine[:16])
+    names = [weight.name for weight in facts.weights]
+    arrays = [weight_array(checked, checked.manifest.weights[name]) for name in names]
+    try:
+        if names:
+            kinds = [weight.dtype for weight in facts.weights]
+            values = [_value(ort, *pair) for pair in zip(arrays, kinds)]  # noqa: B905
+            options.add_external_initializers(names, values)
+        session = ort.InferenceSession(
+            data,
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=_WRONG_FUSIONS,
+        )
+    except Exception as error:  # ONNX Runtime has no common base class of its own
+        raise DeviceError(
+            "ONNX Runtime cannot load the engine: {}".format(_first_line(error)),
+            code="engine.invalid",
+            where="segment {} on {}".format(segment.index, segment.device),
+        ) from error
+    _check_names(session, segment)
+    return ReferenceEngine(session, arrays)
+
+
+def _value(ort: Any, array: np.ndarray, dtype: Optional[str]) -> Any:
+    if dtype in BITS:
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def _check_names(session: Any, segment: SegmentEntry) -> None:
+    inputs = {item.name for item in session.get_inputs()}
+    outputs = {item.name for item in session.get_outputs()}
+    if inputs != set(segment.inputs) or not set(segment.outputs) <= outputs:
+        raise DeviceError(
+            "the engine's inputs or outputs are not those of its segment",
+            code="engine.invalid",
+            where="segment {} on {}".format(segment.index, segment.device),
+        )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,234 @@
+"""Makes a release ready: its weights are hashed or taken from an ONNX file that lies on the board,
+and its engines are loaded with them once. Also the commands refit, selftest and infer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Tuple
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import fsync_folder, map_file, workspace, write_durably
+from edgekit_device.protocol.manifest import Manifest, WeightEntry
+from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready, to_bytes
+from edgekit_device.store.root import App, Root, sha256
+from edgekit_device.tensorrt.weights import named_weights
+from edgekit_device.trust.bundle import Checked, check_blobs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.runtime.model import Model
+
+
+def refit_release(
+    root: Root, app: App, folder: Path, threads: int = 0
+) -> Tuple[Dict[str, Any], Model]:
+    """Checks a release's weights, loads its engines with them, and calls it ready.
+
+    Args:
+        root: The installation.
+        app: The app.
+        folder: The release's folder.
+        threads: Of each engine; 0 takes the backend's default.
+
+    Returns:
+        What the command ``refit`` answers, and the loaded release.
+
+    Raises:
+        DeviceError: "board.no-numpy", "blob.*", "engine.*", "weights.*", "board.*".
+    """
+    from edgekit_device.runtime.model import open_model
+
+    need_numpy()
+    with root.lock(shared=True):
+        checked = check_release(root, folder)
+        digests = {weight.digest for weight in checked.manifest.weights.values()}
+        total = check_blobs(checked, sorted(digests))
+        for digest in checked.manifest.sizes():
+            root.store.renew(digest)
+        _settle(root, app, folder, checked.manifest.sizes())
+        model = open_model(checked, threads, untested=True)
+        reused = is_ready(folder)
+        document = {
+            "release": folder.name,
+            "weights": len(checked.manifest.weights),
+            "bytes": total,
+            "engines": len({digest for digest, _ in model.engines}),
+        }
+        if not reused:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            with app.lock(), map_os_errors(str(folder)):
+                write_durably(folder / REFIT, to_bytes(dict(document, at=stamp)))
+    return dict(document, reused=reused, notes=list(model.notes)), model
+
+
+def _settle(root: Root, app: App, folder: Path, digests: Iterable[str]) -> None:
+    """Makes durable that the release and its blobs are there.
+
+    Whoever put them there may have been killed before it did that: their bytes are safe, and their
+    names are not. A release is called ready only after this.
+    """
+    blobs = {root.store.path(digest).parent for digest in digests}
+    above = [root.store.folder, app.releases_folder, app.folder, app.folder.parent, root.folder]
+    with map_os_errors(str(root.folder)):
+        for each in (folder, *sorted(blobs), *above):
+            fsync_folder(each)
+
+
+def need_numpy() -> None:
+    """Raises DeviceError "board.no-numpy" where NumPy is not installed."""
+    try:
+        import numpy as np
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise  # it is there, and broken
+        raise DeviceError(
+            "NumPy is not installed, and running a model needs it",
+            code="board.no-numpy",
+            hint="python3 -m pip install numpy, or apt-get install python3-numpy",
+        ) from error
+    del np
+
+
+# Fills the store with a bundle's weights from an ONNX file that lies on the board already.
+#
+# Whatever file is given, only values with the digests of the (signed) manifest are taken: an engine
+# built with REFIT_IDENTICAL can never get others, and a bundle for other weights is a bundle of its
+# own.
+
+
+_SHOWN = 10
+_BY_NODE = ("batch-norm-", "constant-of-shape:")
+
+
+def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
+    """Takes the weights that the store lacks from an ONNX file, by their refit names.
+
+    Returns:
+        How many were taken.
+
+    Raises:
+        DeviceError: "model.not-found", "refit.mismatch" for weights that the file lacks,
+            "refit.other-weights" for values that are not the manifest's, or as ``named_weights``.
+    """
+    lacking = {
+        name: weight
+        for name, weight in manifest.weights.items()
+        if root.store.missing([weight.digest])
+    }
+    if not lacking:
+        return 0
+    if not path.is_file():
+        raise DeviceError(
+            "there is no ONNX file here",
+            code="model.not-found",
+            where=str(path),
+            hint="the path is one on the board",
+        )
+    with map_os_errors(str(path)):
+        model = map_file(path)
+    named = {name: _in_file(name, weight) for name, weight in lacking.items()}
+    found = named_weights(model, path.resolve().parent, named.values())
+    arrays = {name: found[key] for name, key in named.items() if key in found}
+    missing = [name for name in lacking if name not in arrays]
+    if missing:
+        raise _refused("lacks weights of the bundle", "refit.mismatch", path, missing)
+    # the manifest's blobs are little-endian and dense, as the arrays are on every Jetson
+    values = {name: array.tobytes() for name, array in arrays.items()}
+    other = [name for name, data in values.items() if sha256(data) != lacking[name].digest]
+    if other:
+        raise _refused("has other weights than the bundle", "refit.other-weights", path, other)
+    with root.lock(shared=True), workspace(root.folder) as work:
+        for name, data in values.items():
+            root.store.receive(lacking[name].digest, len(data), io.BytesIO(data), work)
+    return len(values)
+
+
+def _in_file(name: str, weight: WeightEntry) -> str:
+    """What a weight is called in the user's file.
+
+    Names that an importer counts ("tmp_batch_norm_weight") count another engine's nodes, or those
+    of a part of the file: there the node says which one is meant.
+    """
+    if weight.transform in ("", "none"):
+        return weight.source or name
+    return weight.transform if weight.transform.startswith(_BY_NODE) else name
+
+
+def _refused(what: str, code: str, path: Path, names: List[str]) -> DeviceError:
+    more = len(names) - _SHOWN
+    return DeviceError(
+        "the ONNX file {}: {}{}".format(
+            what,
+            ", ".join(repr(name[:80]) for name in names[:_SHOWN]),
+            " and {} more".format(more) if more > 0 else "",
+        ),
+        code=code,
+        where=str(path),
+        hint="give the file that the bundle was built from, or deploy the weights",
+    )
+
+
+def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Checks a release's weights, loads its engines with them once, and calls it ready.
+
+    With ``--onnx`` the weights that were not sent are taken from an ONNX file on the board.
+    """
+    app = root.app(arguments.app)
+    folder = app.release(arguments.release)
+    if arguments.onnx is not None:
+        need_numpy()
+        fill_from_onnx(root, check_release(root, folder).manifest, arguments.onnx)
+    return refit_release(root, app, folder, arguments.threads)[0]
+
+
+def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Runs the golden cases."""
+    from edgekit_device.runtime.golden import need_golden
+
+    folder, checked, model = _open(root, arguments)
+    results = need_golden(model, checked, "{}/{}".format(arguments.app, folder.name))
+    return dict(results, release=folder.name, notes=list(model.notes))
+
+
+def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
+    """Runs one frame, or many with ``--frames``, from .npz to .npz."""
+    import numpy as np
+
+    from edgekit_device.arrays.npz import read_npz, write_npz
+
+    _, _, model = _open(root, arguments)
+    arrays = read_npz(stdin.read())
+    if not arguments.frames:
+        return write_npz(model(arrays))
+    count = _frame_count(arrays)
+    frames = ({name: array[i] for name, array in arrays.items()} for i in range(count))
+    results: List[Dict[str, np.ndarray]] = list(model.stream(frames))
+    return write_npz(
+        {tensor.name: np.stack([each[tensor.name] for each in results]) for tensor in model.outputs}
+    )
+
+
+def _open(root: Root, arguments: argparse.Namespace) -> Tuple[Path, Checked, Model]:
+    from edgekit_device.runtime.model import open_model
+
+    need_numpy()
+    folder = root.app(arguments.app).release(arguments.release)
+    checked = check_release(root, folder)
+    need_ready(arguments.app, folder)
+    return folder, checked, open_model(checked, arguments.threads)
+
+
+def _frame_count(arrays: Dict[str, np.ndarray]) -> int:
+    counts = {array.shape[0] if array.ndim else -1 for array in arrays.values()}
+    if len(counts) != 1 or min(counts) < 1:
+        raise DeviceError(
+            "with --frames every array needs the same leading number of frames",
+            code="input.shape",
+            hint="stack the frames with numpy.stack",
+        )
+    return int(counts.pop())

@@ -1,0 +1,524 @@
+"""The job "selftest": measures on a board what no document says and records it; the items
+are those of ``edgekit doctor --selftest``.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from edgekit_device.board.identity import fingerprint
+from edgekit_device.build.attempt import isolated
+from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import JobCancelled, JobContext
+from edgekit_device.protocol.manifest import IoEntry
+
+# What a board has still to show: the questions of ``edgekit doctor --selftest``, as data.
+#
+# docs/not-yet-on-hardware.md names the same ids; a test holds both together.
+
+
+class SelftestItem(NamedTuple):
+    """One question.
+
+    Attributes:
+        id: Stable name.
+        what: What is done, as a command or in words.
+        expected: What is believed today, and why.
+        do: The check that answers it: a name in ``CHECKS``.
+        flags: Builder flags of the plan that it builds or reads.
+        needs: The ids whose plans it reads.
+        device: Where the plan's layers go.
+        standalone: Whether it is a loadable for cuDLA.
+    """
+
+    id: str
+    what: str
+    expected: str
+    do: str
+    flags: Tuple[str, ...] = ()
+    needs: Tuple[str, ...] = ()
+    device: str = "DLA0"
+    standalone: bool = False
+
+
+_VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
+
+ITEMS: Tuple[SelftestItem, ...] = (
+    SelftestItem("probe", "edgekit_device.pyz probe", "every field is known", "probe"),
+    SelftestItem("build-gpu", "build the toy network for the GPU", "it builds", "build",
+         device="GPU"),
+    SelftestItem("build-hybrid", "build it for DLA0 with GPU_FALLBACK", "it builds; the log names "
+         "one loadable and after it its memory", "build"),
+    SelftestItem("can-run-on-dla", "IBuilderConfig.can_run_on_DLA of each layer",
+         "true for all three", "verdicts", needs=("build-hybrid",)),
+    SelftestItem("inspector-dla", "IEngineInspector of a plan with a DLA layer",
+         "the layer's name is {ForeignNode[...]}; its other fields are not publicly known",
+         "inspector", needs=("build-hybrid",)),
+    SelftestItem("timing-cache", "the same build again", "the timing cache is reused",
+         "build_again", needs=("build-hybrid",)),
+    SelftestItem("dla-vc", "DLA with VERSION_COMPATIBLE", "not documented", "build", (_VC,)),
+    SelftestItem("dla-strip", "DLA with STRIP_PLAN and REFIT_IDENTICAL; sizes and Refitter's "
+         "weights", "not documented how much of a loadable's weights goes", "build",
+         (_STRIP, "REFIT_IDENTICAL")),
+    SelftestItem("dla-vc-strip", "DLA with VERSION_COMPATIBLE, STRIP_PLAN and REFIT_IDENTICAL",
+         "not documented", "build", (_VC, _STRIP, "REFIT_IDENTICAL")),
+    SelftestItem("lean-outside", "the GPU with VERSION_COMPATIBLE, EXCLUDE_LEAN_RUNTIME, "
+         "STRIP_PLAN and REFIT_IDENTICAL; bytes of the plan and of the refitted one",
+         "both are far smaller than the lean runtime: SerializationFlag.EXCLUDE_LEAN_RUNTIME keeps "
+         "it out of the second", "build", (_VC, "EXCLUDE_LEAN_RUNTIME", _STRIP, "REFIT_IDENTICAL"),
+         device="GPU"),
+    SelftestItem("dla-refit", "DLA with REFIT",
+         "not documented whether a loadable's weights can be refit", "build", ("REFIT",)),
+    SelftestItem("load-full", "load the hybrid plan with tensorrt, DLA_core 0", "it loads",
+         "load_full", needs=("build-hybrid",)),
+    SelftestItem("dla-core-1", "load the plan of DLA core 0 with Runtime.DLA_core = 1",
+         "it loads: the core is the runtime's choice", "load_core_1", needs=("build-hybrid",)),
+    SelftestItem("lean-load", "load the version compatible plan with tensorrt_lean", "it loads",
+         "load_lean", needs=("dla-vc",)),
+    SelftestItem("lean-refit", "the weights that tensorrt_lean's Refitter names",
+         "the same as tensorrt's", "lean_weights", needs=("dla-vc-strip",)),
+    SelftestItem("standalone", "build it as a standalone loadable (DLA_STANDALONE, DIRECT_IO)",
+         "it builds", "build", standalone=True),
+    SelftestItem("cudla", "cuDLA's tensor descriptors of the loadable",
+         "size and strides as NVIDIA's samples have them", "cudla", needs=("standalone",),
+         standalone=True),
+    SelftestItem("graph", "capture the GPU's plan as a CUDA graph and replay it ten times, beside "
+         "ten enqueues", "it is captured after one enqueue outside; launches take the host less",
+         "graph", needs=("build-gpu",), device="GPU"),
+    SelftestItem("trtexec-gpu", "trtexec --loadEngine of the GPU's plan, as `edgekit bench "
+         "--with-trtexec` runs it", "it passes and prints its times", "trtexec",
+         needs=("build-gpu",), device="GPU"),
+    SelftestItem("trtexec-dla", "the same of the hybrid plan, with --useDLACore=0",
+         "it passes and prints its times", "trtexec", needs=("build-hybrid",)),
+    SelftestItem("tegrastats-dla", "tegrastats --interval 1000", "engine fields for root alone",
+         "tegrastats"),
+    SelftestItem("monitor", "the sampler of `edgekit bench` at 100 ms for three seconds",
+         "tegrastats, completed from sysfs; below 1 % of a core; no unknown field, rails in every "
+         "sample", "monitor"),
+    SelftestItem("clocks-held", "jetson_clocks held by the guard of `edgekit bench`, and let go",
+         "the clocks and the power mode are as before", "held"),
+    SelftestItem("nsys-dla", "nsys --version", "2024.5.4 with JetPack 5.1 and 6", "nsys"),
+    SelftestItem("power-modes", "/etc/nvpmodel.conf and nvpmodel -q",
+         "the modes of NVIDIA's conf files", "power"),
+)  # fmt: skip
+
+
+# The job "selftest": measures on a board what no document says, and records it.
+#
+# Each check runs in a process of its own, so that a crash is an answer too. Nothing in the
+# document says whose board it is: names of host and account and the home folder are taken out.
+
+
+SCHEMA = "edgekit.selftest/1"
+_MOST_TEXT = 20_000
+
+
+def run(context: JobContext) -> Dict[str, Any]:
+    """Runs the check of every item of ``ITEMS``.
+
+    Args:
+        context: Its request has "model" (the digest of the toy network's ONNX file) and
+            "engine" (the part of an engine's request that all builds share).
+
+    Returns:
+        ``edgekit.selftest/1``: "fingerprint" and "items", each with "id", "what", "expected",
+        "status" ("answered", "failed" or "skipped"), "found" and "seconds".
+
+    Raises:
+        JobCancelled: It was cancelled.
+    """
+    items: List[Dict[str, Any]] = []
+    built: Dict[str, Dict[str, Any]] = {}
+    for number, item in enumerate(ITEMS):
+        context.progress(item.id, number, len(ITEMS), item.what)
+        started = time.monotonic()
+        status, found = _run_check(context, item, built)
+        context.log("{}: {}".format(item.id, status))
+        items.append({
+            "id": item.id,
+            "what": item.what,
+            "expected": item.expected,
+            "status": status,
+            "found": found,
+            "seconds": round(time.monotonic() - started, 2),
+        })  # fmt: skip
+    context.progress("done", len(ITEMS), len(ITEMS))
+    document = {
+        "schema": SCHEMA,
+        "fingerprint": fingerprint(context.root.folder),
+        "items": items,
+    }
+    cleaned: Dict[str, Any] = scrub(document, _private(context))
+    return cleaned
+
+
+def _run_check(context: JobContext, item: SelftestItem, built: Dict[str, Dict[str, Any]]) -> Any:
+    lacks = [name for name in item.needs if name not in built]
+    if lacks:
+        return "skipped", "needs {}".format(", ".join(lacks))
+    check = CHECKS[item.do]
+    try:
+        if item.do in BUILDS:
+            # a build takes processes of its own
+            found = check(context, item, built)
+        else:
+            found = isolated(context, lambda _: {"found": check(context, item, built)})["found"]
+    except JobCancelled:
+        raise
+    except DeviceError as error:
+        return "failed", error.to_json()["error"]
+    except Exception as error:  # an answer, not the end of the others
+        return "failed", {"code": "selftest.error", "message": repr(error)[:_MOST_TEXT]}
+    return "answered", found
+
+
+def _private(context: JobContext) -> List[str]:
+    names = {socket.gethostname(), socket.gethostname().partition(".")[0], getpass.getuser(),
+             os.path.expanduser("~"), str(context.root.folder)}  # fmt: skip
+    return sorted((name for name in names if len(name) > 1), key=len, reverse=True)
+
+
+def scrub(value: Any, names: List[str]) -> Any:
+    """Replaces ``names`` wherever they stand as words in texts, and shortens long texts."""
+    if isinstance(value, str):
+        for name in names:
+            value = re.sub(r"(?<![\w-]){}(?![\w-])".format(re.escape(name)), "<private>", value)
+        return value if len(value) <= _MOST_TEXT else value[:_MOST_TEXT] + " [cut]"
+    if isinstance(value, dict):
+        return {scrub(key, names): scrub(one, names) for key, one in value.items()}
+    if isinstance(value, list):
+        return [scrub(one, names) for one in value]
+    return value
+
+
+# The checks of the self-test; what each returns goes into the document as it is.
+
+
+_BUILT = Dict[str, Dict[str, Any]]
+_TEGRASTATS_S = 3.5
+_SAMPLED_S = 3.0
+
+# of a build's answer, what the questions are about
+_COPIED = ("bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded", "refit",
+         "dla_core", "attempts", "weights", "io", "layers", "can_run_on_dla", "unmapped",
+         "timing_cache", "seconds")  # fmt: skip
+
+
+def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Dict[str, Any]:
+    from edgekit_device.build.job import run
+
+    result = run(JobContext(context.root, context.folder, _request(context, item), context.work))
+    engine = dict(result["engines"][0])
+    if item.id not in built:
+        built[item.id] = engine
+    found = {name: engine.get(name) for name in _COPIED}
+    found["tensorrt"], found["notes"] = result["tensorrt"], result["notes"]
+    found["log"] = _placement(_text(context, engine.get("log")))
+    return found
+
+
+def _request(context: JobContext, item: SelftestItem) -> Dict[str, Any]:
+    """The toy's request with this question's flags, device and kind."""
+    given = context.request
+    engine = dict(given["engine"])
+    gpu = item.device == "GPU"
+    engine["device"] = item.device
+    engine["kind"] = "loadable" if item.standalone else "plan"
+    engine["gpu_fallback"] = not gpu and not item.standalone
+    engine["layers"] = [dict(layer, device="GPU" if gpu else "DLA") for layer in engine["layers"]]
+    formats = ["DLA_LINEAR"] if item.standalone else []
+    for side in ("inputs", "outputs"):
+        dtype = "float16" if item.standalone else "float32"
+        engine[side] = [dict(one, formats=formats, dtype=dtype) for one in engine[side]]
+    flags = [*item.flags, *(["DIRECT_IO"] if item.standalone else [])]
+    engine["attempts"] = [{"flags": flags, "gives_up": ""}]
+    base = dict(given["build"])
+    return dict(base, name=item.id, engines=[engine])
+
+
+def _build_again(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    again = item._replace(id="build-hybrid")
+    return _build(context, again, built)["timing_cache"]
+
+
+def _verdicts(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    return built["build-hybrid"].get("can_run_on_dla")
+
+
+def _inspector(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    return _text(context, built["build-hybrid"].get("inspector"))
+
+
+def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from edgekit_device.board.probe import probe
+
+    found = probe(context.root.folder)
+    found.pop("user"), found.pop("root")
+    return found
+
+
+def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]) -> Any:
+    from edgekit_device.tensorrt.bindings import find
+    from edgekit_device.tensorrt.plan import read_header
+    from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, start
+
+    trt = find(flavour)
+    if trt is None:
+        raise DeviceError("this runtime is not on the board", code="selftest.no-" + flavour)
+    engine = built[name]
+    plan = context.blob(engine.get("full") or engine["engine"])
+    start(trt, context.root.folder)
+    # the runtime that the plan carries is this board's own: it was built a moment ago
+    choice = RuntimeChoice(flavour, host_code=bool(engine["lean_embedded"]))
+    loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
+    facts: Dict[str, Any] = {"plan": ".".join(str(part) for part in read_header(plan).version)}
+    facts.update(runtime=str(trt.__version__), loaded=loaded.engine is not None)
+    return trt, loaded, facts
+
+
+def _load_full(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    return _load(context, "build-hybrid", built, "full", 0)[2]
+
+
+def _load_core_1(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    return _load(context, "build-hybrid", built, "full", 1)[2]
+
+
+def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    return _load(context, "dla-vc", built, "lean", 0)[2]
+
+
+def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from edgekit_device.tensorrt.refit import weights_of
+
+    engine = dict(built["dla-vc-strip"], full=None)  # the stripped one is what a board gets
+    trt, loaded, facts = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
+    return dict(facts, weights=weights_of(trt, loaded.engine))
+
+
+def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from types import SimpleNamespace
+
+    from edgekit_device.cuda.cudla import open_loadable
+
+    made = built["standalone"]
+    sides = sides_of(made)
+    io = SimpleNamespace(inputs=tuple(sides["input"]), outputs=tuple(sides["output"]))
+    # opening compares cuDLA's descriptors with what the build expects, and says a difference
+    loadable = open_loadable(context.blob(made["engine"]), 0, io)
+    try:
+        return {
+            side: [{"name": one.name, "bytes": size} for one, size in getattr(loadable, side)]
+            for side in ("inputs", "outputs")
+        }
+    finally:
+        loadable.close()
+
+
+def _graph(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    _, loaded, facts = _load(context, item.needs[0], built, "full", None)
+    return dict(facts, **replayed(loaded.engine, built[item.needs[0]]))
+
+
+def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from edgekit_device.board.inventory import find_trtexec
+
+    program = find_trtexec()
+    if program is None:
+        raise DeviceError("trtexec is not on this board", code="selftest.no-program")
+    plan = context.blob(built[item.needs[0]]["engine"])
+    return by_trtexec(context.root.folder, program, plan, None if item.device == "GPU" else 0)
+
+
+def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    program = _need("tegrastats")
+    try:
+        done = subprocess.run(
+            [program, "--interval", "1000"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_TEGRASTATS_S,
+            check=False,
+        )
+        out: Optional[bytes] = done.stdout
+    except subprocess.TimeoutExpired as stopped:  # it never ends by itself
+        out = stopped.stdout
+    return (out or b"").decode("utf-8", "replace").splitlines()
+
+
+def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from edgekit_device.board.monitor import Sampler
+
+    with Sampler(100) as sampler:
+        time.sleep(_SAMPLED_S)
+        found = sampler.stop()
+    samples = found.pop("samples")
+    return dict(found, count=len(samples), last=samples[-1:])
+
+
+def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from edgekit_device.board.inventory import output_of
+
+    return (output_of([_need("nsys"), "--version"]) or "").strip()
+
+
+def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from edgekit_device.board.inventory import output_of
+    from edgekit_device.board.power_tools import read_modes
+
+    said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
+    return {"modes": read_modes(), "now": (said or "").splitlines()}
+
+
+def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    from edgekit_device.board.power import held_power
+
+    _need("jetson_clocks")
+    with held_power(context.root.folder, lock=True) as power:
+        pass
+    return power.document()
+
+
+def _need(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise DeviceError("{} is not on this board".format(program), code="selftest.no-program")
+    return path
+
+
+def _text(context: JobContext, digest: Optional[str]) -> str:
+    return context.blob(digest).decode("utf-8", "replace") if digest else ""
+
+
+def _placement(log: str) -> List[str]:
+    """The lines about the DLA, its loadables and their memory."""
+    words = ("DLA", "ForeignNode", "memory", "Memory", "[E]")
+    return [line for line in log.splitlines() if any(word in line for word in words)][:400]
+
+
+CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
+    "build": _build,
+    "build_again": _build_again,
+    "cudla": _cudla,
+    "inspector": _inspector,
+    "lean_weights": _lean_weights,
+    "load_core_1": _load_core_1,
+    "load_full": _load_full,
+    "load_lean": _load_lean,
+    "monitor": _monitor,
+    "graph": _graph,
+    "held": _held,
+    "nsys": _nsys,
+    "power": _power,
+    "probe": _probe,
+    "tegrastats": _tegrastats,
+    "trtexec": _trtexec,
+    "verdicts": _verdicts,
+}
+
+BUILDS = frozenset({"build", "build_again"})
+"""Asks that run a build, which isolates itself."""
+
+
+# Questions of the self-test that run a plan: as a CUDA graph, and by trtexec.
+
+
+_LAUNCHES = 10
+
+_SHOWN_PREFIXES = (
+    "Latency:",
+    "Enqueue Time:",
+    "GPU Compute Time:",
+    "Throughput:",
+    "[E]",
+    "[W]",
+    "&&&&",
+)
+
+_TRTEXEC = ("--loadEngine={engine}", "--exportTimes={times}", "--warmUp=100", "--duration=1",
+            "--iterations=10")  # fmt: skip
+_TIMEOUT_S = 120.0
+
+
+def sides_of(made: Mapping[str, Any]) -> Dict[str, List[IoEntry]]:
+    """A built engine's tensors by "input" and "output"."""
+    sides: Dict[str, List[IoEntry]] = {"input": [], "output": []}
+    for one in made["io"]:
+        sides[one["mode"]].append(
+            IoEntry(
+                name=one["name"],
+                dtype=one["dtype"],
+                shape=tuple(one["shape"]),
+                format=one["format"],
+                strides=tuple(one["strides"]),
+                scale=one["scale"],
+            )
+        )
+    return sides
+
+
+def replayed(engine: Any, made: Mapping[str, Any]) -> Dict[str, Any]:
+    """Captures an engine's work and replays it; the milliseconds of the enqueues and launches.
+
+    Raises:
+        DeviceError: "cuda.*", or "engine.failed" where it does not run.
+    """
+    from edgekit_device.cuda.driver import CudaGraph, open_cuda
+    from edgekit_device.cuda.memory import io_bytes
+
+    cuda = open_cuda()
+    stream = cuda.stream()
+    context = engine.create_execution_context()
+    for entries in sides_of(made).values():
+        for io in entries:
+            context.set_tensor_address(io.name, cuda.malloc(io_bytes(io)))
+
+    def execute() -> None:
+        if not context.execute_async_v3(stream):
+            raise DeviceError("the plan does not run", code="engine.failed")
+
+    def timed(work: Any) -> float:
+        began = time.perf_counter()
+        work()
+        cuda.synchronize(stream)
+        return round((time.perf_counter() - began) * 1e3, 4)
+
+    execute()  # the first enqueue of a context must not be captured
+    cuda.synchronize(stream)
+    found = {"enqueued_ms": [timed(execute) for _ in range(_LAUNCHES)]}
+    graph = CudaGraph(cuda, stream, execute)
+    found["launched_ms"] = [timed(graph.launch) for _ in range(_LAUNCHES)]
+    return found
+
+
+def by_trtexec(
+    root: Path, program: Path, plan: bytes, core: Optional[int], more: Sequence[str] = ()
+) -> Dict[str, Any]:
+    """Runs trtexec on a plan as the cross-check of a bench does; what it said of its times."""
+    from edgekit_device.benchmark.trtexec import run_plan
+    from edgekit_device.files import workspace
+
+    arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"]), *more]
+    with workspace(root) as work:
+        (work / "plan").write_bytes(plan)
+        result = run_plan(program, arguments, work, core, _TIMEOUT_S)
+    lines = [
+        line
+        for line in result["console"].splitlines()
+        if any(word in line for word in _SHOWN_PREFIXES)
+    ]
+    return {
+        "command": result["command"],
+        "why": result["why"],
+        "lines": lines,
+        "times": (result["times"] or "")[:1000],
+    }

@@ -1,0 +1,161 @@
+"""Shared memory that tensors travel in, sealed so that it cannot shrink under the reader,
+and tensors as a request names them in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.protocol import checks as check
+from edgekit_device.protocol.manifest import DTYPES, nbytes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+# Shared memory that tensors travel in: sealed, so that it cannot shrink under the reader.
+#
+# A file that is cut short while another process has it mapped kills that process with SIGBUS; a
+# memfd sealed against shrinking cannot be (memfd_create(2), fcntl(2) "File Sealing").
+
+
+#: Tensors begin at multiples of this: a cache line, and more than any type needs.
+ALIGN = 64
+
+#: Bytes that one connection's memory may have.
+MOST = 1 << 32
+
+# linux/memfd.h, linux/fcntl.h: Pythons built on older systems lack the names
+_CLOEXEC, _ALLOW_SEALING = 1, 2
+_ADD_SEALS, _GET_SEALS = 1033, 1034
+_SEAL, _SHRINK, _GROW, _WRITE = 1, 2, 4, 8
+
+
+def aligned(count: int) -> int:
+    """``count`` rounded up to a multiple of ``ALIGN``."""
+    return -(-count // ALIGN) * ALIGN
+
+
+class SharedMemory:
+    """A client's memory: its descriptor and its mapping."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = max(aligned(nbytes), mmap.PAGESIZE)
+        if self.nbytes > MOST:
+            raise DeviceError(
+                "tensors of {} bytes are more than a server takes".format(nbytes),
+                code="serve.too-large",
+                hint="its limit is {} bytes".format(MOST),
+            )
+        with map_os_errors("shared memory"):
+            self.descriptor = _create()
+            try:
+                # missing memory raises now instead of a signal later
+                os.posix_fallocate(self.descriptor, 0, self.nbytes)
+                fcntl.fcntl(self.descriptor, _ADD_SEALS, _SHRINK | _GROW | _SEAL)
+                self.view = mmap.mmap(self.descriptor, self.nbytes)
+            except BaseException:
+                os.close(self.descriptor)
+                raise
+
+    def close(self) -> None:
+        """Lets go of it; a view that is still in use keeps the mapping."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+        with contextlib.suppress(BufferError):
+            self.view.close()
+
+
+def map_sealed(descriptor: int) -> mmap.mmap:
+    """Maps a client's memory, if it cannot be cut short.
+
+    Raises:
+        DeviceError: "serve.memory" or "serve.too-large".
+    """
+    try:
+        seals = fcntl.fcntl(descriptor, _GET_SEALS)
+        size = os.fstat(descriptor).st_size
+        if seals & _SHRINK and not seals & _WRITE and 0 < size <= MOST:
+            return mmap.mmap(descriptor, size)
+        reason = "it is not sealed against shrinking, or is sealed against writing"
+        if not 0 < size <= MOST:
+            reason = "its size is {} bytes".format(size)
+    except (OSError, ValueError, OverflowError) as error:
+        reason = str(error)
+    raise DeviceError(
+        "the descriptor is no memory to share: {}".format(reason),
+        code="serve.memory",
+        hint="send a memfd with F_SEAL_SHRINK of at most {} bytes".format(MOST),
+    )
+
+
+def _create() -> int:
+    create = getattr(os, "memfd_create", None)
+    if create is not None:
+        found: int = create("edgekit", _CLOEXEC | _ALLOW_SEALING)
+        return found
+    library = ctypes.CDLL(None, use_errno=True)
+    made: Optional[int] = None
+    if hasattr(library, "memfd_create"):
+        made = library.memfd_create(b"edgekit", _CLOEXEC | _ALLOW_SEALING)
+    if made is None or made < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create is not there")
+    return made
+
+
+class OutputsTooLarge(DeviceError):
+    """The outputs do not fit in the space given; nothing was run."""
+
+    def __init__(self, need: int) -> None:
+        super().__init__(
+            "the outputs need {} bytes of room".format(need),
+            code="serve.room",
+            hint="ask again with memory that has them",
+        )
+        self.bytes = need
+
+
+def read_entry(value: object) -> Dict[str, Any]:
+    entry = check.record(value, "inputs", ["name", "dtype", "shape", "offset"])
+    check.text(entry["name"], "inputs.name")
+    entry["shape"] = check.shape(entry["shape"], "inputs.shape")
+    check.integer(entry["offset"], "inputs.offset", 0, 1 << 40)
+    if entry["dtype"] not in DTYPES:
+        check.fail("inputs.dtype", "unknown type")
+    return entry
+
+
+def view_of(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
+    """A tensor in shared memory, in place."""
+    import numpy as np
+
+    size = nbytes(entry["dtype"], entry["shape"])
+    if entry["offset"] % ALIGN or entry["offset"] + size > len(memory):
+        raise outside(entry["name"])
+    if not size:
+        return np.empty(entry["shape"], entry["dtype"])
+    raw = np.frombuffer(memory, np.uint8, size, entry["offset"])
+    found: np.ndarray = raw.view(entry["dtype"]).reshape(entry["shape"])
+    return found
+
+
+def input_of(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
+    view = view_of(memory, entry)
+    # a client's bytes may be neither 0 nor 1
+    return view.view("uint8") != 0 if entry["dtype"] == "bool" else view
+
+
+def outside(where: str) -> DeviceError:
+    return DeviceError(
+        "it does not lie in the memory that came with the request",
+        code="serve.memory",
+        where=where[:80],
+        hint="offsets are multiples of {}".format(ALIGN),
+    )

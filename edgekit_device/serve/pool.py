@@ -1,0 +1,330 @@
+"""The server's queue of requests, fair and bounded, and the pool of workers that have a release
+loaded and answer them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Any, Deque, Dict, List, Mapping, Optional
+
+from edgekit_device.processes import child_argv
+from edgekit_device.serve.messages import MAX_HEAD, Closed, Reader, pack, send_with
+from edgekit_device.serve.worker import CODE, frame
+from edgekit_device.store.root import App
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: SO_PEERCRED, unix(7)
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a server serves: ``timeout_s`` bounds a request's wait, and then its run."""
+
+    workers: int = 1
+    queue: int = 64
+    timeout_s: float = 30.0
+    threads: int = 0
+
+
+class ServeRequest:
+    """A request that was taken: its head as it came, and its memory.
+
+    Attributes:
+        until: Monotonic clock reading at which it has waited too long.
+        tries: Workers that it was given to.
+    """
+
+    __slots__ = ("arrived", "data", "descriptor", "peer", "tries", "until")
+
+    def __init__(
+        self, peer: Peer, data: bytes, descriptor: int, arrived: float, until: float
+    ) -> None:
+        self.peer = peer
+        self.data = data
+        self.descriptor = descriptor
+        self.arrived = arrived
+        self.until = until
+        self.tries = 0
+
+    def close(self) -> None:
+        """Lets go of its memory."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class Peer:
+    """A client's connection; it has one request at a time.
+
+    Attributes:
+        request: The one that is not answered yet.
+        waits: Whether it waits for a reload.
+        since: When a message began to arrive that is not whole; None when there is none.
+    """
+
+    def __init__(self, number: int, peer: socket.socket) -> None:
+        self.number = number
+        self.socket = peer
+        self.reader = Reader()
+        size = _CREDENTIALS.size
+        self.pid, self.uid, _ = _CREDENTIALS.unpack(
+            peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        )
+        self.request: Optional[ServeRequest] = None
+        self.waits = False
+        self.known = False
+        self.since: Optional[float] = None
+        self.open = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether it waits for an answer."""
+        return self.request is not None or self.waits
+
+    def answer(self, data: bytes) -> None:
+        """Sends an answer.
+
+        Raises:
+            Closed: It has gone, or did not read the answers before.
+        """
+        try:
+            sent = send_with(self.socket, data)
+        except OSError as error:
+            raise Closed(str(error)) from error
+        if sent < len(data):
+            raise Closed("it does not read its answers")
+
+    def say(self, head: Mapping[str, Any]) -> None:
+        """Sends a head as :meth:`answer` does."""
+        self.answer(pack(head))
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self.open = False
+        self.reader.close()
+        self.socket.close()
+
+
+class RequestQueue:
+    """Requests that wait for a worker: processes take turns, each one's own come in order."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._count = 0
+        self._queues: OrderedDict[int, Deque[ServeRequest]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more."""
+        return self._count >= self.most
+
+    def add(self, request: ServeRequest) -> None:
+        """Queues a request after those of its process."""
+        self._queues.setdefault(request.peer.pid, deque()).append(request)
+        self._count += 1
+
+    def add_first(self, request: ServeRequest) -> None:
+        """Puts a request before all others: a worker had it already."""
+        pid = request.peer.pid
+        self._queues.setdefault(pid, deque()).appendleft(request)
+        self._queues.move_to_end(pid, last=False)
+        self._count += 1
+
+    def take(self) -> Optional[ServeRequest]:
+        """The next one: of the process whose turn is longest ago."""
+        if not self._count:
+            return None
+        pid, queue = next(iter(self._queues.items()))
+        request = queue.popleft()
+        self._count -= 1
+        if queue:
+            self._queues.move_to_end(pid)
+        else:
+            del self._queues[pid]
+        return request
+
+    def drop(self, peer: Peer) -> None:
+        """Forgets what a client waits for."""
+        request = peer.request
+        queue = self._queues.get(peer.pid)
+        if request is not None and queue is not None and request in queue:
+            queue.remove(request)
+            self._count -= 1
+            if not queue:
+                del self._queues[peer.pid]
+
+    def overdue(self, now: float) -> List[ServeRequest]:
+        """Takes out those that have waited too long."""
+        late = [r for queue in self._queues.values() for r in queue if r.until <= now]
+        for request in late:
+            self.drop(request.peer)
+        return late
+
+
+_DELAY_S, _MOST_DELAY_S = 0.1, 10.0
+_WINDOW_S = 60.0
+
+
+def environment() -> Dict[str, str]:
+    """The environment of children: systemd is spoken to by the server alone."""
+    hidden = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+class Worker:
+    """A child process with a release, from its start.
+
+    Attributes:
+        facts: What it said when it was ready: "digest", "inputs", "outputs", "notes".
+        request: The one that it runs.
+        since: When it began to load, or to run the request (monotonic).
+        retiring: It ends after its request.
+        faults: Requests in a row that its engines failed.
+        verdict: Why the server killed it, as an error's fields.
+    """
+
+    def __init__(self, app: App, release: str, threads: int) -> None:
+        self.release = release
+        self.reader = Reader(MAX_HEAD)
+        self.facts: Optional[Dict[str, Any]] = None
+        self.request: Optional[ServeRequest] = None
+        self.retiring = False
+        self.faults = 0
+        self.verdict: Optional[Dict[str, Any]] = None
+        self.since = time.monotonic()
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            number = theirs.fileno()
+            words = [str(number), str(app.root.folder), app.name, release, str(threads)]
+            # its own session: a Ctrl-C at the server's terminal is the server's to answer
+            self.process = subprocess.Popen(
+                child_argv(CODE, *words),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=[number],
+                start_new_session=True,
+                env=environment(),
+            )
+        self.socket.setblocking(False)
+
+    def run(self, request: ServeRequest) -> bool:
+        """Gives it a request; False when it has gone."""
+        request.tries += 1
+        self.request, self.since = request, time.monotonic()
+        data = frame(request.peer.number, request.data)
+        try:
+            return send_with(self.socket, data, [request.descriptor]) == len(data)
+        except OSError:
+            return False
+
+    def forget(self, client: int) -> None:
+        """Notifies it that a client's memory is no longer needed."""
+        with contextlib.suppress(OSError):
+            send_with(self.socket, frame(client, b""))
+
+    def receive(self) -> Optional[bytes]:
+        """What it says; None when that is not whole yet.
+
+        Raises:
+            Closed: It has gone.
+        """
+        with contextlib.suppress(BlockingIOError):
+            self.reader.receive(self.socket)
+        return self.reader.take()
+
+    def kill(self, verdict: Optional[Dict[str, Any]] = None) -> None:
+        """Ends it at once; its socket then says so."""
+        self.verdict = verdict
+        self.process.kill()
+
+    def close(self) -> None:
+        """Makes it end, by closing its socket."""
+        self.reader.close()
+        self.socket.close()
+
+    def ending(self) -> str:
+        """How its process ended, which it has or is about to."""
+        try:
+            status = self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        if status >= 0:
+            return "exit status {}".format(status)
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-status).name
+        return "signal {}".format(-status)
+
+
+class WorkerPool:
+    """The workers of one release.
+
+    Attributes:
+        workers: Those that live.
+        crashes: When its workers crashed within the last minute (monotonic).
+        since: When it came to serve, or when its last crash was: a minute after that it is proven.
+        start_at: When the next worker in place of a crashed one may start.
+    """
+
+    def __init__(self, app: App, release: str, count: int, threads: int) -> None:
+        self.app = app
+        self.release = release
+        self.count = count
+        self.threads = threads
+        self.workers: List[Worker] = []
+        self.crashes: Deque[float] = deque()
+        self.since = time.monotonic()
+        self.start_at = 0.0
+        self.streak = 0
+
+    @property
+    def facts(self) -> Optional[Dict[str, Any]]:
+        """What the first ready worker said."""
+        return next((w.facts for w in self.workers if w.facts is not None), None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its workers are."""
+        return len(self.workers) == self.count and all(w.facts is not None for w in self.workers)
+
+    def idle(self) -> Optional[Worker]:
+        """A worker that is ready and has nothing to do."""
+        for worker in self.workers:
+            if worker.facts is not None and worker.request is None and worker.verdict is None:
+                return worker
+        return None
+
+    def hire(self) -> Worker:
+        """Starts one worker more."""
+        worker = Worker(self.app, self.release, self.threads)
+        self.workers.append(worker)
+        return worker
+
+    def crashed(self, now: float) -> None:
+        """Notes a crash: the first is made good at once, those after it later and later."""
+        self.streak += 1
+        self.since = now
+        self.crashes.append(now)
+        self.recent(now)
+        wait = 0.0 if self.streak == 1 else _DELAY_S * 2.0 ** min(self.streak - 2, 10)
+        self.start_at = now + min(wait, _MOST_DELAY_S)
+
+    def recent(self, now: float) -> int:
+        """Crashes within the last minute."""
+        while self.crashes and self.crashes[0] < now - _WINDOW_S:
+            self.crashes.popleft()
+        return len(self.crashes)
+
+    def steady(self, now: float) -> bool:
+        """Whether it has served for a minute without a crash."""
+        return now - self.since >= _WINDOW_S

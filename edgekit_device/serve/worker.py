@@ -1,0 +1,208 @@
+"""The process below the server that holds a loaded release and answers one request at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol import checks as check
+from edgekit_device.protocol.manifest import nbytes
+from edgekit_device.release.releases import check_release, need_ready
+from edgekit_device.serve.memory import (
+    ALIGN,
+    OutputsTooLarge,
+    aligned,
+    input_of,
+    map_sealed,
+    outside,
+    read_entry,
+    view_of,
+)
+from edgekit_device.serve.messages import MAX_HEAD, VERSION, Closed, Reader, pack, read_head
+from edgekit_device.store.root import Root
+
+if TYPE_CHECKING:
+    from edgekit_device.runtime.model import Model
+
+
+#: What a worker's child process runs.
+CODE = "from edgekit_device.serve.worker import main\nmain(sys.argv[1:])\n"
+
+# stands before each head on its way to a worker: whose memory it is
+_CLIENT = struct.Struct(">Q")
+_MOST_TEXT = 2000
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
+
+
+def frame(client: int, head: bytes) -> bytes:
+    """A client's head on its way to a worker; an empty one has the client forgotten."""
+    return struct.pack(">I", _CLIENT.size + len(head)) + _CLIENT.pack(client) + head
+
+
+def main(argv: List[str]) -> None:
+    """Loads a release, says so or why not, and answers until the server closes the socket.
+
+    Args:
+        argv: Descriptor of the socket, root, app, release, threads.
+    """
+    number, root, app, release, threads = argv
+    _die_with_server()
+    with socket.socket(fileno=int(number)) as peer:
+        peer.setblocking(True)
+        # what a runtime prints is the log's
+        os.dup2(2, 1)
+        try:
+            model = _load(Root(Path(root)), app, release, int(threads))
+        except BaseException as error:
+            peer.sendall(pack(dict(_fields(error), edgekit=VERSION)))
+            return
+        facts = {"digest": model.digest, "notes": list(model.notes)}
+        peer.sendall(pack(dict(facts, edgekit=VERSION, **_tensors(model))))
+        with contextlib.suppress(Closed, OSError):
+            _Answers(model, release).serve(peer)
+
+
+def _die_with_server() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _load(root: Root, app: str, release: str, threads: int) -> Model:
+    from edgekit_device.runtime.golden import self_test
+    from edgekit_device.runtime.model import open_model
+
+    folder = root.app(app).release(release)
+    checked = check_release(root, folder)
+    where = "{}/{}".format(app, release)
+    need_ready(app, folder)
+    model = open_model(checked, threads)
+    # one vector: that it answers at all; deployments run them all
+    first = replace(checked, manifest=replace(checked.manifest, golden=checked.manifest.golden[:1]))
+    if not self_test(model, first)["ok"]:
+        raise DeviceError(
+            "outputs differ from the golden ones",
+            code="selftest.failed",
+            where=where,
+            hint="run selftest; build the release again for this board",
+        )
+    return model
+
+
+def _tensors(model: Model) -> Dict[str, Any]:
+    return {
+        side: [
+            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+            for tensor in tensors
+        ]
+        for side, tensors in (("inputs", model.inputs), ("outputs", model.outputs))
+    }
+
+
+class _Answers:
+    """Runs requests; keeps each client's memory mapped between them."""
+
+    def __init__(self, model: Model, release: str) -> None:
+        self.model = model
+        self.release = release
+        self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
+
+    def serve(self, peer: socket.socket) -> None:
+        reader = Reader(_CLIENT.size + MAX_HEAD)
+        while True:
+            message = reader.take()
+            while message is None:
+                reader.receive(peer)
+                message = reader.take()
+            (client,) = _CLIENT.unpack_from(message)
+            if len(message) == _CLIENT.size:
+                self.known.pop(client, None)
+                continue
+            memory = reader.claim()
+            try:
+                answer = self._answer(client, message[_CLIENT.size :], memory)
+            except BaseException as error:
+                answer = _fields(error)
+            finally:
+                if memory is not None:
+                    os.close(memory)
+            peer.sendall(pack(dict(answer, edgekit=VERSION, release=self.release)))
+
+    def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> Dict[str, Any]:
+        try:
+            head = read_head(data)
+            head.pop("within_s", None)  # the server's own
+            head = check.record(head, "the head", ["edgekit", "op", "inputs", "room"])
+            region = check.record(head["room"], "room", ["offset", "bytes"])
+            start = check.integer(region["offset"], "room.offset", 0, 1 << 40)
+            end = start + check.integer(region["bytes"], "room.bytes", 0, 1 << 40)
+            entries = [read_entry(each) for each in check.array(head["inputs"], "inputs")]
+        except DeviceError as error:
+            raise DeviceError(
+                error.message, code="serve.protocol", where=error.where, hint=error.hint
+            ) from error
+        if descriptor is None:
+            raise DeviceError("no memory came with the request", code="serve.memory")
+        memory = self._map(client, descriptor)
+        if end > len(memory) or start % ALIGN:
+            raise outside("room")
+        inputs = {}
+        for entry in entries:
+            if entry["name"] in inputs:
+                raise DeviceError("it is there twice", code="serve.protocol", where=entry["name"])
+            inputs[entry["name"]] = input_of(memory, entry)
+        self._need(start, end)
+        began = time.perf_counter()
+        results = self.model(inputs)
+        spent = time.perf_counter() - began
+        outputs = []
+        for tensor in self.model.outputs:
+            entry = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
+            entry["offset"] = start
+            view_of(memory, entry)[...] = results[tensor.name]
+            start += aligned(nbytes(tensor.dtype, tensor.shape))
+            outputs.append(entry)
+        return {"outputs": outputs, "engine_ms": round(spent * 1e3, 4)}
+
+    def _map(self, client: int, descriptor: int) -> mmap.mmap:
+        facts = os.fstat(descriptor)
+        # a mapping keeps the file's number from being another file's
+        key = (facts.st_dev, facts.st_ino)
+        known = self.known.get(client)
+        if known is None or known[0] != key:
+            known = self.known[client] = (key, map_sealed(descriptor))
+        return known[1]
+
+    def _need(self, start: int, end: int) -> None:
+        need = sum(aligned(nbytes(t.dtype, t.shape)) for t in self.model.outputs)
+        if start + need > end:
+            raise OutputsTooLarge(need)
+
+
+def _fields(error: BaseException) -> Dict[str, Any]:
+    """An error as an answer; engines' messages can be long, and a head is bounded."""
+    if isinstance(error, MemoryError):
+        error = DeviceError("out of memory", code="board.no-memory")
+    elif not isinstance(error, DeviceError):
+        traceback.print_exc(file=sys.stderr)
+        error = DeviceError(
+            "the engine failed: {}: {}".format(type(error).__name__, error), code="engine.failed"
+        )
+    fields = {name: text[:_MOST_TEXT] for name, text in error.to_json()["error"].items()}
+    answer: Dict[str, Any] = {"error": fields}
+    if isinstance(error, OutputsTooLarge):
+        answer["bytes"] = error.bytes
+    return answer

@@ -1,0 +1,304 @@
+"""Blobs on their way into the store: ``partial/<sha256>`` holds the bytes received so far and has
+one writer at a time; a thread makes whole blobs durable while others still arrive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import durable_folder, fsync_folder, workspace
+from edgekit_device.protocol.checks import is_digest
+from edgekit_device.store.root import Root
+
+# Blobs on their way: ``partial/<sha256>`` holds what has arrived, one channel writes it at a time.
+#
+# What a cut leaves stays and counts: the next transfer finds how much there is and goes on after
+# it. It is not trusted: the whole blob is hashed, these bytes too, before it gets its name in the
+# store.
+
+
+# a channel that receives nothing ends before (``store.transfer``), so a living one is not waited
+# for in vain
+_WAIT_S = 60.0
+_POLL_S = 0.02
+
+
+def _folder(root: Path) -> Path:
+    return root / "partial"
+
+
+def received_bytes(root: Path, digest: str) -> int:
+    """How many bytes of the blob are stored under the installation's folder ``root``."""
+    try:
+        return os.stat(str(_folder(root) / digest)).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def partials(root: Path) -> List[Tuple[str, int, float]]:
+    """Digest, bytes and time of the last write of every blob that is stored in part."""
+    found = []
+    folder = _folder(root)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if is_digest(path.name):
+            try:
+                facts = path.stat()
+            except FileNotFoundError:
+                continue  # it became whole just now
+            found.append((path.name, facts.st_size, facts.st_mtime))
+    return found
+
+
+class Partial:
+    """One blob's partial file, open and locked.
+
+    Attributes:
+        path: Where they lie.
+        handle: The open file.
+        size: Its bytes when it was opened.
+    """
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path = path
+        self.handle = handle
+        self.size = os.fstat(handle).st_size
+
+    @classmethod
+    def open(cls, root: Path, digest: str, wait_s: float = _WAIT_S) -> "Partial":
+        """Opens the blob's part, empty where there is none; others wait until it is closed.
+
+        Raises:
+            DeviceError: "board.busy" when another channel holds it for longer than ``wait_s``.
+        """
+        path = _folder(root) / digest
+        deadline = time.monotonic() + wait_s
+        while True:
+            with map_os_errors(str(path)):
+                durable_folder(path.parent)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                handle = os.open(str(path), flags, 0o600)
+            try:
+                if _lock(handle, deadline, path):
+                    return cls(path, handle)
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+
+    def __enter__(self) -> "Partial":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets others at it; an empty part goes."""
+        try:
+            if _is(self.handle, self.path) and os.fstat(self.handle).st_size == 0:
+                self.path.unlink()
+        finally:
+            os.close(self.handle)
+
+    def drop(self) -> None:
+        """Throws the bytes away."""
+        self.path.unlink()
+
+
+def _lock(handle: int, deadline: float, path: Path) -> bool:
+    """Waits for the lock; False when the file is no longer the one of that name."""
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                raise DeviceError(
+                    "another transfer is sending this blob",
+                    code="board.busy",
+                    where=path.name,
+                    hint="wait for it to end, then try again",
+                ) from error
+            time.sleep(_POLL_S)
+    # whoever held it may have finished the blob and given the file its name in the store
+    return _is(handle, path)
+
+
+def _is(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(str(path)))
+    except FileNotFoundError:
+        return False
+
+
+# Gives received blobs their names in the store, in a thread of its own.
+#
+# A name in the store stands for bytes that are durable: bytes first, then names, then the folders.
+# Many blobs wait for the disk together, since the first fsync of many carries the others along.
+
+
+# how much may wait for the disk before the receiving waits too
+_MOST_BYTES = 64 << 20
+_MOST_BLOBS = 4096
+
+# blobs are not worth the disk's and the journal's turn one by one; while the disk is at work more
+# gather than this, and little is left to wait for at the end
+_GATHER_BYTES = 8 << 20
+_GATHER_BLOBS = 1024
+_Blob = Tuple[str, Union[bytes, Partial], int]
+
+
+class BlobWriter:
+    """Blobs whose bytes are right; when the block has ended without an error all are in the store.
+
+    When the block ends with one, what was handed over before is stored all the same.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._waiting: List[_Blob] = []
+        self._under_way: List[_Blob] = []
+        self._bytes = [0, 0]  # of those that wait, and of those under way
+        self._changed = threading.Condition()
+        self._over = False
+        self._error: Optional[BaseException] = None
+        self._thread: Optional[threading.Thread] = None
+
+    def __enter__(self) -> "BlobWriter":
+        return self
+
+    def __exit__(self, kind: Any, *exc: object) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        waiting, self._waiting = self._waiting, []
+        if self._error is None:
+            self._store(waiting)  # a few small ones: no thread was needed
+        else:
+            _close(waiting)
+            if kind is None:
+                raise self._error
+
+    def add(self, digest: str, data: bytes) -> None:
+        """Takes a small blob."""
+        self._add((digest, data, len(data)))
+
+    def finish(self, digest: str, partial: Partial, size: int) -> None:
+        """Takes a whole part, and closes it."""
+        self._add((digest, partial, size))
+
+    def _add(self, blob: _Blob) -> None:
+        with self._changed:
+            # checked before, or a blob that is larger than the bound would wait for itself
+            while self._error is None and (
+                self._bytes[0] + self._bytes[1] >= _MOST_BYTES
+                or len(self._waiting) + len(self._under_way) >= _MOST_BLOBS
+            ):
+                self._changed.wait()
+            self._waiting.append(blob)
+            self._bytes[0] += blob[2]
+            if self._error is not None:
+                raise self._error
+            if self._gathered():
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True)
+                    self._thread.start()
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._gathered() and not self._over:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                self._under_way, self._waiting = self._waiting, []
+                self._bytes = [0, self._bytes[0]]
+            try:
+                self._store(self._under_way)
+            except BaseException as error:
+                self._error = error
+            with self._changed:
+                self._under_way = []
+                self._bytes[1] = 0
+                self._changed.notify_all()
+                if self._error is not None:
+                    return
+
+    def _gathered(self) -> bool:
+        return self._bytes[0] >= _GATHER_BYTES or len(self._waiting) >= _GATHER_BLOBS
+
+    def _store(self, blobs: List[_Blob]) -> None:
+        if not blobs:
+            return
+        store = self._root.store
+        small = {digest: data for digest, data, _ in blobs if isinstance(data, bytes)}
+        parts = [(digest, part, size) for digest, part, size in blobs if isinstance(part, Partial)]
+        with ExitStack() as stack, map_os_errors(str(store.folder)):
+            stack.callback(_close, blobs)
+            names = {digest: str(part.path) for digest, part, _ in parts}
+            if small:
+                work = stack.enter_context(workspace(self._root.folder))
+                names.update(_write_all(work, small))
+            for _, part, size in parts:
+                if os.fstat(part.handle).st_size != size:
+                    os.ftruncate(part.handle, size)
+            for _, part, _ in parts:
+                os.fsync(part.handle)
+            folders = sorted({store.path(digest).parent for digest in names})
+            new = [folder for folder in folders if not folder.is_dir()]
+            for folder in new:
+                folder.mkdir(parents=True, exist_ok=True)
+            for digest, name in names.items():
+                os.replace(name, str(store.path(digest)))
+            for folder in [*folders, *([store.folder, self._root.folder] if new else [])]:
+                fsync_folder(folder)
+
+
+def _write_all(work: Path, blobs: Dict[str, bytes]) -> Dict[str, str]:
+    """Writes files durably and returns their names; only so many are open at once as may be."""
+    most, digests = _most_open(), list(blobs)
+    for start in range(0, len(digests), most):
+        with ExitStack() as opened:
+            handles = []
+            for digest in digests[start : start + most]:
+                handles.append(_written(str(work / digest), blobs[digest]))
+                opened.callback(os.close, handles[-1])
+            for handle in handles:
+                os.fsync(handle)
+    return {digest: str(work / digest) for digest in digests}
+
+
+def _most_open() -> int:
+    """A quarter of what the process may have open: parts that wait, and all else, need theirs."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _GATHER_BLOBS if most == resource.RLIM_INFINITY else min(_GATHER_BLOBS, most // 4 + 1)
+
+
+def _written(name: str, data: bytes) -> int:
+    """Writes a file and returns it open; the disk begins at once, without waiting for it."""
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _close(blobs: List[_Blob]) -> None:
+    for _, source, _ in blobs:
+        if isinstance(source, Partial):
+            source.close()

@@ -1,0 +1,436 @@
+"""The board's folder and what lies in it: ``Root`` is the whole installation, ``App`` one app with
+its releases and its links ``current`` and ``previous``, ``BlobStore`` the blobs by SHA-256.
+The two links change as one: what both shall be is written to links.json first, so that the
+next holder of the app's lock finishes a change that a power cut interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Dict, Iterable, Iterator, List, Optional, Tuple
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import (
+    LOCK_WAIT_S,
+    Buffer,
+    durable_folder,
+    fsync_folder,
+    locked,
+    map_file,
+    replace_link,
+    write_durably,
+)
+from edgekit_device.protocol.checks import is_app_name, is_digest, is_release
+
+# The content-addressed blob store: a file's name is its bytes' SHA-256.
+#
+# A blob is written into a temporary folder, hashed on the way, made durable and renamed, so that a
+# name in the store always stands for whole and right bytes, whatever moment the power goes at.
+
+
+_CHUNK = 1 << 20
+
+
+def sha256(data: Buffer) -> str:
+    """SHA-256 in lower-case hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class BlobStore:
+    """Blobs under ``folder``/<2 hex>/<sha256>."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, digest: str) -> Path:
+        """Where the blob lies, or would lie."""
+        if not is_digest(digest):
+            raise DeviceError("not a SHA-256", code="blob.bad-digest", where=repr(digest)[:80])
+        return self.folder / digest[:2] / digest
+
+    def has(self, digest: str) -> bool:
+        """Whether the blob is there (its bytes were right when it was written)."""
+        return self.path(digest).is_file()
+
+    def size(self, digest: str) -> int:
+        """The blob's bytes; -1 when it is not there."""
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            return -1
+
+    def read(self, digest: str) -> memoryview:
+        """Maps the blob; its bytes are not hashed again here.
+
+        Raises:
+            DeviceError: "blob.missing".
+        """
+        try:
+            return map_file(self.path(digest))
+        except FileNotFoundError as error:
+            raise DeviceError(
+                "the blob is not in the store",
+                code="blob.missing",
+                where=digest,
+                hint="deploy the bundle again; what is missing is sent",
+            ) from error
+
+    def missing(self, digests: Iterable[str], verify: bool = False) -> List[str]:
+        """The digests whose blobs are not there; renews the time of those that are.
+
+        With ``verify``, blobs are hashed and those that rotted are removed and reported.
+        """
+        absent = []
+        for digest in dict.fromkeys(digests):
+            path = self.path(digest)
+            if not path.is_file():
+                absent.append(digest)
+                continue
+            if verify and sha256(map_file(path)) != digest:
+                path.unlink()
+                absent.append(digest)
+                continue
+            self.renew(digest)
+        return absent
+
+    def renew(self, digest: str) -> None:
+        """Makes the blob young again, so that a collection leaves it alone."""
+        with map_os_errors(str(self.folder)):
+            os.utime(self.path(digest))
+
+    def receive(self, digest: str, size: int, source: BinaryIO, work: Path) -> None:
+        """Reads ``size`` bytes from ``source`` into the store, through the folder ``work``.
+
+        Raises:
+            DeviceError: "transfer.truncated", "blob.digest-mismatch", "board.disk-full".
+        """
+        final, temporary = self.path(digest), work / digest
+        with map_os_errors(str(self.folder)):
+            free = os.statvfs(work).f_bavail * os.statvfs(work).f_frsize
+            if size > free:
+                raise DeviceError(
+                    "the blob needs {} bytes, {} are free".format(size, free),
+                    code="board.disk-full",
+                    where=str(self.folder),
+                    hint="free space there, or remove old releases with gc --keep 1",
+                )
+            found = hashlib.sha256()
+            try:
+                with temporary.open("xb") as file:
+                    for chunk in _chunks(source, size, digest):
+                        found.update(chunk)
+                        file.write(chunk)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if found.hexdigest() != digest:
+                    raise DeviceError(
+                        "the bytes received have another SHA-256: {}".format(found.hexdigest()),
+                        code="blob.digest-mismatch",
+                        where=digest,
+                        hint="the bundle or the transfer is damaged; send it again",
+                    )
+                final.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(temporary, final)
+                fsync_folder(final.parent)
+            finally:
+                if temporary.exists():
+                    temporary.unlink()
+
+    def blobs(self) -> Iterator[Path]:
+        """Every blob's path."""
+        for path in sorted(self.folder.glob("??/*")):
+            if is_digest(path.name):
+                yield path
+
+    def usage(self) -> Dict[str, int]:
+        """Number of blobs and their bytes."""
+        sizes = [path.stat().st_size for path in self.blobs()]
+        return {"blobs": len(sizes), "bytes": sum(sizes)}
+
+
+def _chunks(source: BinaryIO, size: int, digest: str) -> Iterator[bytes]:
+    left = size
+    while left:
+        chunk = source.read(min(_CHUNK, left))
+        if not chunk:
+            raise DeviceError(
+                "the stream ended {} bytes early".format(left),
+                code="transfer.truncated",
+                where=digest,
+                hint="the connection broke; deploy again, whole blobs are kept",
+            )
+        left -= len(chunk)
+        yield chunk
+
+
+# The two links of an app, ``current`` and ``previous``, changed as one.
+#
+# Two symlinks cannot be renamed at once, so what both shall be is written down first (links.json,
+# durable). Whoever takes the app's lock next finishes what a power cut left: the pair is the old
+# one or the new one, and ``current`` by itself changes by one rename.
+
+
+LINKS = "links.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> None:
+    """Points ``current`` and ``previous`` at these releases; None removes a link.
+
+    The app's lock is held by the caller.
+
+    A disk that is full to the last byte does not keep it from that: then ``current`` comes first,
+    and a power cut may leave ``previous`` as it was.
+
+    Raises:
+        OSError: The disk has no inode left or worse; the pair is finished by the lock's next
+            holder where links.json could still be written.
+    """
+    wanted = {"current": current, "previous": previous}
+    try:
+        write_durably(folder / LINKS, json.dumps(wanted).encode("ascii"))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _apply(folder, wanted, ("current", "previous"))
+        return
+    _apply(folder, wanted)
+
+
+def finish_links(folder: Path) -> None:
+    """Finishes a change that was cut off, and removes names that a cut has left."""
+    for pattern in (".current.*", ".previous.*", "." + LINKS + ".*"):
+        for left in folder.glob(pattern):
+            left.unlink()
+    wanted = intended(folder)
+    if wanted is not None:
+        _apply(folder, wanted)
+
+
+def intended(folder: Path) -> Optional[Dict[str, Optional[str]]]:
+    """The pair of a change that is not finished; None where there is none."""
+    try:
+        found = json.loads((folder / LINKS).read_bytes().decode("ascii"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or set(found) != {"current", "previous"}:
+        return None
+    if not all(name is None or is_release(name) for name in found.values()):
+        return None
+    return found
+
+
+def _apply(
+    folder: Path,
+    wanted: Dict[str, Optional[str]],
+    order: Tuple[str, str] = ("previous", "current"),
+) -> None:
+    for which in order:
+        release = wanted[which]
+        if release is None:
+            with contextlib.suppress(FileNotFoundError):
+                (folder / which).unlink()
+        elif not _points(folder / which, release):
+            replace_link(folder / which, "releases/" + release)
+    fsync_folder(folder)
+    with contextlib.suppress(FileNotFoundError):
+        (folder / LINKS).unlink()
+    fsync_folder(folder)
+
+
+def _points(link: Path, release: str) -> bool:
+    try:
+        return os.readlink(str(link)) == "releases/" + release
+    except OSError:
+        return False
+
+
+# The board's folder: where apps, releases, blobs and locks lie (docs/board-protocol.md).
+
+
+def default_root() -> Path:
+    """$EDGEKIT_ROOT, or ~/.edgekit."""
+    return Path(os.environ.get("EDGEKIT_ROOT") or "~/.edgekit").expanduser()
+
+
+class Root:
+    """One installation's folder on a board; nothing is created by only looking."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.store = BlobStore(self.folder / "blobs")
+        self.allowed_signers = self.folder / "allowed_signers"
+
+    @contextmanager
+    def lock(self, shared: bool, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+        """Held shared while blobs arrive or get used, exclusively while they are collected."""
+        with locked(self.folder / "lock", shared=shared, wait_s=wait_s):
+            yield
+
+    def app(self, name: str) -> App:
+        """The app called ``name``; need not exist yet.
+
+        Raises:
+            DeviceError: "app.bad-name" when the name cannot be a folder's.
+        """
+        if not is_app_name(name):
+            raise DeviceError(
+                "{!r} cannot name an app".format(name[:80]),
+                code="app.bad-name",
+                hint="letters, digits, '.', '_' and '-', at most 64, "
+                "starting with a letter or digit",
+            )
+        app = App(self, name)
+        if app.folder.is_symlink():
+            raise DeviceError(
+                "a link stands where the app's folder should",
+                code="root.link",
+                where=str(app.folder),
+                hint="remove it and deploy the app again",
+            )
+        return app
+
+    def apps(self) -> List[App]:
+        """Every app, by name."""
+        folder = self.folder / "apps"
+        if not folder.is_dir():
+            return []
+        names = [path.name for path in sorted(folder.iterdir()) if not path.is_symlink()]
+        return [App(self, name) for name in names if is_app_name(name)]
+
+
+class App:
+    """One app's releases: names of folders, and the two links."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        self.root = root
+        self.name = name
+        self.folder = root.folder / "apps" / name
+        self.releases_folder = self.folder / "releases"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held while the app's releases or links change; a cut-off change is finished first."""
+        with map_os_errors(str(self.folder)):
+            durable_folder(self.releases_folder)
+        with locked(self.folder / "lock"):
+            with map_os_errors(str(self.folder)):
+                durable_folder(self.releases_folder)
+                finish_links(self.folder)
+            yield
+
+    def releases(self) -> List[str]:
+        """Release names, oldest first."""
+        if not self.releases_folder.is_dir():
+            return []
+        names = [path.name for path in self.releases_folder.iterdir()]
+        return sorted((name for name in names if is_release(name)), key=number_of)
+
+    def link(self, which: str) -> Optional[str]:
+        """The release that ``which`` ("current" or "previous") points at, if it exists."""
+        try:
+            target = os.readlink(str(self.folder / which))
+        except OSError:
+            return None
+        name = os.path.basename(target)
+        return name if is_release(name) and (self.releases_folder / name).is_dir() else None
+
+    def release(self, name: Optional[str]) -> Path:
+        """The folder of the release ``name``, or of the current one.
+
+        Raises:
+            DeviceError: "release.none" or "release.unknown".
+        """
+        if name is None:
+            name = self.link("current")
+            if name is None:
+                raise DeviceError(
+                    "the app has no current release",
+                    code="release.none",
+                    where=self.name,
+                    hint="deploy a bundle, or name a --release",
+                )
+        folder = self.releases_folder / name
+        if not is_release(name) or folder.is_symlink() or not folder.is_dir():
+            raise DeviceError(
+                "no such release",
+                code="release.unknown",
+                where="{}/{}".format(self.name, name[:80]),
+                hint="there are: {}".format(", ".join(self.releases()) or "none"),
+            )
+        return self.releases_folder / name
+
+
+def no_such_app(app: App) -> DeviceError:
+    """The error that an app is not here, which names those that are."""
+    names = ", ".join(one.name for one in app.root.apps() if one.folder.is_dir())
+    return DeviceError(
+        "no such app", code="app.unknown", where=app.name, hint="there are: " + (names or "none")
+    )
+
+
+def number_of(release: str) -> int:
+    """The running number that a release's name begins with: its age, whatever clocks say."""
+    return int(release.partition("-")[0])
+
+
+# Whose ROOT is, and who else can write there: if anyone can, the loader refuses to work in it.
+#
+# What is made is for its owner alone, whatever the account's umask. A ROOT that was there before is
+# left as it is if only its owner writes it. Its blobs may be a link to another disk; a link at any
+# other place would make of a name that was checked another folder than was checked.
+
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_FOLDERS = ("apps", "bin", "incoming", "jobs", "kernels", "partial", "timing", "tmp")
+
+
+def make_private() -> None:
+    """From now on this process and its children make files for their owner alone."""
+    os.umask(0o077)
+
+
+def check_root(folder: Path) -> None:
+    """Refuses a ROOT that is another account's or that others can write; one may be missing.
+
+    Raises:
+        DeviceError: "root.owner", "root.writable" or "root.link".
+    """
+    with map_os_errors(str(folder)):
+        try:
+            facts = os.stat(str(folder))
+        except FileNotFoundError:
+            return
+        if facts.st_uid not in (0, os.geteuid()) or (os.geteuid() == 0 and facts.st_uid != 0):
+            raise DeviceError(
+                "the folder belongs to the account with the number {}".format(facts.st_uid),
+                code="root.owner",
+                where=str(folder),
+                hint="work as that account, use another --root, or: sudo chown -R {} {}".format(
+                    os.geteuid(), folder
+                ),
+            )
+        if facts.st_mode & _OTHERS:
+            raise DeviceError(
+                "other accounts can write to the folder (mode {:o})".format(facts.st_mode & 0o7777),
+                code="root.writable",
+                where=str(folder),
+                hint="whoever writes there says what this board runs: chmod -R go-w {}".format(
+                    folder
+                ),
+            )
+        for name in _FOLDERS:
+            if os.path.islink(str(folder / name)):
+                raise DeviceError(
+                    "a link stands where a folder of edgekit's should",
+                    code="root.link",
+                    where=str(folder / name),
+                    hint="remove it; a whole ROOT may lie elsewhere (root: PATH), and so may blobs",
+                )

@@ -1,0 +1,437 @@
+"""The commands ``receive`` and ``fetch``: blobs in frames from the host into the store and back.
+What arrives is hashed and synced in threads while more is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import queue
+import select
+import threading
+import time
+from typing import Any, BinaryIO, Dict, Iterator, Optional, Tuple, Union
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import Buffer
+from edgekit_device.protocol.checks import is_digest, parse_json, protocol_error
+from edgekit_device.store.partial import BlobWriter, Partial
+from edgekit_device.store.root import Root, sha256
+
+# ``receive``: blobs in frames, stored as far as they came, hashed while they are written.
+#
+# A large blob is written to its part (``store.partial``) from the byte where it was cut; a small
+# one is sent again whole. ``BlobWriter`` gives both their names in the store meanwhile.
+
+
+_MAX_BYTES = 1 << 62
+_SMALL = 1 << 20
+
+
+def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Reads blobs in frames; whole ones stay although a later one fails, and large ones in part.
+
+    Raises:
+        DeviceError: "transfer.truncated", "transfer.stalled", "transfer.offset",
+            "blob.digest-mismatch", "board.disk-full", "board.busy" or "protocol.invalid".
+    """
+    source = FrameInput(stdin)
+    received = total = 0
+    with root.lock(shared=True), BlobWriter(root) as keeper, Hashing() as hashing:
+        while True:
+            line = source.line()
+            if line == b"\n":
+                break
+            digest, size, start = _frame(line)
+            if size <= _SMALL and start == 0:
+                data = source.take(size, digest)
+                if sha256(data) != digest:
+                    raise _mismatch(digest, "")
+                keeper.add(digest, data)
+            else:
+                _receive_large(root, digest, size, start, source, hashing, keeper)
+            received, total = received + 1, total + size - start
+    return {"received": received, "bytes": total}
+
+
+def _receive_large(
+    root: Root,
+    digest: str,
+    size: int,
+    start: int,
+    source: FrameInput,
+    hashing: Hashing,
+    keeper: BlobWriter,
+) -> None:
+    partial = Partial.open(root.folder, digest)
+    try:
+        if root.store.size(digest) == size:
+            source.skip(size - start, digest)  # another process has stored it meanwhile
+            partial.drop()
+            partial.close()
+            return
+        with map_os_errors(str(partial.path)):
+            if start > partial.size:
+                raise DeviceError(
+                    "{} bytes of the blob are kept, not {}".format(partial.size, start),
+                    code="transfer.offset",
+                    where=digest,
+                    hint="deploy again: what is kept is asked for first",
+                )
+            _check_space(partial, size)
+            _write(partial, digest, size, start, source, hashing)
+    except BaseException:
+        partial.close()
+        raise
+    keeper.finish(digest, partial, size)
+
+
+def _write(
+    partial: Partial, digest: str, size: int, start: int, source: FrameInput, hashing: Hashing
+) -> None:
+    """Writes and hashes the blob to its end; what came of it is durable when it is cut."""
+    handle = partial.handle
+    try:
+        hashing.begin(handle, start)
+        with Syncing(handle) as syncing:
+            offset = start
+            while offset < size:
+                buffer = hashing.buffer()
+                view = source.fill(memoryview(buffer)[: min(len(buffer), size - offset)])
+                hashing.add(buffer, len(view))
+                while view:
+                    written = os.pwrite(handle, view, offset)
+                    view, offset = view[written:], offset + written
+                syncing.written(offset)
+                source.check(digest, size - offset)
+            found = hashing.digest()
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+        raise
+    if found != digest:
+        partial.drop()
+        raise _mismatch(digest, found if start == 0 else "")
+
+
+def _check_space(partial: Partial, size: int) -> None:
+    facts = os.fstatvfs(partial.handle)
+    # counted by blocks: a file that was cut in the middle may have holes
+    free = facts.f_bavail * facts.f_frsize + os.fstat(partial.handle).st_blocks * 512
+    if size > free:
+        raise DeviceError(
+            "the blob needs {} bytes, {} are free".format(size, free),
+            code="board.disk-full",
+            where=str(partial.path.parent),
+            hint="free space there, or remove old releases with gc --keep 1",
+        )
+
+
+def _frame(line: bytes) -> Tuple[str, int, int]:
+    frame = parse_json(line, "frame", "protocol.invalid")
+    if not isinstance(frame, dict) or not set(frame) <= {"digest", "bytes", "from"}:
+        frame = {}
+    digest, size, start = frame.get("digest"), frame.get("bytes"), frame.get("from", 0)
+    if (
+        not is_digest(digest)
+        or type(size) is not int
+        or type(start) is not int
+        or not 0 <= start <= size <= _MAX_BYTES
+    ):
+        raise protocol_error('expected {"digest": SHA-256, "bytes": count, "from": offset}')
+    return str(digest), size, start
+
+
+def _mismatch(digest: str, found: str) -> DeviceError:
+    message = "the bytes received have another SHA-256"
+    if found:
+        message += ": {}".format(found)
+    else:
+        message += "; what was kept of the blob is thrown away"
+    return DeviceError(
+        message,
+        code="blob.digest-mismatch",
+        where=digest,
+        hint="the bundle or the transfer is damaged; send it again",
+    )
+
+
+# The stream of frames that ``receive`` reads: an input that cannot hang.
+
+
+_MAX_LINE = 4096
+_BLOCK = 512 << 10
+
+# sshd writes packets of 32 KiB into a pipe of 64 KiB: each would wake this process. With the most
+# that Linux grants an account, and a moment until more has come, few do
+_PIPE = 1 << 20
+_SET_PIPE = 1031  # F_SETPIPE_SZ of linux/fcntl.h; Python knows it since 3.10
+_LITTLE = 256 << 10
+_MOMENT_S = 0.0005
+
+# a host that is gone without a word (a pulled cable) must not hold a blob's part for ever
+_SILENCE_S = 30.0
+
+
+class FrameInput:
+    """The stream of frames.
+
+    Args:
+        stdin: Where from; nothing has been read of it yet.
+        silence_s: How long nothing may come until the host counts as gone.
+    """
+
+    def __init__(self, stdin: BinaryIO, silence_s: float = _SILENCE_S) -> None:
+        self._stdin = stdin
+        self._silence_s = silence_s
+        self._ahead = memoryview(b"")
+        self._ended = False
+        try:
+            self._handle = stdin.fileno()
+        except OSError:
+            self._handle = -1
+            return
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._handle, _SET_PIPE, _PIPE)
+
+    def line(self) -> bytes:
+        """The next line, its end included.
+
+        Raises:
+            DeviceError: "transfer.truncated" or "protocol.invalid".
+        """
+        while True:
+            found = bytes(self._ahead).find(b"\n", 0, _MAX_LINE)
+            if found >= 0:
+                line, self._ahead = bytes(self._ahead[: found + 1]), self._ahead[found + 1 :]
+                return line
+            if len(self._ahead) >= _MAX_LINE:
+                raise DeviceError("a line is too long", code="protocol.invalid", where="stdin")
+            block = bytearray(_MAX_LINE)
+            count = self._read(memoryview(block))
+            if not count:
+                raise _truncated("the stream ended before its end mark", "")
+            self._ahead = memoryview(bytes(self._ahead) + bytes(block[:count]))
+
+    def fill(self, view: memoryview) -> memoryview:
+        """Fills ``view`` and returns it; what there was, where the stream ended."""
+        done = min(len(view), len(self._ahead))
+        view[:done] = self._ahead[:done]
+        self._ahead = self._ahead[done:]
+        while done < len(view):
+            count = self._read(view[done:])
+            done += count
+            self._ended = not count
+            if self._ended:
+                break
+            if count < _LITTLE < len(view) - done:
+                time.sleep(_MOMENT_S)
+        return view[:done]
+
+    def check(self, digest: str, left: int) -> None:
+        """Raises "transfer.truncated" when the stream has ended although ``left`` bytes lack."""
+        if self._ended and left:
+            raise _truncated("the stream ended {} bytes early".format(left), digest)
+
+    def take(self, size: int, digest: str) -> bytes:
+        """The next ``size`` bytes."""
+        data = bytearray(size)
+        got = len(self.fill(memoryview(data)))
+        self.check(digest, size - got)
+        return bytes(data)
+
+    def skip(self, size: int, digest: str) -> None:
+        """Passes over ``size`` bytes."""
+        block = memoryview(bytearray(_BLOCK))
+        while size:
+            size -= len(self.fill(block[: min(len(block), size)]))
+            self.check(digest, size)
+
+    def _read(self, view: memoryview) -> int:
+        if self._handle < 0:
+            return int(self._stdin.readinto(view))  # type: ignore[attr-defined]
+        if not select.select([self._handle], [], [], self._silence_s)[0]:
+            raise DeviceError(
+                "nothing came for {:g} s".format(self._silence_s),
+                code="transfer.stalled",
+                where="stdin",
+                hint="the connection is gone or far too slow; deploy again, what came is kept",
+            )
+        return os.readv(self._handle, [view])
+
+
+def _truncated(message: str, digest: str) -> DeviceError:
+    return DeviceError(
+        message,
+        code="transfer.truncated",
+        where=digest,
+        hint="the connection broke; deploy again, what came is kept",
+    )
+
+
+# What is done while a blob is read and written: it is hashed, and made durable bit by bit.
+
+
+_BLOCKS = 6
+_SYNC_EVERY = 32 << 20
+
+# a block and its bytes, a file and what to read of it first, the end of a blob, the end of all
+_ThreadedWork = Union[Tuple[bytearray, int], Tuple[int, int], str, None]
+
+
+class Hashing:
+    """SHA-256 of blobs in a thread next to the one that reads and writes them.
+
+    For each blob ``begin``, then ``buffer`` for a block to fill and ``add`` to hand it over, then
+    ``digest``. A block may be read until the next ``buffer``; it is used again once it is hashed.
+    """
+
+    def __init__(self) -> None:
+        self._free: "queue.SimpleQueue[bytearray]" = queue.SimpleQueue()
+        self._full: "queue.SimpleQueue[_ThreadedWork]" = queue.SimpleQueue()
+        self._done: "queue.SimpleQueue[Union[str, OSError]]" = queue.SimpleQueue()
+        self._made = 0
+        self._thread: Optional[threading.Thread] = None
+
+    def __enter__(self) -> "Hashing":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self._thread is not None:
+            self._full.put(None)
+            self._thread.join()
+
+    def begin(self, handle: int, start: int) -> None:
+        """Begins a blob, whose first ``start`` bytes are read from the file ``handle``."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+        self._full.put((handle, start))
+
+    def buffer(self) -> bytearray:
+        """A block that is no longer read."""
+        if self._made < _BLOCKS:
+            self._made += 1
+            return bytearray(_BLOCK)
+        return self._free.get()
+
+    def add(self, block: bytearray, count: int) -> None:
+        """Hashes the block's first ``count`` bytes."""
+        self._full.put((block, count))
+
+    def digest(self) -> str:
+        """The blob's hash in hex."""
+        self._full.put("end")
+        found = self._done.get()
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def _run(self) -> None:
+        found = hashlib.sha256()
+        error: Optional[OSError] = None
+        while True:
+            item = self._full.get()
+            if item is None:
+                return
+            if isinstance(item, str):
+                self._done.put(error or found.hexdigest())
+                continue
+            what, count = item
+            if isinstance(what, bytearray):
+                found.update(memoryview(what)[:count])
+                self._free.put(what)
+                continue
+            found, error = hashlib.sha256(), None
+            try:
+                _hash_received(found, what, count)
+            except OSError as caught:
+                error = caught
+
+
+def _hash_received(found: Any, handle: int, start: int) -> None:
+    block = memoryview(bytearray(min(_BLOCK, start)))
+    done = 0
+    while done < start:
+        count = os.preadv(handle, [block[: start - done]], done)
+        if not count:
+            raise OSError(errno.EIO, "the kept part became shorter")
+        found.update(block[:count])
+        done += count
+
+
+class Syncing:
+    """Makes what is written durable every now and then, so that the end need not wait for all."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._last = 0
+        self._wake = threading.Semaphore(0)
+        self._over = False
+        self._thread: Optional[threading.Thread] = None
+
+    def __enter__(self) -> "Syncing":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._over = True
+        if self._thread is not None:
+            self._wake.release()
+            self._thread.join()
+
+    def written(self, offset: int) -> None:
+        """Says that the file is written up to ``offset``."""
+        if offset - self._last < _SYNC_EVERY:
+            return
+        self._last = offset
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+        self._wake.release()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.acquire()
+            if self._over:
+                return
+            try:
+                os.fdatasync(self._handle)
+            except OSError:
+                return  # the fsync at the end says it
+
+
+# ``fetch``: blobs of the board's store on their way to the host, in the frames of ``receive``.
+
+
+_MAX_LIST = 16 << 20
+_PIECE = 1 << 20
+
+
+def do_fetch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iterator[Buffer]:
+    """Answers the blobs whose digests are on stdin; all are there before the first is sent.
+
+    Raises:
+        DeviceError: "blob.missing", "protocol.invalid".
+    """
+    digests = parse_json(stdin.read(_MAX_LIST), "stdin", "protocol.invalid")
+    if not isinstance(digests, list) or not all(is_digest(digest) for digest in digests):
+        raise DeviceError(
+            "expected a JSON list of SHA-256 digests", code="protocol.invalid", where="stdin"
+        )
+    with root.lock(shared=True):
+        # mapped files outlive a collection
+        blobs = {digest: root.store.read(digest) for digest in dict.fromkeys(digests)}
+    return _frames(blobs)
+
+
+def _frames(blobs: Dict[str, memoryview]) -> Iterator[Buffer]:
+    for digest, data in blobs.items():
+        yield json.dumps({"digest": digest, "bytes": len(data)}).encode("ascii") + b"\n"
+        for start in range(0, len(data), _PIECE):
+            yield data[start : start + _PIECE]
+    yield b"\n"

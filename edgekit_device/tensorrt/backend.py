@@ -1,0 +1,223 @@
+"""The TensorRT backend: plans through the full, lean or dispatch runtime, loadables through cuDLA.
+
+Nothing of an engine reaches TensorRT before the bundle's signature, the engine's digest, the
+board's kind and the plan's header were looked at. Plans that a refit kept on this board have no
+signature: ``tensorrt.refit`` says whose they must be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.files import Buffer
+from edgekit_device.protocol.manifest import EngineEntry, SegmentEntry
+from edgekit_device.store.root import default_root
+from edgekit_device.tensorrt.plan import PlanHeader, Version, parse_version, read_header, show
+from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board, same_version
+from edgekit_device.trust.bundle import check_blobs, read_checked, weight_array
+
+if TYPE_CHECKING:
+    from edgekit_device.tensorrt.engine import TensorRTEngine
+    from edgekit_device.trust.bundle import Checked
+
+
+_SHOWN = 10
+_TAKES_OTHERS = ("any", "individual")
+_MAPPED_BYTES = 256 << 20  # from here on a plan is not copied to be hashed
+_FIRST_HEADER: Version = (8, 6)
+
+
+def open_engines(
+    checked: Checked, threads: int = 0, profile: Optional[Path] = None
+) -> Dict[Tuple[str, str], Any]:
+    """Opens every engine of the bundle, refitted with the bundle's weights where it takes any.
+
+    An engine whose bytes serve several devices (two DLA cores) is opened on each.
+
+    Args:
+        checked: A bundle whose signature and manifest were checked.
+        threads: Threads of each runtime; 0 leaves TensorRT's default.
+        profile: Anything but None: layers' times are recorded (``node_times``).
+
+    Returns:
+        Engines by digest and device.
+
+    Raises:
+        DeviceError: "engine.*", "refit.*", "blob.*", "board.no-gpu", "board.no-tensorrt",
+            "tensorrt.*" or "cuda.*".
+    """
+    manifest = checked.manifest
+    root = default_root() if checked.files.root is None else checked.files.root.folder
+    runtimes = Runtimes(root, threads)
+    _check_board(checked, root, runtimes)
+    engines: Dict[Tuple[str, str], Any] = {}
+    used: Dict[str, Optional[List[str]]] = {}
+    segments = {(s.engine, s.device): s for lane in manifest.lanes for s in lane.segments}
+    for key, segment in segments.items():
+        digest, entry = segment.engine, manifest.engines[segment.engine]
+        if entry.kind == "loadable":
+            from edgekit_device.cuda.cudla import open_loadable
+
+            data = read_checked(checked, digest)
+            engines[key] = open_loadable(data, segment.core or 0, entry)
+            continue
+        engines[key], names = _open_plan(checked, segment, runtimes, profile is not None)
+        used.setdefault(digest, names)
+    taken = {name for names in used.values() for name in names or ()}
+    # an engine that was refitted before takes no weights now: then it is unknown
+    unused = [] if None in used.values() else sorted(set(manifest.weights) - taken)
+    if unused:
+        more = len(unused) - _SHOWN
+        raise DeviceError(
+            "weights that no engine takes: {}{}".format(
+                ", ".join(repr(name[:80]) for name in unused[:_SHOWN]),
+                " and {} more".format(more) if more > 0 else "",
+            ),
+            code="refit.mismatch",
+            where=checked.files.where,
+            hint="build the bundle again",
+        )
+    return engines
+
+
+def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
+    from edgekit_device.board.identity import board_facts
+
+    entries = checked.manifest.engines.values()
+    facts = board_facts(root)
+    # boards of one kit carry different modules: the number distinguishes them where it is known
+    names = [name for name in (facts["module"], facts["board_id"]) if name]
+    full = runtimes.installed().get("full")
+    check_board(
+        checked.manifest.document["fingerprint"],
+        {
+            "module": " ".join(names),
+            "l4t": facts["l4t"],
+            "tensorrt": None if full is None else show(full),
+        },
+        portable=all(e.version_compatible and e.dla_core is None for e in entries),
+        where=checked.files.where,
+    )
+
+
+def _open_plan(
+    checked: Checked, segment: SegmentEntry, runtimes: Runtimes, profile: bool
+) -> Tuple[TensorRTEngine, Optional[List[str]]]:
+    """The engine, and the weights that it was refitted with; None if that was done before."""
+    from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
+    from edgekit_device.tensorrt.refit import read_full_plan
+
+    digest, entry = segment.engine, checked.manifest.engines[segment.engine]
+    data = _read(checked, digest)
+    version = _version(data, entry, digest)
+    names: Optional[List[str]] = []
+    loaded: Optional[LoadedPlan] = None
+    # an engine that has its weights takes those of the bundle all the same: they may be others
+    takes = entry.stripped or (entry.refit in _TAKES_OTHERS and bool(checked.manifest.weights))
+    for choice in runtimes.choices(version, entry, checked.signer is not None, digest):
+        # a stored plan carries no runtime: no use where only its own would do
+        release = None if choice.carried or not takes else checked.files.release
+        full = None
+        if release is not None:
+            full = read_full_plan(release, digest, runtimes.name_of(choice.flavour))
+        if full is not None:
+            bare = replace(choice, host_code=False)
+            loaded = runtimes.load(full, bare, segment.core, digest, spare=True)
+            if loaded is not None:
+                names = None
+                break
+        loaded = runtimes.load(data, choice, segment.core, digest)
+        if loaded is None:
+            continue
+        if takes:
+            names = _refit(checked, digest, entry, loaded)
+        if release is not None:
+            _write_full_plan(release, digest, entry, loaded, runtimes, choice.flavour)
+        break
+    if loaded is None:
+        raise runtimes.failure()
+    check_io(loaded.engine, [*entry.inputs, *entry.outputs], digest)
+    engine = TensorRTEngine(
+        loaded,
+        runtimes.cuda(),
+        entry.inputs,
+        entry.outputs,
+        profile=profile,
+        notes=[choice.note] if choice.note else [],
+    )
+    return engine, names
+
+
+def _refit(checked: Checked, digest: str, entry: EngineEntry, loaded: LoadedPlan) -> List[str]:
+    from edgekit_device.tensorrt.refit import refit
+
+    weights = checked.manifest.weights
+    if entry.refit == "identical":
+        # other weights than the builder's give undefined results (NvInfer.h, kREFIT_IDENTICAL):
+        # the manifest binds their digests, so they are hashed whatever the caller left out
+        check_blobs(checked, [weight.digest for weight in weights.values()])
+    arrays = {name: weight_array(checked, weight) for name, weight in weights.items()}
+    arrays.update({name: arrays[key] for name, key in entry.weights.items() if key in arrays})
+    names = refit(loaded.trt, loaded.engine, arrays, where=digest)
+    return [entry.weights.get(name, name) for name in names]
+
+
+def _write_full_plan(
+    release: Path,
+    digest: str,
+    entry: EngineEntry,
+    loaded: LoadedPlan,
+    runtimes: Runtimes,
+    flavour: str,
+) -> None:
+    """Keeps the full plan; the engine runs all the same where that fails."""
+    from edgekit_device.tensorrt.refit import full_plan, write_full_plan
+
+    if entry.lean_embedded and not hasattr(loaded.trt, "SerializationFlag"):
+        return  # before 10.0 the plan would carry its runtime, which no signature covers any more
+    try:
+        compatible = entry.version_compatible
+        plan = full_plan(loaded.trt, loaded.engine, compatible=compatible, where=digest)
+        write_full_plan(release, digest, runtimes.name_of(flavour), plan)
+    except DeviceError as error:
+        runtimes.notes.append(
+            "the refitted plan cannot be kept, so each load refits it again ({})".format(
+                error.message
+            )
+        )
+
+
+def _read(checked: Checked, digest: str) -> Buffer:
+    """The engine, hashed: the copy that is used, or in place where a copy would be too large.
+
+    A file in place must not change until the engine is open. In a store none does: blobs are
+    written once, renamed, and removed whole.
+    """
+    if checked.manifest.sizes()[digest] < _MAPPED_BYTES:
+        return read_checked(checked, digest)
+    check_blobs(checked, [digest])
+    return checked.files.blob(digest)
+
+
+def _version(data: Union[bytes, memoryview], entry: EngineEntry, where: str) -> Version:
+    recorded = parse_version(entry.tensorrt)
+    try:
+        header: PlanHeader = read_header(data, where)
+    except DeviceError as error:
+        # the header is known from 8.6 on; before, the manifest's word is all there is
+        if error.code == "engine.serialization" and recorded[:2] < _FIRST_HEADER:
+            return recorded
+        raise
+    if not same_version(header.version, recorded):
+        raise DeviceError(
+            "the plan is of TensorRT {}, its manifest says {}".format(
+                show(header.version), show(recorded)
+            ),
+            code="engine.invalid",
+            where=where,
+            hint="build the bundle again",
+        )
+    return header.version

@@ -1,0 +1,276 @@
+"""TensorRT's Python modules on this board: which there are, their versions, loggers and recorders,
+and their refusals as DeviceErrors with TensorRT's own text, a code and what to do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.tensorrt.plan import Version, parse_version
+
+# TensorRT's Python modules on this board: which are there, their versions, loggers, recorders.
+#
+# ``tensorrt`` builds and runs; ``tensorrt_lean`` runs version-compatible plans of its own version;
+# ``tensorrt_dispatch`` runs those that carry a lean runtime. Importing one needs no GPU.
+
+
+FLAVOURS = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
+_FAULTS: Dict[str, str] = {}
+
+# TensorRT keeps a pointer to the first logger of a process for ever
+_REFERENCES: List[Any] = []
+_MOST_ERRORS = 100
+
+
+def find(flavour: str) -> Optional[Any]:
+    """Imports a flavour ("full", "lean", "dispatch"); None where it is absent or broken.
+
+    ``fault`` then says why.
+    """
+    try:
+        module = _import(FLAVOURS[flavour])
+        # a namespace package, or one whose library is missing, has no Runtime
+        if not hasattr(module, "Runtime"):
+            raise ImportError("it has no Runtime")
+    except Exception as error:  # its __init__ loads libraries: ImportError, OSError, and others
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        _FAULTS[flavour] = lines[0][:200]
+        return None
+    _FAULTS.pop(flavour, None)
+    return module
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        # NVIDIA's wheels hold the module under this name, and a package of its own renames it
+        try:
+            return importlib.import_module(name + "_bindings")
+        except ModuleNotFoundError:
+            raise error from None
+
+
+def fault(flavour: str) -> str:
+    """Why the last ``find`` gave nothing; empty when it did."""
+    return _FAULTS.get(flavour, "")
+
+
+def version_of(module: Any) -> Version:
+    """The module's version: three parts up to 10.13, four later."""
+    return parse_version(str(getattr(module, "__version__", "")))
+
+
+def logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
+    """Makes a logger that hands everything to ``callback(severity name, text)``.
+
+    The severity is "VERBOSE", "INFO", "WARNING", "ERROR" or "INTERNAL_ERROR". TensorRT may call it
+    from any thread; an exception of the callback is swallowed, since TensorRT could not take it.
+    """
+
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, msg: str) -> None:
+            try:
+                callback(str(severity.name), str(msg))
+            except Exception:
+                return
+
+    made = Logger()
+    _REFERENCES.append(made)
+    return made
+
+
+class Recorder:
+    """What went wrong so far, as (name of ErrorCodeTRT, description)."""
+
+    def __init__(self) -> None:
+        self.errors: List[Tuple[str, str]] = []
+
+    def clear(self) -> None:
+        self.errors.clear()
+
+
+def recorder(trt: Any) -> Tuple[Any, Recorder]:
+    """Makes an error recorder for the ``error_recorder`` attributes, and what it keeps.
+
+    Keep the first as long as any object has it.
+    """
+    recorded = Recorder()
+
+    class ErrorRecorder(trt.IErrorRecorder):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IErrorRecorder.__init__(self)
+
+        def report_error(self, code: Any, desc: str) -> bool:
+            if len(recorded.errors) < _MOST_ERRORS:
+                recorded.errors.append((str(code.name), str(desc)))
+            return False  # "False: not fatal"; the caller sees the failed call anyway
+
+        def num_errors(self) -> int:
+            return len(recorded.errors)
+
+        def get_error_code(self, index: int) -> Any:
+            return getattr(trt.ErrorCodeTRT, recorded.errors[index][0])
+
+        def get_error_desc(self, index: int) -> str:
+            return recorded.errors[index][1]
+
+        def has_overflowed(self) -> bool:
+            return len(recorded.errors) >= _MOST_ERRORS
+
+        def clear(self) -> None:
+            recorded.clear()
+
+    return ErrorRecorder(), recorded
+
+
+_SHOWN_LINES = 20
+_SHOWN = 3
+_MOST_TEXT = 600
+
+# Texts with the code and remedy that fit; the first that matches counts. Seen in NVIDIA's issue
+# tracker (#2783, #4106, #4790) and forum; those of the header and of a missing driver were seen
+# from tensorrt_lean 10.16.1.11 and 11.4.0.106 on a GPU and without one (scripts/lean_check.py).
+_KNOWN: Tuple[Tuple[str, str, str], ...] = (
+    (
+        r"kDLA_STANDALONE",
+        "engine.is-loadable",
+        "it is a DLA loadable: cuDLA runs it, not TensorRT",
+    ),
+    (
+        r"Unexpected call to stub|not version.compatible|[Vv]ersion.compatible.*(requires|only)",
+        "engine.not-version-compatible",
+        "build it with version_compatible, or install the full TensorRT that built it",
+    ),
+    (
+        r"isRefittable|not refittable",
+        "engine.not-refittable",
+        "build it with refit, or with strip",
+    ),
+    (
+        r"(?i)host.?code",
+        "engine.host-code",
+        "the plan carries a runtime of its own, which only a bundle with a verified signature "
+        "may run: sign the bundle and add the signer with trust",
+    ),
+    (
+        r"expecting library version|[Vv]ersion tag does not match|not compatible with this version"
+        r"|[Ss]erialized [Ee]ngine [Vv]ersion|older than|newer than",
+        "engine.version",
+        "build it again with the TensorRT of this board, or build it version-compatible",
+    ),
+    (
+        r"incompatible device|expecting compute|compute capability|Platform specific tag mismatch",
+        "engine.other-board",
+        "engines are built for one kind of board: build it again on this one",
+    ),
+    (
+        r"header\.size == |bufferSize >= minBufferSize|empty memory buffer|archive size",
+        "engine.truncated",
+        "the plan is cut off or has more behind it: copy it again, or build it again",
+    ),
+    (
+        r"[Mm]agic.?[Tt]ag|not a valid engine|[Ii]nvalid (engine|plan)|parse.*header",
+        "engine.invalid",
+        "the file is damaged or no plan: copy it or build it again",
+    ),
+    (
+        r"DLA",
+        "engine.dla",
+        "see that the board has this DLA core, its firmware and its compiler library",
+    ),
+    (
+        r"out of memory|Out Of Memory|OutOfMemory|cudaErrorMemoryAllocation",
+        "tensorrt.no-memory",
+        "end what else uses the GPU's memory, or run fewer frames in flight",
+    ),
+    (
+        r"no CUDA-capable device|CUDA initialization failure|cudaErrorNoDevice"
+        r"|error: 35|error: 100",
+        "board.no-gpu",
+        "run this on the board; in a container, start it with --runtime nvidia",
+    ),
+)
+_BY_CODE = {"FAILED_ALLOCATION": "tensorrt.no-memory"}
+
+
+class ErrorListener:
+    """A logger and an error recorder for one engine's objects, and the messages they received.
+
+    Attributes:
+        logger: For Runtime, Refitter and the like.
+        recorder: For their ``error_recorder``.
+        lines: The last warnings and errors as (severity, text).
+    """
+
+    def __init__(self, trt: Any) -> None:
+        self.lines: Deque[Tuple[str, str]] = deque(maxlen=_SHOWN_LINES)
+        self.logger = logger(trt, self._log)
+        self.recorder, self.recorded = recorder(trt)
+
+    def _log(self, severity: str, text: str) -> None:
+        if severity in ("ERROR", "INTERNAL_ERROR", "WARNING"):
+            self.lines.append((severity, text))
+
+    def forget(self) -> None:
+        """Clears all messages, before a call whose failure is to be reported alone."""
+        self.lines.clear()
+        self.recorded.clear()
+
+    def error(self, what: str, code: str, where: str = "", hint: str = "") -> DeviceError:
+        """The DeviceError of a call that failed just now; each message is reported once."""
+        error = explain(what, code, self.recorded, list(self.lines), where, hint)
+        self.forget()
+        return error
+
+
+def explain(
+    what: str,
+    code: str,
+    recorded: Optional[Recorder] = None,
+    lines: Sequence[Tuple[str, str]] = (),
+    where: str = "",
+    hint: str = "",
+) -> DeviceError:
+    """Makes the error of a failed call out of what TensorRT said.
+
+    Args:
+        what: What was tried, as a sentence's beginning.
+        code: The code where nothing better is known.
+        recorded: From the error recorder.
+        lines: From the logger, as (severity, text).
+        where: For the message.
+        hint: The remedy where nothing better is known.
+    """
+    texts = [_clean(text) for _, text in (recorded.errors if recorded else [])]
+    for severity, text in lines:
+        said = _clean(text)
+        if "ERROR" in severity and not any(said in known or known in said for known in texts):
+            texts.append(said)
+    reasons = "; ".join(texts[:_SHOWN])[:_MOST_TEXT]
+    for pattern, known, remedy in _KNOWN:
+        if any(re.search(pattern, text) for text in texts):
+            code, hint = known, remedy
+            break
+    else:
+        for name, _ in recorded.errors if recorded else []:
+            code = _BY_CODE.get(name, code)
+    warnings: List[str] = [_clean(text) for severity, text in lines if severity == "WARNING"]
+    if warnings and not texts:
+        hint = "; ".join(filter(None, [hint, "TensorRT warned: " + warnings[-1][:200]]))
+    said = reasons or "TensorRT did not say why"
+    message = "{}: {}".format(what, said)
+    return DeviceError(message, code=code, where=where, hint=hint)
+
+
+def _clean(text: str) -> str:
+    return " ".join(text.split())

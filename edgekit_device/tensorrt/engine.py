@@ -1,0 +1,636 @@
+"""A TensorRT engine that runs: its inputs and outputs as TensorRT and the manifest describe them,
+contexts with their streams and buffers (one for each run at a time), optimisation profiles,
+sizes of outputs, and times by layer.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+from edgekit_device.arrays.formats import four, stored_shape
+from edgekit_device.cuda.driver import Cuda
+from edgekit_device.cuda.memory import DeviceTensor, Feeder, Tensor, at_shape, io_bytes
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import DTYPES, IoEntry, SegmentEntry
+from edgekit_device.tensorrt.runtimes import LoadedPlan
+
+#: NumPy's names by DataType's; NumPy has none for the others.
+NUMPY_TYPES = {
+    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "INT64": "int64",
+    "BOOL": "bool", "UINT8": "uint8",
+}  # fmt: skip
+
+# get_tensor_format_desc: the name in brackets where it has one, else how it begins
+_NAMED = re.compile(r"\(k([A-Z0-9_]+)\)")
+_BEGINNINGS = {
+    "Row major linear": "LINEAR",
+    "Two wide channel": "CHW2",
+    "Four wide channel": "CHW4",
+    "Sixteen wide channel": "CHW16",
+    "Thirty-two wide channel": "CHW32",
+}
+
+# formats whose channels are contiguous
+_INNERMOST = ("HWC", "HWC8", "HWC16", "DLA_HWC4")
+
+
+def names_of(engine: Any) -> Tuple[List[str], List[str]]:
+    """Names of inputs and of outputs, in the engine's order."""
+    inputs: List[str] = []
+    outputs: List[str] = []
+    for index in range(int(engine.num_io_tensors)):
+        name = str(engine.get_tensor_name(index))
+        (inputs if engine.get_tensor_mode(name).name == "INPUT" else outputs).append(name)
+    return inputs, outputs
+
+
+def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -> IoEntry:
+    """Describes one input or output of an engine that no manifest describes.
+
+    Raises:
+        DeviceError: "engine.io" for a type or format that this loader cannot handle.
+    """
+    kind = engine.get_tensor_dtype(name).name
+    if kind not in NUMPY_TYPES:
+        raise DeviceError(
+            "{!r} is of TensorRT's type {}, which NumPy lacks".format(name[:80], kind),
+            code="engine.io",
+            where=name[:80],
+            hint="build the engine with float32 inputs and outputs",
+        )
+    dtype = NUMPY_TYPES[kind]
+    format = _format(engine, name) or "LINEAR"
+    shape = tuple(int(size) for size in engine.get_tensor_shape(name))
+    if format == "LINEAR" or -1 in shape:
+        return IoEntry(name, dtype, shape, format, _dense(dtype, shape), scale)
+    strides = _strides(engine, context, name, dtype, format)
+    return IoEntry(name, dtype, shape, format, strides, scale)
+
+
+def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
+    """Compares the manifest's inputs and outputs with the engine's.
+
+    Raises:
+        DeviceError: "engine.io", naming every difference.
+    """
+    inputs, outputs = names_of(engine)
+    faults = []
+    known = {io.name for io in wanted}
+    for name in inputs + outputs:
+        if name not in known:
+            faults.append("the manifest lacks {!r}".format(name[:80]))
+    for io in wanted:
+        if io.name not in inputs + outputs:
+            faults.append("the engine lacks {!r}".format(io.name[:80]))
+            continue
+        kind = engine.get_tensor_dtype(io.name).name
+        shape = tuple(int(size) for size in engine.get_tensor_shape(io.name))
+        found: Dict[str, Any] = {"type": NUMPY_TYPES.get(kind, kind), "shape": shape}
+        declared: Dict[str, Any] = {"type": io.dtype, "shape": io.shape}
+        format = _format(engine, io.name)
+        if format is not None:
+            found["format"], declared["format"] = format, io.format
+        if -1 in shape and len(shape) == len(io.shape):
+            # a dynamic axis takes what the manifest says, within the profile
+            declared["shape"] = tuple(-1 if s == -1 else w for s, w in zip(shape, io.shape))  # noqa: B905
+        for what, value in found.items():
+            if value != declared[what]:
+                faults.append(
+                    "{!r} has the {} {}, the manifest says {}".format(
+                        io.name[:80], what, value, declared[what]
+                    )
+                )
+    if faults:
+        raise DeviceError(
+            "the engine's inputs or outputs are not the manifest's: {}".format("; ".join(faults)),
+            code="engine.io",
+            where=where,
+            hint="build the bundle again",
+        )
+
+
+def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry], where: str = "") -> None:
+    """Compares the strides of inputs and outputs with the context's.
+
+    The manifest has them by formulas: wrong ones would have the engine read or write elsewhere.
+    Axes of one element have no stride that counts; shapes that are not set yet have none.
+
+    Raises:
+        DeviceError: "engine.io", naming every difference.
+    """
+    faults = []
+    for io in wanted:
+        if -1 in tuple(engine.get_tensor_shape(io.name)):
+            continue
+        sizes = list(io.shape)
+        if io.format != "LINEAR":
+            sizes = list(four(io.shape))
+            stored = stored_shape(io.shape, DTYPES[io.dtype], io.format, io.strides)
+            sizes[1] = 1 if io.format in _INNERMOST else stored[1]
+        found = _strides(engine, context, io.name, io.dtype, io.format)
+        pairs = zip(sizes, io.strides, found)  # noqa: B905
+        if len(found) != len(io.strides) or any(n > 1 and a != b for n, a, b in pairs):
+            faults.append(
+                "{!r} has the strides {} as {}, the manifest says {}".format(
+                    io.name[:80], list(found), io.format, list(io.strides)
+                )
+            )
+    if faults:
+        raise DeviceError(
+            "the engine's inputs or outputs lie otherwise in memory: {}".format("; ".join(faults)),
+            code="engine.io",
+            where=where,
+            hint="build with LINEAR inputs and outputs, and report this: the board's layout of the "
+            "format is another one than its documentation says",
+        )
+
+
+def _strides(engine: Any, context: Any, name: str, dtype: str, format: str) -> Tuple[int, ...]:
+    """A context's strides in bytes, as manifests have them.
+
+    TensorRT counts vectors "for a vectorized format": "for TensorFormat::kHWC8, a stride of one
+    spans 8 scalars" (getTensorStrides, NvInferRuntime.h); along C we count channels where they
+    are contiguous.
+    """
+    size = DTYPES[dtype]
+    parts = int(engine.get_tensor_components_per_element(name))
+    step = size * parts if parts > 0 and format != "LINEAR" else size
+    strides = [int(each) for each in context.get_tensor_strides(name)]
+    if format == "DLA_HWC4" and strides[-1] != 1:
+        step = size  # undocumented whether this one counts as vectorized: taken as not
+    found = [each * step for each in strides]
+    if format == "LINEAR":
+        return tuple(found)
+    # leading axes that the tensor lacks have one element: any stride is right
+    found = [0] * (4 - len(found)) + found[-4:]
+    if format in _INNERMOST:
+        found[1] = size
+    return tuple(found)
+
+
+def _format(engine: Any, name: str) -> Optional[str]:
+    """TensorRT's name of a format; None where this runtime does not say it."""
+    try:
+        return str(engine.get_tensor_format(name).name)
+    except TypeError:
+        pass  # the lean runtime's module lacks the enum's type
+    text = str(engine.get_tensor_format_desc(name))
+    match = _NAMED.search(text)
+    if match:
+        return match.group(1)
+    for beginning, format in _BEGINNINGS.items():
+        if text.startswith(beginning):
+            return format
+    return None
+
+
+def _dense(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
+    found: List[int] = []
+    step = DTYPES[dtype]
+    for size in reversed(shape):
+        found.insert(0, step)
+        step *= max(size, 1)
+    return tuple(found)
+
+
+# Sizes of outputs are known before a run, and every tensor lies on the device: or it is refused.
+#
+# The loader gives TensorRT a buffer for each output before it runs. An output whose shape depends
+# on values (NonZero, NonMaxSuppression) has none then: ``get_tensor_shape`` keeps its -1 although
+# every input's shape is set (NvInferRuntime.h, IExecutionContext::getTensorShape). A tensor whose
+# values make shapes is read on the host (ICudaEngine::getTensorLocation): a device pointer would
+# not do.
+
+
+def check_sizes(
+    engine: Any, context: Any, inputs: Sequence[IoEntry], outputs: Sequence[IoEntry]
+) -> None:
+    """Looks for tensors that this loader has no buffers for.
+
+    Args:
+        engine: The engine.
+        context: A context of its profile 0, whose inputs' shapes are set here where they vary.
+        inputs: The engine's inputs.
+        outputs: Its outputs.
+
+    Raises:
+        DeviceError: "engine.io", naming every such tensor.
+    """
+    faults = [
+        "{!r} is read or written on the host, since its values make shapes".format(io.name[:80])
+        for io in (*inputs, *outputs)
+        if _on_host(engine, io.name)
+    ]
+    if not faults:
+        for io in inputs:
+            if -1 in tuple(engine.get_tensor_shape(io.name)):
+                _, best, _ = engine.get_tensor_profile_shape(io.name, 0)
+                context.set_input_shape(io.name, best)
+        faults = [
+            "the shape of {!r} depends on values".format(io.name[:80])
+            for io in outputs
+            if -1 in tuple(context.get_tensor_shape(io.name))
+        ]
+    if faults:
+        raise DeviceError(
+            "the engine has inputs or outputs that have no size beforehand: {}".format(
+                "; ".join(faults)
+            ),
+            code="engine.io",
+            where=", ".join(io.name[:80] for io in outputs[:3]),
+            hint="end the network before such a node (NonZero, NonMaxSuppression) and do the rest "
+            "on the processor, or keep a fixed number of results (TopK)",
+        )
+
+
+def _on_host(engine: Any, name: str) -> bool:
+    try:
+        return str(engine.get_tensor_location(name).name) == "HOST"
+    except TypeError:  # the lean runtime's module of 8.6 lacks the enum's type
+        return bool(engine.is_shape_inference_io(name))
+
+
+def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
+    """An output's shape in this run, which its buffer is made for.
+
+    Raises:
+        DeviceError: "engine.io" where it is unknown, or another than its fixed one.
+    """
+    shape = tuple(int(size) for size in found)
+    fits = len(io.shape) == len(shape) and all(
+        size >= 0 and want in (-1, size)
+        for want, size in zip(io.shape, shape)  # noqa: B905
+    )
+    if not fits:
+        raise DeviceError(
+            "{!r} has the shape {} for these inputs, and {} was promised".format(
+                io.name[:80], list(shape), list(io.shape)
+            ),
+            code="engine.io",
+            where=io.name[:80],
+            hint="build the bundle again",
+        )
+    return shape
+
+
+# TensorRT's layer profiler: times by layer, summed over runs.
+
+
+class LayerTimes:
+    """Milliseconds of each layer's runs, in the order in which layers were first reported."""
+
+    def __init__(self) -> None:
+        self._times: Dict[str, List[float]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, milliseconds: float) -> None:
+        """Keeps one report."""
+        with self._lock:
+            self._times.setdefault(name, []).append(milliseconds)
+
+    def warm(self) -> List[Tuple[str, str, List[float]]]:
+        """(name, "", microseconds), each layer's first run left out where it has others."""
+        with self._lock:
+            return [
+                (name, "", [1e3 * ms for ms in times[1:] or times])
+                for name, times in self._times.items()
+            ]
+
+
+def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
+    """Makes a profiler for ``context.profiler``, and what it keeps; keep both."""
+    times = LayerTimes()
+
+    class Profiler(trt.IProfiler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            times.add(str(layer_name), float(ms))
+
+    return Profiler(), times
+
+
+# Which optimisation profile of an engine takes the shapes that are fed.
+
+
+class Profiles:
+    """An engine's profiles.
+
+    Attributes:
+        dynamic: Names of the inputs whose shape must be set.
+    """
+
+    def __init__(self, engine: Any, inputs: Sequence[IoEntry]) -> None:
+        self._engine = engine
+        self._inputs = tuple(inputs)
+        self.dynamic = [io.name for io in inputs if -1 in tuple(engine.get_tensor_shape(io.name))]
+
+    def of(self, feeds: Mapping[str, Tensor]) -> Tuple[int, Dict[str, Tuple[int, ...]]]:
+        """The first optimisation profile that takes the shapes, and the shapes.
+
+        Raises:
+            DeviceError: "input.missing" or "input.shape".
+        """
+        shapes: Dict[str, Tuple[int, ...]] = {}
+        for io in self._inputs:
+            if io.name not in feeds:
+                raise DeviceError(
+                    "nothing is fed to {!r}".format(io.name[:80]),
+                    code="input.missing",
+                    where=io.name[:80],
+                )
+            shapes[io.name] = tuple(feeds[io.name].shape)
+        for io in self._inputs:
+            fixed = len(io.shape) == len(shapes[io.name]) and all(
+                want in (-1, have)
+                for want, have in zip(io.shape, shapes[io.name])  # noqa: B905
+            )
+            if not fixed:
+                raise _shape(io, shapes[io.name], list(io.shape))
+        if not self.dynamic:
+            return 0, shapes
+        for number in range(int(self._engine.num_optimization_profiles)):
+            if all(self._within(name, number, shapes[name]) for name in self.dynamic):
+                return number, shapes
+        (first,) = [io for io in self._inputs if io.name == self.dynamic[0]]
+        raise _shape(first, shapes[first.name], "no profile of the engine has it")
+
+    def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
+        low, _, high = self._engine.get_tensor_profile_shape(name, profile)
+        sides = zip(tuple(low), shape, tuple(high))  # noqa: B905
+        return all(int(least) <= size <= int(most) for least, size, most in sides)
+
+
+def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
+    return DeviceError(
+        "{!r} has the shape {}, the engine takes {}".format(io.name[:80], list(found), wanted),
+        code="input.shape",
+        where=io.name[:80],
+    )
+
+
+# An engine's context in one user's hands: what is enqueued again and again at fixed addresses.
+
+
+class HeldContext(NamedTuple):
+    """A context of the caller's own, all of whose addresses are set.
+
+    Attributes:
+        context: TensorRT's.
+        outputs: Where its outputs lie.
+        error: Makes the error of a failed run.
+    """
+
+    context: Any
+    outputs: Dict[str, Tensor]
+    error: Callable[[], DeviceError]
+
+    def enqueue(self, stream: int) -> None:
+        """Enqueues it.
+
+        Raises:
+            DeviceError: "engine.failed".
+        """
+        if not self.context.execute_async_v3(stream):
+            raise self.error()
+
+
+# A TensorRT engine that runs: contexts with their streams and buffers, one for each run at a time.
+#
+# A run copies host arrays through pinned memory, packs them into the input's format, enqueues on
+# the context's stream and waits for it: what it returns is there. Between segments tensors stay on
+# the device. Times are CUDA events around the enqueued work, without the copies.
+
+
+_FAILED = "a segment failed"
+
+
+class _ContextSlot:
+    """A context, its stream and events; used by one run at a time."""
+
+    def __init__(self, cuda: Cuda, context: Any) -> None:
+        self.context = context
+        self.stream = cuda.stream()
+        self.begin, self.end = cuda.event(), cuda.event()
+        self.profile = 0
+
+
+class TensorRTEngine:
+    """An engine with its inputs and outputs; safe to run from several threads.
+
+    Attributes:
+        inputs: Its inputs; axes of -1 take the shape of what is fed.
+        outputs: Its outputs.
+        notes: What is doubtful about how it runs here.
+        cuda: The device.
+        facts: What runs it and how (``Loaded``).
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedPlan,
+        cuda: Cuda,
+        inputs: Sequence[IoEntry],
+        outputs: Sequence[IoEntry],
+        *,
+        profile: bool = False,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.notes = tuple(notes)
+        self.facts = dict(loaded.facts)
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._loaded = loaded
+        self.cuda = cuda
+        self._feeder = Feeder(cuda)
+        engine = loaded.engine
+        self._profiles = Profiles(engine, self.inputs)
+        self._slots: List[_ContextSlot] = []
+        self._lock = threading.Lock()
+        self._times = threading.local()
+        self._profiler: Any = None
+        self._layers: Optional[LayerTimes] = None
+        if profile:
+            self._profiler, self._layers = profiler(loaded.trt)
+        # the first context now: what cannot run fails when the engine is opened
+        first = self._make(0)
+        self._give(first)
+        check_sizes(engine, first.context, inputs, outputs)
+        check_strides(engine, first.context, [*inputs, *outputs])
+
+    def run(self, segment: SegmentEntry, feeds: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+        """Runs the segment.
+
+        Args:
+            segment: Which outputs are wanted.
+            feeds: Inputs by name: arrays, or tensors on the device.
+
+        Returns:
+            Tensors on the device by output name.
+
+        Raises:
+            DeviceError: "engine.failed", "input.shape" or "cuda.*".
+        """
+        where = "segment {} on {}".format(segment.index, segment.device)
+        made = self.enqueue(feeds, where)
+        return {name: made[name] for name in segment.outputs}
+
+    def enqueue(self, feeds: Mapping[str, Tensor], where: str = "") -> Dict[str, Tensor]:
+        """Runs once and returns every output."""
+        profile, shapes = self._profiles.of(feeds)
+        slot = self._take(profile)
+        keep: List[Any] = []
+        marks = self.cuda.marks
+        begin, end = (slot.begin, slot.end) if marks is None else marks.pair("compute")
+        try:
+            results = self._bind(slot, feeds, shapes, keep, where)
+            self.cuda.record(begin, slot.stream)
+            called = time.perf_counter()
+            self._execute(slot, where)
+            if marks is not None:
+                marks.enqueued(time.perf_counter() - called)
+            self.cuda.record(end, slot.stream)
+            self.cuda.synchronize(slot.stream)
+            self._times.ms = self.cuda.elapsed_ms(begin, end)
+        except BaseException:
+            # copies may be on their way: their memory must not be another frame's yet
+            with suppress(DeviceError):
+                self.cuda.synchronize(slot.stream)
+            raise
+        finally:
+            self._give(slot)
+        del keep
+        return results
+
+    @contextmanager
+    def held(self, feeds: Mapping[str, Tensor], where: str = "") -> Iterator[HeldContext]:
+        """A context for the block alone, whose inputs lie where ``feeds`` are and stay there.
+
+        Raises:
+            DeviceError: As for a run.
+        """
+        profile, shapes = self._profiles.of(feeds)
+        slot = self._take(profile)
+        keep: List[Any] = []
+        try:
+            results = self._bind(slot, feeds, shapes, keep, where)
+            self.cuda.synchronize(slot.stream)
+            yield HeldContext(
+                slot.context,
+                results,
+                lambda: self._loaded.listener.error(_FAILED, "engine.failed", where),
+            )
+        finally:
+            self._give(slot)
+
+    def _bind(
+        self,
+        slot: _ContextSlot,
+        feeds: Mapping[str, Tensor],
+        shapes: Mapping[str, Tuple[int, ...]],
+        keep: List[Any],
+        where: str,
+    ) -> Dict[str, Tensor]:
+        for io in self.inputs:
+            if io.name in self._profiles.dynamic:
+                self._shape(slot, io.name, shapes[io.name], where)
+            now = at_shape(io, shapes[io.name])
+            address = self._feeder.put(now, feeds[io.name], slot.stream, keep)
+            self._set(slot, io.name, address, where)
+        results: Dict[str, Tensor] = {}
+        for io in self.outputs:
+            tensor = self._output(io, settled(io, slot.context.get_tensor_shape(io.name)))
+            self._set(slot, io.name, tensor.ptr, where)
+            results[io.name] = tensor
+        return results
+
+    def gpu_ms(self) -> Optional[float]:
+        """Milliseconds of this thread's last run by CUDA's events."""
+        return getattr(self._times, "ms", None)
+
+    def node_times(self) -> List[Tuple[str, str, List[float]]]:
+        """Layers as (name, "", microseconds of each run); empty unless opened for profiling.
+
+        The first run, which is cold, is left out. A loadable's own time shows in the layer that
+        waits for it, not in its ForeignNode.
+        """
+        return [] if self._layers is None else self._layers.warm()
+
+    def _output(self, io: IoEntry, shape: Tuple[int, ...]) -> DeviceTensor:
+        lease = self._feeder.device.take(io_bytes(at_shape(io, shape)))
+        return DeviceTensor(
+            lease.ptr, lease.nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
+        )
+
+    def _set(self, slot: _ContextSlot, name: str, address: int, where: str) -> None:
+        if not slot.context.set_tensor_address(name, address):
+            raise self._loaded.listener.error(
+                "TensorRT takes no buffer for {!r}".format(name[:80]), "engine.failed", where
+            )
+
+    def _shape(self, slot: _ContextSlot, name: str, shape: Tuple[int, ...], where: str) -> None:
+        if not slot.context.set_input_shape(name, shape):
+            raise self._loaded.listener.error(
+                "TensorRT takes no {} of the shape {}".format(name[:80], list(shape)),
+                "input.shape",
+                where,
+            )
+
+    def _execute(self, slot: _ContextSlot, where: str) -> None:
+        if not slot.context.execute_async_v3(slot.stream):
+            raise self._loaded.listener.error(_FAILED, "engine.failed", where)
+
+    def _take(self, profile: int) -> _ContextSlot:
+        with self._lock:
+            for slot in self._slots:
+                if slot.profile == profile:
+                    self._slots.remove(slot)
+                    return slot
+        return self._make(profile)
+
+    def _give(self, slot: _ContextSlot) -> None:
+        with self._lock:
+            self._slots.append(slot)
+
+    def _make(self, profile: int) -> _ContextSlot:
+        listener = self._loaded.listener
+        self.cuda.bind()
+        listener.forget()
+        context = self._loaded.engine.create_execution_context()
+        if context is None:
+            raise listener.error("TensorRT makes no execution context", "tensorrt.no-memory")
+        slot = _ContextSlot(self.cuda, context)
+        context.error_recorder = listener.recorder
+        if profile:
+            if not context.set_optimization_profile_async(profile, slot.stream):
+                raise listener.error("the profile {} is not there".format(profile), "engine.failed")
+            self.cuda.synchronize(slot.stream)
+            slot.profile = profile
+        if self._profiler is not None:
+            context.profiler = self._profiler
+        return slot
+
+    def __del__(self) -> None:
+        for slot in getattr(self, "_slots", []):
+            try:
+                self.cuda.destroy_event(slot.begin)
+                self.cuda.destroy_event(slot.end)
+                self.cuda.destroy_stream(slot.stream)
+            except Exception:  # at the process's end the context may be gone already
+                return

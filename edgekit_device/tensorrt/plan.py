@@ -1,0 +1,110 @@
+"""A plan's header, read without TensorRT: whether it is a plan and which TensorRT wrote it.
+
+The first 28 bytes are a tag, the version of the serialization and, at 24 to 27, major, minor, patch
+and build of the TensorRT that wrote it (NVIDIA/TensorRT, samples/common/sampleEngines.cpp,
+printPlanVersion, 10.7 and 11.1). Only serialization 0 is known; TensorRT writes it from 8.6 on. A
+runtime also wants the plan's size at 16 to 23 and its platform's tag (0 on Linux x86-64) at 28 to
+31, as forged headers showed on tensorrt_lean 11.4.0.106; that is left to the runtime.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Optional, Tuple, Union
+
+from edgekit_device.errors import DeviceError
+
+HEADER_BYTES = 28
+_TAG = b"ftrt"
+_SERIALIZATION = 0
+
+#: Major, minor, patch and, where known, build.
+Version = Tuple[int, ...]
+
+# what else people hand over, by bytes at an offset
+_OTHERS = (
+    (4, b"NVDA", "a DLA loadable (run it with cuDLA)"),
+    (0, b"PK\x03\x04", "a zip file (an .ekb bundle? load that as a whole)"),
+    (0, b"\x7fELF", "a program or library"),
+    (0, b"{", "a JSON file"),
+    (0, b"version https://git-lfs", "a Git LFS pointer: fetch the file itself"),
+)
+_ONNX_IR_VERSION = 0x08  # the first field of an ONNX file, as a varint
+_MOST_IR_VERSION = 64
+_MOST_FIELD = 25
+
+
+@dataclass(frozen=True)
+class PlanHeader:
+    """What the header says: ``version`` has four parts."""
+
+    version: Version
+
+
+def read_header(data: Union[bytes, memoryview], where: str = "") -> PlanHeader:
+    """Reads the first 28 bytes of a plan.
+
+    Args:
+        data: The plan, or as much of its beginning as there is.
+        where: For messages.
+
+    Raises:
+        DeviceError: "engine.truncated", "engine.not-a-plan" (says what it is instead, where that
+            is known), or "engine.serialization" for a header that this loader does not know.
+    """
+    head = bytes(data[:HEADER_BYTES])
+    if not head or (len(head) < HEADER_BYTES and _TAG.startswith(head[: len(_TAG)])):
+        raise DeviceError(
+            "the plan is cut off: it has {} bytes".format(len(head)),
+            code="engine.truncated",
+            where=where,
+            hint="copy it again, or build it again",
+        )
+    if not head.startswith(_TAG):
+        found = _name(head)
+        raise DeviceError(
+            "this is no TensorRT plan{}".format(", it looks like " + found if found else ""),
+            code="engine.not-a-plan",
+            where=where,
+            hint="a plan begins with the bytes 'ftrt'; this begins with {!r}".format(head[:8]),
+        )
+    (serialization,) = struct.unpack_from("<I", head, 4)
+    if serialization != _SERIALIZATION:
+        raise DeviceError(
+            "the plan's serialization is {}, this loader knows {}".format(
+                serialization, _SERIALIZATION
+            ),
+            code="engine.serialization",
+            where=where,
+            hint="it is of a TensorRT before 8.6 or of a newer kind: build it again, "
+            "or use a newer edgekit",
+        )
+    return PlanHeader(tuple(head[24:28]))
+
+
+def parse_version(text: str) -> Version:
+    """Numbers of a version such as "10.3.0.30" or "8.6.1.post1"; () where there are none."""
+    found = []
+    for part in text.split("."):
+        if not part.isdigit():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def show(version: Version) -> str:
+    """A version as text."""
+    return ".".join(str(part) for part in version) or "unknown"
+
+
+def _name(head: bytes) -> Optional[str]:
+    for offset, mark, name in _OTHERS:
+        if head[offset : offset + len(mark)] == mark:
+            return name
+    if head[0] != _ONNX_IR_VERSION or len(head) < 3 or not 0 < head[1] < _MOST_IR_VERSION:
+        return None
+    # the next field is ModelProto's producer_name, domain, graph, ...: small, a varint or bytes
+    if head[2] & 7 in (0, 2) and 0 < head[2] >> 3 <= _MOST_FIELD:
+        return "an ONNX model (build it first)"
+    return None

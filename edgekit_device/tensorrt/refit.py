@@ -1,0 +1,345 @@
+"""Puts weights into an engine that lacks them and makes the full plan, which the release keeps so
+that later loads need no refit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import Buffer, is_owned, map_file, owners_of, read_owned, write_durably
+from edgekit_device.store.root import sha256
+from edgekit_device.tensorrt.bindings import ErrorListener
+from edgekit_device.tensorrt.weights import named_weights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+# Puts weights into an engine that lacks them, and makes the full plan of it.
+#
+# TensorRT's Refitter takes weights by name; where the module has OnnxParserRefitter (10.0 and
+# later, not in the lean runtime) an ONNX file is given to that, elsewhere ``tensorrt.weights``
+# reads the file.
+
+
+_SHOWN = 10
+
+# DataType's names for what arrays hold; BF16 comes as uint16 bit patterns
+_TYPES = {
+    "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "BF16",
+}  # fmt: skip
+
+# what the importer makes of types that TensorRT lacks, by the engine's type where it says one
+# (WeightsContext.cpp of onnx-tensorrt; UINT8 became INT32 before 10.10, INT64 before 10.0)
+_CAST = {
+    ("float64", "FLOAT"): "float32", ("int64", "INT32"): "int32", ("uint8", "INT32"): "int32",
+    ("float64", None): "float32", ("int64", None): "int32", ("uint8", None): "int32",
+}  # fmt: skip
+
+
+def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, Dict[str, Any]]:
+    """The weights that a refit can set, by name.
+
+    Returns:
+        ``{"dtype" (NumPy's name or "bfloat16"), "count"}``; both None where the release does not
+        say them (before 10.0).
+
+    Raises:
+        DeviceError: "engine.not-refittable".
+    """
+    listener = ErrorListener(trt)
+    refitter = _refitter(trt, engine, listener, where)
+    names = {number: name for name, number in _TYPES.items()}
+    found: Dict[str, Dict[str, Any]] = {}
+    for name in refitter.get_all_weights():
+        kind, count = _prototype(refitter, name)
+        dtype = None if kind is None else names.get(kind, kind.lower())
+        found[str(name)] = {"dtype": "bfloat16" if kind == "BF16" else dtype, "count": count}
+    return found
+
+
+def refit(
+    trt: Any,
+    engine: Any,
+    source: Union[Mapping[str, np.ndarray], Path],
+    *,
+    where: str = "",
+) -> List[str]:
+    """Refits an engine.
+
+    Args:
+        trt: The module that the engine is of.
+        engine: The engine; runs made before keep the old weights.
+        source: Arrays by name (more than the engine wants are left out; bfloat16 as uint16 bit
+            patterns), or an ONNX file. Whether these are the weights that the plan was built with
+            is for the caller to see: REFIT_IDENTICAL with others gives undefined results.
+        where: For messages.
+
+    Returns:
+        The names that were set.
+
+    Raises:
+        DeviceError: "engine.not-refittable", "refit.mismatch" (all faults named), "refit.failed",
+            or what ``named_weights`` raises.
+    """
+    listener = ErrorListener(trt)
+    refitter = _refitter(trt, engine, listener, where)
+    wanted = [str(name) for name in refitter.get_all_weights()]
+    keep: List[Any] = []
+    if not isinstance(source, Path):
+        _set(trt, refitter, listener, wanted, source, keep, where)
+    elif hasattr(trt, "OnnxParserRefitter"):
+        _set_from_file(trt, refitter, listener, source, where)
+    else:
+        with map_os_errors(str(source)):
+            model = map_file(source)
+        _set(
+            trt,
+            refitter,
+            listener,
+            wanted,
+            named_weights(model, source.parent, wanted),
+            keep,
+            where,
+        )
+    missing = [str(name) for name in refitter.get_missing_weights()]
+    if missing:
+        raise _mismatch(["{!r} is missing".format(name[:80]) for name in missing], where)
+    listener.forget()
+    if not refitter.refit_cuda_engine():
+        raise listener.error("TensorRT cannot refit the engine", "refit.failed", where)
+    del keep
+    if hasattr(refitter, "release_refit_resources"):
+        refitter.release_refit_resources()
+    return wanted
+
+
+def full_plan(
+    trt: Any, engine: Any, *, lean: bool = False, compatible: bool = False, where: str = ""
+) -> bytes:
+    """Serialises an engine with its weights; from 10.14 on it stays refittable.
+
+    Args:
+        trt: The module that the engine is of.
+        engine: The engine.
+        lean: Whether its plan carries a lean runtime; so does the new one then.
+        compatible: Whether the engine is version compatible.
+        where: For messages.
+
+    Raises:
+        DeviceError: "refit.failed" when TensorRT does not serialise it.
+    """
+    if not hasattr(engine, "create_serialization_config"):
+        plan = engine.serialize()  # before 10.0: always with weights
+    else:
+        flags = trt.SerializationFlag
+        config = engine.create_serialization_config()
+        config.clear_flag(flags.EXCLUDE_WEIGHTS)
+        # it is not documented that an engine keeps BuilderFlag.EXCLUDE_LEAN_RUNTIME
+        if compatible and not lean:
+            config.set_flag(flags.EXCLUDE_LEAN_RUNTIME)
+        if hasattr(flags, "INCLUDE_REFIT"):
+            config.set_flag(flags.INCLUDE_REFIT)
+        plan = engine.serialize_with_config(config)
+    if plan is None:
+        raise DeviceError(
+            "TensorRT does not serialise the refitted engine", code="refit.failed", where=where
+        )
+    return bytes(memoryview(plan))
+
+
+def _refitter(trt: Any, engine: Any, listener: ErrorListener, where: str) -> Any:
+    try:
+        refitter = trt.Refitter(engine, listener.logger)
+    except Exception as error:  # pybind11 raises where the factory gives no object
+        listener.lines.append(("ERROR", str(error)))
+        refitter = None
+    if refitter is None or any("ERROR" in severity for severity, _ in listener.lines):
+        raise listener.error(
+            "the engine takes no weights",
+            "engine.not-refittable",
+            where,
+            "build it with strip or refit",
+        )
+    refitter.error_recorder = listener.recorder
+    return refitter
+
+
+def _set_from_file(
+    trt: Any, refitter: Any, listener: ErrorListener, path: Path, where: str
+) -> None:
+    listener.forget()
+    parser = trt.OnnxParserRefitter(refitter, listener.logger)
+    if parser.refit_from_file(str(path)):
+        return
+    parser_errors = [str(parser.get_error(i).desc()) for i in range(int(parser.num_errors))]
+    listener.lines.extend(("ERROR", text) for text in parser_errors)
+    raise listener.error(
+        "the ONNX file does not fit the engine",
+        "refit.mismatch",
+        where or str(path),
+        "give the file that the engine was built from",
+    )
+
+
+def _set(
+    trt: Any,
+    refitter: Any,
+    listener: ErrorListener,
+    wanted: Sequence[str],
+    arrays: Mapping[str, np.ndarray],
+    keep: List[Any],
+    where: str,
+) -> None:
+    faults = []
+    for name in wanted:
+        if name not in arrays:
+            continue  # whatever is really needed is reported as missing afterwards
+        array, kind, fault = _fitted(refitter, name, arrays[name])
+        if fault:
+            faults.append(fault)
+            continue
+        listener.forget()
+        try:
+            weights = _weights(trt, array, kind)
+        except Exception as error:  # the bindings raise for types that the release lacks
+            faults.append("{!r}: TensorRT takes no {} here ({})".format(name[:80], kind, error))
+            continue
+        # TensorRT reads the memory when it refits, not now
+        keep += [array, weights]
+        if not refitter.set_named_weights(name, weights):
+            message = listener.error("it is refused", "refit.mismatch").message
+            faults.append("{!r}: {}".format(name[:80], message))
+    if faults:
+        missing = [str(name) for name in refitter.get_missing_weights() if name not in arrays]
+        faults += ["{!r} is missing".format(name[:80]) for name in missing]
+        raise _mismatch(faults, where)
+
+
+def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, str, str]:
+    """The array as the engine wants it, its DataType's name, and what is wrong with it."""
+    import numpy as np
+
+    kind, count = _prototype(refitter, name)
+    given = str(array.dtype)
+    cast = _CAST.get((given, kind))
+    if cast is not None:
+        array = _clamped(array, cast)
+    found = _TYPES.get(str(array.dtype), given)
+    if kind is not None and (found, array.size) != (kind, count):
+        return (
+            array,
+            "",
+            "{!r} is {} of {}, the engine wants {} of {}".format(
+                name[:80], array.size, found, count, kind
+            ),
+        )
+    return np.ascontiguousarray(array), found, ""
+
+
+def _clamped(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The array as another type; what is out of range becomes its end, as the importer has it."""
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    info: Any = np.iinfo(kind) if kind.kind == "i" else np.finfo(kind)
+    if array.dtype.itemsize > kind.itemsize:
+        array = np.clip(array, info.min, info.max)
+    return array.astype(kind)
+
+
+def _prototype(refitter: Any, name: str) -> Tuple[Any, Any]:
+    """DataType's name and count of what the engine wants; (None, None) before 10.0."""
+    if not hasattr(refitter, "get_weights_prototype"):
+        return None, None
+    prototype = refitter.get_weights_prototype(name)
+    return str(prototype.dtype.name), int(prototype.size)
+
+
+def _weights(trt: Any, array: np.ndarray, kind: str) -> Any:
+    if kind != "BF16":
+        return trt.Weights(array)
+    return trt.Weights(trt.DataType.BF16, array.ctypes.data, array.size)
+
+
+def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
+    more = len(faults) - _SHOWN
+    return DeviceError(
+        "weights do not fit the engine: {}{}".format(
+            "; ".join(faults[:_SHOWN]), "; and {} more".format(more) if more > 0 else ""
+        ),
+        code="refit.mismatch",
+        where=where,
+        hint="weights must have the names, types and counts of those that were stripped",
+    )
+
+
+# Full plans that a refit made, stored in their release so that later loads need no refit.
+#
+#     releases/<id>/refitted/<engine's digest>.<flavour>.plan
+#     releases/<id>/refitted/<engine's digest>.<flavour>.json  {"schema","engine","plan","tensorrt"}
+#
+# The record is written last, so that a plan without one was never finished.
+#
+# No signature covers these files: they are this board's own. So one is taken only where nobody but
+# root, this user and the release's owner can have written it, and it never runs code of its own (it
+# is kept without the lean runtime, and host code stays forbidden). Whoever may write as the
+# release's owner may also replace the loader.
+
+
+_FOLDER = "refitted"
+_SCHEMA = "edgekit.refitted/1"
+
+
+def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[Buffer]:
+    """The full plan of an engine, hashed again; None where there is none that fits.
+
+    Args:
+        release: The release's folder.
+        engine: The stripped engine's digest.
+        tensorrt: Flavour and version of the module that would load it.
+    """
+    folder = release / _FOLDER
+    try:
+        owners = owners_of(release)
+        if not is_owned(os.lstat(str(folder)), owners):
+            return None
+        facts = read_owned(folder / (_stem(engine, tensorrt) + ".json"), owners)
+        plan = read_owned(folder / (_stem(engine, tensorrt) + ".plan"), owners)
+        if facts is None or plan is None:
+            return None
+        record = json.loads(bytes(facts).decode("utf-8"))
+    except (OSError, ValueError):
+        return None
+    wanted = {"schema": _SCHEMA, "engine": engine, "tensorrt": tensorrt, "plan": sha256(plan)}
+    return plan if record == wanted else None
+
+
+def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> None:
+    """Writes a full plan into the release.
+
+    Raises:
+        DeviceError: "board.disk-full" and the like.
+    """
+    folder = release / _FOLDER
+    stem = _stem(engine, tensorrt)
+    record = {"schema": _SCHEMA, "engine": engine, "tensorrt": tensorrt, "plan": sha256(plan)}
+    with map_os_errors(str(folder)):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)  # whatever the umask
+        for name, data in (
+            (stem + ".plan", plan),
+            (stem + ".json", json.dumps(record).encode("utf-8")),
+        ):
+            write_durably(folder / name, data)
+            (folder / name).chmod(0o600)
+
+
+def _stem(engine: str, tensorrt: str) -> str:
+    # one for each flavour; another version's is written over
+    return "{}.{}".format(engine, tensorrt.partition(" ")[0])

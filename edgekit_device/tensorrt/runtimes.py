@@ -1,0 +1,715 @@
+"""The runtimes of this board: whether each can start (tried in a child process, which may crash),
+which of them can run a plan by its version and what it carries, and from a plan's bytes to an
+engine. Start with ``Runtimes``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
+
+from edgekit_device.cuda.driver import Cuda, open_cuda
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import Buffer, write_durably
+from edgekit_device.processes import child_argv
+from edgekit_device.protocol.manifest import EngineEntry
+from edgekit_device.tensorrt.bindings import (
+    FLAVOURS,
+    ErrorListener,
+    explain,
+    fault,
+    find,
+    logger,
+    version_of,
+)
+from edgekit_device.tensorrt.plan import Version, parse_version, show
+
+# Which of the board's runtimes can run a plan: by the plan's version and what it carries.
+#
+# Rules (TensorRT Developer Guide, "Version Compatibility"; NvInferRuntime.h, loadRuntime): a plan
+# runs with the very version that built it. A version-compatible one also runs with later versions
+# of its major, through the lean runtime that it carries or, where that was left out, through the
+# lean library of its own version. Across majors NVIDIA's guide says that plans of 8 run with 9 and
+# 10 and those of 10 with 11, its support matrix that they do not: tried, and said so.
+
+
+_LATER_MAJORS: Mapping[int, Sequence[int]] = {8: (9, 10), 9: (10,), 10: (11,)}
+_FOLDERS = (
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu/nvidia",
+    "/usr/local/tensorrt/lib",
+    "/opt/tensorrt/lib",
+    "/usr/local/lib",
+)
+_LEAN = re.compile(r"libnvinfer_lean\.so\.(\d+\.\d+\.\d+)\Z")
+
+
+@dataclass(frozen=True)
+class RuntimeChoice:
+    """A way to run a plan.
+
+    Attributes:
+        flavour: "full", "lean" or "dispatch": whose Runtime deserialises.
+        library: The lean library that this Runtime loads first; None for none.
+        host_code: Whether the plan's own runtime must be allowed to run.
+        carried: Whether nothing but the plan's own runtime can run it here.
+        note: What a user should know about it; empty for nothing.
+    """
+
+    flavour: str
+    library: Optional[Path] = None
+    host_code: bool = False
+    carried: bool = False
+    note: str = ""
+
+
+def same_version(a: Version, b: Version) -> bool:
+    """Equal in every part that both know, major, minor and patch at least."""
+    known = min(len(a), len(b))
+    return known >= 3 and a[:known] == b[:known]
+
+
+def runtime_choices(
+    plan: Version,
+    installed: Mapping[str, Version],
+    *,
+    version_compatible: bool,
+    lean_embedded: bool,
+    trusted: bool,
+    find_lean: Callable[[Version], Optional[Path]],
+    where: str = "",
+) -> List[RuntimeChoice]:
+    """Ways to run a plan, the surest first; never empty.
+
+    Args:
+        plan: The version that built it.
+        installed: Versions by flavour, of those that are there.
+        version_compatible: Whether it was built so.
+        lean_embedded: Whether it carries its runtime.
+        trusted: Whether code that it carries may run: its bundle's signature was verified.
+        find_lean: Finds libnvinfer_lean of exactly a version.
+        where: For messages.
+
+    Raises:
+        DeviceError: "engine.version" or "engine.host-code".
+    """
+    found = [
+        RuntimeChoice(flavour, host_code=version_compatible and lean_embedded and trusted)
+        for flavour in (("full", "lean") if version_compatible else ("full",))
+        if same_version(installed.get(flavour, ()), plan)
+    ]
+    if not version_compatible:
+        if found:
+            return found
+        raise _no_version(plan, installed, where, "the full TensorRT {}".format(show(plan)))
+    later = _later(plan, installed)
+    if lean_embedded:
+        if trusted:
+            found += [
+                RuntimeChoice(f, host_code=True, carried=True, note=_note(plan, installed[f]))
+                for f in later
+            ]
+        if not found and later:
+            raise DeviceError(
+                "the plan carries a runtime of its own, and nobody vouches for it",
+                code="engine.host-code",
+                where=where,
+                hint="sign the bundle and add its signer with trust; or install TensorRT {}".format(
+                    show(plan)
+                ),
+            )
+    else:
+        library = find_lean(plan) if later else None
+        if library is not None:
+            found += [RuntimeChoice(f, library, note=_note(plan, installed[f])) for f in later]
+    if not found:
+        needed = "TensorRT {} (full or lean)".format(show(plan))
+        if later and not lean_embedded:
+            needed = "libnvinfer_lean.so.{} or ".format(show(plan[:3])) + needed
+        elif not later:
+            needed += " or a later one of its major"
+        raise _no_version(plan, installed, where, needed)
+    return found
+
+
+def _later(plan: Version, installed: Mapping[str, Version]) -> List[str]:
+    """Flavours that are not older, those of the plan's own major first."""
+    found = []
+    for flavour in ("lean", "dispatch", "full"):
+        version = installed.get(flavour, ())
+        if not version:
+            continue
+        # a full or lean runtime of the plan's own version needs no help
+        exact = same_version(version, plan)
+        if version[0] == plan[0] and (flavour == "dispatch" if exact else version > plan):
+            found.append((0, flavour))
+        elif version[0] in _LATER_MAJORS.get(plan[0], ()):
+            found.append((1, flavour))
+    return [flavour for _, flavour in sorted(found, key=lambda pair: pair[0])]
+
+
+def _note(plan: Version, version: Version) -> str:
+    if version[0] == plan[0]:
+        return ""
+    return (
+        "a plan of TensorRT {} runs with {} here: NVIDIA's documents disagree on other majors, "
+        "so believe it only after a self-test".format(show(plan), show(version))
+    )
+
+
+def _no_version(
+    plan: Version, installed: Mapping[str, Version], where: str, needed: str
+) -> DeviceError:
+    here = ", ".join("{} {}".format(f, show(v)) for f, v in sorted(installed.items()))
+    return DeviceError(
+        "no runtime here can run a plan of TensorRT {}".format(show(plan)),
+        code="engine.version",
+        where=where,
+        hint="here: {}; needed: {}. Build it again for this board".format(here or "none", needed),
+    )
+
+
+def lean_library(
+    version: Version, folders: Iterable[Path] = (), listing: Optional[str] = None
+) -> Optional[Path]:
+    """Finds libnvinfer_lean.so of exactly ``version`` (major, minor and patch).
+
+    Args:
+        version: The plan's.
+        folders: Where to look first.
+        listing: What ``ldconfig -p`` prints; run when None.
+    """
+    seen: Dict[Path, None] = {}
+    for folder in [*folders, *_search_path(), *map(Path, _FOLDERS)]:
+        if folder.is_dir():
+            seen.update(dict.fromkeys(sorted(folder.glob("libnvinfer_lean.so*"))))
+    for line in (_ldconfig() if listing is None else listing).splitlines():
+        name, arrow, target = line.strip().partition(" => ")
+        if arrow and name.startswith("libnvinfer_lean.so"):
+            seen[Path(target.strip())] = None
+    for path in seen:
+        real = Path(os.path.realpath(str(path)))
+        match = _LEAN.match(real.name)
+        if match and parse_version(match.group(1)) == tuple(version[:3]) and real.is_file():
+            return real
+    return None
+
+
+def _search_path() -> List[Path]:
+    return [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+
+
+def _ldconfig() -> str:
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
+        try:
+            done = subprocess.run(
+                [program, "-p"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=30,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        return done.stdout.decode("utf-8", "replace")
+    return ""
+
+
+# Whether this is the kind of board that the engines were built on: checked before TensorRT
+# sees a byte.
+
+
+def check_board(
+    bundle: Mapping[str, str],
+    board: Mapping[str, Optional[str]],
+    *,
+    portable: bool,
+    where: str = "",
+) -> None:
+    """Compares the bundle's fingerprint with this board: module, L4T and TensorRT.
+
+    What either side does not know is not compared; TensorRT has its own checks after that.
+
+    Args:
+        bundle: The manifest's fingerprint.
+        board: "module", "l4t" and "tensorrt" of this board.
+        portable: Whether every engine is version-compatible and for the GPU alone: then L4T and
+            TensorRT may differ.
+        where: For messages.
+
+    Raises:
+        DeviceError: "engine.other-board", saying both.
+    """
+    differ = []
+    for name in ("module",) if portable else ("module", "l4t", "tensorrt"):
+        built, here = bundle.get(name) or "", board.get(name) or ""
+        if not built or not here or built == here:
+            continue
+        if name == "tensorrt" and same_version(parse_version(built), parse_version(here)):
+            continue
+        differ.append("{}: built on {!r}, here {!r}".format(name, built[:80], here[:80]))
+    if differ:
+        raise DeviceError(
+            "the engines were built on another kind of board ({})".format("; ".join(differ)),
+            code="engine.other-board",
+            where=where,
+            hint="engines run on the kind of board that they were built on: "
+            "edgekit deploy CONFIG builds for this one",
+        )
+
+
+# From a plan's bytes to an engine: the right runtime, set up in the order that TensorRT requires.
+#
+# Order as trtexec's (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host code,
+# temporary folder, DLA core, error recorder, deserialise. The DLA core is the runtime's, not the
+# plan's: it must be set before, each time.
+
+
+_LARGE_BYTES = 256 << 20  # from here on a plan is streamed, so that it is not in memory twice
+
+
+class LoadedPlan:
+    """An engine and all that must outlive it.
+
+    Attributes:
+        trt: The module that made it.
+        engine: The ICudaEngine.
+        listener: Logger and error recorder of its objects.
+        facts: How it was loaded: "runtime" ("full", "lean" or "dispatch"), "version", "library"
+            (a lean library that was loaded first), "host_code" (whether the plan's own code may
+            run), "dla_core" and "threads"; None and 0 for TensorRT's defaults.
+    """
+
+    def __init__(
+        self, trt: Any, engine: Any, listener: ErrorListener, keep: Any, facts: Dict[str, Any]
+    ) -> None:
+        self.trt = trt
+        self.facts = facts
+        self.listener = listener
+        self._keep = keep
+        self.engine = engine
+
+
+def deserialize(
+    trt: Any,
+    plan: Union[bytes, memoryview],
+    choice: RuntimeChoice,
+    *,
+    dla_core: Optional[int] = None,
+    threads: int = 0,
+    temporary: Optional[Path] = None,
+    large: int = _LARGE_BYTES,
+    where: str = "",
+) -> LoadedPlan:
+    """Deserialises a plan.
+
+    Args:
+        trt: The choice's module.
+        plan: The plan.
+        choice: From :func:`edgekit_device.tensorrt.runtimes.runtime_choices`.
+        dla_core: The DLA core to use; None for a plan of the GPU alone.
+        threads: Threads of the runtime; 0 leaves its default.
+        temporary: Where it may unpack a runtime; None leaves its default.
+        large: From how many bytes on the plan is streamed.
+        where: For messages.
+
+    Raises:
+        DeviceError: "engine.*", "tensorrt.*" or "board.no-gpu", with TensorRT's own text.
+    """
+    listener = ErrorListener(trt)
+    parent = runtime = trt.Runtime(listener.logger)
+    _nothing_logged(listener, "TensorRT's runtime does not start", where)
+    if choice.library is not None:
+        runtime = parent.load_runtime(str(choice.library))
+        if runtime is None:
+            raise listener.error(
+                "{} cannot be loaded".format(choice.library), "engine.version", where
+            )
+        _nothing_logged(listener, "{} cannot be loaded".format(choice.library), where)
+    if choice.host_code:
+        runtime.engine_host_code_allowed = True
+    if temporary is not None:
+        runtime.temporary_directory = str(temporary)
+    if threads:
+        runtime.max_threads = threads
+    if dla_core is not None:
+        cores = int(runtime.num_DLA_cores)
+        if dla_core >= cores:
+            raise DeviceError(
+                "the plan drives DLA core {}, and TensorRT finds {} here".format(dla_core, cores),
+                code="engine.dla",
+                where=where,
+                hint="build it for this board; see edgekit doctor for what its DLA lacks",
+            )
+        runtime.DLA_core = dla_core
+    runtime.error_recorder = listener.recorder
+    if hasattr(trt, "init_libnvinfer_plugins"):
+        # TensorRT's own plugins, as trtexec registers them; the lean runtime has none
+        trt.init_libnvinfer_plugins(listener.logger, "")
+    listener.forget()
+    reader = _reader(trt, plan) if len(plan) >= large else None
+    try:
+        engine = runtime.deserialize_cuda_engine(plan if reader is None else reader)
+    except Exception as error:  # pybind11 makes RuntimeError and TypeError of C++'s
+        listener.lines.append(("ERROR", str(error)))
+        engine = None
+    if engine is None:
+        raise listener.error("TensorRT cannot load the plan", "engine.invalid", where)
+    # TensorRT has copied what it was given whole; a reader is held, and a mapped file with it
+    facts = {
+        "runtime": choice.flavour,
+        "version": str(getattr(trt, "__version__", "")),
+        "library": None if choice.library is None else choice.library.name,
+        "host_code": choice.host_code,
+        "dla_core": dla_core,
+        "threads": threads,
+    }
+    return LoadedPlan(trt, engine, listener, (parent, runtime, reader), facts)
+
+
+def _nothing_logged(listener: ErrorListener, what: str, where: str) -> None:
+    # without a driver a Runtime is made all the same, and using it ends the process
+    if any("ERROR" in severity for severity, _ in listener.lines):
+        raise listener.error(what, "tensorrt.failed", where)
+
+
+def _reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
+    """A stream reader of the kind that the release has; None before 10.0."""
+    view = memoryview(plan)
+    if hasattr(trt, "IStreamReaderV2"):
+        return _reader_v2(trt, view)
+    if not hasattr(trt, "IStreamReader"):
+        return None
+
+    class Reader(trt.IStreamReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IStreamReader.__init__(self)
+            self.position = 0
+
+        def read(self, size: int) -> bytes:
+            start, self.position = self.position, min(self.position + size, len(view))
+            return bytes(view[start : self.position])
+
+    return Reader()
+
+
+def _reader_v2(trt: Any, view: memoryview) -> Any:
+    class Reader(trt.IStreamReaderV2):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IStreamReaderV2.__init__(self)
+            self.position = 0
+
+        def read(self, num_bytes: int, stream: int) -> bytes:
+            start, self.position = self.position, min(self.position + num_bytes, len(view))
+            return bytes(view[start : self.position])
+
+        def seek(self, offset: int, where: Any) -> bool:
+            base = {
+                trt.SeekPosition.SET: 0,
+                trt.SeekPosition.CUR: self.position,
+                trt.SeekPosition.END: len(view),
+            }[where]
+            if not 0 <= base + offset <= len(view):
+                return False
+            self.position = base + offset
+            return True
+
+    return Reader()
+
+
+# Whether TensorRT can start here, found out in a way that cannot take the caller down.
+#
+# Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose use
+# ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tried first, then
+# a child process makes the first Runtime and uses it.
+
+
+_TIMEOUT_S = 180.0
+_START_RECORD = "tensorrt-starts.json"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_START_CODE = """
+import importlib, json, sys
+trt = importlib.import_module(sys.argv[1])
+said = []
+class Log(trt.ILogger):
+    def __init__(self):
+        trt.ILogger.__init__(self)
+    def log(self, severity, msg):
+        if "ERROR" in severity.name:
+            said.append(str(msg))
+log = Log()
+runtime = trt.Runtime(log)
+if said:
+    print(json.dumps({"error": said[0]}))
+else:
+    print(json.dumps({"dla_cores": int(runtime.num_DLA_cores)}))
+"""
+
+_KNOWN: Dict[str, int] = {}
+_LOCK = threading.Lock()
+
+
+def start(module: Any, folder: Optional[Path] = None) -> Cuda:
+    """Looks for a GPU and starts ``module``'s runtime in a child, once for a process and boot.
+
+    Args:
+        module: tensorrt, tensorrt_lean or tensorrt_dispatch.
+        folder: Where a successful start is recorded for the next process; None records nothing.
+
+    Returns:
+        The device.
+
+    Raises:
+        DeviceError: "board.no-gpu", "tensorrt.crashed" or "tensorrt.failed".
+    """
+    try:
+        cuda = open_cuda()
+    except DeviceError as error:
+        if error.code not in ("cuda.no-driver", "cuda.no-device"):
+            raise
+        raise DeviceError(error.message, code="board.no-gpu", hint=error.hint) from error
+    with _LOCK:
+        if module.__name__ not in _KNOWN:
+            key = _start_key(module)
+            known = _read_record(folder)
+            if known.get(module.__name__) != key:
+                _try(module.__name__)
+                _write_record(folder, dict(known, **{module.__name__: key}))
+            _KNOWN[module.__name__] = 1
+    return cuda
+
+
+def _try(name: str) -> None:
+    if not sys.executable:
+        return
+    try:
+        done = subprocess.run(
+            child_argv(_START_CODE, name),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeviceError(
+            "{} does not start within {:.0f} s".format(name, _TIMEOUT_S),
+            code="tensorrt.crashed",
+            where=name,
+            hint="see dmesg; a GPU or DLA that hangs needs a restart of the board",
+        ) from error
+    except OSError as error:
+        raise DeviceError(
+            "no child process can be started: {}".format(error), code="board.io", where=name
+        ) from error
+    if done.returncode < 0:
+        raise DeviceError(
+            "{} ends its process with {} when it starts".format(name, _signal(-done.returncode)),
+            code="tensorrt.crashed",
+            where=name,
+            hint="its version may not fit the driver: see edgekit doctor",
+        )
+    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    try:
+        answer = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        output = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+        raise DeviceError(
+            "{} does not start: {}".format(name, output[-1][:300]),
+            code="tensorrt.failed",
+            where=name,
+            hint="its version may not fit the driver: see edgekit doctor",
+        ) from None
+    if "error" in answer:
+        raise explain(
+            "{} does not start".format(name),
+            "tensorrt.failed",
+            lines=[("ERROR", str(answer["error"]))],
+            where=name,
+        )
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal {}".format(number)
+
+
+def _start_key(module: Any) -> str:
+    """Changes with the boot (the driver's state) and with the module's file."""
+    try:
+        boot = _BOOT.read_text(encoding="ascii").strip()
+        stamp = Path(str(module.__file__)).stat().st_mtime_ns
+    except (OSError, AttributeError, ValueError):
+        return ""
+    return "{} {} {}".format(boot, getattr(module, "__version__", ""), stamp)
+
+
+def _read_record(folder: Optional[Path]) -> Dict[str, str]:
+    try:
+        found = json.loads((folder / _START_RECORD).read_text(encoding="utf-8")) if folder else {}
+    except (OSError, ValueError):
+        return {}
+    return {k: v for k, v in found.items() if v} if isinstance(found, dict) else {}
+
+
+def _write_record(folder: Optional[Path], known: Dict[str, str]) -> None:
+    if folder is None or not folder.is_dir():
+        return
+    try:
+        write_durably(folder / _START_RECORD, json.dumps(known).encode("utf-8"))
+    except OSError:
+        return  # then the next process tries again
+
+
+# The runtimes of this board: found once, started once, and tried in order for a plan.
+
+
+class Runtimes:
+    """What can run plans here.
+
+    Args:
+        root: ROOT, for the lean libraries that a user put into ROOT/lib, and for temporary files.
+        threads: Threads of each runtime; 0 leaves TensorRT's default.
+
+    Attributes:
+        notes: What a user should know about the runtimes that were taken.
+    """
+
+    def __init__(self, root: Path, threads: int = 0) -> None:
+        self.notes: List[str] = []
+        self._root = root
+        self._threads = threads
+        self._modules: Dict[str, Any] = {}
+        self._cuda: Optional[Cuda] = None
+        self._errors: List[DeviceError] = []
+        for flavour in FLAVOURS:
+            module = find(flavour)
+            if module is not None:
+                self._modules[flavour] = module
+
+    def installed(self) -> Dict[str, Version]:
+        """Versions by flavour."""
+        return {flavour: version_of(module) for flavour, module in self._modules.items()}
+
+    def name_of(self, flavour: str) -> str:
+        """Flavour and version, for records."""
+        return "{} {}".format(flavour, show(version_of(self._modules[flavour])))
+
+    def cuda(self) -> Cuda:
+        """The device, once a runtime was started."""
+        assert self._cuda is not None
+        return self._cuda
+
+    def choices(
+        self, version: Version, entry: EngineEntry, trusted: bool, where: str
+    ) -> List[RuntimeChoice]:
+        """The ways to run a plan here, the surest first.
+
+        Raises:
+            DeviceError: "board.no-tensorrt", "engine.version" or "engine.host-code".
+        """
+        if not self._modules:
+            faults = ["{}: {}".format(FLAVOURS[f], fault(f)) for f in FLAVOURS if fault(f)]
+            raise DeviceError(
+                "TensorRT's Python module is not here, and this bundle's engines need it",
+                code="board.no-tensorrt",
+                where=where,
+                hint="apt-get install python3-libnvinfer, or run the container with "
+                "--runtime nvidia ({})".format("; ".join(faults)),
+            )
+        return runtime_choices(
+            version,
+            self.installed(),
+            version_compatible=entry.version_compatible,
+            lean_embedded=entry.lean_embedded,
+            trusted=trusted,
+            find_lean=lambda wanted: lean_library(wanted, [self._root / "lib"]),
+            where=where,
+        )
+
+    def core(self, choice: RuntimeChoice, wanted: int) -> Optional[int]:
+        """``wanted`` where the runtime finds such a DLA core, else None.
+
+        Raises:
+            DeviceError: As :meth:`load`.
+        """
+        module = self._modules[choice.flavour]
+        self._cuda = start(module, self._root if self._root.is_dir() else None)
+        said: List[str] = []
+        runtime = module.Runtime(
+            logger(module, lambda severity, text: said.append(text) if "ERR" in severity else None)
+        )
+        # a Runtime that could not be made must not be used
+        return wanted if not said and wanted < int(runtime.num_DLA_cores) else None
+
+    def load(
+        self,
+        plan: Buffer,
+        choice: RuntimeChoice,
+        dla_core: Optional[int],
+        where: str,
+        *,
+        spare: bool = False,
+    ) -> Optional[LoadedPlan]:
+        """Loads a plan one way; None when TensorRT refuses it, ``failure`` then says why.
+
+        With ``spare`` it does not: another plan does as well.
+
+        Raises:
+            DeviceError: "board.no-gpu", "tensorrt.*" or "cuda.*": no other way would do better.
+        """
+        module = self._modules[choice.flavour]
+        folder = self._root if self._root.is_dir() else None
+        self._cuda = start(module, folder)
+        temporary = None
+        if folder is not None and choice.host_code:
+            temporary = folder / "tmp"
+            with map_os_errors(str(temporary)):
+                temporary.mkdir(exist_ok=True)
+        try:
+            loaded = deserialize(
+                module,
+                plan,
+                choice,
+                dla_core=dla_core,
+                threads=self._threads,
+                temporary=temporary,
+                where=where,
+            )
+        except DeviceError as error:
+            if not error.code.startswith("engine."):
+                raise
+            if not spare:
+                self._errors.append(error)
+            return None
+        self._errors = []
+        if choice.note:
+            self.notes.append(choice.note)
+        return loaded
+
+    def failed(self) -> bool:
+        """Whether a way was tried since the last one that worked."""
+        return bool(self._errors)
+
+    def failure(self) -> DeviceError:
+        """Why no way worked: the surest way's reason, the others' in the hint."""
+        first, *others = self._errors
+        self._errors = []
+        messages = [
+            "{}".format(error.message) for error in others if error.message != first.message
+        ]
+        if messages:
+            first.hint = "{}; tried too: {}".format(first.hint, "; ".join(messages))
+        return first

@@ -1,0 +1,1 @@
+"""Whose bundles a board accepts. Start with ``check_bundle`` in ``bundle``."""

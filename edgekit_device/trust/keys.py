@@ -1,0 +1,324 @@
+"""The command ``trust``: whose signatures a board accepts. Keys are added, removed and revoked;
+ROOT/revoked_keys is a list of keys or a KRL of OpenSSH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import re
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Iterable, List, Optional
+
+from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import locked, workspace, write_durably
+from edgekit_device.protocol.checks import parse_json, protocol_error
+from edgekit_device.store.root import App, Root
+from edgekit_device.trust.bundle import check_signer
+from edgekit_device.trust.signature import (
+    NAMESPACE,
+    PublicKey,
+    key_of_line,
+    keygen,
+    keys_of_file,
+    revoked_file,
+)
+
+_MOST = 16 << 20
+_FIELDS = ("lines", "new", "remove", "revoke", "signers", "revocations", "force")
+_LISTS = ("lines", "new", "remove", "revoke")
+_TIME = r'"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?"'
+_LINE = re.compile(
+    r'(?P<who>[A-Za-z0-9@._+-]+) namespaces="edgekit-bundle"'
+    r"(?P<times>(?:,valid-(?:after|before)={})*) ".format(_TIME)
+    + r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
+    r"|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) "
+    r"[A-Za-z0-9+/]+={0,2}(?: [^\r\n]*)?\Z"
+)
+
+
+def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Changes and lists who may sign.
+
+    On stdin ``{"lines": [lines of allowed_signers to add], "new": [lines to add whose keys are not
+    trusted yet, whatever they are called], "remove": [fingerprints, identities or keys], "revoke":
+    [public keys], "signers": [lines, instead of all that are there], "revocations": base64 of a
+    list of keys or a KRL, instead of the one that is there, "force": whether the last key may
+    go}``; all are optional.
+
+    Raises:
+        DeviceError: "protocol.invalid", "trust.bad-line", "trust.no-such-key", "trust.ambiguous",
+            "trust.nobody-left", "trust.bad-revocations" or "trust.no-times".
+    """
+    request = _read(stdin)
+    if (
+        not any(request[name] for name in _LISTS)
+        and request["signers"] is request["revocations"] is None
+    ):
+        # reading takes no lock
+        with map_os_errors(str(root.folder)):
+            remaining = _lines(root.allowed_signers)
+            return {"added": 0, "removed": 0, "revoked": 0, **_describe_keys(root, remaining)}
+    with locked(root.folder / "lock"), map_os_errors(str(root.folder)):
+        before = _lines(root.allowed_signers)
+        found = before if request["signers"] is None else list(request["signers"])
+        _check_lines(root, [*request["lines"], *request["new"], *(request["signers"] or [])])
+        lines = request["lines"] + _of_new_keys(request["new"], found)
+        new = [line for line in dict.fromkeys(lines) if line not in found]
+        remaining = _without(found + new, request["remove"])
+        # who revokes a key means that it signs no more, also where it is the last
+        if before and not remaining and not request["force"] and not request["revoke"]:
+            raise DeviceError(
+                "that leaves nobody who may sign: the board would take and load no bundle",
+                code="trust.nobody-left",
+                where="allowed_signers",
+                hint="add another key first, or --force",
+            )
+        # what forbids comes first: a power cut in between leaves less trust, never more
+        if request["revocations"] is not None:
+            replace_revocations(root, request["revocations"])
+        revoked = revoke(root, request["revoke"])
+        if remaining != before:
+            write_durably(
+                root.allowed_signers, "".join(one + "\n" for one in remaining).encode("utf-8")
+            )
+    return {
+        "added": len(set(remaining) - set(before)),
+        "removed": len(set(before) - set(remaining)),
+        "revoked": revoked,
+        **_describe_keys(root, remaining),
+    }
+
+
+def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Dict[str, Any]]:
+    """The app's releases whose signatures are not believed any more: "release", "code", "message".
+
+    ``names`` are those to check, all when None. One that was staged with
+    ``--trust-unsigned`` is believed unless its key is revoked.
+    """
+    found = []
+    for name in app.releases() if names is None else names:
+        try:
+            check_signer(app.root, app.releases_folder / name)
+        except DeviceError as error:
+            found.append({"release": name, "code": error.code, "message": error.message})
+    return found
+
+
+def _read(stdin: BinaryIO) -> Dict[str, Any]:
+    data = stdin.read(_MOST + 1)
+    document = parse_json(data, "stdin", "protocol.invalid") if len(data) <= _MOST else None
+    if not isinstance(document, dict) or set(document) - set(_FIELDS):
+        raise protocol_error("expected {}".format(", ".join(_FIELDS)))
+    found = {name: document.get(name) for name in _FIELDS}
+    for name in _LISTS:
+        found[name] = [] if found[name] is None else found[name]
+    for name in (*_LISTS, "signers"):
+        value = found[name]
+        if value is not None and not (
+            isinstance(value, list) and all(isinstance(one, str) for one in value)
+        ):
+            raise protocol_error("{}: expected a list of texts".format(name))
+    if found["revocations"] is not None:
+        try:
+            found["revocations"] = base64.b64decode(found["revocations"], validate=True)
+        except (TypeError, ValueError, binascii.Error) as error:
+            raise protocol_error("revocations: expected base64") from error
+    if found["force"] not in (None, True, False):
+        raise protocol_error("force: expected true or false")
+    return found
+
+
+def _of_new_keys(lines: List[str], found: List[str]) -> List[str]:
+    """The lines whose keys are in none of those that are there."""
+    keys = [key_of_line(line) for line in found]
+    known = {key.blob for key in keys if key is not None}
+    pairs = [(line, key_of_line(line)) for line in lines]
+    return [line for line, key in pairs if key is not None and key.blob not in known]
+
+
+def _lines(file: Path) -> List[str]:
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+def _check_lines(root: Root, lines: List[str]) -> None:
+    timed = False
+    for line in lines:
+        match = _LINE.match(line)
+        if match is None or key_of_line(line) is None:
+            raise DeviceError(
+                "not a line of allowed_signers for edgekit: {!r}".format(line[:120]),
+                code="trust.bad-line",
+                hint='IDENTITY namespaces="edgekit-bundle" ssh-ed25519 KEY',
+            )
+        timed = timed or bool(match.group("times"))
+    if timed and not knows_times(root):
+        raise DeviceError(
+            "this board's ssh-keygen does not know valid-after and valid-before",
+            code="trust.no-times",
+            where="allowed_signers",
+            hint="OpenSSH 8.8 brought them; leave them out and remove or revoke the key in time",
+        )
+
+
+def _without(lines: List[str], remove: List[str]) -> List[str]:
+    """The lines but for those of a key or an identity."""
+    remaining = lines
+    for wanted in remove:
+        key = key_of_line(wanted)
+        left = [line for line in remaining if not _is(line, wanted.strip(), key)]
+        if len(left) == len(remaining):
+            raise DeviceError(
+                "no such key is trusted here: {}".format(wanted[:120]),
+                code="trust.no-such-key",
+                where="allowed_signers",
+                hint="edgekit trust BOARD --list names them",
+            )
+        gone = {_fingerprint(line): line for line in remaining if line not in left}
+        if len(gone) > 1:
+            raise DeviceError(
+                "{} keys are called {}".format(len(gone), wanted[:120]),
+                code="trust.ambiguous",
+                where="allowed_signers",
+                hint="name one by its fingerprint: {}".format(", ".join(sorted(gone))),
+            )
+        remaining = left
+    return remaining
+
+
+def _fingerprint(line: str) -> str:
+    key = key_of_line(line)
+    return "" if key is None else key.fingerprint
+
+
+def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
+    own = key_of_line(line)
+    if own is None:
+        return False
+    if key is not None:
+        return own.blob == key.blob
+    return wanted in (own.fingerprint, line.split(" ", 1)[0])
+
+
+def _describe_keys(root: Root, lines: List[str]) -> Dict[str, Any]:
+    keys = []
+    for line in lines:
+        key = key_of_line(line)
+        if key is not None:
+            times = dict(re.findall(r'valid-(after|before)="([^"]*)"', line))
+            keys.append(
+                {
+                    "identity": line.split(" ", 1)[0],
+                    "kind": key.kind,
+                    "fingerprint": key.fingerprint,
+                    "authority": "cert-authority" in line.split(key.kind, 1)[0],
+                    "valid_after": times.get("after"),
+                    "valid_before": times.get("before"),
+                }
+            )
+    refused = []
+    for app in root.apps():
+        current, previous = app.link("current"), app.link("previous")
+        for one in refusals(app):
+            name = one["release"]
+            role = "current" if name == current else "previous" if name == previous else "kept"
+            refused.append(dict(one, app=app.name, role=role))
+    return {
+        "signers": [key["identity"] for key in keys],
+        "keys": keys,
+        "revocations": describe_revocations(root),
+        "refused": refused,
+    }
+
+
+# ROOT/revoked_keys: keys that sign no more, as a list of keys or a KRL of OpenSSH's.
+#
+# Whether a list or a line can be used is checked by ssh-keygen itself, with a key made for the
+# question: what it cannot read, or does not know, would refuse every bundle.
+
+
+_KRL = b"SSHKRL\n\0"
+
+
+def knows_times(root: Root) -> bool:
+    """Whether this board's ssh-keygen knows valid-after and valid-before in allowed_signers."""
+    return _believes(root, 'valid-after="19800101" ', None)
+
+
+def replace_revocations(root: Root, data: bytes) -> None:
+    """Takes a whole list.
+
+    Raises:
+        DeviceError: "trust.bad-revocations".
+    """
+    if not _believes(root, "", data):
+        raise _bad("ssh-keygen cannot read it")
+    write_durably(revoked_file(root.allowed_signers), data)
+
+
+def revoke(root: Root, lines: List[str]) -> int:
+    """Adds public keys to the list, or to the KRL that is there; returns how many were new.
+
+    Raises:
+        DeviceError: "trust.bad-line" or "trust.bad-revocations".
+    """
+    keys = [key for key in map(key_of_line, lines) if key is not None]
+    if len(keys) != len(lines):
+        raise DeviceError(
+            "not a public key", code="trust.bad-line", hint="name a .pub file: ssh-ed25519 KEY"
+        )
+    file = revoked_file(root.allowed_signers)
+    data = file.read_bytes() if file.exists() else b""
+    if data.startswith(_KRL):
+        with workspace(root.folder) as work:
+            krl = work / "krl"
+            shutil.copyfile(str(file), str(krl))
+            for number, key in enumerate(keys):
+                public = work / "{}.pub".format(number)
+                public.write_text(key.line + "\n", encoding="ascii")
+                if keygen(["-k", "-u", "-f", str(krl), str(public)], b"").returncode:
+                    raise _bad("ssh-keygen does not add the key to it")
+            write_durably(file, krl.read_bytes())
+        return len(keys)
+    there = {key.blob for key in keys_of_file(data)}
+    new = [key.line for key in keys if key.blob not in there]
+    if new:
+        old = data if not data or data.endswith(b"\n") else data + b"\n"
+        write_durably(file, old + "".join(line + "\n" for line in new).encode("ascii"))
+    return len(new)
+
+
+def describe_revocations(root: Root) -> Dict[str, Any]:
+    """ "kind" ("none", "list" or "krl") and the "fingerprints" of a list."""
+    file = revoked_file(root.allowed_signers)
+    data = file.read_bytes() if file.exists() else b""
+    krl = data.startswith(_KRL)
+    listed = [] if krl else [key.fingerprint for key in keys_of_file(data)]
+    return {"kind": "krl" if krl else "list" if data else "none", "fingerprints": listed}
+
+
+def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:
+    """Whether a key of this moment may sign, with these options and revocations."""
+    with workspace(root.folder) as work:
+        key, allowed, signature = work / "key", work / "allowed", work / "sig"
+        keygen(["-q", "-t", "ed25519", "-N", "", "-f", str(key)], b"")
+        signed = keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], b"x").stdout
+        signature.write_bytes(signed)
+        public = Path(str(key) + ".pub").read_text(encoding="utf-8")
+        allowed.write_text("x " + options + public, encoding="utf-8")
+        arguments = ["-n", NAMESPACE, "-f", str(allowed), "-I", "x", "-s", str(signature)]
+        if revoked is not None:
+            (work / "revoked").write_bytes(revoked)
+            arguments += ["-r", str(work / "revoked")]
+        return keygen(["-Y", "verify", *arguments], b"x").returncode == 0
+
+
+def _bad(message: str) -> DeviceError:
+    return DeviceError(
+        "no list of revoked keys: {}".format(message),
+        code="trust.bad-revocations",
+        where="revoked_keys",
+        hint="a KRL (ssh-keygen -k -f FILE KEY.pub), or a text file with a public key on each line",
+    )

@@ -1,0 +1,262 @@
+"""The signature gate: OpenSSH's ``ssh-keygen -Y`` decides before a byte of JSON is read.
+Also reads the public key inside OpenSSH's armoured signatures and in lines of its key files.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import List, NoReturn, Optional
+
+from edgekit_device.errors import DeviceError, map_os_errors
+
+# The public key inside OpenSSH's armoured signatures, and keys as lines of OpenSSH's files.
+#
+# OpenSSH decides whether a signature is good; this reads only whose it is (PROTOCOL.sshsig of
+# OpenSSH: "SSHSIG", a version, then the public key as a string of the wire form of RFC 4251).
+
+
+_BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----", b"-----END SSH SIGNATURE-----"
+_MAGIC = b"SSHSIG"
+_VERSION = 1
+_MAX_KEY = 16 << 10
+_TYPE = re.compile(r"[a-z0-9@.-]{1,64}\Z")
+_WORD = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
+
+
+class PublicKey:
+    """A public key: ``kind`` such as "ssh-ed25519", and the bytes that OpenSSH hashes."""
+
+    def __init__(self, kind: str, blob: bytes) -> None:
+        self.kind = kind
+        self.blob = blob
+
+    @property
+    def fingerprint(self) -> str:
+        """As ``ssh-keygen -lf`` prints it: "SHA256:" and unpadded base64."""
+        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii")
+        return "SHA256:" + digest.rstrip("=")
+
+    @property
+    def line(self) -> str:
+        """Kind and base64, as public key files and allowed_signers have them."""
+        return "{} {}".format(self.kind, base64.b64encode(self.blob).decode("ascii"))
+
+
+def key_of_signature(armour: bytes) -> Optional[PublicKey]:
+    """The key that made a signature; None for what is no signature of OpenSSH's."""
+    parts = armour.strip().split(b"\n")
+    if len(parts) < 3 or parts[0].strip() != _BEGIN or parts[-1].strip() != _END:
+        return None
+    data = _decode(b"".join(part.strip() for part in parts[1:-1]))
+    head = len(_MAGIC) + 4
+    if data is None or len(data) < head or not data.startswith(_MAGIC):
+        return None
+    if struct.unpack_from(">I", data, len(_MAGIC))[0] != _VERSION:
+        return None
+    blob = _string(data[head:])
+    return None if blob is None else _key(blob)
+
+
+def key_of_line(line: str) -> Optional[PublicKey]:
+    """The key of a line of allowed_signers, authorized_keys, a .pub file or a list of keys."""
+    words = _WORD.findall(line.strip())
+    for number, first in enumerate(words[:-1]):
+        second = words[number + 1]
+        blob = _decode(second.encode("utf-8", "replace")) if _TYPE.match(first) else None
+        found = None if blob is None else _key(blob)
+        if found is not None and found.kind == first:
+            return found
+    return None
+
+
+def keys_of_file(data: bytes) -> List[PublicKey]:
+    """The keys of a file of lines; comments and lines that are no keys are passed over."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    found = [key_of_line(line) for line in lines if not line.lstrip().startswith("#")]
+    return [key for key in found if key is not None]
+
+
+def _decode(data: bytes) -> Optional[bytes]:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _string(data: bytes) -> Optional[bytes]:
+    """The first string of the wire form: four bytes of length, then as many bytes."""
+    if len(data) < 4:
+        return None
+    (size,) = struct.unpack_from(">I", data)
+    return data[4 : 4 + size] if size <= min(_MAX_KEY, len(data) - 4) else None
+
+
+def _key(blob: bytes) -> Optional[PublicKey]:
+    kind = _string(blob)
+    if kind is None:
+        return None
+    text = kind.decode("ascii", "replace")
+    return PublicKey(text, blob) if _TYPE.match(text) else None
+
+
+# The signature gate: OpenSSH's own ``ssh-keygen -Y`` decides, before a byte of JSON is read.
+#
+# Used are only the forms that OpenSSH 8.2 has (JetPack 5): ``check-novalidate`` and ``verify`` are
+# of 8.1, ``find-principals`` of 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
+# ``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
+# believes no line that has them.
+
+
+NAMESPACE = "edgekit-bundle"
+MAX_SIGNATURE = 64 << 10
+_REVOKED = "revoked_keys"
+_TIMEOUT_S = 60
+
+
+def revoked_file(allowed_signers: Path) -> Path:
+    """Where the keys are that may sign no more: next to ``allowed_signers``."""
+    return allowed_signers.with_name(_REVOKED)
+
+
+def check_signature(
+    manifest: bytes,
+    signature: Optional[bytes],
+    allowed_signers: Path,
+    *,
+    trust_unsigned: bool = False,
+    where: str = "manifest.json",
+) -> Optional[str]:
+    """Checks who signed ``manifest``.
+
+    Args:
+        manifest: The exact bytes.
+        signature: OpenSSH's armoured signature of them, None when there is none.
+        allowed_signers: The file of keys that may sign; need not exist. A file ``revoked_keys``
+    next to it, a list of public keys or a KRL of OpenSSH's, names those that may not.
+        trust_unsigned: Accepts no signature, or a sound one by an unknown key; a signature that
+            does not fit the bytes or was made with a revoked key is refused all the same.
+        where: Named in errors.
+
+    Returns:
+        The signer's identity in ``allowed_signers``; None when trusted without.
+
+    Raises:
+        DeviceError: "bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer",
+            "bundle.bad-signature" or "board.no-ssh-keygen".
+    """
+    if signature is None:
+        if trust_unsigned:
+            return None
+        raise DeviceError(
+            "the bundle is not signed",
+            code="bundle.unsigned",
+            where=where,
+            hint="sign it: deploy.sign_with in the configuration; here: load(..., "
+            "trust_unsigned=True)",
+        )
+    if len(signature) > MAX_SIGNATURE:
+        _bad(where, "the signature is too long")
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "sig")
+        with map_os_errors(folder):
+            Path(file).write_bytes(signature)
+        sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
+        key = None if sound.returncode else key_of_signature(signature)
+        if key is None:
+            _bad(where, "the signature does not fit the manifest")
+        revoked = revoked_file(allowed_signers)
+        # os.path.lexists: a link that leads nowhere, or a file that cannot be read, revokes all
+        if os.path.lexists(str(revoked)) and _refuses(folder, file, manifest, key, revoked):
+            raise DeviceError(
+                "{} refuses the key that made the signature, {}".format(revoked, key.fingerprint),
+                code="bundle.revoked-signer",
+                where=where,
+                hint="sign the bundle with another key and deploy it again; a list that OpenSSH "
+                "cannot read refuses every key (edgekit trust BOARD --list)",
+            )
+        signer = _signer(file, manifest, allowed_signers, revoked)
+    if signer is None and not trust_unsigned:
+        raise DeviceError(
+            "no key in {} made the bundle's signature, {} did".format(
+                allowed_signers, key.fingerprint
+            ),
+            code="bundle.unknown-signer",
+            where=where,
+            hint="let the key sign with `edgekit trust`, or in Python: load(..., "
+            "allowed_signers=FILE), or trust_unsigned=True for a bundle of your own",
+        )
+    return signer
+
+
+def _refuses(folder: str, file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
+    """Whether a signature that is sound stops being so with the revocations.
+
+    The key is let in by a list of its own, so that the answer depends on nothing else.
+    """
+    allowed = os.path.join(folder, "allowed")
+    with map_os_errors(folder):
+        Path(allowed).write_text("signer {}\n".format(key.line), encoding="ascii")
+    arguments = ["-Y", "verify", "-n", NAMESPACE, "-f", allowed, "-I", "signer", "-s", file]
+    return keygen([*arguments, "-r", str(revoked)], manifest).returncode != 0
+
+
+def _signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) -> Optional[str]:
+    if not allowed_signers.is_file():
+        return None
+    allowed = str(allowed_signers)
+    found = keygen(["-Y", "find-principals", "-s", file, "-f", allowed], b"")
+    if found.returncode or not found.stdout.strip():
+        return None
+    more = ["-r", str(revoked)] if os.path.lexists(str(revoked)) else []
+    for identity in found.stdout.decode("utf-8", "replace").splitlines():
+        arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file, *more]
+        # fails here for a key that is known but expired, revoked or limited to other namespaces
+        if keygen(["-Y", *arguments], manifest).returncode == 0:
+            return identity
+    return None
+
+
+def keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[bytes]":
+    """Runs ``ssh-keygen``; what it says stays in the answer.
+
+    Raises:
+        DeviceError: "board.no-ssh-keygen".
+    """
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise DeviceError(
+            "ssh-keygen is not installed, so signatures cannot be checked",
+            code="board.no-ssh-keygen",
+            hint="install the openssh-client package",
+        )
+    try:
+        return subprocess.run(
+            [program, *arguments],
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DeviceError(
+            "ssh-keygen failed: {}".format(error), code="board.no-ssh-keygen"
+        ) from error
+
+
+def _bad(where: str, message: str) -> NoReturn:
+    raise DeviceError(
+        message,
+        code="bundle.bad-signature",
+        where=where,
+        hint="the bundle was changed after it was signed; get it again from its maker",
+    )

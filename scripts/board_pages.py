@@ -1,0 +1,141 @@
+"""The pages about what crosses the wire: the board's commands and the bundle's manifest.
+
+Their text is in ``scripts/data/``; commands, options and classes come from the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import yaml
+
+from edgekit_device import commands
+from edgekit_device.protocol import manifest, manifest_reader
+
+DATA = Path(__file__).parent / "data"
+_COMMON = {"help", "root", "debug"}
+_ATTRIBUTE = re.compile(r"^    (\w+): (.*)$")
+
+
+def board_protocol_page() -> str:
+    """Returns ``docs/board-protocol.md``.
+
+    Raises:
+        ValueError: A command of the parser is not described, or another one is.
+    """
+    described = yaml.safe_load((DATA / "board-commands.yaml").read_text(encoding="utf-8"))
+    parsers = _parsers()
+    if set(described) != set(parsers):
+        differ = ", ".join(sorted(set(described) ^ set(parsers)))
+        raise ValueError(
+            f"scripts/data/board-commands.yaml and the board's parser differ: {differ}"
+        )
+    sections = [
+        "\n".join(_command(name, parser, described[name])) for name, parser in parsers.items()
+    ]
+    return _filled("board-protocol.md", commands="\n\n".join(sections))
+
+
+def manifest_page() -> str:
+    """Returns ``docs/manifest.md``.
+
+    Raises:
+        ValueError: The example has other fields than the reader requires.
+    """
+    template = (DATA / "manifest.md").read_text(encoding="utf-8")
+    example = json.loads(template.partition("```json\n")[2].partition("```")[0])
+    if set(example) != set(manifest_reader._FIELDS):
+        raise ValueError("the example of scripts/data/manifest.md has not the reader's fields")
+    limits = [
+        f"- Schema: `{manifest_reader.SCHEMA}`; at most {manifest_reader.MAX_MANIFEST >> 20} MiB.",
+        f"- Required fields: {_names(manifest_reader._FIELDS)}.",
+        f"- Optional fields: {_names(manifest_reader._OPTIONAL)}.",
+        f"- Devices: {_names(manifest_reader._DEVICES)}; modes: {_names(manifest_reader._MODES)}; "
+        f"kinds of blobs: {_names(manifest_reader._KINDS)}.",
+        f"- Types of tensors: {_names(manifest.DTYPES)}; of weights also "
+        f"{_names(set(manifest.WEIGHT_DTYPES) - set(manifest.DTYPES))}.",
+    ]
+    classes = "\n\n".join("\n".join(_class(kind)) for kind in _dataclasses(manifest))
+    return _filled("manifest.md", limits="\n".join(limits), classes=classes)
+
+
+def _filled(name: str, **parts: str) -> str:
+    text = (DATA / name).read_text(encoding="utf-8")
+    for key, value in parts.items():
+        text = text.replace("{{" + key + "}}", value)
+    return text
+
+
+def _names(names: object) -> str:
+    assert isinstance(names, (tuple, dict, set))
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _parsers() -> dict[str, argparse.ArgumentParser]:
+    for action in commands.make_parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(sorted(action.choices.items()))
+    raise ValueError("the board's parser has no commands")
+
+
+def _command(name: str, parser: argparse.ArgumentParser, described: dict[str, str]) -> list[str]:
+    lines = [f"### `{name}`", "", f"{_sentence(parser.description or '')}"]
+    options = [action for action in parser._actions if action.dest not in _COMMON]
+    if options:
+        lines += ["", "| option | default | |", "|---|---|---|", *map(_option, options)]
+    lines.append("")
+    if "stdin" in described:
+        lines.append(f"- stdin: {described['stdin'].strip()}")
+    lines.append(f"- stdout: {described['stdout'].strip()}")
+    return lines
+
+
+def _option(action: argparse.Action) -> str:
+    name = action.option_strings[-1]
+    if action.nargs != 0:
+        name += " " + str(action.metavar or action.dest.upper())
+    default = "required" if action.required else ""
+    if not action.required and action.default not in (None, False):
+        default = f"`{action.default}`"
+    return f"| `{name}` | {default} | {action.help or ''} |"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _dataclasses(module: ModuleType) -> list[type]:
+    return [
+        kind
+        for kind in vars(module).values()
+        if dataclasses.is_dataclass(kind)
+        and isinstance(kind, type)
+        and kind.__module__ == module.__name__
+    ]
+
+
+def _class(kind: type) -> list[str]:
+    text, _, attributes = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")
+    told: dict[str, str] = {}
+    name = ""
+    for line in attributes.splitlines():
+        if found := _ATTRIBUTE.match(line):
+            name = found[1]
+            told[name] = found[2]
+        elif name:
+            told[name] += " " + line.strip()
+    about = {name: words.replace("``", "`") for name, words in told.items()}
+    rows = [
+        f"| `{field.name}` | `{field.type}` | {about[field.name]} |"
+        if about
+        else f"| `{field.name}` | `{field.type}` |"
+        for field in dataclasses.fields(kind)
+    ]
+    head = ["| field | type | |", "|---|---|---|"] if about else ["| field | type |", "|---|---|"]
+    return [f"### {kind.__name__}", "", text.strip().replace("``", "`"), "", *head, *rows]

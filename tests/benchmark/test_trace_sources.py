@@ -1,0 +1,187 @@
+import json
+import os
+import stat
+
+import pytest
+
+from edgekit.benchmark.trace.chrome import validate_trace
+from edgekit.benchmark.trace.monitor import monitor_process
+from edgekit.benchmark.trace.nsys import NsysSource
+from edgekit.benchmark.trace.nsys_export import exported, open_export
+from edgekit.benchmark.trace.run import trace_document
+from edgekit.benchmark.trace.sources import (
+    PreparedSource,
+    RunTrace,
+    align,
+    read_bench,
+    times_process,
+    write_trace,
+)
+from edgekit.benchmark.trtexec import Iteration
+from edgekit.errors import DataError, EnvironmentLack
+from tests.benchmark import handmade_plan, monitor_samples
+from tests.benchmark.nsys_export import engine_run
+
+
+def sound(document):
+    assert validate_trace(document) == []
+    return document
+
+
+def combined(sources, out):
+    written = write_trace(out, sources, {"name": "t"})
+    return sound(json.loads(out.read_text())), written
+
+
+def bench(**measured):
+    measurement = handmade_plan.measurement() | measured
+    return trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+
+
+def counters(document, name):
+    return [
+        (e["ts"], e["args"]["value"])
+        for e in document["traceEvents"]
+        if e["ph"] == "C" and e["name"] == name
+    ]
+
+
+def test_a_board_s_monitor_is_counters_on_the_frames_clock():
+    document = sound(bench(**monitor_samples.measured()))
+    # frames begin 0.25 s in: the sample before is the value at 0, the next one comes 0.05 s later
+    found = counters(document, "power VDD_GPU_SOC (mW)")
+    assert [value for _, value in found] == [5000.0] * 8
+    assert [at for at, _ in found[:3]] == [0.0, 50_000.0, 150_000.0]
+    assert counters(document, "dla0 active")[0] == (0.0, 1.0)
+    assert counters(document, "CPU load (%)")[0][1] == 20.0
+    labels = [e["args"]["labels"] for e in document["traceEvents"] if e["name"] == "process_labels"]
+    assert labels[-1] == "the loader's clock, as the frames alone"
+
+
+def test_a_monitor_that_cannot_be_aligned_says_so():
+    document = sound(bench(monitor=monitor_samples.monitor()))
+    labels = [e["args"]["labels"] for e in document["traceEvents"] if e["name"] == "process_labels"]
+    assert labels[-1].startswith("not aligned")
+    assert counters(document, "power VDD_GPU_SOC (mW)")[:2] == [(0.0, 4000.0), (1e6, 4000.0)]
+
+
+def test_the_segments_of_a_frame_are_linked_by_a_flow():
+    document = sound(bench())
+    steps = [e for e in document["traceEvents"] if e.get("cat") == "flow" and e["pid"] == 1]
+    assert {e["ph"] for e in steps} == {"s", "t", "f"}
+    by_flow = {}
+    for step in steps:
+        by_flow.setdefault(step["id"], []).append(step)
+    assert len(by_flow) == 3
+    assert all(len({e["tid"] for e in flow}) > 1 for flow in by_flow.values())
+
+
+def test_copies_have_a_track_and_may_come_before_the_first_segment():
+    copies = [
+        {"frame": 0, "phase": "h2d", "start_us": -100.0, "duration_us": 40.0},
+        {"frame": 0, "phase": "d2h", "start_us": 500.0, "duration_us": 20.0},
+    ]
+    plain, moved = sound(bench()), sound(bench(copies=copies))
+    first, later = (
+        min(e["ts"] for e in d["traceEvents"] if (e.get("cat"), e["pid"]) == ("segment", 1))
+        for d in (plain, moved)
+    )
+    assert later - first == pytest.approx(100.0)
+    found = [(e["name"], e["ts"]) for e in moved["traceEvents"] if e.get("cat") == "copy"]
+    assert found == [("h2d", 0.0), ("d2h", 600.0)]
+
+
+def test_clocks_that_know_the_time_of_day_meet(tmp_path):
+    own = RunTrace("bench", bench(**monitor_samples.measured()))
+    export = open_export(engine_run(tmp_path / "a.sqlite"))
+    document, written = combined([own, NsysSource(export, "a")], tmp_path / "t.json")
+    export.close()
+    shifts = {p["source"]: p["shift_us"] for p in written.processes}
+    # the export's 0 is 0.25 s before the frames
+    assert shifts == {"bench": pytest.approx(250_000.0, abs=1), "a": 0.0}
+    assert {p["alignment"] for p in document["otherData"]["processes"]} == {
+        "aligned by the wall clock"
+    }
+
+
+def test_clocks_without_it_or_of_another_day_begin_at_0_and_say_so():
+    class Clock:
+        def __init__(self, wall, seconds=1.0):
+            self.wall, self.seconds = wall, seconds
+
+    aligned = align([Clock(1000.0), Clock(None), Clock(1000.5), Clock(90_000.0)])
+    assert [shift for shift, _ in aligned] == [0.0, 0.0, 500_000.0, 0.0]
+    assert ["not aligned" in how for _, how in aligned] == [False, True, False, True]
+    assert align([Clock(None)]) == [(0.0, "the only source")]
+
+
+def test_processes_of_one_source_are_not_reported_as_unrelated(tmp_path):
+    """The bench's frames, its frames in flight and its monitor have the loader's clock."""
+    events = handmade_plan.measurement()["events"]
+    own = RunTrace("bench", bench(**monitor_samples.measured(), pipelined_events=events))
+    iterations = [Iteration(10.0, 0.5, 1.0, 3.0, 0.5, 8.0)]
+    document, _ = combined(
+        [own, PreparedSource("times", [times_process(iterations, pid=1)])], tmp_path / "t.json"
+    )
+    names = {e["pid"]: e["args"]["name"] for e in document["traceEvents"]
+             if e["name"] == "process_name"}  # fmt: skip
+    labels = {names[e["pid"]]: e["args"]["labels"] for e in document["traceEvents"]
+              if e["name"] == "process_labels"}  # fmt: skip
+    labelled = [
+        label for name, label in labels.items() if name.startswith(("measured", "monitors"))
+    ]
+    assert len(labelled) == 3
+    assert all(label.startswith("the loader's clock") for label in labelled)
+    assert all(label.endswith("not aligned with the other sources") for label in labels.values())
+    assert not any("its own clock" in label for label in labels.values())
+
+
+def test_iterations_of_trtexec_become_linked_slices(tmp_path):
+    iterations = [Iteration(10.0 + 5 * n, 0.5, 1.0, 3.0, 0.5, 8.0 + 5 * n) for n in range(3)]
+    document, written = combined(
+        [PreparedSource("times", [times_process(iterations, pid=1)])], tmp_path / "t.json"
+    )
+    assert written.events == {"iteration": 12, "flow": 12}
+    compute = [e["ts"] for e in document["traceEvents"] if e["name"].startswith("compute")]
+    assert compute[0] == 2000.0
+
+
+def test_a_bench_without_its_trace_shows_what_itself_has(tmp_path):
+    path = tmp_path / "other.json"
+    measurement = handmade_plan.measurement() | {"latency_ms": {"mean": 1.0}}
+    path.write_text(json.dumps({"schema": "edgekit.bench/1", **measurement}))
+    source, _ = read_bench(path)
+    document, _ = combined([source], tmp_path / "t.json")
+    assert any(e.get("cat") == "segment" for e in document["traceEvents"])
+
+
+def test_a_trace_holds_no_more_than_it_may(tmp_path):
+    source = RunTrace("bench", bench())
+    written = write_trace(tmp_path / "t.json", [source], {}, most=5)
+    assert sum(written.events.values()) == 5
+    assert written.left_out > 0
+
+
+def test_a_report_needs_nsys(tmp_path, monkeypatch):
+    report = tmp_path / "r.nsys-rep"
+    report.write_bytes(b"report")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentLack, match="nsys"), exported(report):
+        pass
+    # a program of that name that makes the export, as nsys does
+    made = engine_run(tmp_path / "made.sqlite")
+    fake = tmp_path / "nsys"
+    fake.write_text(f'#!/bin/sh\nfor a in "$@"; do case "$a" in --output=*) '
+                    f'/bin/cp "{made}" "${{a#--output=}}";; esac; done\n')  # fmt: skip
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    with exported(report) as export:
+        assert "NVTX_EVENTS" in export.tables
+    fake.write_text("#!/bin/sh\necho no such report >&2; exit 3\n")
+    with pytest.raises(DataError, match="no such report"), exported(report):
+        pass
+    assert os.listdir(tmp_path).count("r.nsys-rep") == 1
+
+
+def test_a_monitor_without_samples_is_no_process():
+    assert monitor_process({"monitor": {"samples": "none"}}, pid=1) == []
+    assert monitor_process({}, pid=1) == []

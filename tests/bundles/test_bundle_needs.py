@@ -1,0 +1,149 @@
+"""What a manifest says a board must have, and what travels to be judged by."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.bundles.manifest import BundleSamples, golden_inputs
+from edgekit.bundles.pack import pack, with_weights
+from edgekit.errors import BundleError
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest_reader import parse
+from tests.bundles import bundle_toys as toys
+
+PARTS: dict[str, Any] = {
+    "name": "toy", "model": toys.toy_model(), "network": toys.network(), "plan": toys.plan(),
+    "golden": toys.golden(), "mode": "split",
+}  # fmt: skip
+
+
+def samples(seed: int = 0, least: float | None = 0.9) -> BundleSamples:
+    inputs = golden_inputs(toys.network(), 3, toys.RANGES)
+    return BundleSamples("cosine", "toys", True, least, [(inputs, toys.expected(seed, inputs))])
+
+
+def test_samples_are_signed_blobs() -> None:
+    bundle = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
+    manifest = parse(bundle.manifest_bytes)
+    assert manifest.samples is not None
+    assert manifest.requires is not None
+    assert (manifest.samples.synthetic, manifest.samples.least) == (True, 0.9)
+    case = manifest.samples.cases[0]
+    wanted = toys.expected(0, golden_inputs(toys.network(), 3, toys.RANGES))["y"]
+    assert bundle.blobs[case.outputs["y"]].tobytes() == wanted.tobytes()  # type: ignore[union-attr]
+    assert manifest.requires.disk_bytes == sum(manifest.sizes().values())
+    # the same inputs give the same bytes
+    again = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
+    assert again.manifest_bytes == bundle.manifest_bytes
+
+
+def test_without_them_nothing_more_travels() -> None:
+    plain = pack(artefacts=toys.artefacts(), **PARTS)
+    assert "samples" not in plain.manifest
+    assert {blob["kind"] for blob in plain.manifest["blobs"].values()} == {"engine", "golden"}
+
+
+def test_other_weights_take_nothing_of_the_old_ones_answers() -> None:
+    bundle = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
+    other = toys.artefacts(1)
+    made = with_weights(bundle, other.weights, other.values, toys.golden(1))
+    assert "samples" not in made.manifest
+    kinds = {blob["kind"] for blob in made.manifest["blobs"].values()}
+    assert kinds == {"engine", "golden"}
+    sizes = parse(made.manifest_bytes).sizes()
+    assert made.manifest["requires"]["disk_bytes"] == sum(sizes.values())
+    again = with_weights(bundle, other.weights, other.values, toys.golden(1), samples=samples(1))
+    assert parse(again.manifest_bytes).samples is not None
+
+
+def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
+    plain = toys.artefacts()
+    about = {"stripped": True, "version_compatible": False, "dla_core": None, "kind": "plan"}
+    from edgekit.bundles.manifest import requires_of
+
+    board = {"backend": "tensorrt", "module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}
+    built = dataclasses.replace(
+        plain,
+        backend="tensorrt",
+        fingerprint=board,
+        engine_facts=dict.fromkeys(plain.engines, about),
+    )
+    sizes = {digest: len(data) for digest, data in plain.engines.items()}
+    engines = sum(sizes.values())
+    found = requires_of(built, {**sizes, "golden": 40}, 100)
+    assert found["boards"] == [{"module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}]
+    assert found["dla_cores"] == [0, 1]
+    assert (found["runtime"], found["portable"], found["cudla"]) == (None, False, False)
+    assert found["memory_bytes"] == engines + 100
+    assert found["disk_bytes"] == (engines + 40 + 100) + (engines + 100)
+    loadable = {key: {**about, "kind": "loadable", "stripped": False} for key in plain.engines}
+    found = requires_of(dataclasses.replace(built, engine_facts=loadable), sizes, 0)
+    assert found["cudla"] is True
+    assert found["disk_bytes"] == engines
+
+
+def test_a_sample_of_another_shape_is_refused() -> None:
+    wrong = dataclasses.replace(samples(), cases=[
+        ({"x": np.zeros((1, 3, 8, 8), np.float32)}, {"y": np.zeros((1, 9), np.float32)})
+    ])  # fmt: skip
+    with pytest.raises(BundleError) as caught:
+        pack(artefacts=toys.artefacts(), samples=wrong, **PARTS)
+    assert "samples.cases[0].outputs.y" in caught.value.message
+
+
+GOOD = json.loads(pack(artefacts=toys.artefacts(), samples=samples(), **PARTS).manifest_bytes)
+ENGINE = GOOD["lanes"][0]["segments"][0]["engine"]
+FAULTS: list[tuple[tuple[str | int, ...], object]] = [
+    (("requires", "backend"), "tensorrt"),
+    (("requires", "surprise"), 1),
+    (("requires", "runtime"), {"name": "onnxruntime", "from": "new", "below": ""}),
+    (("requires", "boards"), [{"module": "x"}]),
+    (("requires", "dla_cores"), [5]),
+    (("requires", "dla_cores"), [-1]),
+    (("requires", "cudla"), 1),
+    (("requires", "disk_bytes"), -1),
+    (("requires", "memory_bytes"), 1 << 60),
+    (("samples", "metric"), "accuracy"),
+    (("samples", "synthetic"), "no"),
+    (("samples", "min"), "0.9"),
+    (("samples", "cases"), []),
+    (("samples", "cases", 0, "inputs", "x"), ENGINE),
+    (("samples", "cases", 0, "inputs"), {}),
+    (("samples", "cases", 0, "outputs", "y"), "../../etc"),
+]
+
+
+@pytest.mark.parametrize("fault", range(len(FAULTS)))
+def test_every_field_is_checked(fault: int) -> None:
+    place, value = FAULTS[fault]
+    document = json.loads(json.dumps(GOOD))
+    at = document
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    with pytest.raises(DeviceError) as caught:
+        parse(json.dumps(document).encode())
+    assert caught.value.code == "manifest.invalid"
+    assert caught.value.where.startswith(str(place[0]))
+
+
+@pytest.mark.parametrize(
+    ("part", "more"),
+    [("manifest", {"rebuild": {"request": "ab" * 32, "blobs": [], "relative": 0.02}}),
+     ("requires", {"on_change": "refuse"})],
+)  # fmt: skip
+def test_a_bundle_of_an_older_form_is_refused_with_the_command_that_mends_it(
+    part: str, more: dict[str, Any]
+) -> None:
+    document = json.loads(json.dumps(GOOD))
+    (document if part == "manifest" else document[part]).update(more)
+    with pytest.raises(DeviceError) as caught:
+        parse(json.dumps(document).encode())
+    assert caught.value.code == "manifest.invalid"
+    assert repr(next(iter(more))) in caught.value.message
+    assert "edgekit deploy CONFIG" in caught.value.hint

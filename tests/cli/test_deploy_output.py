@@ -1,0 +1,64 @@
+"""Where the time of a deployment goes, as ``-v`` tells it; over a real sshd."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.cli.main import app
+from edgekit.deployment.ssh import SshTransport
+from tests.boards.fixtures import StartBoard, boards, home
+from tests.cli.test_taken_back import BOARD
+from tests.pipeline.nets import small_config
+
+__all__ = ["boards", "home"]
+
+
+@pytest.mark.boards
+def test_each_start_of_python_on_the_board_is_told_with_its_seconds(
+    boards: StartBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    extra = BOARD.format(b=boards().board, root=tmp_path / "lab")
+    config = small_config(tmp_path / "config", precision="fp16", extra=extra)
+    run, starts = SshTransport.run, []
+
+    def counted(self: SshTransport, argv: Any, **more: Any) -> Any:
+        starts.append(argv)
+        return run(self, argv, **more)
+
+    monkeypatch.setattr(SshTransport, "run", counted)
+
+    def deploy(*words: str) -> list[str]:
+        """Returns the lines about the board; every start is among them, in order."""
+        starts.clear()
+        command = ["deploy", str(config), "-o", str(tmp_path / "out"), "--trust-key", *words]
+        assert app(command) == 0
+        said = map(str.strip, capsys.readouterr().err.splitlines())
+        # a line within a step names it
+        named = (re.match(r"(?:\[.*?\] \S+: )?(lab: .*)", line) for line in said)
+        lines = [found[1] for found in named if found]
+        told = [line for line in lines if "lab: Python start " in line]
+        assert all(re.search(r"[:,] \d+\.\d{3} s$", line) for line in lines)
+        if words:
+            assert len(starts) == len(told)
+            for number, line in enumerate(told, 1):
+                assert line.startswith(f"lab: Python start {number}: ")
+            assert any(line.startswith("lab: connecting: ") for line in lines)
+            assert lines[-1].startswith(f"lab: {len(starts)} Python starts, ")
+        return lines
+
+    first = "\n".join(deploy("-v"))
+    assert re.search(r": receive, [\d,]+ bytes: ", first)
+    for state in ("verifying", "refitting", "testing", "switching", "soaking"):
+        assert f"lab: the board's job: {state}: " in first
+    unchanged = "\n".join(deploy("-v"))
+    assert ": offer: " in unchanged
+    assert "receive" not in unchanged
+    assert "job" not in unchanged
+    assert not any("Python" in line or "job" in line for line in deploy())

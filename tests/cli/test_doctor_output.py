@@ -1,0 +1,91 @@
+"""``edgekit doctor``: its exit status and what it says, at boards that are only played."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.cli.main import app
+from edgekit.errors import EnvironmentLack, GateError, UsageError
+from tests.cli.board_fakes import FakeBoard, config_of, lend
+from tests.pipeline.test_doctor import probe
+
+Out = pytest.CaptureFixture[str]
+
+
+def board(name: str = "lab", **answers: Any) -> FakeBoard:
+    made = FakeBoard(name)
+    made.answers = {"probe": probe(), **answers}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("options", "state", "applied", "says"),
+    [
+        ((), "shown", "", "nothing was changed"),
+        (("--yes",), "shown", "by-hand", "sudo asks for a password"),
+        (("--yes",), "shown", "failed", "could not be prepared"),
+        (("--yes",), "shown", "applied", ""),
+        (("--yes", "--undo"), "shown", "undone", ""),
+        ((), "unneeded", "", ""),
+    ],
+)
+def test_setup_answers_no_where_nothing_was_set_up(
+    options: tuple[str, ...],
+    state: str,
+    applied: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Out,
+) -> None:
+    lend(monkeypatch, board(state=state, applied=applied))
+    argv = ["doctor", "lab", "--setup", "--json", *options]
+    if says:
+        with pytest.raises(GateError, match=says) as caught:
+            app(argv)
+        assert caught.value.exit_code == 1
+    else:
+        assert app(argv) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is not bool(says)
+    assert document["state"] == (applied or state)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--undo"], ["--yes"], ["-o", "x.json"], ["--setup", "--selftest"]],
+)
+def test_options_that_would_do_nothing_are_refused(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lend(monkeypatch, board(state="unneeded"))
+    with pytest.raises(UsageError, match=r"--setup|--selftest"):
+        app(["doctor", "lab", *options])
+
+
+def test_a_slip_in_a_board_s_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lend(monkeypatch, FakeBoard("nolab", down=True))
+    config = config_of(tmp_path, "lab")
+    with pytest.raises(EnvironmentLack) as caught:
+        app(["doctor", "nolab", config])
+    assert f"{config} names lab" in caught.value.hint
+
+
+def test_a_board_that_is_down_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    lend(monkeypatch, FakeBoard("left", down=True), board("right"))
+    config = config_of(tmp_path, "left", "right")
+    with pytest.raises(EnvironmentLack, match="left: nobody answers"):
+        app(["doctor", config])
+    told = capsys.readouterr().out
+    assert "left: not reached" in told
+    assert "It can: backends tensorrt" in told
+    with pytest.raises(EnvironmentLack):
+        app(["doctor", config, "--json"])
+    left, right = json.loads(capsys.readouterr().out)["boards"]
+    assert (left["ok"], left["error"]["code"]) == (False, "board.unreachable")
+    assert right["can"]["dla_cores"] == 2

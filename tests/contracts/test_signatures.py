@@ -1,0 +1,39 @@
+"""The signatures of the public API: what a program that uses edgekit calls."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import edgekit
+import edgekit_device
+from tests.contracts.conftest import Golden
+
+
+def signature(function: Callable[..., object]) -> str:
+    return re.sub(r"<function .*? at 0x\w+>", "<function>", str(inspect.signature(function)))
+
+
+def test_signatures(golden: Golden) -> None:
+    # some names of the package are modules that can be called; beside `check` they are functions
+    functions = import_module(edgekit.check.__module__)
+    host = {
+        name: signature(getattr(functions, name))
+        for name in dir(edgekit)
+        if not name.startswith("_")
+    }
+    device: dict[str, Any] = {}
+    for name in edgekit_device.__all__:
+        value = getattr(edgekit_device, name)
+        if inspect.isclass(value):
+            device |= {
+                f"{name}.{key}": signature(method)
+                for key, method in inspect.getmembers(value, inspect.isfunction)
+                if not key.startswith("_") or key == "__call__"
+            }
+        elif callable(value):
+            device[name] = signature(value)
+    golden("signatures", {"edgekit": host, "edgekit_device": device})

@@ -1,0 +1,43 @@
+"""A board's hints are for who works on it; here they name what is at hand here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgekit.deployment.answers import failure
+from edgekit.deployment.board import Board
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.transport import Completed, LocalTransport
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "not_told"),
+    [
+        ("serve.running", "edgekit serve BOARD status --app net", "serve-stop"),
+        ("bundle.unknown-signer", "--trust-key", "allowed_signers=FILE"),
+        ("bundle.unsigned", "deploy.sign_with", "trust_unsigned"),
+        ("other.code", "serve-stop, load(", "BOARD"),
+    ],
+)
+def test_hints_are_of_the_host(code: str, told: str, not_told: str) -> None:
+    hint = "serve-stop, load(..., allowed_signers=FILE), trust_unsigned=True"
+    error = {"code": code, "message": "m", "where": "net", "hint": hint}
+    done = Completed(4, json.dumps({"error": error}).encode(), b"")
+    found = failure(done, "lab", "python3")
+    assert told in found.hint
+    assert not_told not in found.hint
+
+
+def test_an_empty_name_reaches_the_board_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BoardClient(Board("lab"), LocalTransport(), Path("loader"))
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(client, "_request", lambda *words, **more: asked.append(words))
+    client.remove("net", "")
+    client.remove("net")
+    client.releases("")
+    client.status("")
+    assert asked == [("remove", "--app=net", "--release="), ("remove", "--app=net"),
+                     ("releases", "--app="), ("status", "--app=")]  # fmt: skip

@@ -1,0 +1,174 @@
+"""The program that places the loader, and how a board's answers are read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.deployment.answers import document
+from edgekit.deployment.board import BenchSettings
+from edgekit.deployment.loader import ENSURE
+from edgekit.deployment.transport import Completed, LocalTransport
+from edgekit.errors import BoardError, BundleError
+
+
+def place(
+    root: Path, data: bytes, sent: bytes | None = None, program: str = ENSURE
+) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"edgekit_device-{digest[:16]}.pyz"
+    packed = zlib.compress(data) if sent is None else sent
+    argv = [sys.executable, "-c", program, str(root), name, digest, str(len(packed) or 1)]
+    done = LocalTransport().run(argv, stdin=[packed])
+    return document(done, "lab", "python3")
+
+
+def test_program_survives_any_shell() -> None:
+    assert "\\" not in ENSURE
+
+
+def test_loader_is_placed_once_under_its_digest(tmp_path: Path) -> None:
+    first = place(tmp_path, b"loader")
+    assert first["ready"]
+    assert Path(first["path"]).read_bytes() == b"loader"
+    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == b"loader"
+    before = os.stat(first["path"]).st_ino
+    assert place(tmp_path, b"loader", sent=b"")["ready"]
+    assert os.stat(first["path"]).st_ino == before
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"loader", zlib.compress(b"loadeR"), zlib.compress(b"loader")[:-7]]
+)
+def test_damaged_loader_is_never_put_in_place(tmp_path: Path, sent: bytes) -> None:
+    with pytest.raises(BoardError) as caught:
+        place(tmp_path, b"loader", sent)
+    assert caught.value.code == "board.transfer"
+    assert list((tmp_path).glob("bin/*")) == []
+
+
+def test_altered_loader_is_replaced(tmp_path: Path) -> None:
+    path = Path(place(tmp_path, b"loader")["path"])
+    path.write_bytes(b"tampered")
+    place(tmp_path, b"loader")
+    assert path.read_bytes() == b"loader"
+
+
+def test_old_loaders_and_leftovers_go(tmp_path: Path) -> None:
+    for number in range(5):
+        path = Path(place(tmp_path, b"loader %d" % number)["path"])
+        os.utime(path, (number, number))
+    stale = path.with_name(".edgekit_device.1.tmp")
+    stale.write_bytes(b"half")
+    os.utime(stale, (0, 0))
+    place(tmp_path, b"newest")
+    names = {file.name for file in (tmp_path / "bin").iterdir()}
+    assert stale.name not in names
+    assert len(names) == 4  # three loaders and the link
+    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == b"newest"
+
+
+def test_what_old_loaders_have_compiled_goes_with_them(tmp_path: Path) -> None:
+    compiled = tmp_path / "bin" / "__pycache__"
+    for number in range(4):
+        path = Path(place(tmp_path, b"loader %d" % number)["path"])
+        os.utime(path, (number, number))
+        compiled.mkdir(exist_ok=True)
+        (compiled / f"{path.stem}._hello.cpython-311.pyc").write_bytes(b"code")
+    stale = compiled / f"{path.stem}._hello.cpython-311.pyc.77.tmp"
+    stale.write_bytes(b"half")
+    os.utime(stale, (0, 0))
+    loaders = {file.stem for file in path.parent.glob("edgekit_device-*")}
+    assert {file.name.split(".")[0] for file in compiled.iterdir()} == loaders
+    place(tmp_path, b"loader 3")
+    assert not stale.exists()
+    # a loader that was altered may have been compiled
+    path.write_bytes(b"tampered")
+    place(tmp_path, b"loader 3")
+    assert {file.name.split(".")[0] for file in compiled.iterdir()} == loaders - {path.stem}
+
+
+def test_what_others_remove_or_rename_meanwhile_is_no_failure(tmp_path: Path) -> None:
+    compiled = tmp_path / "bin" / "__pycache__"
+    for number in range(4):
+        path = Path(place(tmp_path, b"loader %d" % number)["path"])
+        os.utime(path, (number, number))
+    (compiled / "a folder.tmp").mkdir(parents=True)
+    for folder in (compiled, path.parent):
+        (folder / "half.tmp").write_bytes(b"half")
+        os.utime(folder / "half.tmp", (0, 0))
+        (folder / "link.tmp").symlink_to("nowhere")
+    (compiled / "old._hello.cpython-311.pyc").write_bytes(b"code")
+    # each file that is to go has gone already
+    others = "import os; real = os.unlink; os.unlink = lambda path: (real(path), real(path)); "
+    assert place(tmp_path, b"newest", program=f"{others}exec({ENSURE!r})")["ready"]
+    assert {entry.name for entry in compiled.iterdir()} == {"a folder.tmp"}
+    assert not (path.parent / "half.tmp").exists()
+
+
+def test_a_link_is_not_followed_where_compiled_modules_lie(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "__pycache__").symlink_to(other)
+    assert place(tmp_path, b"loader")["ready"]
+    assert (other / "file").exists()
+
+
+def test_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BoardError) as caught:
+        place(tmp_path / "file" / "root", b"loader")
+    assert caught.value.code == "board.filesystem"
+    assert "lab" in caught.value.where
+
+
+def answer(status: int, out: bytes, err: bytes = b"") -> dict[str, Any]:
+    return document(Completed(status, out, err), "lab", "python3")
+
+
+def test_chatty_login_shell_is_passed_over() -> None:
+    assert answer(0, b'Welcome!\n{"a": 1}\n') == {"a": 1}
+
+
+@pytest.mark.parametrize("settings", [{"lock_clocks": True}, {"power_mode": "MAXN"}, {}])
+def test_a_bench_that_is_cut_off_says_what_may_still_be_set(settings: dict[str, Any]) -> None:
+    held = BenchSettings(**settings)
+    with pytest.raises(BoardError) as killed, held.explain_clocks("lab"):
+        answer(137, b"")
+    assert "dmesg" in killed.value.hint
+    assert ("`edgekit status lab` takes them back" in killed.value.hint) is bool(settings)
+    with pytest.raises(KeyboardInterrupt) as stopped, held.explain_clocks("lab"):
+        raise KeyboardInterrupt
+    assert ("takes power mode and clocks back" in str(stopped.value)) is bool(settings)
+    with pytest.raises(BoardError) as refused, held.explain_clocks("lab"):
+        answer(4, json.dumps({"error": {"code": "power.mode"}}).encode())
+    assert "takes them back" not in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("status", "out", "kind", "code"),
+    [
+        (0, b"Welcome!\n", BoardError, "board.protocol"),
+        (0, b"[1]\n", BoardError, "board.protocol"),
+        (127, b"", BoardError, "board.no-python"),
+        (1, b"", BoardError, "board.loader-failed"),
+        (137, b"", BoardError, "board.killed"),
+        (4, b"not json", BoardError, "board.loader-failed"),
+        (4, json.dumps({"error": {"code": "x.y"}}).encode(), BoardError, "x.y"),
+        (4, json.dumps({"error": {"code": "bundle.no"}}).encode(), BundleError, "bundle.no"),
+    ],
+)
+def test_failures_become_errors(status: int, out: bytes, kind: type, code: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        answer(status, out)
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.exit_code) == (code, 4)

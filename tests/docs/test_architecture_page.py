@@ -1,0 +1,70 @@
+"""The page that a newcomer reads first is short, and what it and other pages name is there."""
+
+import re
+import tomllib
+from importlib import import_module, util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or something that a module has."""
+    try:
+        if util.find_spec(name) is not None:
+            return True
+    except ModuleNotFoundError:
+        pass
+    module, _, attribute = name.rpartition(".")
+    return hasattr(import_module(module), attribute)
+
+
+def test_the_page_is_short_and_has_one_diagram():
+    text = PAGE.read_text()
+    assert len(text.splitlines()) <= 250
+    assert text.count("```mermaid") == 1
+
+
+def test_every_layer_of_the_imports_has_a_line():
+    tables = re.findall(r"^\| (`[^|]*) \|", PAGE.read_text(), re.M)
+    named = {name for cell in tables for name in re.findall(r"`([\w.]+)`", cell)}
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    for contract in contracts["contracts"]:
+        for layer in contract.get("layers", ()):
+            assert set(re.findall(r"\w+", layer)) - {"__main__"} <= named, layer
+
+
+def test_what_to_start_with_is_there():
+    text = PAGE.read_text()
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| `([\w.]+)` \|$", text, re.M)
+    functions = re.findall(r"^\| `([\w.]+\.\w+)` \|", text, re.M)
+    assert len(rows) > 15
+    assert len(functions) >= 10
+    for name in (*(f"{package}.{start}" for package, start in rows), *functions):
+        assert resolves(f"edgekit.{name}"), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            heads = re.findall(r"^#+ (.*)$", target.read_text(), re.M)
+            assert anchor in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in heads}, (
+                link
+            )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_of_the_packages_that_pages_name_are_there(page):
+    for name in re.findall(r"`((?:edgekit|edgekit_device|scripts|tests|benchmarks)/[\w./-]+)`",
+                           page.read_text()):  # fmt: skip
+        assert (ROOT / name).exists(), name

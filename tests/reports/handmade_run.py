@@ -1,0 +1,85 @@
+"""A hand-made run: the facts of a whole pipeline over the hand-made plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from edgekit.benchmark.document import bench_document
+from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
+from edgekit.quantize.scales import Scales
+from edgekit.reports.facts import RunFacts
+from edgekit.targets.loader import get
+from tests.benchmark import handmade_plan
+
+REASON = VerdictReason(
+    "softmax.orin-axis", "SoftMax over 1000 elements is not for the DLA", "axis 1, 1000 elements",
+    "axes up to 1024 on TensorRT 8.6 and later", "TensorRT documentation, DLA supported layers",
+    "leave the SoftMax out of the model and apply it on the CPU",
+)  # fmt: skip
+SHUFFLE = VerdictReason(
+    "shuffle.flatten", "Flatten changes the number of dimensions", "4 to 2 dimensions",
+    "4 dimensions", "TensorRT documentation, DLA supported layers",
+    "keep the 1x1 spatial dimensions and flatten on the CPU",
+)  # fmt: skip
+CONFIG = """version: 1
+name: resnet50
+model: {builtin: light_resnet50, seed: 0}
+target: jetson-agx-orin-64gb
+power_mode: MAXN
+precision: int8
+placement: {objective: gpu_time, bounds: {latency_us: 3000}, dla_cores: [0]}
+"""
+
+
+def judgement(network: Any) -> Judgement:
+    """Returns verdicts: SoftMax and Flatten cannot, one pooling is disputed."""
+    against = {"prob": REASON, "flatten": SHUFFLE}
+    verdicts = {
+        layer.name: LayerVerdict(
+            layer.name, layer.name not in against,
+            "disputed" if layer.name == "gap" else "certain",
+            (against[layer.name],) if layer.name in against else (),
+        )
+        for layer in network.layers
+    }  # fmt: skip
+    return Judgement("jetson-agx-orin-64gb", "int8", "10.3", verdicts, (), {})
+
+
+def facts(**changes: Any) -> RunFacts:
+    """Returns a whole run's facts; ``changes`` replaces fields."""
+    plan, network = handmade_plan.plan(), handmade_plan.network()
+    names = ("check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "refit",
+             "selftest", "infer", "bench", "report")  # fmt: skip
+    whole = RunFacts(
+        name="resnet50", model="builtin:light_resnet50?seed=0",
+        target=get("jetson-agx-orin-64gb"), plan=plan, network=network,
+        judgement=judgement(network), backend="reference",
+        scales=Scales({"x": 0.02, "y": 0.1}, "entropy", "16 synthetic inputs, seed 0", "ab" * 32),
+        accuracy={
+            "cosine": 0.998731, "snr_db": 25.42,
+            "max_abs": 0.4123, "top1_agreement": 15 / 16, "inputs": 16,
+            "data": "16 synthetic inputs, seed 0", "metric": "cosine", "min": 0.99, "passed": True,
+            "segments": [
+                {"segment": i, "device": device, "cosine": 0.9999 - i / 4000,
+                 "snr_db": 36.0 - 2 * i, "max_abs": 0.1 * (i + 1)}
+                for i, device in enumerate(("GPU", "DLA0", "GPU", "DLA0", "GPU"))
+            ],
+        },
+        bundle={"path": "edgekit-out/resnet50/resnet50.ekb", "bytes": 27_412_345,
+                "stripped_bytes": 412_345, "digest": "9f" * 32},
+        refit={"bit_equal": True},
+        bench=bench_document(handmade_plan.measurement(pipelined=True), plan, name="resnet50"),
+        board={"name": "embedded", "kind": "sshd"},
+        rewrites=({"name": "global-average-pool", "reason": "one loadable instead of two",
+                   "nodes": ["node/gap"], "max_error": 2.4e-7},),
+        steps=tuple({"name": n, "status": "done" if i % 3 else "reused", "seconds": 0.4 * i}
+                    for i, n in enumerate(names)),
+        files={"report": "edgekit-out/resnet50/report.html",
+               "trace": "edgekit-out/resnet50/trace.json",
+               "bundle": "edgekit-out/resnet50/resnet50.ekb"},
+        config_text=CONFIG,
+        environment={"edgekit": "0.1.0", "python": "3.11.9", "runtime": {"onnxruntime": "1.31.0"}},
+        notes=("No board in the configuration: deployed to an embedded sshd on this machine.",),
+    )  # fmt: skip
+    return dataclasses.replace(whole, **changes)

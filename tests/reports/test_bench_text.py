@@ -1,0 +1,132 @@
+"""The terminal's summary of a measurement, on a board and on a PC."""
+
+import pytest
+
+from edgekit.benchmark.document import bench_document
+from edgekit.reports.terminal.measurement import bench_text
+from edgekit.targets.loader import get
+from tests.benchmark import handmade_plan
+from tests.benchmark.test_verdict import idle, power, sample
+
+
+def rails(draw):
+    return {"VDD_GPU_SOC": {"now": draw}, "VDD_CPU_CV": {"now": 1000},
+            "VIN_SYS_5V0": {"now": 4000}}  # fmt: skip
+
+
+def board(**changes):
+    samples = [
+        sample(t / 10, rails_mw=rails(9000), temperatures_c={"tj": 50.0 + t}) for t in range(31)
+    ]
+    quiet = [{**idle()[0], "t_s": -2.0 + t / 10, "rails_mw": rails(4000)} for t in range(10)]
+    measured = {
+        **handmade_plan.measurement(), "clock": "board-measured",
+        "samples_ms": [2.0, 2.001] * 800, "iterations": 1600,
+        "monitor": {"samples": samples, "idle": quiet, "facts": {}},
+        "power": {**power(), "changed": True},
+        "phases_ms": {"compute": {"min": 1.5, "median": 1.6, "p999": 1.9, "max": 2.0}},
+        "cold": {"open_ms": 812.0, "first_ms": 12.5}, **changes,
+    }  # fmt: skip
+    target = get("jetson-agx-orin-64gb")
+    document = bench_document(measured, handmade_plan.plan(), name="net", target=target)
+    return bench_text({**document, "board": {"name": "lab"}}, width=100)
+
+
+def test_a_board_says_all_that_was_seen():
+    text = board()
+    assert text.splitlines()[0].startswith("net on lab (jetson-agx-orin-64gb, int8): board-meas")
+    assert "VALID" in text.splitlines()[1]
+    row = next(line for line in text.splitlines() if line.strip().startswith("compute"))
+    assert row.split() == ["compute", "1.500", "-", "1.600", "-", "-", "-", "1.900", "2.000"]
+    for part in (
+        "opened in 812.000 ms",
+        "mJ an inference",
+        "over idle",
+        "VDD_GPU_SOC 9.00 W",
+        "GR3D 1300 / 1300",
+        "tj at most 80.0 C",
+        "MAXN, clocks held; before MAXN, restored",
+    ):
+        assert part in " ".join(text.split())
+
+
+def test_a_percentile_needs_frames_that_are_slower():
+    def head(count):
+        lines = board(iterations=count).splitlines()
+        return next(line.split() for line in lines if line.startswith("ms")), lines
+
+    names, _ = head(150)
+    assert "p99.9" not in names  # it would be the slowest frame under another name
+    assert [name for name in names if name.endswith("*")] == ["p90*", "p95*", "p99*"]
+    names, lines = head(20_000)
+    assert "p99.9" in names
+    assert not any(line.startswith("* fewer") for line in lines)
+
+
+def test_what_held_otherwise_than_requested_is_said():
+    printed = board(
+        streams=[{"stream": n, "iterations": 800, "throughput_qps": 250.0} for n in (0, 1)],
+        runtime={"flags": {"graph": False}, "notes": ["left out: graph"]},
+        power=power("MODE_30W"),
+    )
+    text = " ".join(printed.split())
+    assert "runtime: left out: graph" in text
+    assert "streams: 1: 250/s, 800 frames; 2: 250/s, 800 frames" in text
+    assert "MODE_30W, clocks held; the plan is for MAXN" in text
+
+
+def test_a_difference_to_idle_that_is_none_is_said():
+    draws = [sample(t / 10, rails_mw=rails(9000)) for t in range(31)]
+    busy = [{**idle()[0], "t_s": -2.0 + t / 10, "rails_mw": rails(12_000)} for t in range(10)]
+    text = " ".join(board(monitor={"samples": draws, "idle": busy, "facts": {}}).split())
+    assert "nothing over idle: the board drew 17.00 W before and 14.00 W while" in text
+    assert " mJ of it over" not in text
+
+
+def test_reasons_stand_with_their_remedies():
+    lines = board(iterations=3, power={**power("MODE_30W"), "locked": False}).splitlines()
+    assert lines[1] == "the measurement is INVALID, not to be quoted:"
+    assert any("bench.iterations: 3 iterations" in line for line in lines)
+    assert sum("remedy:" in line for line in lines) == 2
+    again = next(line for line in lines if "measure again:" in line)
+    assert "edgekit bench CONFIG --iterations 10" in again
+    assert "--power-mode MAXN" in again
+
+
+def test_a_cpus_verdict_is_a_footnote():
+    measured = {**handmade_plan.measurement(), "iterations": 3}
+    lines = bench_text(bench_document(measured, handmade_plan.plan())).splitlines()
+    (verdict,) = (i for i, line in enumerate(lines) if "INVALID" in line)
+    assert lines[verdict].startswith("footnote: the reference backend's time on a CPU is INVALID")
+    assert verdict > next(i for i, line in enumerate(lines) if line.startswith("throughput:"))
+    assert all("edgekit bench CONFIG" in line for line in lines if "remedy:" in line)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ("my net.yaml", "edgekit bench 'my net.yaml'"),
+        ("net.onnx", "edgekit bench net.onnx --target jetson-agx-orin-64gb --precision int8"),
+    ],
+)
+def test_remedies_name_what_was_measured(config, named):
+    measured = {**handmade_plan.measurement(), "iterations": 3, "duration_s": 0.1}
+    document = bench_document(measured, handmade_plan.plan(), config=config)
+    verdict = document["verdict"]
+    assert verdict["command"].startswith(named + " --")
+    remedies = [one["remedy"] for one in verdict["reasons"]]
+    assert len(remedies) == 2
+    assert all(one.startswith(named + " --") for one in remedies)
+    assert "CONFIG" not in bench_text(document)
+
+
+def test_a_pc_is_no_board():
+    measured = handmade_plan.measurement()
+    text = bench_text(bench_document(measured, handmade_plan.plan()), width=80)
+    assert "not a board time" in text
+    assert "this CPU" not in text  # it may be a board's far away
+    assert "energy" not in text
+    assert "not seen:" in text
+    assert "nothing was measured" in bench_text(
+        {**bench_document(None, handmade_plan.plan()), "note": ""}
+    )

@@ -1,0 +1,134 @@
+"""Markdown says what the document says; nothing in a name is markup, and it fits a comment."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from markdown_it import MarkdownIt
+
+from edgekit.errors import DataError
+from edgekit.reports.document import report_document
+from edgekit.reports.markdown import LIMIT, escaped, markdown
+from edgekit.results.comparison import compare
+from tests.reports import handmade_run
+from tests.results.measurements import bench, times
+from tests.results.test_compare import result
+
+NASTY = (
+    "a|b`c*d*\n# @user <img src=x onerror=alert(1)> [x](http://evil) #12 </details> \\| &amp; $y$"
+)
+
+
+class Seen(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text = [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def seen(text):
+    parser = Seen()
+    parser.feed(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
+    return parser
+
+
+def test_a_nasty_name_is_read_as_it_is_and_is_nothing_else():
+    found = seen(f"| a | b |\n|---|---|\n| {escaped(NASTY)} | x |")
+    assert " ".join(NASTY.split()) in found.text
+    assert {"img", "a", "em", "code", "h1"}.isdisjoint(found.tags)
+    assert found.tags.count("td") == 2
+    # a comment stands between what GitHub would take for a mention, a reference or a link
+    assert not re.search(r"@\w|&#35;\d|//", escaped(NASTY))
+
+
+def test_comparison():
+    a, b = result(times(99, 2.0, seed=1), NASTY), result(times(99, 3.0, seed=2), "b")
+    text = markdown(compare([a], [b]))
+    found = seen(text)
+    assert "slower" in found.text
+    assert "2.000 ms" in found.text
+    assert "img" not in found.tags
+
+
+def test_a_measurement_says_its_clock_and_its_reasons():
+    reason = {"code": "bench.throttled", "message": NASTY, "remedy": "cool it"}
+    document = bench(times(99, 2.0, seed=1), clock="cpu-measured",
+                     verdict={"status": "INVALID", "reasons": [reason]})  # fmt: skip
+    found = seen(markdown(document))
+    assert "INVALID" in found.text
+    assert "not a board time" in found.text
+    assert " ".join(NASTY.split()) in found.text
+
+
+def test_a_report_has_its_numbers_and_fits():
+    document = report_document(handmade_run.facts())
+    text = markdown(document)
+    assert "Predicted for the board (not measured)" in text
+    assert len(text) < LIMIT
+    row = document["layers"][0]
+    long = {**document, "layers": [{**row, "name": f"{NASTY} {i}"} for i in range(2000)]}
+    cut = markdown(long)
+    assert len(cut) <= LIMIT
+    assert re.search(r"was cut: [\d,]+ of 2,000 rows of Layers", cut)
+    assert cut.count("<details>") == cut.count("</details>")
+
+
+def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
+    document = report_document(handmade_run.facts())
+    document["bench"]["verdict"] = {"status": "INVALID", "reasons": [{"message": "hot"}]}
+    # a CPU's time is a footnote
+    text = markdown(document)
+    places = [text.index(words) for words in ("Predicted for", "INVALID", "hot", "Latency, CPU")]
+    assert places == sorted(places)
+    document["bench"]["clock"] = "board-measured"
+    text = markdown(document)
+    places = [text.index(words) for words in ("INVALID", "hot", "Predicted for", "Latency, ")]
+    assert places == sorted(places)
+    assert "0.99873 ✅" in text
+    document["accuracy"] |= {"min": None, "computed": "emulated on a CPU"}
+    found = seen(markdown(document))
+    assert "Cosine to FP32 (16 synthetic inputs, seed 0, emulated on a CPU)" in found.text
+    assert "0.99873\n" in found.text
+
+
+def test_nothing_is_escaped_that_is_no_markup():
+    assert escaped("p99.9: 1.5 ms (median); 12 'x'") == "p99.9: 1.5 ms (median); 12 'x'"
+    assert ":" not in escaped(":tada:")[:2]
+    assert escaped("set bench.duration_s to 3") == "set bench.duration_s to 3"
+    for name in ("_a_", "__a__", "a_ _b", "._x_.", "a__b"):
+        assert {"em", "strong"}.isdisjoint(seen(escaped(name)).tags)
+        assert name in seen(escaped(name)).text
+
+
+def test_another_document_is_refused():
+    with pytest.raises(DataError, match="no Markdown"):
+        markdown({"schema": "edgekit.plan/1"})
+
+
+def test_a_measurement_has_its_percentiles_and_what_it_takes():
+    document = bench(times(99, 2.0, seed=1)) | {
+        "cold": {"open_ms": 812.0, "first_ms": 14.31}, "memory": {"peak_rss_bytes": 412 << 20},
+        "energy": {"total": {"uj_per_inference": 24_200.0, "over_idle_uj": 9400.0},
+                   "baseline": "idle"},
+        "runtime": {"library": "x", "flags": {"streams": 2, "graph": True}},
+    }  # fmt: skip
+    document["latency_ms"] |= {"p50": 2.0, "p90": 2.1, "p95": 2.1, "p999": 2.2}
+    report = report_document(handmade_run.facts())
+    report["bench"] |= {key: document[key] for key in ("latency_ms", "cold", "memory")}
+    report["power"] = {"energy": document["energy"]}
+    for found in (seen(markdown(document)), seen(markdown(report))):
+        for word in ("p50 (median)", "p90", "p95", "812 ms", "14.3 ms", "412 MiB", "24.2 mJ",
+                     "9.40 mJ", "of it over idle"):  # fmt: skip
+            assert word in found.text
+    text = seen(markdown(document)).text
+    assert "flags.graph" in text
+    assert "{" not in text
+    assert "99 inferences are too few for p99 and p99.9" in text
+    assert "fewer than 20 of the 99 inferences are slower" in text
+    document["energy"]["baseline"] = "floor"
+    assert "of it over its lowest" in seen(markdown(document)).text

@@ -1,0 +1,185 @@
+"""Comparisons find what is there, and not what is not: seeded simulations, refusals, words."""
+
+import json
+
+import pytest
+
+from edgekit.errors import DataError, UsageError
+from edgekit.results.comparison import compare
+from edgekit.results.selection import read_result
+from edgekit.results.store import Result
+from tests.results.measurements import bench, times
+
+
+def result(samples, label="x", **changes):
+    document = bench(samples, **changes)
+    return Result({k: v for k, v in document.items() if k != "samples_ms"}, tuple(samples), label,
+                  board="remote:lab")  # fmt: skip
+
+
+def pair(seed, ratio=1.0, *, count=400, memory=0.7, spread=0.02):
+    sides = (times(count, 2.0 * factor, seed=2 * seed + side, memory=memory, spread=spread)
+             for side, factor in enumerate((1.0, ratio)))  # fmt: skip
+    return [[result(samples, f"s{side}")] for side, samples in enumerate(sides)]
+
+
+def test_autocorrelated_runs_of_the_same_are_seldom_reported_apart():
+    """Of 40 pairs, 5 % would be 2; a test that takes samples for independent finds about 16."""
+    reported = [compare(*pair(seed))["direction"] for seed in range(40)]
+    assert sum(word in ("better", "worse") for word in reported) <= 5
+    assert reported.count("same") >= 35
+
+
+def test_a_small_real_difference_is_found():
+    reported = [compare(*pair(seed, 1.03)) for seed in range(10)]
+    assert sum(one["verdict"] == "slower" for one in reported) >= 9
+    assert not any(one["regression"] for one in reported)
+    assert all(one["ratio"]["low"] < one["ratio"]["estimate"] < one["ratio"]["high"]
+               for one in reported)  # fmt: skip
+
+
+def test_drift_widens_the_interval():
+    steady, drifting = times(600, 2.0, seed=5), times(600, 2.0, seed=6)
+    drifting = [value * (1 + 0.06 * i / 600) for i, value in enumerate(drifting)]
+    quiet = compare([result(steady)], [result(times(600, 2.0, seed=7))])["ratio"]
+    found = compare([result(steady)], [result(drifting)])
+    assert found["ratio"]["high"] - found["ratio"]["low"] > 3 * (quiet["high"] - quiet["low"])
+    assert any("drifts by +" in note for note in found["notes"])
+
+
+def test_samples_that_know_each_other_are_warned_of():
+    def warned(memory):
+        found = compare(*pair(11, count=1000, memory=memory))
+        return sum("independent ones" in note for note in found["notes"])
+
+    assert warned(0.5) == 0
+    assert warned(0.995) == 2
+    several = [result(times(1000, 2.0, seed=seed, memory=0.995), f"s{seed}") for seed in range(4)]
+    assert not any("independent" in one for one in compare(several[:2], several[2:])["notes"])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "regression"),
+    [(1.2, "slower", True), (0.8, "faster", False), (1.0, "no difference", False)],
+)
+def test_words_for_latency_and_throughput(ratio, verdict, regression):
+    a, b = pair(3, ratio, memory=0.0)
+    for metric in ("median", "latency.mean", "throughput"):
+        found = compare(a, b, metric=metric)
+        assert (found["verdict"], found["regression"]) == (verdict, regression)
+
+
+def test_an_imprecise_measurement_cannot_report():
+    found = compare(*pair(1, count=12, spread=0.3))
+    assert (found["verdict"], found["regression"]) == ("cannot tell", False)
+    assert found["regression_possible"]
+
+
+def test_runs_are_what_repeats():
+    """Runs differ by 3 %, each alone is sure to 0.1 %: one a side tells, several know better."""
+    levels = [2.0, 2.06, 1.95, 2.03, 1.98, 2.05, 1.96, 2.02]
+    runs = [result(times(300, level, seed=i, spread=0.005), f"r{i}")
+            for i, level in enumerate(levels)]  # fmt: skip
+    assert compare(runs[:1], runs[1:2])["verdict"] == "slower"
+    found = compare(runs[:4], runs[4:])
+    assert found["direction"] in ("same", "unknown")
+    assert found["method"]["name"] == "welch"
+    assert found["method"]["mann_whitney_p"] > 0.05
+    faster = [result([v * 0.8 for v in run.samples], "f") for run in runs[4:]]
+    assert compare(runs[:4], faster)["verdict"] == "faster"
+    # one new run is believed to vary as the known ones do
+    assert compare(runs[:4], runs[4:5])["direction"] in ("same", "unknown")
+
+
+def test_a_rate_without_single_times_needs_repetitions():
+    samples = times(100, 2.0, seed=1)
+    alone = [result(samples, throughput_qps=900.0)]  # two streams: not 1 / latency
+    found = compare(alone, alone, metric="throughput")
+    assert found["verdict"] == "cannot tell"
+    assert any("overlapped" in note for note in found["notes"])
+
+
+def test_a_tail_needs_samples():
+    found = compare(*pair(1, count=300), metric="p99")
+    assert found["verdict"] == "cannot tell"
+    assert any("2,000 inferences" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"verdict": {"status": "INVALID", "reasons": [{"code": "bench.throttled"}]}}, "throttled"),
+        ({"power_mode": "15W"}, "power mode is not the same: MAXN, 15W"),
+        ({"clock": "cpu-measured"}, "the clock is not the same"),
+    ],
+)
+def test_what_is_not_alike_is_refused(changes, said):
+    a, b = result(times(50, 2.0, seed=1), "a"), result(times(50, 2.0, seed=2), "b", **changes)
+    with pytest.raises(DataError) as caught:
+        compare([a], [b])
+    assert said in str(caught.value)
+    assert said in " ".join(compare([a], [b], force=True)["forced"])
+
+
+def test_a_prediction_is_never_compared():
+    a = result([1.0] * 10)
+    predicted = Result({**a.document, "clock": "predicted", "latency_ms": None})
+    with pytest.raises(DataError, match="prediction"):
+        compare([a], [predicted], force=True)
+    for lacking, said in (({}, "no clock and no latency_ms"), ({"clock": "x"}, "no latency_ms")):
+        with pytest.raises(DataError, match=said) as caught:
+            compare([a], [Result({"schema": "edgekit.bench/1", **lacking})], force=True)
+        assert caught.value.code == "compare.form"
+
+
+def test_settings_that_differ_are_reported():
+    a = result(times(50, 2.0, seed=1))
+    b = result(times(50, 2.0, seed=2), settings={"streams": 1, "graph": True, "spin": False})
+    found = compare([a], [b])["differences"]
+    assert found == [{"what": "settings: graph", "a": "off", "b": "on"}]
+
+
+def test_a_setting_that_did_not_hold_is_no_difference():
+    requested = {"streams": 1, "graph": True, "spin": False}
+    flags = {"threads": 0, "graph": False, "spin": None}
+    runs = [
+        result(times(50, 2.0, seed=seed), settings=settings, runtime={"flags": flags})
+        for seed, settings in ((1, requested), (2, {**requested, "graph": False}))
+    ]
+    assert compare(runs[:1], runs[1:])["differences"] == []
+    held = result(
+        times(50, 2.0, seed=3), settings=requested, runtime={"flags": {**flags, "graph": True}}
+    )
+    (reported,) = compare(runs[:1], [held])["differences"]
+    assert reported == {"what": "runtime: flags.graph", "a": "off", "b": "on"}
+
+
+def test_energy_has_its_own_words():
+    def runs(level):
+        return [result(times(20, 2.0, seed=i), energy={"total": {"uj_per_inference": level + i}})
+                for i in range(4)]  # fmt: skip
+
+    assert compare(runs(900), runs(700), metric="energy")["verdict"] == "less energy"
+    with pytest.raises(DataError, match="no energy"):
+        compare([result([1.0])], [result([1.0])], metric="energy")
+    with pytest.raises(UsageError, match="no metric"):
+        compare([result([1.0])], [result([1.0])], metric="speed")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"schema": "edgekit.bench/1", "samples_ms": [NaN]}', "[" * 5000,
+     '{"schema": "edgekit.bench/1", "samples_ms": ["1"]}',
+     '{"schema": "edgekit.bench/1", "latency_ms": {"median": null}}',
+     '{"schema": "edgekit.bench/1", "verdict": 3}'],
+)  # fmt: skip
+def test_a_file_that_is_no_measurement(tmp_path, text):
+    (tmp_path / "bench.json").write_text(text)
+    with pytest.raises(DataError, match="no measurement"):
+        read_result(tmp_path / "bench.json")
+
+
+def test_a_run_document_holds_its_measurement(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": "edgekit.run/1", "bench": bench([1.0, 2.0])}))
+    assert read_result(path).samples == (1.0, 2.0)

@@ -1,0 +1,283 @@
+"""``edgekit history`` and ``edgekit compare`` on a history of a test's own."""
+
+import csv
+import io
+import json
+import multiprocessing
+import sqlite3
+import subprocess
+
+import pytest
+
+from edgekit.cli import main
+from edgekit.results.recording import record
+from edgekit.results.store import VERSION, ResultStore
+from tests.results.measurements import bench, times
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path, monkeypatch):
+    chosen = tmp_path / "history.sqlite"
+    monkeypatch.setenv("EDGEKIT_HISTORY", str(chosen))
+    monkeypatch.chdir(tmp_path)
+    return chosen
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments, code=0):
+        with pytest.raises(SystemExit) as caught:
+            main.main([*arguments])
+        captured = capsys.readouterr()
+        assert caught.value.code == code, captured.err
+        return captured.out
+
+    return call
+
+
+def keep(middle, seed, **changes):
+    return record(bench(times(200, middle, seed=seed), **changes))
+
+
+def test_a_regression_ends_with_1(run):
+    for seed, middle in enumerate((2.0, 2.3, 2.0)):
+        keep(middle, seed)
+    reported = run("compare", "last~2", "last~1", code=1)
+    assert "slower, +1" in reported
+    assert "a regression of more than 5.0 %" in reported
+    assert run("compare", "1", "2", "--threshold", "25%").startswith("latency.median: slower")
+    assert json.loads(run("compare", "1", "last", "--json"))["verdict"] == "no difference"
+    run("mark", code=2)
+    run("history", "mark", "1", "release")
+    assert json.loads(run("compare", "baseline:release", "2,2", "--json", code=1))["regression"]
+    run("compare", "1", "9", code=2)
+    run("compare", "1", "nothing", code=2)
+    run("compare", "1", "2", "--threshold", "5", code=2)
+
+
+def test_what_is_not_alike_is_refused(run):
+    keep(2.0, 1)
+    keep(2.0, 2, power_mode="15W")
+    run("compare", "1", "2", code=2)
+    assert "forced: the power mode" in run("compare", "1", "2", "--force")
+
+
+def test_revisions_mean_all_clean_results_of_the_commit(run, tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True,
+                       capture_output=True)  # fmt: skip
+
+    class Project:
+        folder = tmp_path
+
+    git("init", "-qb", "main")
+    for number, middle in enumerate((2.0, 1.5)):
+        (tmp_path / "net.yaml").write_text(str(number))
+        git("add", "net.yaml")
+        git("commit", "-qm", str(number))
+        for seed in range(2):
+            record(bench(times(50, middle, seed=10 * number + seed)), config=Project())
+    (tmp_path / "net.yaml").write_text("changed")
+    record(bench(times(50, 9.0, seed=99)), config=Project())
+    found = json.loads(run("compare", "main~1", "main", "--json"))
+    assert [run["id"] for run in found["a"]["runs"]] == [2, 1]
+    assert [run["id"] for run in found["b"]["runs"]] == [4, 3]
+    assert found["verdict"] == "faster"
+
+
+def test_files_next_to_the_history(run, tmp_path):
+    for name, middle in (("a", 2.0), ("b", 1.8)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(bench(times(100, middle, seed=1))))
+    assert json.loads(run("compare", "a.json", "b.json", "--json"))["verdict"] == "faster"
+
+
+def test_without_an_interval_only_strict_ends_with_1(run, tmp_path):
+    for number in (1, 2):
+        document = bench(times(100, 2.0, seed=number))
+        document["energy"] = {"total": {"uj_per_inference": 900.0 + number}}
+        record(document)
+    found = json.loads(run("compare", "1", "2", "--metric", "energy", "--json"))
+    assert (found["verdict"], found["regression"]) == ("cannot tell", False)
+    run("compare", "1", "2", "--metric", "energy", "--strict", code=1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"samples_ms": [1.0, 10**400]}, {"samples_ms": [1.0, 1e300]}, {"latency_ms": {"p99": []}},
+        {"verdict": {"status": "INVALID", "reasons": [[1]]}}, {"samples_ms": ["1"]},
+    ],
+)  # fmt: skip
+def test_files_that_no_bench_wrote_are_refused(run, tmp_path, changes):
+    (tmp_path / "a.json").write_text(json.dumps(bench([1.0] * 9)))
+    (tmp_path / "b.json").write_text(json.dumps(bench([1.0] * 9) | changes))
+    said = json.loads(run("compare", "a.json", "b.json", "--json", code=2))
+    assert said["error"]["code"] == "compare.file"
+
+
+def test_list_show_export_and_prune(run, path):
+    assert "nothing was measured" in run("history")
+    for seed in range(4):
+        keep(2.0 + seed, seed, name="net" if seed < 3 else "=other")
+    assert len(run("history", "net").splitlines()) == 4
+    assert [
+        one["id"] for one in json.loads(run("history", "--json", "--limit", "2"))["results"]
+    ] == [4, 3]
+    assert "remote" not in run("history")
+    shown = json.loads(run("history", "show", "2", "--json"))
+    assert len(shown["samples_ms"]) == 200
+    assert "median" in run("history", "show", "2")
+    shown = json.loads(run("history", "show", "last", "--name", "net", "--json"))
+    assert shown["history"]["id"] == 3
+    rows = list(csv.DictReader(io.StringIO(run("history", "export", "--format", "csv"))))
+    assert [row["name"] for row in rows] == ["'=other", "net", "net", "net"]
+    assert len(json.loads(run("history", "export", "1-2"))["results"]) == 2
+    run("history", "mark", "1", "first")
+    run("history", "prune", code=2)
+    assert json.loads(run("history", "prune", "--keep", "1", "--json"))["removed"] == [2]
+    with ResultStore() as store:
+        assert [one.id for one in store.results()] == [4, 3, 1]
+    assert keep(5.0, 77) == 5
+
+
+def test_a_damaged_file_is_reported_and_moved_aside_only_when_requested(run, path):
+    for seed in range(30):
+        keep(2.0, seed)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 4096] = b"\xa5" * 4096
+    path.write_bytes(data)
+    assert json.loads(run("history", "--repair", "--json"))["repair"]["repaired"]
+    (aside,) = path.parent.glob("history.sqlite.damaged-*")
+    assert aside.read_bytes() == data
+    with ResultStore() as store:
+        retained = store.results()
+    assert 10 < len(retained) < 30
+    assert all(len(one.samples) == 200 for one in retained)
+    path.write_bytes(b"this is no database, but it is long enough to look at" * 99)
+    assert "damaged" in json.loads(run("history", "--json", code=3))["error"]["message"]
+    assert path.read_bytes().startswith(b"this is no database")
+    repaired = json.loads(run("history", "--repair", "--json"))
+    assert repaired["repair"]["kept"] == 0
+    assert "sound" in run("history", "--repair")
+
+
+def test_a_newer_history_is_left_alone(run, path):
+    keep(2.0, 1)
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version={VERSION + 1}")
+    db.close()
+    before = path.read_bytes()
+    assert "newer" in json.loads(run("history", "--repair", "--json", code=3))["error"]["message"]
+    assert path.read_bytes() == before
+
+
+def _write(path, first):
+    for number in range(10):
+        record(bench([1.0, 1.0 + first + number]), path=path)
+
+
+def test_writers_at_once_lose_nothing(path):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write, args=(path, 100 * n)) for n in (1, 2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    with ResultStore() as store:
+        assert sorted(one.id for one in store.results()) == list(range(1, 21))
+
+
+def test_prune_requests_before_everything_goes(run, monkeypatch):
+    for seed in range(3):
+        keep(2.0, seed)
+    run("history", "mark", "1", "first")
+
+    def ids():
+        with ResultStore() as store:
+            return [one.id for one in store.results()]
+
+    said = json.loads(run("history", "prune", "--keep", "0", "--json", code=2))
+    assert said["error"]["code"] == "history.prune-all"
+    assert "2 results would go" in run("history", "prune", "--keep", "0", "--dry-run")
+    terminal = io.StringIO("n\n")
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    run("history", "prune", "--keep", "0", code=2)
+    assert ids() == [3, 2, 1]
+    run("history", "prune", "--keep", "0", "--yes")
+    assert ids() == [1]
+
+
+def test_the_table_reports_clocks_and_the_settings_that_differ(run):
+    keep(2.0, 1)
+    keep(2.0, 2, clock="cpu-measured", settings={"streams": 2, "graph": False, "spin": False})
+    table = run("history")
+    newest, oldest = table.splitlines()[1:]
+    assert "cpu-measured" in newest
+    assert "board-measured" in oldest
+    assert "streams 2" in newest
+    assert "streams 1" in oldest
+    assert "graph" not in table
+
+
+def test_an_empty_answer_names_what_was_looked_for(run):
+    keep(2.0, 1, name="other")
+    said = json.loads(run("compare", "last", "last", "--name", "net", "--json", code=2))
+    assert "no result last of net" in said["error"]["message"]
+
+
+def test_last_is_no_trial_of_a_tuning_unless_it_is_named(run):
+    keep(2.0, 1)
+    for seed in (2, 3):
+        keep(3.0, seed, name="net-tune-0a1b2c")
+    keep(2.0, 4)
+    found = json.loads(run("compare", "last~1", "last", "--json"))
+    assert [one["id"] for side in "ab" for one in found[side]["runs"]] == [1, 4]
+    trial = json.loads(run("compare", "last~1", "last", "--name", "net-tune-0a1b2c", "--json"))
+    assert [one["id"] for side in "ab" for one in trial[side]["runs"]] == [2, 3]
+    listed = run("history").splitlines()[1:]
+    assert ["trial of edgekit tune" in line for line in listed] == [False, True, True, False]
+    rows = json.loads(run("history", "--json"))["results"]
+    assert [row["trial"] for row in rows] == [False, True, True, False]
+
+
+def test_percentiles_of_few_frames_are_marked_and_the_median_stands_once(run):
+    latency = {"median": 2.0, "p50": 2.0, "p90": 2.1, "p99": 2.2, "p999": 2.3, "max": 2.3}
+    keep(2.0, 1, iterations=368, latency_ms=latency)
+    (line,) = [one for one in run("history", "show", "1").splitlines() if "latency" in one]
+    assert "p50" not in line
+    assert "p90 2.10 ms," in line
+    assert "p99 2.20 ms*," in line
+    assert "p999 – (* fewer than 20 frames beyond)" in line
+    assert "2.20 ms*" in run("history")
+
+
+def test_all_tunings_of_a_configuration_are_pruned_as_one(run):
+    for seed, name in enumerate(("net", "net-tune-0a1b2c", "net-tune-ffffff", "net-tune-0a1b2c")):
+        keep(2.0, seed, name=name)
+    assert json.loads(run("history", "prune", "--keep", "1", "--json"))["removed"] == [3, 2]
+
+
+def test_values_are_no_python(run):
+    keep(2.0, 1, settings={"graph": False, "spin": None, "boost": True, "inputs": ["a", "b"]})
+    keep(2.0, 2, settings={"graph": True, "spin": "auto", "boost": True, "inputs": []})
+    shown = run("history", "show", "1")
+    assert "boost on, graph off, inputs a, b" in shown
+    table = run("history")
+    reported = run("compare", "1", "2", "-v")
+    assert "settings: graph: off -> on" in reported
+    assert not any(word in shown + table + reported for word in ("True", "False", "None", "[]"))
+
+
+def test_what_is_not_alike_is_listed_once(run, capsys):
+    keep(2.0, 1)
+    keep(2.0, 2, power_mode="15W", target="jetson-orin-nano-8gb")
+    with pytest.raises(SystemExit):
+        main.main(["compare", "1", "2"])
+    said = capsys.readouterr().err
+    assert "more)" not in said
+    both = json.loads(run("compare", "1", "2", "--json", code=2))["reasons"]
+    assert len(both) == 2
+    assert said.count("the target is not the same") == said.count("the power mode is not") == 1

@@ -1,0 +1,147 @@
+"""hoist-reshape and softmax-4d: where no 4-D tensor stands before."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit.rewriting.rules.layout.redundancy import IdentityRemoval, ShareLayout
+from edgekit.rewriting.rules.layout.reshapes import (
+    HoistReshape,
+    MergeReshapes,
+    SinkReshape,
+    Softmax4d,
+)
+from tests.rewriting.layout.boards import XAVIER, kinds_off, places
+from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+
+ALL = (IdentityRemoval(), MergeReshapes(), ShareLayout(), SinkReshape(), HoistReshape())
+
+
+def test_vector_input_is_reshaped_once_at_the_border():
+    """Normalised sensor readings before the first product: all of it in 4-D."""
+    model = net(
+        [node("Sub", "x mean", "a"), node("Mul", "a deviation", "b"), node("Relu", "b", "c"),
+         node("Reshape", "c up", "d"), node("Conv", "d w", "e"), node("Flatten", "e", "y")],
+        {"x": (1, 6)}, ["y"],
+        {"mean": weight(6), "deviation": weight(6) ** 2 + 1, "up": [1, 6, 1, 1],
+         "w": weight(4, 6, 1, 1)},
+    )  # fmt: skip
+    after = assert_rewrites(model, *ALL)
+    assert ops(after) == ["Reshape", "Sub", "Mul", "Relu", "Conv", "Flatten"]
+    assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
+    assert [n.input[0] for n in after.proto.graph.node if n.op_type == "Reshape"] == ["x"]
+
+
+def test_residual_around_a_first_one_dimensional_layer():
+    """The input is read in 3-D by the Add and in 4-D by the convolution: one reshape for both."""
+    model = net(
+        [node("Reshape", "x up", "a"), node("Conv", "a w", "b", pads=[1, 0, 1, 0]),
+         node("Squeeze", "b last", "c"), node("Add", "c x", "d"), node("Relu", "d", "y")],
+        {"x": (1, 4, 9)}, ["y"], {"up": [1, 4, 9, 1], "last": [3], "w": weight(4, 4, 3, 1)},
+    )  # fmt: skip
+    after = assert_rewrites(model, *ALL)
+    assert ops(after) == ["Reshape", "Conv", "Add", "Relu", "Reshape"]
+    assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
+
+
+def test_constants_follow_the_weights():
+    """The factor is reshaped by a recipe."""
+    for seed in (1, 2):
+        factor = weight(6, seed=seed)
+        model = net([node("Mul", "factor x", "a"), node("Reshape", "a up", "y")], {"x": (2, 6)},
+                    ["y"], {"factor": factor, "up": [2, 6, 1, 1]})  # fmt: skip
+        after = assert_rewrites(model, HoistReshape())
+        read = next(n for n in after.proto.graph.node if n.op_type == "Mul").input[0]
+        assert after.weights[read].shape == (1, 6, 1, 1)
+        np.testing.assert_array_equal(after.weights[read].reshape(-1), factor.astype(np.float32))
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["Relu", "Add", "Softmax", "Sigmoid"]), min_size=1, max_size=4),
+    st.data(),
+)
+@settings(max_examples=25, deadline=None)
+def test_any_chain_before_a_reshape(shape, kinds, data):
+    """It ends with the reshape at the input where the operations have such a form."""
+    nodes, weights, last = [], {}, "x"
+    for index, kind in enumerate(kinds):
+        read, more = [last], {}
+        if kind == "Add":
+            weights[f"k{index}"] = weight(*shape, seed=index)
+            read = data.draw(st.permutations([last, f"k{index}"]))
+        if kind == "Softmax":
+            more["axis"] = data.draw(st.integers(-len(shape), len(shape) - 1))
+        nodes.append(node(kind, read, f"t{index}", **more))
+        last = f"t{index}"
+    ones = data.draw(st.integers(0, 4 - len(shape)))
+    weights["up"] = np.array([*[1] * ones, *shape, *[1] * (4 - len(shape) - ones)], np.int64)
+    model = net([*nodes, node("Reshape", [last, "up"], "y")], {"x": shape}, ["y"], weights)
+    assert ops(assert_rewrites(model, *ALL)) == ["Reshape", *kinds]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "returned"),
+    [
+        # the result is needed as it is
+        ([node("Relu", "x", "r"), node("Reshape", "r up", "y")], ["y", "r"]),
+        (
+            [node("Relu", "x", "r"), node("Reshape", "r up", "y"), node("Tanh", "r", "z")],
+            ["y", "z"],
+        ),
+        ([node("MatMul", "x k", "r"), node("Reshape", "r up", "y")], ["y"]),
+        ([node("Relu", "x", "r"), node("Reshape", "r low", "y")], ["y"]),
+    ],
+)
+def test_left_alone(nodes, returned):
+    """Others read the result, it is no such operation, or nothing becomes 4-D."""
+    weights = {"k": weight(6, 6), "up": [2, 6, 1, 1], "low": [3, 4]}
+    read = {n for item in nodes for n in item.input}
+    model = net(nodes, {"x": (2, 6)}, returned, {k: v for k, v in weights.items() if k in read})
+    assert_untouched(model, HoistReshape())
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 10), -1), ((1, 10), 1), ((1, 5, 6), 1),
+                                              ((2, 5, 6), -1)])  # fmt: skip
+def test_softmax_gets_four_dimensions(shape, axis):
+    """Orin runs it; Xavier has no softmax in any form."""
+    model = net([node("Softmax", "x", "y", axis=axis)], {"x": shape}, ["y"])
+    after = assert_rewrites(model, Softmax4d())
+    assert ops(after) == ["Reshape", "Softmax", "Reshape"]
+    assert places(after)["softmax_y"] == "DLA"
+    assert places(after, XAVIER)["softmax_y"] == "GPU"
+
+
+def test_softmax_over_all_of_a_sample():
+    """What raising the opset makes of Softmax over C, H, W: flat, softmax, back."""
+    model = net(
+        [node("Conv", "x w", "c"), node("Reshape", "c flat", "f"), node("Softmax", "f", "s"),
+         node("Reshape", "s back", "y")],
+        {"x": (1, 3, 2, 2)}, ["y"],
+        {"w": weight(4, 3, 1, 1), "flat": [1, 16], "back": [1, 4, 2, 2]},
+    )  # fmt: skip
+    assert_untouched(model, SinkReshape())
+    after = assert_rewrites(model, *ALL, Softmax4d())
+    assert ops(after) == ["Conv", "Reshape", "Softmax", "Reshape"]
+    assert kinds_off(after) == []
+
+
+def test_softmax_over_single_elements_needs_no_reshape():
+    """The same at a classifier's end: a softmax over the channels."""
+    model = net(
+        [node("Conv", "x w", "c"), node("Reshape", "c flat", "f"), node("Softmax", "f", "s"),
+         node("Reshape", "s back", "y")],
+        {"x": (1, 3, 1, 1)}, ["y"],
+        {"w": weight(4, 3, 1, 1), "flat": [1, 4], "back": [1, 4, 1, 1]},
+    )  # fmt: skip
+    after = assert_rewrites(model, *ALL, Softmax4d())
+    assert ops(after) == ["Conv", "Softmax"]
+    assert kinds_off(after) == []
+
+
+def test_softmax_of_four_dimensions_is_left_alone():
+    """It is as it should be, in 4-D; a vector has no batch."""
+    for shape in ((1, 5, 2, 2), (5,), (1, 1, 5, 2, 2)):
+        model = net([node("Softmax", "x", "y", axis=0)], {"x": shape}, ["y"])
+        assert_untouched(model, Softmax4d())

@@ -1,0 +1,81 @@
+"""Approximate rewrites deviate by what they say."""
+
+import re
+
+import numpy as np
+import pytest
+
+from edgekit.network.session import session
+from edgekit.rewriting.rules.pointwise.approximations import (
+    ApproxMish,
+    ApproxSigmoidHardSigmoid,
+    ApproxSiluHardSwish,
+    ApproxSoftplusRelu,
+)
+from edgekit.rewriting.rules.pointwise.order import REWRITES
+from tests.rewriting.boards import refused
+from tests.rewriting.nets import assert_untouched, net, node, ops, rewritten
+
+WIDE = (1, 1, 1, 20001)
+SMALL = (1, 6, 3, 4)
+SILU = [node("Sigmoid", "x", "s"), node("Mul", "s x", "y")]
+MISH = [node("Softplus", "x", "s"), node("Tanh", "s", "t"), node("Mul", "x t", "y")]
+CASES = [
+    (ApproxMish(), 0.104, MISH, 13),
+    (ApproxMish(), 0.104, [node("Mish", "x", "y")], 18),
+    (ApproxSiluHardSwish(), 0.143, SILU, 13),
+    (ApproxSiluHardSwish(), 0.143, [node("Swish", "x", "y")], 24),
+    (ApproxSigmoidHardSigmoid(), 0.0692, [node("Sigmoid", "x", "y")], 13),
+    (ApproxSoftplusRelu(), 0.6932, [node("Softplus", "x", "y")], 13),
+]
+
+
+@pytest.mark.parametrize(("item", "most", "nodes", "opset"), CASES)
+def test_deviation(item, most, nodes, opset):
+    model = net(nodes, {"x": WIDE}, ["y"], opset=opset)
+    after = rewritten(model, item, proved=False)
+    x = np.linspace(-30, 30, WIDE[-1], dtype=np.float32).reshape(WIDE)
+    old, new = (session(m).run(None, {"x": x})[0] for m in (model, after))
+    assert 0.97 * most < np.abs(old - new).max() <= most
+    assert item.deviation == most
+    assert str(most) in item.reason
+    assert str(most) in type(item).__doc__
+
+
+@pytest.mark.parametrize(("item", "most", "nodes", "opset"), CASES)
+def test_the_dla_takes_the_result(item, most, nodes, opset):
+    after = rewritten(net(nodes, {"x": SMALL}, ["y"], opset=opset), item, proved=False)
+    for board in ("jetson-agx-orin-64gb", "jetson-agx-xavier"):
+        assert refused(after, board) == []
+
+
+def test_what_they_leave():
+    flat = net([node("Sigmoid", "x", "y")], {"x": (2, 6)}, ["y"])
+    assert_untouched(flat, ApproxSigmoidHardSigmoid(), ApproxSiluHardSwish())
+    gate = net(
+        [node("Sigmoid", "x", "s"), node("Mul", "s z", "y")], {"x": SMALL, "z": SMALL}, ["y"]
+    )
+    returned = net(SILU, {"x": SMALL}, ["y", "s"])
+    for model in (gate, returned):
+        assert_untouched(model, ApproxSiluHardSwish())
+    sloped = net([node("Swish", "x", "y", alpha=2.0)], {"x": SMALL}, ["y"], opset=24)
+    assert_untouched(sloped, ApproxSiluHardSwish())
+    assert_untouched(net(MISH, {"x": SMALL}, ["y", "t"]), ApproxMish())
+
+
+def test_exact_rewrites_leave_the_approximate_ones_alone():
+    exact = [item for item in REWRITES if not item.name.startswith("approx-")]
+    for nodes, opset in (
+        (SILU, 13),
+        ([node("Sigmoid", "x", "y")], 13),
+        ([node("Gelu", "x", "y")], 20),
+    ):
+        assert_untouched(net(nodes, {"x": SMALL}, ["y"], opset=opset), *exact)
+
+
+def test_all_names_and_reasons_are_for_people():
+    for item in REWRITES:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", item.name)
+        assert len(item.reason) > 20
+        assert not item.reason.endswith(".")
+    assert ops(net(SILU, {"x": SMALL}, ["y"])) == ["Sigmoid", "Mul"]

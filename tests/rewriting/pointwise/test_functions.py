@@ -1,0 +1,238 @@
+"""Functions in terms of others: Mish, Elu, Softsign, Shrink, PRelu, powers, reciprocals."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit.dla.rules import load_rules
+from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.network.session import session
+from edgekit.rewriting.rules.pointwise.activations import Elu, Mish, SoftShrink, Softsign
+from edgekit.rewriting.rules.pointwise.arithmetic import Pow, Reciprocal
+from edgekit.rewriting.rules.pointwise.order import REWRITES
+from edgekit.rewriting.rules.pointwise.rectifiers import Prelu, PreluForm
+from tests.rewriting.boards import refused
+from tests.rewriting.nets import (
+    assert_rewrites,
+    assert_same,
+    assert_untouched,
+    net,
+    node,
+    ops,
+    rewritten,
+    weight,
+)
+
+SHAPE = (1, 6, 3, 4)
+WIDE = (1, 1, 1, 20001)
+
+
+def one(op, opset=18, shape=SHAPE, **attrs):
+    return net([node(op, "x", "y", **attrs)], {"x": shape}, ["y"], opset=opset)
+
+
+def largest_difference(model, item):
+    """Between a function and what it becomes, from -60 to 60 in FP32."""
+    x = np.linspace(-60, 60, WIDE[-1], dtype=np.float32).reshape(WIDE)
+    old, new = (session(m).run(None, {"x": x})[0] for m in (model, rewritten(model, item)))
+    return np.abs(old - new).max()
+
+
+def test_mish_in_both_forms():
+    for model in (
+        one("Mish"),
+        net(
+            [node("Softplus", "x", "s"), node("Tanh", "s", "t"), node("Mul", "t x", "y")],
+            {"x": SHAPE},
+            ["y"],
+        ),
+    ):
+        assert refused(model) != []
+        after = assert_rewrites(model, Mish(), gone=["Mish", "Softplus", "Tanh"])
+        assert len(ops(after)) == 6
+        # TensorRT 10.3 divides on the DLA, in INT8
+        assert refused(after, precision="int8") == []
+    assert largest_difference(one("Mish", shape=WIDE), Mish()) <= 1e-5
+
+
+def test_other_uses_of_softplus_stay():
+    parts = [node("Softplus", "x", "s"), node("Tanh", "s", "t")]
+    for end, outputs in (("t x", ["y", "s"]), ("t z", ["y"])):
+        inputs = {"x": SHAPE, "z": SHAPE} if "z" in end else {"x": SHAPE}
+        assert_untouched(net([*parts, node("Mul", end, "y")], inputs, outputs), Mish())
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    op=st.sampled_from(["Elu", "Celu", "Selu"]),
+    alpha=st.floats(0.25, 4, width=32),
+    gamma=st.floats(0.5, 2, width=32),
+    channels=st.integers(1, 5),
+)
+def test_exponential_units(op, alpha, gamma, channels):
+    attrs = {"alpha": alpha, "gamma": gamma} if op == "Selu" else {"alpha": alpha}
+    after = assert_rewrites(one(op, shape=(1, channels, 2, 2), **attrs), Elu(), gone=[op])
+    assert refused(after, precision="int8") == []
+
+
+@pytest.mark.parametrize("op", ["Elu", "Celu", "Selu"])
+def test_exponential_units_far_from_zero(op):
+    assert largest_difference(one(op, shape=WIDE), Elu()) <= 1e-5
+    assert_untouched(one(op, shape=(2, 6)), Elu())
+
+
+def test_softsign():
+    after = assert_rewrites(one("Softsign"), Softsign())
+    assert ops(after) == ["Abs", "BatchNormalization", "Div"]
+    assert refused(after, precision="int8") == []
+    assert_untouched(one("Softsign", shape=(2, 6)), Softsign())
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.floats(0, 2, width=32))
+def test_shrink_without_a_jump(threshold):
+    after = assert_rewrites(one("Shrink", lambd=threshold, bias=threshold), SoftShrink())
+    assert refused(after) == []
+
+
+def test_shrink_with_a_jump_stays():
+    assert_untouched(one("Shrink", lambd=0.5, bias=0.0), SoftShrink())
+    assert_untouched(one("Shrink", lambd=-0.5, bias=-0.5), SoftShrink())
+
+
+@pytest.mark.parametrize("slope", [SHAPE, (1, 6, 1, 1), (1, 1, 1, 1)])
+def test_computed_slopes(slope):
+    model = net([node("PRelu", "x s", "y")], {"x": SHAPE, "s": slope}, ["y"])
+    assert refused(model) != []
+    assert refused(assert_rewrites(model, Prelu(), gone=["PRelu"])) == []
+
+
+BELOW = [node("Neg", "x", "n"), node("Relu", "n", "b")]
+SIZE = [node("Abs", "x", "a"), node("Sub", "x a", "b")]
+KERAS = [
+    [*BELOW, node("Mul", "s b", "m"), node("Sub", "r m", "y")],
+    [*BELOW, node("Mul", "b s", "m"), node("Neg", "m", "k"), node("Add", "k r", "y")],
+    [node("Mul", "x minus", "n"), BELOW[1], node("Mul", "b s", "m"), node("Add", "r m", "y")],
+    [*SIZE, node("Mul", "s b", "m"), node("Mul", "m half", "h"), node("Add", "r h", "y")],
+]
+
+
+def keras(nodes, slope, outputs=("y",), seed=0):
+    numbers = {"minus": np.float32(-1), "half": np.float32(0.5), "s": weight(*slope, seed=seed)}
+    used = {k: v for k, v in numbers.items() if any(k in n.input for n in nodes)}
+    return net([node("Relu", "x", "r"), *nodes], {"x": SHAPE}, list(outputs), used)
+
+
+@pytest.mark.parametrize("nodes", KERAS)
+@pytest.mark.parametrize("slope", [(), (6, 1, 1), (1, 6, 1, 1), (4,), (1, 6, 3, 4)])
+def test_prelu_as_keras_writes_it(nodes, slope):
+    after = assert_rewrites(keras(nodes, slope), PreluForm())
+    assert ops(after) == ["PRelu"]
+    assert refused(after, "jetson-agx-xavier") == []
+    other = rewritten(keras(nodes, slope, seed=5), PreluForm())
+    assert set(other.weights) == set(after.weights)
+    assert any(
+        (np.asarray(other.weights[n]) != np.asarray(w)).any() for n, w in after.weights.items()
+    )
+
+
+def test_other_sums_are_no_prelu():
+    for nodes, outputs in (
+        (KERAS[0], ["y", "b"]),
+        (KERAS[0], ["y", "r"]),
+        ([*BELOW, node("Mul", "s b", "m"), node("Sub", "m r", "y")], ["y"]),
+        (
+            [node("Abs", "x", "n"), BELOW[1], node("Mul", "s b", "m"), node("Sub", "r m", "y")],
+            ["y"],
+        ),
+        (
+            [*SIZE[:1], node("Sub", "a x", "b"), node("Mul", "s b", "m"), node("Add", "r m", "y")],
+            ["y"],
+        ),
+    ):
+        assert_untouched(keras(nodes, (6, 1, 1), outputs), PreluForm())
+
+
+def test_constant_slopes_stay():
+    model = net([node("PRelu", "x s", "y")], {"x": SHAPE}, ["y"], {"s": weight(6, 1, 1)})
+    assert refused(model) == []
+    assert_untouched(model, Prelu())
+
+
+@pytest.mark.parametrize(
+    ("exponent", "products"), [(2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 3)]
+)
+def test_powers(exponent, products):
+    model = net(
+        [node("Pow", "x n", "y", name="power")], {"x": SHAPE}, ["y"], {"n": np.float32(exponent)}
+    )
+    after = assert_rewrites(model, Pow())
+    assert ops(after) == ["Mul"] * products
+    assert after.proto.graph.node[-1].name == "power"
+    assert refused(after, "jetson-agx-xavier") == []
+
+
+@pytest.mark.parametrize("exponent", [1, np.ones((1, 1, 1, 1))])
+def test_first_power(exponent):
+    model = net([node("Pow", "x n", "y")], {"x": SHAPE}, ["y"], {"n": exponent})
+    assert ops(assert_rewrites(model, Pow())) == ["BatchNormalization"]
+
+
+@pytest.mark.parametrize("exponent", [0, 0.5, -1, 2.5, 9, np.full((1, 6, 1, 1), 2.0)])
+def test_other_powers_stay(exponent):
+    model = net([node("Pow", "x n", "y")], {"x": SHAPE}, ["y"], {"n": np.asarray(exponent, "f")})
+    assert_untouched(model, Pow())
+
+
+@pytest.mark.parametrize("part", [(), (1,), (6, 1, 1), (1, 6, 1, 1)])
+def test_reciprocals(part):
+    numerator = np.abs(weight(*part)) + 1
+    ends = [node("Abs", "x", "a"), node("Add", "a half", "d"), node("Div", "c d", "y")]
+    model = net(ends, {"x": SHAPE}, ["y"], {"c": numerator, "half": np.float32(0.5)})
+    assert "CONSTANT" in refused(model, precision="int8")
+    after = assert_rewrites(model, Reciprocal())
+    assert refused(after, precision="int8") == []
+    other = net(ends, {"x": SHAPE}, ["y"], {"c": numerator + 1, "half": np.float32(0.5)})
+    # a refit derives the numerator again: the same nodes, other values
+    assert ops(rewritten(other, Reciprocal())) == ops(after)
+    assert_same(other, rewritten(other, Reciprocal()))
+
+
+def test_the_operator_reciprocal():
+    model = net(
+        [node("Abs", "x", "a"), node("Add", "a half", "d"), node("Reciprocal", "d", "y")],
+        {"x": SHAPE},
+        ["y"],
+        {"half": np.float32(0.5)},
+    )
+    assert refused(assert_rewrites(model, Reciprocal()), precision="int8") == []
+
+
+def test_divisions_of_two_activations_stay():
+    assert_untouched(net([node("Div", "x z", "y")], {"x": SHAPE, "z": SHAPE}, ["y"]), Reciprocal())
+    row = net([node("Div", "c x", "y")], {"x": SHAPE}, ["y"], {"c": weight(4)})
+    assert_untouched(row, Reciprocal())
+
+
+def without():
+    """Operators without an exact form, each with the reason."""
+    return read_knowledge(data_folder("dla") / "reconstruction.yaml")["without"]
+
+
+def test_every_operator_of_the_matrix_has_a_rewrite_or_a_reason():
+    families = {"unary", "activation", "elementwise", "scale", "prelu", "comparison"}
+    anchors = {op for item in REWRITES for op in item.operators}
+    rows = load_rules().operators
+    ours = {name for name, row in rows.items() if families & set(row.families)}
+    open_ = {name for name in ours if rows[name].trt != "native"} - anchors - set(without())
+    assert ours
+    assert open_ == set()
+
+
+def test_what_has_no_form_says_why():
+    assert all(without().values())
+    names = [item.name for item in REWRITES]
+    assert len(set(names)) == len(names)
+    words = {word.strip("():,;") for text in without().values() for word in text.split()}
+    assert {word for word in words if word.startswith("approx-")} <= set(names)

@@ -1,0 +1,141 @@
+"""HardSigmoid, HardSwish and sigmoids in the forms in which exporters write them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit.rewriting.rules.pointwise.activations import HardSigmoid, HardSwish, SigmoidForm, Silu
+from tests.rewriting.boards import refused
+from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
+
+SHAPE = (1, 6, 3, 4)
+SCALARS = {"three": np.float32(3), "zero": np.float32(0), "six": np.float32(6)}
+SIXTH = {**SCALARS, "sixth": np.float32(1 / 6)}
+SHIFT = [node("Add", "x three", "a"), node("Clip", "a zero six", "c")]
+
+
+def on_dla(model):
+    for board in ("jetson-agx-orin-64gb", "jetson-agx-xavier"):
+        assert refused(model, board) == []
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    alpha=st.floats(-2, 2, width=32),
+    beta=st.floats(-2, 2, width=32),
+    channels=st.integers(1, 5),
+    batch=st.integers(1, 2),
+)
+def test_hard_sigmoid(alpha, beta, channels, batch):
+    model = net(
+        [node("HardSigmoid", "x", "y", alpha=alpha, beta=beta)],
+        {"x": (batch, channels, 3, 2)},
+        ["y"],
+    )
+    after = assert_rewrites(model, HardSigmoid())
+    assert ops(after) == ["BatchNormalization", "Clip"]
+    on_dla(after)
+
+
+def test_defaults_and_names():
+    model = net([node("HardSigmoid", "x", "y", name="gate")], {"x": SHAPE}, ["y"])
+    after = assert_rewrites(model, HardSigmoid())
+    assert after.proto.graph.node[1].name == "gate"
+    assert_untouched(net([node("HardSigmoid", "x", "y")], {"x": (1, 6)}, ["y"]), HardSigmoid())
+
+
+def test_the_operator_hard_swish():
+    model = net([node("HardSwish", "x", "y")], {"x": SHAPE}, ["y"], opset=14)
+    assert refused(model) != []
+    after = assert_rewrites(model, HardSwish())
+    assert ops(after) == ["BatchNormalization", "Clip", "Mul"]
+    on_dla(after)
+    assert_untouched(
+        net([node("HardSwish", "x", "y")], {"x": (1, 6)}, ["y"], opset=14), HardSwish()
+    )
+
+
+@pytest.mark.parametrize(
+    "following",
+    [
+        [node("Mul", "x c", "m"), node("Div", "m six", "y")],
+        [node("Mul", "c x", "m"), node("Mul", "m sixth", "y")],
+        [node("Div", "c six", "m"), node("Mul", "x m", "y")],
+        [node("Mul", "sixth c", "m"), node("Mul", "m x", "y")],
+        [node("Div", "c six", "y")],
+    ],
+)
+def test_forms_of_exporters(following):
+    used = SIXTH if any("sixth" in n.input for n in following) else SCALARS
+    model = net([*SHIFT, *following], {"x": SHAPE}, ["y"], used)
+    after = assert_rewrites(model, HardSwish())
+    assert ops(after) == ["BatchNormalization", "Clip", "Mul"][: len(following) + 1]
+    on_dla(after)
+
+
+def test_hard_sigmoid_times_x():
+    model = net(
+        [node("HardSigmoid", "x", "h", alpha=1 / 6), node("Mul", "x h", "y")], {"x": SHAPE}, ["y"]
+    )
+    after = assert_rewrites(model, HardSigmoid(), HardSwish())
+    assert ops(after) == ["BatchNormalization", "Clip", "Mul"]
+    on_dla(after)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        ([*SHIFT, node("Div", "c six", "y")], ["y", "a"]),
+        ([*SHIFT, node("Div", "c six", "y")], ["y", "c"]),
+        ([*SHIFT, node("Mul", "c z", "y")], ["y"]),
+        ([node("Clip", "x zero six", "c"), node("Div", "c six", "y")], ["y"]),
+        ([*SHIFT, node("Div", "c three", "d"), node("Div", "d three", "y")], ["y"]),
+        ([*SHIFT, node("Mul", "x c", "y")], ["y"]),
+    ],
+)
+def test_other_clips_stay(nodes, outputs):
+    inputs = {"x": SHAPE, "z": SHAPE} if any("z" in n.input for n in nodes) else {"x": SHAPE}
+    used = {k: v for k, v in SCALARS.items() if any(k in n.input for n in nodes)}
+    model = net(nodes, inputs, outputs, used)
+    if [n.op_type for n in nodes][-2:] == ["Div", "Div"]:
+        # the second factor is a scale of its own
+        assert ops(assert_rewrites(model, HardSwish()))[:2] == ["BatchNormalization", "Clip"]
+    else:
+        assert_untouched(model, HardSwish())
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0, 1.702])
+def test_swish(alpha):
+    attrs = {} if alpha is None else {"alpha": alpha}
+    model = net([node("Swish", "x", "y", **attrs)], {"x": SHAPE}, ["y"], opset=24)
+    after = assert_rewrites(model, Silu())
+    assert ops(after)[-2:] == ["Sigmoid", "Mul"]
+    assert len(ops(after)) == (3 if alpha == 1.702 else 2)
+    on_dla(after)
+
+
+@pytest.mark.parametrize("turn", [node("Neg", "x", "n"), node("Mul", "minus x", "n")])
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (node("Reciprocal", "o", "y"), ["Sigmoid"]),
+        (node("Div", "one o", "y"), ["Sigmoid"]),
+        (node("Div", "x o", "y"), ["Sigmoid", "Mul"]),
+    ],
+)
+def test_written_out_sigmoids(turn, last, expected):
+    nodes = [turn, node("Exp", "n", "e"), node("Add", "e one", "o"), last]
+    given_ = {"one": np.float32(1), "minus": np.float32(-1)}
+    used = {k: v for k, v in given_.items() if any(k in n.input for n in nodes)}
+    after = assert_rewrites(net(nodes, {"x": SHAPE}, ["y"], used), SigmoidForm())
+    assert ops(after) == expected
+    on_dla(after)
+
+
+def test_other_exponentials_stay():
+    ends = [node("Exp", "n", "e"), node("Add", "e c", "o"), node("Reciprocal", "o", "y")]
+    two = net([node("Neg", "x", "n"), *ends], {"x": SHAPE}, ["y"], {"c": np.float32(2)})
+    unchanged = net([node("Neg", "x", "n"), *ends], {"x": SHAPE}, ["y", "e"], {"c": np.float32(1)})
+    for model in (two, unchanged):
+        assert_untouched(model, SigmoidForm())

@@ -1,0 +1,208 @@
+"""Arithmetic with constants and its forms as scales."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit.rewriting.rules.pointwise.arithmetic import (
+    Identity,
+    MeanOp,
+    MinOp,
+    Neg,
+    ScaleChain,
+    ScaleForm,
+    Sub,
+)
+from tests.rewriting.boards import refused
+from tests.rewriting.nets import (
+    assert_rewrites,
+    assert_same,
+    assert_untouched,
+    net,
+    node,
+    ops,
+    rewritten,
+    weight,
+)
+
+SHAPE = (1, 6, 3, 4)
+PARTS = [(), (1,), (1, 1, 1, 1), (6, 1, 1), (1, 6, 1, 1), (4,), (3, 1), (1, 1, 3, 4), (6, 3, 4)]
+
+
+def by_constant(op, part, first=False, shape=SHAPE, seed=0):
+    inputs = "c x" if first else "x c"
+    value = np.abs(weight(*part, seed=seed)) + 0.5
+    return net([node(op, inputs, "y", name="op")], {"x": shape}, ["y"], {"c": value})
+
+
+def scale_layers(model):
+    return refused(model, "jetson-agx-xavier") == [] == refused(model)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    ("op", "first"), [("Sub", True), ("Div", False), ("Sum", False), ("Sum", True)]
+)
+def test_forms_that_are_no_scale_layer(op, first, part):
+    after = assert_rewrites(by_constant(op, part, first), ScaleForm())
+    assert scale_layers(after)
+    assert after.proto.graph.node[-1].name == "op"
+
+
+@pytest.mark.parametrize("part", [(4,), (3, 1), (1, 1, 3, 4), (1, 6, 1, 4), (1, 1, 1, 4)])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_constants_that_repeat_along_height_and_width(op, part, first):
+    model = by_constant(op, part, first)
+    assert refused(model) != [] or "CONSTANT" not in refused(model)
+    after = assert_rewrites(model, ScaleForm())
+    assert ops(after) == [op]
+    assert scale_layers(after)
+
+
+@pytest.mark.parametrize("part", [(), (6, 1, 1), (1, 6, 1, 1), (1, 6, 3, 4)])
+@pytest.mark.parametrize("op", ["Add", "Mul", "Sub"])
+def test_scale_layers_stay(op, part):
+    assert scale_layers(by_constant(op, part))
+    assert_untouched(by_constant(op, part), ScaleForm(), ScaleChain())
+
+
+def test_larger_constants_other_ranks_and_numerators_stay():
+    assert_untouched(by_constant("Add", (1, 6, 3, 4), shape=(1, 6, 1, 1)), ScaleForm())
+    assert_untouched(by_constant("Div", (6, 1, 1), first=True), ScaleForm())
+    assert_untouched(by_constant("Sub", (1,), first=True, shape=(2, 6)), ScaleForm())
+    assert_untouched(net([node("Sub", "x z", "y")], {"x": SHAPE, "z": SHAPE}, ["y"]), ScaleForm())
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    op=st.sampled_from(["Add", "Mul", "Sub", "Div", "Sum"]),
+    first=st.booleans(),
+    sizes=st.tuples(st.integers(1, 2), *[st.integers(1, 4)] * 3),
+    full=st.tuples(*[st.booleans()] * 4),
+    rank=st.integers(0, 4),
+)
+def test_constants_of_any_form(op, first, sizes, full, rank):
+    part = tuple(s if k else 1 for s, k in zip(sizes, full, strict=True))[4 - rank :]
+    model = by_constant(op, part, first and op != "Div", sizes)
+    after = rewritten(model, ScaleForm())
+    assert_same(model, after)
+    assert refused(after) == []
+
+
+def test_constants_come_from_the_weights_of_a_refit():
+    made = [rewritten(by_constant("Div", (4,), seed=seed), ScaleForm()).weights for seed in (1, 2)]
+    assert set(made[0]) == set(made[1])
+    (name,) = made[0]
+    assert (np.asarray(made[0][name]) != np.asarray(made[1][name])).any()
+
+
+CHAIN = {
+    "Mul": ("a", "c"),
+    "Add": ("c", "a"),
+    "Sub": ("a", "c"),
+    "Div": ("a", "c"),
+}
+NORM = {
+    "g": np.abs(weight(6, seed=3)) + 1,
+    "b": weight(6, seed=4),
+    "m": weight(6, seed=5),
+    "v": np.abs(weight(6, seed=6)) + 1,
+}
+
+
+def chain_net(*nodes, outputs=("y",), seed=0):
+    weights = {
+        "k": np.abs(weight(1, 6, 1, 1, seed=seed)) + 0.5,
+        "c": np.float32(1.5 + seed),
+        "d": weight(6, 1, 1, seed=2 + seed),
+        **NORM,
+    }
+    used = {k: v for k, v in weights.items() if any(k in n.input for n in nodes)}
+    return net(list(nodes), {"x": SHAPE}, list(outputs), used)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Mul", "x k", "p"), node("Add", "p d", "y")],
+        [node("Sub", "x d", "p"), node("Div", "p k", "y")],
+        [node("Add", "c x", "p"), node("Mul", "p k", "q"), node("Sub", "d q", "y")],
+        [node("BatchNormalization", "x g b m v", "p"), node("Mul", "p k", "y")],
+        [node("Neg", "x", "p"), node("BatchNormalization", "p g b m v", "y", epsilon=0.01)],
+        [node("Sub", "c x", "p"), node("Neg", "p", "q"), node("Div", "q c", "y")],
+    ],
+)
+def test_scales_in_a_row_are_one(nodes):
+    after = assert_rewrites(chain_net(*nodes), ScaleChain())
+    assert ops(after) == ["BatchNormalization"]
+    assert scale_layers(after)
+
+
+def test_a_long_row_comes_to_one_end():
+    nodes, source = [], "x"
+    for index in range(19):
+        target = "y" if index == 18 else f"t{index}"
+        nodes.append(node("Mul" if index % 2 else "Add", [source, "c"], [target]))
+        source = target
+    assert ops(rewritten(chain_net(*nodes), ScaleChain())) == ["BatchNormalization"]
+
+
+def test_a_scale_that_others_read_ends_the_row():
+    nodes = [node("Mul", "x k", "p"), node("Add", "p d", "y")]
+    assert_untouched(chain_net(*nodes, outputs=["y", "p"]), ScaleChain())
+    element = net(
+        [node("Mul", "x k", "p"), node("Add", "p d", "y")],
+        {"x": SHAPE},
+        ["y"],
+        {"k": weight(*SHAPE), "d": weight(6, 1, 1)},
+    )
+    assert_untouched(element, ScaleChain())
+
+
+def test_a_row_is_derived_from_the_weights():
+    nodes = [node("Mul", "x k", "p"), node("Add", "p d", "y")]
+    made = [rewritten(chain_net(*nodes, seed=seed), ScaleChain()).weights for seed in (1, 2)]
+    assert set(made[0]) == set(made[1])
+    changed = [n for n in made[0] if (np.asarray(made[0][n]) != np.asarray(made[1][n])).any()]
+    assert len(changed) == 2
+
+
+def test_negation_and_identity():
+    after = assert_rewrites(net([node("Neg", "x", "y")], {"x": SHAPE}, ["y"]), Neg())
+    assert ops(after) == ["BatchNormalization"]
+    assert scale_layers(after)
+    assert_untouched(net([node("Neg", "x", "y")], {"x": (2, 6)}, ["y"]), Neg())
+    for op in ("Identity", "Sum", "Mean", "Max", "Min"):
+        model = net([node(op, "x", "y")], {"x": SHAPE}, ["y"])
+        after = assert_rewrites(model, Identity())
+        assert ops(after) == ["BatchNormalization"]
+        assert scale_layers(after)
+    assert_untouched(net([node("Sum", "x x", "y")], {"x": SHAPE}, ["y"]), Identity())
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    count=st.integers(2, 4),
+    sizes=st.tuples(st.integers(1, 2), *[st.integers(1, 4)] * 3),
+    small=st.booleans(),
+)
+def test_several_tensors(count, sizes, small):
+    inputs = {f"x{index}": sizes for index in range(count)}
+    if small:
+        inputs["x1"] = (*sizes[:2], 1, 1)
+    for op, item in (("Mean", MeanOp()), ("Min", MinOp())):
+        model = net([node(op, list(inputs), ["y"])], inputs, ["y"])
+        after = assert_rewrites(model, item, gone=[op])
+        assert refused(after) == []
+    two = dict(list(inputs.items())[:2])
+    after = assert_rewrites(net([node("Sub", list(two), ["y"])], two, ["y"]), Sub(), gone=["Sub"])
+    assert refused(after) == []
+
+
+def test_several_tensors_of_other_ranks_and_constants_stay():
+    flat = {"x": (2, 6), "z": (2, 6)}
+    for op, item in (("Mean", MeanOp()), ("Min", MinOp()), ("Sub", Sub())):
+        assert_untouched(net([node(op, "x z", "y")], flat, ["y"]), item)
+        assert_untouched(by_constant(op, (6, 1, 1)), item)

@@ -1,0 +1,218 @@
+"""Gathering and scattering at constant indices."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+
+from edgekit.rewriting.rewrite import rewrite
+from edgekit.rewriting.rules.sequence.gathering import (
+    Gather,
+    GatherElements,
+    GatherNd,
+    GatherShaped,
+    ScatterElements,
+    ScatterNd,
+)
+from edgekit.targets.loader import get
+from tests.rewriting.boards import refused
+from tests.rewriting.nets import (
+    assert_rewrites,
+    assert_same,
+    assert_untouched,
+    net,
+    node,
+    ops,
+    weight,
+)
+
+_ORIN = "jetson-agx-orin-64gb"
+_GATHERS = Gather(), GatherShaped(), GatherElements(), GatherNd()
+_SCATTERS = ScatterElements(), ScatterNd()
+
+
+def gather(shape, indices, axis, op="Gather", **attrs):
+    nodes = [node(op, "x i", "y", **({"axis": axis} if axis is not None else {}), **attrs)]
+    return net(nodes, {"x": shape}, ["y"], {"i": np.array(indices)})
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices", "axis", "expected"),
+    [
+        ((1, 8, 4, 4), [2, 3, 4], 1, ["Slice"]),
+        ((1, 3, 4, 4), [2, 1, 0], 1, ["Conv"]),
+        ((1, 256, 2, 2), [*range(200, 256), *range(100)], 1, ["Slice", "Slice", "Concat"]),
+        ((1, 3, 8, 4), [0, 2, 4, 6], 2, ["MaxPool"]),
+        ((1, 3, 8, 4), [-3, -2], 2, ["Slice"]),
+        ((1, 3, 4, 8), [5, 0, 5], -1, ["Transpose", "Conv", "Transpose"]),
+    ],
+)
+def test_constant_indices_select_on_the_dla(shape, indices, axis, expected):
+    before = gather(shape, indices, axis)
+    after = assert_rewrites(before, *_GATHERS)
+    assert ops(after) == expected
+    assert "GATHER" in refused(before)
+    assert not refused(after)
+
+
+def test_an_index_that_drops_a_dimension_is_a_slice_and_a_reshape():
+    after = assert_rewrites(gather((1, 8, 4, 4), 3, 1), *_GATHERS)
+    assert ops(after) == ["Slice", "Reshape"]
+    assert refused(after) == ["SHUFFLE"]
+    # the only image of a batch
+    assert ops(assert_rewrites(gather((1, 8, 4, 4), 0, 0), *_GATHERS)) == ["Reshape"]
+    assert_untouched(gather((2, 8, 4, 4), 0, 0), *_GATHERS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), shape=st.lists(st.integers(1, 4), min_size=2, max_size=5))
+def test_any_axis_rank_and_indices(data, shape):
+    axis = data.draw(st.integers(1, len(shape) - 1))
+    size = shape[axis]
+    sides = data.draw(st.lists(st.integers(1, 3), max_size=2))
+    indices = data.draw(
+        st.lists(
+            st.integers(-size, size - 1),
+            min_size=int(np.prod(sides, dtype=int)),
+            max_size=int(np.prod(sides, dtype=int)),
+        )
+    )
+    model = gather(tuple(shape), np.array(indices).reshape(sides), axis)
+    assert "GATHER" not in refused(assert_rewrites(model, *_GATHERS, gone=["Gather"]))
+
+
+def test_elements_that_are_whole_channels():
+    indices = np.broadcast_to(np.array([4, 0, 2]).reshape(1, 3, 1, 1), (2, 3, 4, 5))
+    model = gather((2, 6, 4, 5), indices, 1, "GatherElements")
+    assert ops(assert_rewrites(model, *_GATHERS)) == ["Conv"]
+    mixed = indices.copy()
+    mixed[1, 0, 0, 0] = 1
+    assert_untouched(gather((2, 6, 4, 5), mixed, 1, "GatherElements"), *_GATHERS)
+    # of the first rows only
+    few = indices[:, :, :2]
+    assert_untouched(gather((2, 6, 4, 5), few, 1, "GatherElements"), *_GATHERS)
+
+
+def test_nd_indices_of_one_axis():
+    channels = np.array([[0, 4], [0, 1], [0, -1]])
+    model = gather((1, 6, 4, 5), channels, None, "GatherND")
+    after = assert_rewrites(model, *_GATHERS)
+    assert ops(after) == ["Conv", "Reshape"]
+    batched = np.broadcast_to(np.array([[3], [4]]), (2, 2, 1))
+    model = gather((2, 6, 4, 5), batched, None, "GatherND", batch_dims=1)
+    assert ops(assert_rewrites(model, *_GATHERS)) == ["Slice"]
+    # another choice for each image, and images themselves
+    model = gather((2, 6, 4, 5), [[[3]], [[4]]], None, "GatherND", batch_dims=1)
+    assert_untouched(model, *_GATHERS)
+    assert_untouched(gather((2, 6, 4, 5), [[0, 3]], None, "GatherND"), *_GATHERS)
+
+
+def test_gathers_that_stay():
+    # an embedding: computed indices into a table
+    nodes = [node("Gather", "w x", "y")]
+    table = net(nodes, {"x": ((1, 3), TensorProto.INT64)}, ["y"], {"w": weight(9, 4)})
+    assert_untouched(table, *_GATHERS)
+    nodes = [node("Gather", "d x", "y", axis=1)]
+    inputs = {"d": (1, 4, 3, 3), "x": ((2,), TensorProto.INT64)}
+    assert_untouched(net(nodes, inputs, ["y"]), *_GATHERS)
+    kind = TensorProto.INT64
+    nodes = [node("Gather", "x i", "y", axis=1)]
+    inputs = {"x": ((1, 4, 3, 3), kind)}
+    assert_untouched(net(nodes, inputs, {"y": kind}, {"i": np.array([2, 1])}), *_GATHERS)
+
+
+def scatter(shape, picks, axis, opset=16, updates=None, **attrs):
+    size = [*shape[:axis], len(picks), *shape[axis + 1 :]]
+    line = np.array(picks).reshape([-1 if at == axis else 1 for at in range(len(shape))])
+    fixed = {"i": np.broadcast_to(line, size)}
+    inputs = {"x": shape, "u": tuple(size)}
+    if updates is not None:
+        fixed["u"] = updates
+        del inputs["u"]
+    nodes = [node("ScatterElements", "x i u", "y", axis=axis, **attrs)]
+    return net(nodes, inputs, ["y"], fixed, opset=opset)
+
+
+def test_a_range_of_channels_is_replaced_by_a_concatenation():
+    before = scatter((1, 8, 4, 4), [2, 3, 4], 1)
+    after = assert_rewrites(before, *_SCATTERS)
+    assert sorted(ops(after)) == ["Concat", "Slice", "Slice"]
+    assert refused(before)
+    assert not refused(after)
+
+
+def test_scattered_channels_are_masked_and_added():
+    after = assert_rewrites(scatter((2, 8, 4, 4), [6, 1, 3], 1), *_SCATTERS)
+    assert sorted(ops(after)) == ["Add", "Conv", "Mul"]
+    assert not refused(after)
+    after = assert_rewrites(scatter((2, 8, 4, 4), [6, 1, 3], 1, reduction="add"), *_SCATTERS)
+    assert sorted(ops(after)) == ["Add", "Conv"]
+
+
+def test_updates_of_the_model_are_placed_by_recipes():
+    made = []
+    for seed in (0, 1):
+        updates = weight(1, 2, 3, 3, seed=seed)
+        after = assert_rewrites(scatter((1, 5, 3, 3), [4, 1], 1, updates=updates), *_SCATTERS)
+        assert ops(after) == ["Mul", "Add"]
+        assert not refused(after)
+        placed = after.weights[after.proto.graph.node[1].input[1]]
+        assert np.array_equal(placed[0, [4, 1]], updates[0].astype("f"))
+        assert not placed[0, [0, 2, 3]].any()
+        made.append(placed)
+    assert not np.array_equal(*made)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), shape=st.lists(st.integers(1, 4), min_size=2, max_size=5))
+def test_any_scattered_axis(data, shape):
+    axis = data.draw(st.integers(1, len(shape) - 1))
+    every = range(shape[axis])
+    picks = data.draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
+    kind = data.draw(st.sampled_from(["none", "add"]))
+    model = scatter(tuple(shape), picks, axis, reduction=kind)
+    assert "SCATTER" not in refused(assert_rewrites(model, *_SCATTERS, gone=["ScatterElements"]))
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_nd_updates_of_whole_slices(data):
+    shape = data.draw(st.tuples(*[st.integers(1, 3)] * 4))
+    axis = data.draw(st.integers(1, 3))
+    start = data.draw(st.integers(0, shape[axis] - 1))
+    picks = list(range(start, data.draw(st.integers(start + 1, shape[axis]))))
+    assume(len(picks) < shape[axis])
+    # every single element, or no deeper than the axis
+    depth = data.draw(st.integers(axis + 1, 4))
+    lines = [picks if at == axis else list(range(shape[at])) for at in range(depth)]
+    grid = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1)
+    updates = (*grid.shape[:-1], *shape[depth:])
+    nodes = [node("ScatterND", "x i u", "y")]
+    model = net(nodes, {"x": shape, "u": updates}, ["y"], {"i": grid})
+    assert "SCATTER" not in refused(assert_rewrites(model, *_SCATTERS, gone=["ScatterND"]))
+
+
+def test_scatters_that_stay():
+    assert_untouched(scatter((1, 8, 4, 4), [2, 2], 1, reduction="add"), *_SCATTERS)
+    assert_untouched(scatter((1, 8, 4, 4), [2, 3], 1, reduction="mul"), *_SCATTERS)
+    assert_untouched(scatter((4, 8, 4, 4), [2], 0), *_SCATTERS)
+    nodes = [node("ScatterND", "x i u", "y")]
+    diagonal = np.array([[0, 0, 0, 0], [0, 1, 1, 1]])
+    model = net(nodes, {"x": (1, 2, 2, 2), "u": (2,)}, ["y"], {"i": diagonal})
+    assert_untouched(model, *_SCATTERS)
+    nodes = [node("ScatterElements", "x i u", "y", axis=1)]
+    computed = {"x": (1, 2, 2, 2), "u": (1, 1, 2, 2), "i": ((1, 1, 2, 2), TensorProto.INT64)}
+    assert_untouched(net(nodes, computed, ["y"]), *_SCATTERS)
+
+
+def test_the_old_scatter_is_raised_and_rewritten():
+    indices = np.broadcast_to(np.array([3, 1]).reshape(1, 2, 1, 1), (1, 2, 2, 2))
+    nodes = [node("Scatter", "x i u", "y", axis=1)]
+    inputs = {"x": (1, 4, 2, 2), "u": (1, 2, 2, 2)}
+    before = net(nodes, inputs, ["y"], {"i": indices}, opset=10)
+    after, applied, notes = rewrite(before, get(_ORIN), precision="fp16")
+    assert [item.rewrite for item in applied] == ["raise-opset", "scatter-elements"]
+    assert not notes
+    assert not refused(after)
+    assert_same(before, after)

@@ -1,0 +1,59 @@
+"""What the data says of each operator that needs a reconstruction, and what there is."""
+
+from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.rewriting.catalogue import rewrites_page
+from edgekit.rewriting.graph import APPROXIMATE
+from edgekit.rewriting.rules.registry import rewrites
+
+
+def _read(name):
+    return read_knowledge(data_folder("dla") / f"{name}.yaml")
+
+
+def _rows():
+    document = _read("reconstruction")
+    return [*document["operators"].items(), *((row["form"], row) for row in document["forms"])]
+
+
+def test_every_operator_to_reconstruct_has_its_rewrites_or_a_reason():
+    marked = {
+        name
+        for name, row in _read("operators")["operators"].items()
+        if "reconstruction" in {row["trt"], row["dla"]}
+    }
+    assert set(_read("reconstruction")["operators"]) == marked
+    for name, row in _rows():
+        assert bool(row.get("rewrites")) != bool(row.get("why_not")), name
+
+
+def test_the_matrix_promises_21_reconstructions_to_tensorrt():
+    rows = _read("operators")["operators"]
+    promised = {name for name, row in rows.items() if row["trt"] == "reconstruction"}
+    done = {name for name, row in _read("reconstruction")["operators"].items() if "rewrites" in row}
+    assert len(promised) == 21
+    # these two are for calibration, which has scales for them
+    assert promised - done == {"DequantizeLinear", "QuantizeLinear"}
+
+
+def test_every_name_is_that_of_one_rewrite():
+    names = [item.name for item in rewrites()]
+    assert len(set(names)) == len(names)
+    named = {name for _, row in _rows() for name in row.get("rewrites", ())}
+    assert named - set(names) == set()
+
+
+def test_the_page_has_every_rewrite_once_and_every_operator():
+    page = rewrites_page()
+    for item in rewrites():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{item.name}` |")]
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(cells) == 5
+        assert cells[1].startswith(item.operators[0])
+        assert item.reason[1:].replace("|", "&#124;") == cells[2][1:]
+        assert (cells[3] == "yes") != item.name.startswith(APPROXIMATE)
+        assert bool(cells[4]) == item.enabling
+    marked = page.partition("## NVIDIA's")[2].partition("\n## ")[0]
+    for name in _read("reconstruction")["operators"]:
+        assert f"\n| {name} | " in marked
+    for name in _read("reconstruction")["without"]:
+        assert f"\n| {name} | " in page.rpartition("## ")[2]

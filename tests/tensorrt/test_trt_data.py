@@ -1,0 +1,142 @@
+"""The files under trt/ are whole, of one mind, and agree with the bindings' API."""
+
+import json
+import tomllib
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import yaml
+
+from edgekit.errors import UsageError
+from edgekit.knowledge import data_folder
+from edgekit.targets.loader import names as target_names
+from edgekit.tensorrt.releases import (
+    STATUSES,
+    FeatureRule,
+    feature_rules,
+    features,
+    python_of,
+    release,
+    release_facts,
+)
+
+API = Path(__file__).parents[1] / "data" / "tensorrt_api"
+VERSIONS = sorted(file.stem for file in API.glob("*.json"))
+DLA = {"DLA_HYBRID", "DLA_STANDALONE"}
+
+
+def read(name):
+    return yaml.safe_load((data_folder("trt") / name).read_text())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_release_has_the_names_that_its_bindings_have(version):
+    symbols = json.loads((API / f"{version}.json").read_text())["symbols"]
+    on = release(version)
+    wrong = [name for name in release_facts()["names"] if on.has(name) != (name in symbols)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_builder_flag_of_the_bindings_is_left_out(version):
+    symbols = json.loads((API / f"{version}.json").read_text())["symbols"]
+    for enum in ("BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "TensorFormat"):
+        members = {n for n, row in symbols.items() if n.startswith(f"{enum}.")
+                   and row["kind"] == "enum_member"}  # fmt: skip
+        assert members
+        assert members <= release_facts()["names"].keys()
+
+
+def test_what_jetpack_5_lacks():
+    old = release("8.5.2")
+    assert not any(
+        old.has(f"BuilderFlag.{name}")
+        for name in ("VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "STRIP_PLAN", "REFIT_IDENTICAL")
+    )
+    assert old.has("BuilderFlag.REFIT")
+    assert old.typings == ("weak",)
+    assert release("10.3.0.30").typings == ("weak", "strong")
+    assert release("11.4.1").typings == ("strong",)
+
+
+def test_a_jetpack_has_one_python():
+    assert [python_of(jetpack) for jetpack in ("5.1.2", "6.2", "7.2.2", "9.0")] == [
+        "3.8", "3.10", "3.12", "",
+    ]  # fmt: skip
+
+
+def test_no_version():
+    with pytest.raises(UsageError) as caught:
+        release("ten")
+    assert caught.value.code == "tensorrt.version"
+
+
+def test_sources_are_all_named_and_all_used():
+    known = set(read("_sources.yaml")["sources"])
+    used = set()
+
+    def walk(value, key=""):
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                walk(inner, name)
+        elif isinstance(value, list) and key in ("source", "python_source"):
+            used.update(value)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+
+    for file in ("features.yaml", "releases.yaml", "trtexec_flags.yaml"):
+        walk(read(file))
+    assert used == known
+
+
+def test_rows_are_of_known_features_and_statuses():
+    known = set(features())
+    for row in feature_rules():
+        assert set(row.of) <= known
+        assert row.status in STATUSES
+        assert row.basis in ("header", "docs", "source", "blog", "issue", "inferred")
+        assert row.why
+        assert row.sources or row.status == "unknown", row.of
+        assert set(row.targets) <= set(target_names())
+    assert {feature.flag for feature in features().values() if feature.flag} <= set(
+        release_facts()["names"]
+    )
+
+
+def overlap(a: FeatureRule, b: FeatureRule) -> bool:
+    """Whether some sampled release has both."""
+    return any(
+        a.holds(on, "x") and b.holds(on, "x")
+        for on in map(release, [*release_facts()["sampled"], *release_facts()["inferred"]])
+    )
+
+
+def test_no_two_rows_contradict_each_other():
+    for a, b in combinations(feature_rules(), 2):
+        if set(a.of) == set(b.of) and a.targets == b.targets:
+            assert not overlap(a, b), a.of
+
+
+def test_every_feature_has_a_row_with_each_dla_wherever_it_exists():
+    """Nothing about a DLA is left to silence."""
+    driven = [release(text) for text in ("8.5.2", "8.6.1", "10.3.0", "10.7.0", "11.4.1")]
+    for on in driven:
+        for name, feature in features().items():
+            if name in DLA or not feature.on(on):
+                continue
+            for dla in DLA:
+                found = [row for row in feature_rules() if set(row.of) == {dla, name}
+                         and row.holds(on, "jetson-agx-orin-64gb")]  # fmt: skip
+                assert found, (on.text, dla, name)
+
+
+def test_the_files_are_packed():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    packed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert packed["trt"] == "edgekit/_data/trt"
+
+
+def test_what_a_build_may_leave_out_says_what_is_lost():
+    assert all(features()[name].without for name in read("features.yaml")["give_up"])

@@ -1,0 +1,41 @@
+"""The arguments with which trtexec measures as the loader does, on each release."""
+
+import pytest
+
+from edgekit.errors import BuildError
+from edgekit.tensorrt.trtexec import flag_facts, run_command, trtexec
+
+SETTINGS = {"warmup_ms": 200, "duration_s": 3.0, "iterations": 10}
+
+
+def flags(arguments):
+    return {argument.partition("=")[0] for argument in arguments}
+
+
+@pytest.mark.parametrize("release", flag_facts()["versions"])
+@pytest.mark.parametrize("on", [False, True])
+def test_a_release_gets_only_flags_that_it_takes(release, on):
+    made = run_command(release, **SETTINGS, streams=2, graph=on, spin=on, transfers=on, idle_ms=on)
+    every = {name for key, value in made.items() if key != "timeout_s" for name in flags(value)}
+    assert every <= trtexec(release).flags
+    assert "--loadEngine={engine}" in made["always"]
+    assert "--exportTimes={times}" in made["always"]
+    assert made["dla"][0] == "--useDLACore={core}"
+    assert "--useCudaGraph" not in made["dla"]  # TensorRT has none with a DLA
+
+
+def test_the_defaults_of_11_are_made_those_of_10():
+    old, new = (run_command(release, **SETTINGS) for release in ("10.3.0", "11.1.0"))
+    assert old["always"] == new["always"][: len(old["always"])]
+    assert new["always"][len(old["always"]) :] == ["--noSpinWait", "--includeDataTransfers"]
+    assert (old["gpu"], new["gpu"]) == ([], ["--noCudaGraph"])
+    assert new["dla"] == ["--useDLACore={core}", "--noCudaGraph"]
+    spun = [run_command(release, **SETTINGS, spin=True) for release in ("10.3.0", "11.1.0")]
+    assert all("--useSpinWait" in one["always"] for one in spun)
+    assert all("--noDataTransfers" in run_command(release, **SETTINGS, transfers=False)["always"]
+               for release in ("8.5.2", "11.0.0"))  # fmt: skip
+
+
+def test_a_release_before_all_known_ones_has_no_cross_check():
+    with pytest.raises(BuildError, match="known from TensorRT"):
+        run_command("7.1.3", **SETTINGS)

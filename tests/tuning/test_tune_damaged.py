@@ -1,0 +1,172 @@
+"""What tune reads may be damaged: that is an error with a name or a note, never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgekit.config.loader import open_config
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.network.model import Network
+from edgekit.placement.profiles.estimation import table_evidence
+from edgekit.placement.profiles.profile import merge_tables
+from edgekit.placement.profiles.reader import read_profile
+from edgekit.tuning.document import tune_document
+from edgekit.tuning.records import TuningJournal, locked_folder, read_table
+from edgekit.tuning.run import tune
+from edgekit.tuning.session import Tuning, replay_journal
+from edgekit.tuning.trials import TuningRequest
+from tests.pipeline.nets import small_config
+from tests.tuning.test_tune import DLA, GPU, net, query_for, tuned
+from tests.tuning.tune_world import world_of
+
+__all__ = ["net"]
+
+MANY = settings(
+    max_examples=30, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+JUNK = _LEAVES | st.lists(_LEAVES, max_size=3) | st.dictionaries(st.text(max_size=3), _LEAVES)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a JSON document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in items:
+        yield (*path, key)
+        if isinstance(one, dict | list):
+            yield from places(one, (*path, key))
+
+
+def damaged(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    changed = found = copy.deepcopy(value)
+    for key in path[:-1]:
+        found = found[key]
+    found[path[-1]] = junk
+    return changed
+
+
+class Done:
+    """A tuning that ended, and its journal."""
+
+    def __init__(self, tuning: Tuning, text: bytes) -> None:
+        self.tuning, self.text = tuning, text
+
+
+@pytest.fixture(scope="module")
+def done(net: Network, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    path = tmp_path_factory.mktemp("damaged") / "journal.jsonl"
+    query = query_for(net)
+    found = tuned(query, world_of(query, GPU, DLA, power=True), request={"rounds": 3, "turns": 1},
+                  journal=TuningJournal(path, "same"))  # fmt: skip
+    return Done(found, path.read_bytes())
+
+
+def again(done: Tuning, path: Path) -> Tuning:
+    """Carries on as far as its document, without a measurement."""
+    tuning = Tuning(
+        done.query, done.start, done.measurer, done.request, TuningJournal(path, "same")
+    )
+    spent = replay_journal(tuning)
+    assert 0 <= spent < float("inf")
+    if tuning.trials:
+        assert tuning.first.runs
+        assert tuning.knowledge().learnt.mean.max() < 99
+        json.dumps(tune_document(tuning, name="x", files={}), allow_nan=False)
+    return tuning
+
+
+@MANY
+@given(st.data())
+def test_a_journal_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObject) -> None:
+    tuning, text = done.tuning, done.text
+    lines = [json.loads(line) for line in text.splitlines()]
+    which = data.draw(st.integers(1, len(lines) - 1))
+    retained = [place for place in places(lines[which]) if "samples_ms" not in place[:-1]]
+    place = data.draw(st.sampled_from(retained))
+    lines[which] = damaged(lines[which], place, data.draw(JUNK))
+    path = tmp_path / "journal.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = again(tuning, path)
+    assert {trial.key for trial in found.trials} <= {trial.key for trial in tuning.trials}
+
+
+@MANY
+@given(at=st.integers(0, 1 << 20), noise=st.binary(max_size=40), cut=st.booleans())
+def test_a_journal_of_random_bytes(
+    done: Done, tmp_path: Path, at: int, noise: bytes, cut: bool
+) -> None:
+    tuning, text = done.tuning, done.text
+    at %= len(text)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(text[:at] + noise + (b"" if cut else text[at:]))
+    again(tuning, path)
+    path.write_bytes(noise)
+    assert not TuningJournal(path, "same").entries
+    # what is added after damage is found again
+    TuningJournal(path, "same").add({"event": "x"})
+    assert TuningJournal(path, "same").entries == [{"event": "x"}]
+
+
+@pytest.mark.parametrize("share", [-1.0258914301569943e151, -0.5, 1.5])
+def test_a_share_of_frames_is_from_0_to_1(done: Done, tmp_path: Path, share: float) -> None:
+    table = done.tuning.table()
+    path = tmp_path / "tuned.profile.json"
+    path.write_text(json.dumps(damaged(table, ("frames", 0, "parts", 0, "share"), share)))
+    with pytest.raises(EdgekitError, match="frames that are none"):
+        read_table(path)
+
+
+@MANY
+@given(st.data())
+def test_a_table_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObject) -> None:
+    tuning = done.tuning
+    table = tuning.table()
+    path = tmp_path / "tuned.profile.json"
+    place = data.draw(st.sampled_from(list(places(table))))
+    path.write_text(json.dumps(damaged(table, place, data.draw(JUNK))))
+    query = tuning.query
+    try:
+        known = read_table(path).document
+        merged = merge_tables([table, known])
+        table_evidence(merged, tuning.space.index, 1.0)
+        fresh = Tuning(query, tuning.start, tuning.measurer, tuning.request, tables=[known],
+                       trials=tuning.trials)  # fmt: skip
+        assert fresh.knowledge().learnt.mean.max() < 99
+        tune_document(fresh, name="x", files={})
+    except EdgekitError as error:
+        assert error.code.startswith("profile.")  # noqa: PT017
+    try:
+        read_profile(path)
+    except EdgekitError as error:
+        assert error.code.startswith("profile.")  # noqa: PT017
+
+
+@MANY
+@given(st.binary(max_size=60))
+def test_a_table_of_random_bytes(tmp_path: Path, noise: bytes) -> None:
+    path = tmp_path / "tuned.profile.json"
+    path.write_bytes(noise)
+    with pytest.raises(EdgekitError):
+        read_table(path)
+
+
+def test_two_do_not_tune_one_folder(tmp_path: Path) -> None:
+    config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
+    with (
+        locked_folder(tmp_path / "tune"),
+        pytest.raises(UsageError, match=r"process \d+ on .* tunes") as busy,
+    ):
+        tune(config, TuningRequest(""), out=tmp_path / "tune")
+    assert busy.value.code == "tune.busy"
+    assert "--out" in busy.value.hint
+    with locked_folder(tmp_path / "tune"):  # whoever ended holds nothing
+        pass

@@ -1,0 +1,131 @@
+"""tune on the reference backend, with devices that wait as the test says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgekit_device
+from edgekit.config.loader import open_config
+from edgekit.deployment.transport import Buffer, Completed, LocalTransport
+from edgekit.errors import DataError
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.placement.plan import Plan
+from edgekit.placement.profiles.reader import read_profile
+from edgekit.tuning.candidates import plan_signature
+from edgekit.tuning.run import tune
+from edgekit.tuning.session import Tuning
+from edgekit.tuning.trials import TuningRequest
+from edgekit_device.benchmark.measure import MeasureSettings, bench
+from tests.edgekit_device.forking_loader import run_forked
+from tests.edgekit_device.segment_waits import make_segments_wait
+from tests.pipeline.nets import small_config
+from tests.tuning.tune_world import every_plan
+
+# microseconds, far above what the network takes and a busy machine adds
+WAITS_US = {"GPU": {"Conv": 30_000, "Gemm": 2_000}, "DLA": {"Conv": 5_000, "Gemm": 60_000}}
+
+
+def waits_us(device: str, ops: Sequence[str]) -> float:
+    """What a segment of a device waits for its operators, in microseconds."""
+    return sum(WAITS_US[device.rstrip("01")].get(op, 0) for op in ops)
+
+
+class Reference:
+    """Builds plans as the pipeline does and measures them in this process."""
+
+    clock = "cpu-measured"
+    again_s = 0.0
+    origin: Mapping[str, Any] = {"backend": "reference"}
+
+    def __init__(self, config: Path, folder: Path) -> None:
+        self.config, self.folder = config, folder
+        self._built: dict[str, tuple[Any, Any]] = {}
+
+    def measure(self, plan: Plan) -> dict[str, Any]:
+        key = plan_signature(plan)
+        if key not in self._built:
+            self._built[key] = self._build(plan, self.folder / key)
+        model, frame = self._built[key]
+        return bench(model, frame, MeasureSettings(0, 0, 3))
+
+    def _build(self, plan: Plan, out: Path) -> tuple[Any, Any]:
+        with Pipeline(open_config(self.config), out=out, cache=Cache()) as pipeline:
+            pipeline.work.take(plan)
+            path = out / "full"
+            pipeline.bundle(full=path)
+            frame = dict(next(iter(pipeline.work.inputs())))
+        return edgekit_device.load(str(path), trust_unsigned=True), frame
+
+
+def waits(plan: Plan, ops: Mapping[str, str]) -> float:
+    """What the plan's segments wait."""
+    return sum(waits_us(x.device, [ops[x.name]]) for x in plan.layers)
+
+
+def test_the_optimum_where_devices_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_segments_wait(monkeypatch, waits_us)
+    config = small_config(tmp_path, precision="fp16", objective="latency")
+    with Pipeline(open_config(config), out=tmp_path / "out", cache=Cache()) as pipeline:
+        start, query = pipeline.plan(), pipeline.work.query
+    ops = {layer.name: layer.op for layer in query.network.layers}
+    best = min(waits(plan, ops) for plan in every_plan(query))
+    tuning = Tuning(
+        query, start, Reference(config, tmp_path / "trials"), TuningRequest(rounds=8, turns=5)
+    )
+    tuning.run()
+    assert waits(start, ops) > 2 * best
+    assert waits(tuning.winner.plan, ops) == best
+    assert tuning.first.cost("latency") >= waits(start, ops)
+
+
+def run_here(
+    self: LocalTransport, argv: Sequence[str], *, stdin: Iterable[Buffer] = (),
+    timeout: float | None = 60.0, hold_input: bool = False, **more: Any,
+) -> Completed:  # fmt: skip
+    """As ``LocalTransport.run``, but a loader that has started is forked: a tenth of its time."""
+    if hold_input or not argv[1].endswith(".pyz"):  # a held input's end kills
+        return _run(self, argv, stdin=stdin, timeout=timeout, hold_input=hold_input, **more)
+    python, *rest = argv
+    done = run_forked(python, rest, b"".join(stdin), os.environ, timeout or 600)
+    return Completed(done.returncode, done.stdout, done.stderr)
+
+
+_run = LocalTransport.run
+
+
+def test_the_board_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEKIT_NO_SSHD", "1")
+    monkeypatch.setattr(LocalTransport, "run", run_here)
+    config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
+    said: list[str] = []
+    document = tune(
+        config,
+        TuningRequest("", rounds=2, turns=0),
+        out=tmp_path / "tune",
+        cache=Cache(),
+        on_note=said.append,
+    )
+    assert document["clock"] == "cpu-measured"
+    assert [one["status"] for one in document["trials"]] == ["measured", "measured"]
+    # without turns nothing is proven
+    assert not document["changed"]
+    assert said
+    with pytest.raises(DataError):
+        read_profile(document["files"]["profile"])
+    pinned = open_config(config, **_snippet(document))
+    with Pipeline(pinned, out=tmp_path / "out", cache=Cache()) as pipeline:
+        assert {layer.device for layer in pipeline.plan().layers} == {"GPU"}
+        assert not pipeline.boards.clients()[0].releases()["apps"]
+
+
+def _snippet(document: Mapping[str, Any]) -> dict[str, Any]:
+    import yaml
+
+    found: dict[str, Any] = yaml.safe_load(Path(document["files"]["snippet"]).read_text())
+    return found
