@@ -59,7 +59,6 @@ from edgekit.dla.verdicts import LoadableCandidate
 from edgekit.network.model import Network
 from edgekit.placement.costs import CostModel, slowdown
 from edgekit.placement.forecast import PlacementTimer
-from edgekit.placement.inputs import regions_of
 from edgekit.placement.kernel_costs import (
     ON_CHIP,
     cost_data,
@@ -69,6 +68,7 @@ from edgekit.placement.kernel_costs import (
     gpu_works,
 )
 from edgekit.placement.kernels import LayerKernel, fuse
+from edgekit.placement.regions import regions_of
 from edgekit.targets.board import PowerMode, Target
 
 NETWORKS: dict[str, Callable[..., Network]] = {

@@ -15,7 +15,7 @@ from typing import Any
 from edgekit.errors import GateError, UsageError
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs import CostModel
-from edgekit.placement.inputs import FusedRegions, usable_cores
+from edgekit.placement.inputs import usable_cores
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.placing import PlacementQuery, UserConstraint, UserConstraints
 from edgekit.placement.plan import (
@@ -29,6 +29,7 @@ from edgekit.placement.plan import (
 )
 from edgekit.placement.problem import BuiltProblem
 from edgekit.placement.profiles.measured import Measured
+from edgekit.placement.regions import FusedRegions
 from edgekit.solver.problem import OUTSIDE, Border
 
 SCHEMA = "edgekit.why/1"

@@ -16,9 +16,9 @@ from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
 from edgekit.placement.costs import CALLER, CostModel, Handover, HandoverWay
-from edgekit.placement.inputs import regions_of
 from edgekit.placement.kernel_costs import cost_data, noise
 from edgekit.placement.kernels import LayerKernel, fuse
+from edgekit.placement.regions import regions_of
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement, LoadableCandidate

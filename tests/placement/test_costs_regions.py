@@ -13,12 +13,12 @@ from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Network
 from edgekit.placement.costs import CostModel
 from edgekit.placement.forecast import forecast
-from edgekit.placement.inputs import regions_of
 from edgekit.placement.kernel_costs import cost_data
 from edgekit.placement.kernels import join
 from edgekit.placement.placing import place, prepare
 from edgekit.placement.plan import Options, Pin, Plan
 from edgekit.placement.profiles.reader import read_profile
+from edgekit.placement.regions import regions_of
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import Goal
 from edgekit.targets.loader import get

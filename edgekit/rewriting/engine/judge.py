@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from edgekit.rewriting.graph import in_order
 from edgekit.rewriting.nodes import proto_of
@@ -337,8 +337,7 @@ _NOTICED = 1e-3
 _FOUR = (4, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     """How well nodes suit the DLA; fewer is better, the first number decides.
 
     Attributes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.network.windows import KernelWindow
 from edgekit.rewriting.nodes import Match
@@ -52,8 +51,7 @@ class Conv1d:
         new.node("Reshape", [made, narrow], output=node.outputs[0], name=f"{node.name}:sequence")
 
 
-@dataclass(frozen=True, slots=True)
-class _Flat:
+class _Flat(NamedTuple):
     """The same convolution over images: shapes of input and weights, and its window."""
 
     conv: Conv

@@ -5,9 +5,8 @@ around a tensor.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.dla.rules import limit, memory_facts
 from edgekit.network.windows import KernelWindow, cropped_by_same, window
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Conv:
+class Conv(NamedTuple):
     """A Conv node with constant weights, its attributes resolved.
 
     Attributes:

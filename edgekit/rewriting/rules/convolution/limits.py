@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.dla.memory import cbuf_banks
 from edgekit.dla.rules import limit
@@ -40,8 +39,7 @@ _MOST_PARTS = 16
 _TAPS_PER_ZERO = 8
 
 
-@dataclass(frozen=True, slots=True)
-class KernelAxis:
+class KernelAxis(NamedTuple):
     """One axis of a convolution.
 
     Attributes:
@@ -65,11 +63,10 @@ class KernelAxis:
     def padded(self, before: int, after: int) -> KernelAxis:
         """The axis after rows of zeros were put there by another layer."""
         size = self.size + before + after
-        return replace(self, size=size, before=self.before - before, after=self.after - after)
+        return self._replace(size=size, before=self.before - before, after=self.after - after)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPart:
+class KernelPart(NamedTuple):
     """Some taps of a kernel as a convolution of their own.
 
     Attributes:
@@ -197,8 +194,7 @@ def ways(
 _MOST_CHANNEL_PARTS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class SplitPlan:
+class SplitPlan(NamedTuple):
     """How a convolution is split.
 
     Attributes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.rules.convolution.geometry import (
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from edgekit.rewriting.nodes import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Zeros:
+class Zeros(NamedTuple):
     """A Pad of zeros around images: (before, after) of C, H and W."""
 
     node: Node
@@ -65,8 +64,7 @@ def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
     return Zeros(node, around[1], around[2], around[3])
 
 
-@dataclass(frozen=True, slots=True)
-class _PadFacts:
+class _PadFacts(NamedTuple):
     """The Conv with both paddings, of the Pad's input; ``plan`` where it must be larger then."""
 
     wide: Conv
@@ -103,8 +101,8 @@ class PadConv:
             bottom + zeros.height[1],
             right + zeros.width[1],
         )
-        wide = replace(conv, size=replace(conv.size, pads=pads))
-        wide = replace(wide, shape=graph.shape(zeros.node.inputs[0]))
+        wide = conv._replace(size=replace(conv.size, pads=pads))
+        wide = wide._replace(shape=graph.shape(zeros.node.inputs[0]))
         plan = None
         if pads != conv.size.pads and not too_large(conv) and too_padded(wide):
             plan = None if any(zeros.channels) else plan_of(wide)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.dla.rules import limit
 from edgekit.network.windows import KernelWindow
@@ -20,8 +19,7 @@ _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _MOST_VIEWS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ProductSource:
+class ProductSource(NamedTuple):
     """What a product of rows reads as an image.
 
     Attributes:
@@ -37,8 +35,7 @@ class ProductSource:
     shared: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Dense:
+class Dense(NamedTuple):
     """A product [rows, depth] x [depth, columns].
 
     Attributes:
@@ -185,8 +182,7 @@ _FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 _SWAPPED = [0, 2, 1, 3]
 
 
-@dataclass(frozen=True, slots=True)
-class _MatMulFacts:
+class _MatMulFacts(NamedTuple):
     dense: Dense
     matrix_first: bool
     output: str
@@ -238,7 +234,7 @@ class MatMulToConv:
         weight, matrix = dense.weight, graph.shape(dense.weight)[-2:]
         if graph.rank(weight) > 2:
             weight = new.node("Reshape", [weight, new.constant(list(matrix))])
-            dense = replace(dense, weight=weight)
+            dense = dense._replace(weight=weight)
         if graph.rank(match.nodes[0].inputs[0]) == 2 and not facts.matrix_first:
             write_dense(graph, new, dense, facts.output, name)
             return

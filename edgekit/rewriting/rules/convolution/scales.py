@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.rules.convolution.geometry import Conv, conv_of, product, vector, write_conv
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """A node that scales or shifts each channel by constants.
 
     Attributes:

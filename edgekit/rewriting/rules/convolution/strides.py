@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.dla.memory import cbuf_banks
 from edgekit.dla.rules import limit
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 #   as often as the original, where a pooling after drops all but one of b b results.
 
 
-@dataclass(frozen=True, slots=True)
-class Pooled:
+class Pooled(NamedTuple):
     """A convolution and a pooling of window 1.
 
     Attributes:
@@ -97,8 +96,7 @@ class Blocked:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StrideBlocks:
+class StrideBlocks(NamedTuple):
     """Blocks of pixels as channels, and a convolution on them."""
 
     height: Blocked

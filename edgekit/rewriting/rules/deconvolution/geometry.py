@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from edgekit.rewriting.graph import RewriteGraph, Writer
     from edgekit.rewriting.nodes import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
+class Geometry(NamedTuple):
     """What a ConvTranspose does, by its spatial axes (one or two).
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.rules.deconvolution.resizing import (
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(NamedTuple):
     """How an axis grows.
 
     Attributes:
@@ -50,8 +48,7 @@ class Growth:
     single: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthStage:
+class GrowthStage(NamedTuple):
     """One step along one axis.
 
     Attributes:

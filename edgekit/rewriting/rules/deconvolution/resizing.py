@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.rewriting.nodes import Match
 
@@ -29,8 +28,7 @@ _OFF = 3.4e-6
 _NEAR = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeAxis:
+class ResizeAxis(NamedTuple):
     """One axis.
 
     Attributes:
@@ -50,8 +48,7 @@ class ResizeAxis:
         return whole if whole == self.scale and self.size * whole == self.out else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Resizing:
+class Resizing(NamedTuple):
     """What a Resize does.
 
     Attributes:

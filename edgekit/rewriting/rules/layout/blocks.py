@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.rewriting.nodes import Match, Node
 from edgekit.rewriting.rules.layout.views import cut_dimensions, dimensions_of
@@ -26,8 +25,7 @@ _MOST_TRANSPOSES = 4
 _REMEMBERED = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(NamedTuple):
     """A move of elements from one 4-D tensor to another, block by block.
 
     Both tensors are read as one tensor of many small dimensions (atoms), which are the same for
@@ -53,18 +51,18 @@ class Blocks:
     def _dimension(self, target: int) -> list[int]:
         return [atom for atom in self.order if self.target[atom] == target]
 
-    def _source(self, origin: int) -> list[int]:
+    def _of_source(self, origin: int) -> list[int]:
         return [atom for atom, dim in enumerate(self.origin) if dim == origin]
 
     def _keeps_batch(self) -> bool:
-        return self._dimension(0) == self._source(0)
+        return self._dimension(0) == self._of_source(0)
 
     def shuffle(self) -> list[int] | None:
         """Returns the source's channel by channel of the result; None when more than C moves."""
-        others = all(self._dimension(dim) == self._source(dim) for dim in (0, _H, _W))
+        others = all(self._dimension(dim) == self._of_source(dim) for dim in (0, _H, _W))
         if not others:
             return None
-        return [int(item) for item in self._table(self._source(_C), self._dimension(_C)).ravel()]
+        return [int(item) for item in self._table(self._of_source(_C), self._dimension(_C)).ravel()]
 
     def to_space(self) -> tuple[np.ndarray, int, int] | None:
         """Returns the source's channel by [channel, row, column] of the block, and its sides.
@@ -74,7 +72,7 @@ class Blocks:
         """
         rows, columns = self.atoms(_C, _H), self.atoms(_C, _W)
         grown = all(
-            self._dimension(dim) == [*self._source(dim), *self._tail(dim)] for dim in (_H, _W)
+            self._dimension(dim) == [*self._of_source(dim), *self._tail(dim)] for dim in (_H, _W)
         )
         channels = self._dimension(_C)
         inside = all(self.origin[atom] == _C for atom in channels)
@@ -82,7 +80,7 @@ class Blocks:
             return None
         tails = [self._tail(_H), self._tail(_W)]
         sides = [math.prod(self.sizes[atom] for atom in tail) for tail in tails]
-        table = self._table(self._source(_C), [*channels, *tails[0], *tails[1]])
+        table = self._table(self._of_source(_C), [*channels, *tails[0], *tails[1]])
         return table.reshape(-1, *sides), sides[0], sides[1]
 
     def to_depth(self) -> tuple[list[tuple[int, int, int]], int, int] | None:
@@ -94,10 +92,10 @@ class Blocks:
 
         rows, columns = self.atoms(_H, _C), self.atoms(_W, _C)
         shrunk = all(
-            self._source(dim) == [*self._dimension(dim), *extra]
+            self._of_source(dim) == [*self._dimension(dim), *extra]
             for dim, extra in ((_H, rows), (_W, columns))
         )
-        channels = self._source(_C)
+        channels = self._of_source(_C)
         inside = all(self.target[atom] == _C for atom in channels)
         if not (self._keeps_batch() and shrunk and inside and (rows or columns)):
             return None

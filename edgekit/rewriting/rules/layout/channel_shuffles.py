@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from edgekit.rewriting.nodes import Match, Node
@@ -47,8 +47,7 @@ _SAME_FOR_ALL = frozenset(
 _WITH_CONSTANT = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub"})
 
 
-@dataclass(frozen=True, slots=True)
-class Channelwise:
+class Channelwise(NamedTuple):
     """What an operator reads.
 
     Attributes:
@@ -174,8 +173,7 @@ def write_chain(
         source = new.node(node.op, inputs, output=target, name=node.name, **node.attrs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fold:
+class _Fold(NamedTuple):
     """Where the permutation goes: chains of nodes, each beginning or ending at a convolution."""
 
     shuffle: Shuffle
@@ -314,8 +312,7 @@ def _group(graph: RewriteGraph, node: Node) -> int | None:
     return fixed[0] if fixed is not None and graph.rank(node.inputs[1]) == 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Dense:
+class _Dense(NamedTuple):
     """Chains that take the permutation ``picks``, each beginning or ending at a convolution."""
 
     picks: tuple[int, ...]

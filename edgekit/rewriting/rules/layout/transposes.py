@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.rules.layout.views import (
@@ -351,8 +350,7 @@ class SinkTranspose:
 _DLA_RANK = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(NamedTuple):
     """Where the weights have the elements that are summed.
 
     Attributes:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.network.lowering.pointwise import ACTIVATIONS, ELEMENTWISE
 from edgekit.network.lowering.pointwise import UNARY as FUNCTIONS
@@ -52,8 +52,7 @@ RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _DLA_RANK = 4
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """The dimensions of shape ``x`` that hold the elements of those of shape ``y``.
 
     Attributes:
@@ -219,8 +218,7 @@ def reduced_axes(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
     return tuple(sorted(axis % rank for axis in given or range(rank)))
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
     """What an operation reads there.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.rules.pointwise.broadcasting import broadcasts, spread, spreadable
@@ -39,8 +38,7 @@ def elem_type(dtype: str) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """The nodes that compute a truth value.
 
     Attributes:

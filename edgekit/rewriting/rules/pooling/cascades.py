@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 from edgekit.dla.rules import limit
 
@@ -12,8 +13,7 @@ from edgekit.dla.rules import limit
 MOST_STAGES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class PoolStage:
+class PoolStage(NamedTuple):
     """One window along one axis.
 
     Attributes:

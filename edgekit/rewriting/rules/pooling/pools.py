@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.network.windows import window
 from edgekit.rewriting.nodes import Match
@@ -79,8 +78,7 @@ _LOWEST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Border:
+class _Border(NamedTuple):
     """What surrounds the image: elements (top, left, bottom, right) of one value."""
 
     pads: tuple[int, int, int, int]

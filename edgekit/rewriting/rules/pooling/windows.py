@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.dla.memory import cbuf_banks
 from edgekit.dla.rules import limit, memory_facts
@@ -67,8 +67,7 @@ def in_row(new: Writer, source: str, parts: Sequence[RowNode], node: Node, outpu
     return source
 
 
-@dataclass(frozen=True, slots=True)
-class PoolNode:
+class PoolNode(NamedTuple):
     """A MaxPool or AveragePool over H and W.
 
     Attributes:
@@ -130,8 +129,7 @@ def whole(length: int) -> PoolAxis:
     return PoolAxis(length, 1, length)
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(NamedTuple):
     """A reduction of a tensor [N, C, H, W].
 
     Attributes:

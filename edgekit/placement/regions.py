@@ -1,0 +1,113 @@
+"""Parts of a transformer that TensorRT's GPU compiler runs fused, as long as no DLA cuts in.
+
+On the GPU alone a connected part of a network with attention in it goes to the compiler (Myelin)
+as one: products keep their matrices on the chip, softmax, normalisations and transpositions
+disappear into their neighbours. With a loadable inside, layers run one by one, with reformats and
+FP32 between them. Fully connected layers and pointwise ones cost the same both ways here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgekit.network.model import Layer, Network
+from edgekit.placement.costs import CostModel, attention_parts
+from edgekit.placement.kernel_costs import cost_data, product_us
+from edgekit.placement.kernels import LayerKernel, join
+
+if TYPE_CHECKING:
+    from edgekit.placement.profiles.measured import TimedGroup
+
+
+@dataclass(frozen=True)
+class FusedRegion:
+    """Layers (indices) that are fused while all are on the GPU, and what it costs if one is not.
+
+    ``broken_us`` is the GPU's time beyond that of the fused part.
+    """
+
+    layers: frozenset[int]
+    broken_us: float
+
+
+@dataclass(frozen=True)
+class FusedRegions:
+    """All such parts of a network.
+
+    Attributes:
+        parts: Each with the price of breaking it.
+        saved_us: By layer, what it takes less, fused, than as a kernel of its own. Only layers
+            that no DLA can run save something, so the saving is certain until a part is broken.
+    """
+
+    parts: tuple[FusedRegion, ...] = ()
+    saved_us: Mapping[int, float] = field(default_factory=dict)
+
+    def saved(self, kernel: LayerKernel) -> float:
+        """Returns what a kernel on the GPU takes less."""
+        return self.saved_us.get(kernel.layers[0], 0.0) if self.saved_us else 0.0
+
+    def broken_us(self, on_dla: Collection[int]) -> float:
+        """Returns the price of all parts that have one of these layers on a DLA."""
+        return sum(p.broken_us for p in self.parts if any(i in p.layers for i in on_dla))
+
+
+def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> FusedRegions:
+    """Returns the parts of a network that run fused on the GPU.
+
+    Args:
+        model: Times of kernels; measured ones stay as they are. What a profile timed in pieces,
+            next to a DLA, is the price of breaking the part.
+        network: The layer graph.
+        able: By layer, whether a DLA can run it; a layer that is not named cannot.
+    """
+    rules = cost_data("kinds")
+    if not any(layer.kind in rules["regions"]["anchors"] for layer in network.layers):
+        return FusedRegions()
+    factor = model.constants["gpu"][model.target.gpu.arch]["broken"]
+    measured = getattr(model, "kernel_measured", None)
+    whole = getattr(model, "timed_fused", None)
+    apart: Mapping[int, TimedGroup] = getattr(model, "apart", dict)()
+    between_us = getattr(model, "between_us", None)
+    consumers = network.consumers()
+    saved_us: dict[int, float] = {}
+    parts = []
+    known = getattr(model, "fused_parts", lambda: None)()
+    for layers in attention_parts(model, network) if known is None else known:
+        price = 0.0
+        for i in sorted(layers):
+            layer = network.layers[i]
+            if layer.kind not in rules["regions"]["fused"] or able.get(layer.name):
+                continue
+            kernel = join(network, (i,), consumers)
+            us = model.kernel_us(network, kernel, "GPU")
+            if whole and whole(kernel):
+                # measured as the fusion has it; without the fusion as predicted
+                alone = CostModel.kernel_us(model, network, kernel, "GPU")
+                price += max(0.0, factor * alone - us)
+            elif us and not (measured and measured(kernel, "GPU")):
+                fused = _product_us(model, network, layer) if layer.macs else 0.0
+                saved_us[i] = max(0.0, us - fused)
+                if i not in apart:
+                    price += saved_us[i] + (factor - 1) * us
+        pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}
+        price += sum(_apart_us(piece, saved_us) for piece in pieces.values())
+        if between_us and pieces:
+            price += between_us(pieces.values())
+        if price:
+            parts.append(FusedRegion(layers, price))
+    return FusedRegions(tuple(parts), saved_us)
+
+
+def _apart_us(piece: TimedGroup, saved_us: Mapping[int, float]) -> float:
+    """Returns how much longer a piece takes, as measured, than it does in the fusion."""
+    fused = piece.bound * piece.predicted_us - sum(saved_us.get(i, 0.0) for i in piece.share)
+    return max(0.0, piece.us - max(0.0, fused))
+
+
+def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
+    data = model.constants["gpu"][model.target.gpu.arch]
+    precision = model.layer_precision(layer, "GPU")
+    return product_us(network, layer, precision, model.target, model.mode, data)
