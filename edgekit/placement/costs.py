@@ -1,6 +1,6 @@
 """The cost model: what a kernel takes on each device, what the GPU takes to reformat a tensor,
 the ways to hand a tensor over, and how devices that work at once slow each other down.
-Everything here predicts; nothing is measured. Times are in microseconds.
+Times are in microseconds, predicted where no profile measured them.
 
 A roofline with a floor: ``launch + row_us * rows + depth_us * depth + max(floor, macs / peak,
 bytes / bandwidth)``. The constants are data under ``targets/costs`` with their sources;
@@ -9,7 +9,7 @@ bytes / bandwidth)``. The constants are data under ``targets/costs`` with their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
@@ -45,9 +45,83 @@ def _is_free(network: Network, layer: Layer) -> bool:
     return layer.kind in _FREE and not any(n in ends for n in (*layer.inputs, *layer.outputs))
 
 
+class Measurements:
+    """What is known of a network's times beyond the prediction: here nothing.
+
+    The substitutes (``profiles``) hold what a profile measured, or factors learnt from it. A time
+    is None where the prediction holds; ``model`` is the model that asks.
+    """
+
+    def layer_precision(self, model: CostModel, layer: Layer, device: str, predicted: str) -> str:
+        """Returns the precision of a layer on a device."""
+        return predicted
+
+    def formats(
+        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        predicted: tuple[str, ...],
+    ) -> tuple[str, ...]:  # fmt: skip
+        """Returns the formats of a kernel, the best one first."""
+        return predicted
+
+    def kernel_us(
+        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        format: str | None,
+    ) -> float | None:  # fmt: skip
+        """Returns the time of a kernel."""
+        return None
+
+    def reformat_us(
+        self, model: CostModel, tensor: Tensor, source: Layout, goal: Layout
+    ) -> float | None:
+        """Returns the time of the GPU's reformat of such a tensor."""
+        return None
+
+    def dla_io_us(
+        self, model: CostModel, tensor: Tensor, format: str, precision: str, direction: str
+    ) -> float | None:
+        """Returns what a format at a loadable's border adds."""
+        return None
+
+    def launch_us(self, predicted: float) -> float:
+        """Returns what starting a loadable takes."""
+        return predicted
+
+    def has_kernel(self, kernel: LayerKernel, device: str) -> bool:
+        """Whether a kernel's time on a device was measured."""
+        return False
+
+    def has_reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
+        """Whether the time of a reformat was measured."""
+        return False
+
+    def fused_parts(self) -> tuple[frozenset[int], ...] | None:
+        """Returns the parts that the GPU ran fused; None where nothing says so."""
+        return None
+
+    def is_fused(self, kernel: LayerKernel) -> bool:
+        """Whether a kernel's time on the GPU was measured with nothing of its fusion on a DLA."""
+        return False
+
+    def is_apart(self, layer: int) -> bool:
+        """Whether a layer of what the GPU runs fused was timed in pieces, next to a DLA."""
+        return False
+
+    def apart_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
+        """Returns how much longer the timed pieces of a fused part take than the fusion.
+
+        Args:
+            layers: Of the part.
+            saved_us: By layer, what it takes less, fused, than as a kernel of its own.
+        """
+        return 0.0
+
+
+PREDICTED = Measurements()
+
+
 @dataclass(frozen=True)
 class CostModel:
-    """Predicts times in microseconds for a board in a power mode.
+    """Times in microseconds for a board in a power mode: measured ones, else predicted ones.
 
     Attributes:
         target: The board.
@@ -60,6 +134,7 @@ class CostModel:
             both; empty: a device alone. A placement's energy is :meth:`energy`, whatever this is.
         power: What the whole network runs in, if that is not ``precision``: watts are known by
             precision of a whole build.
+        measured: What a profile knows better.
     """
 
     target: Target
@@ -69,6 +144,7 @@ class CostModel:
     constants: Mapping[str, Any]
     power: str = ""
     concurrent: str = ""
+    measured: Measurements = PREDICTED
     _reformats: dict[Any, float] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -78,9 +154,9 @@ class CostModel:
         if self.precision != "int8":
             return self.precision
         lacks_int8 = layer.kind in cost_data("kinds")["no_int8_on_gpu"]["kinds"]
-        if layer.name in self.fp16_layers or layer.opaque or (device == "GPU" and lacks_int8):
-            return "fp16"
-        return "int8"
+        forced = layer.name in self.fp16_layers or layer.opaque
+        predicted = "fp16" if forced or (device == "GPU" and lacks_int8) else "int8"
+        return self.measured.layer_precision(self, layer, device, predicted)
 
     def formats(self, network: Network, kernel: LayerKernel, device: str) -> tuple[str, ...]:
         """Returns the tensor formats that a kernel can have on a device, its best one first.
@@ -91,8 +167,10 @@ class CostModel:
         layers = [network.layers[i] for i in kernel.layers]
         precision = self.layer_precision(layers[0], device)
         if device == "GPU":
-            return gpu_formats(layers, network, precision)
-        return dla_formats(kernel, network, precision)
+            predicted = gpu_formats(layers, network, precision)
+        else:
+            predicted = dla_formats(kernel, network, precision)
+        return self.measured.formats(self, network, kernel, device, predicted)
 
     def kernel_us(
         self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
@@ -102,6 +180,13 @@ class CostModel:
         A DLA kernel takes the same in every format; what another format at a loadable's border
         adds is :meth:`dla_io_us`.
         """
+        known = self.measured.kernel_us(self, network, kernel, device, format)
+        return self.predicted_us(network, kernel, device, format) if known is None else known
+
+    def predicted_us(
+        self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
+    ) -> float:
+        """Returns what :meth:`kernel_us` does, had nothing been measured."""
         if network.layers[kernel.layers[0]].opaque:
             # unknown, which the plan and the check say (``Network.opaque``)
             return 0.0
@@ -169,6 +254,11 @@ class CostModel:
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
+        known = self.measured.reformat_us(self, tensor, source, goal)
+        return self.predicted_reformat_us(tensor, source, goal) if known is None else known
+
+    def predicted_reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns what :meth:`reformat_us` does, had nothing been measured."""
         if source == goal or len(tensor.shape) == 0 or not tensor.elements:
             return 0.0
         key = (tensor.shape, source, goal)
@@ -196,6 +286,13 @@ class CostModel:
             precision: The loadable's, "int8" or "fp16".
             direction: "read" or "write".
         """
+        known = self.measured.dla_io_us(self, tensor, format, precision, direction)
+        if known is not None:
+            return known
+        return self.predicted_io_us(tensor, format, precision, direction)
+
+    def predicted_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
+        """Returns what :meth:`dla_io_us` does, had nothing been measured."""
         generation = self.target.dla.generation
         constants = self.constants["dla"][generation]
         found = io_us(tensor.shape, format, precision, direction, generation, constants)
@@ -224,7 +321,8 @@ class CostModel:
         """Returns the cost of starting one loadable; 0 without a DLA."""
         if not self.target.dla.cores:
             return 0.0
-        return float(self.constants["dla"][self.target.dla.generation]["launch_us"])
+        predicted = float(self.constants["dla"][self.target.dla.generation]["launch_us"])
+        return self.measured.launch_us(predicted)
 
     def energy(
         self, devices: Sequence[str], load_us: Sequence[float]
@@ -451,8 +549,7 @@ class Handover:
         us = 0.0 if self._same(tensor, own, other) else self.reformat_us(tensor, source, goal)
         direction = "read" if reads else "write"
         io = self._model.dla_io_us(tensor, form, precision, direction)
-        known = getattr(self._model, "reformat_measured", None)
-        measured = bool(us and known and known(tensor, source, goal))
+        measured = bool(us) and self._model.measured.has_reformat(tensor, source, goal)
         return HandoverWay(source, goal, form, us, max(0.0, io), measured)
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:

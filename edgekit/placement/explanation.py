@@ -28,7 +28,6 @@ from edgekit.placement.plan import (
     plan_value,
 )
 from edgekit.placement.problem import BuiltProblem
-from edgekit.placement.profiles.measured import Measured
 from edgekit.placement.regions import FusedRegions
 from edgekit.solver.problem import OUTSIDE, Border
 
@@ -252,7 +251,7 @@ class KernelCosts:
         """
         network, model = self.network, self.model
         first = network.layers[kernel.layers[0]]
-        known = isinstance(model, Measured) and model.kernel_measured(kernel, device)
+        known = model.measured.has_kernel(kernel, device)
         rows = []
         for form in model.formats(network, kernel, device):
             us = model.kernel_us(network, kernel, device, form)

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs import CostModel, attention_parts
 from edgekit.placement.kernel_costs import cost_data, product_us
 from edgekit.placement.kernels import LayerKernel, join
-
-if TYPE_CHECKING:
-    from edgekit.placement.profiles.measured import TimedGroup
 
 
 @dataclass(frozen=True)
@@ -67,14 +63,11 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
     if not any(layer.kind in rules["regions"]["anchors"] for layer in network.layers):
         return FusedRegions()
     factor = model.constants["gpu"][model.target.gpu.arch]["broken"]
-    measured = getattr(model, "kernel_measured", None)
-    whole = getattr(model, "timed_fused", None)
-    apart: Mapping[int, TimedGroup] = getattr(model, "apart", dict)()
-    between_us = getattr(model, "between_us", None)
+    measured = model.measured
     consumers = network.consumers()
     saved_us: dict[int, float] = {}
     parts = []
-    known = getattr(model, "fused_parts", lambda: None)()
+    known = measured.fused_parts()
     for layers in attention_parts(model, network) if known is None else known:
         price = 0.0
         for i in sorted(layers):
@@ -83,28 +76,19 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
                 continue
             kernel = join(network, (i,), consumers)
             us = model.kernel_us(network, kernel, "GPU")
-            if whole and whole(kernel):
+            if measured.is_fused(kernel):
                 # measured as the fusion has it; without the fusion as predicted
-                alone = CostModel.kernel_us(model, network, kernel, "GPU")
+                alone = model.predicted_us(network, kernel, "GPU")
                 price += max(0.0, factor * alone - us)
-            elif us and not (measured and measured(kernel, "GPU")):
+            elif us and not measured.has_kernel(kernel, "GPU"):
                 fused = _product_us(model, network, layer) if layer.macs else 0.0
                 saved_us[i] = max(0.0, us - fused)
-                if i not in apart:
+                if not measured.is_apart(i):
                     price += saved_us[i] + (factor - 1) * us
-        pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}
-        price += sum(_apart_us(piece, saved_us) for piece in pieces.values())
-        if between_us and pieces:
-            price += between_us(pieces.values())
+        price += measured.apart_us(layers, saved_us)
         if price:
             parts.append(FusedRegion(layers, price))
     return FusedRegions(tuple(parts), saved_us)
-
-
-def _apart_us(piece: TimedGroup, saved_us: Mapping[int, float]) -> float:
-    """Returns how much longer a piece takes, as measured, than it does in the fusion."""
-    fused = piece.bound * piece.predicted_us - sum(saved_us.get(i, 0.0) for i in piece.share)
-    return max(0.0, piece.us - max(0.0, fused))
 
 
 def _product_us(model: CostModel, network: Network, layer: Layer) -> float:

@@ -18,7 +18,7 @@ from edgekit.placement.kernels import LayerKernel, join
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Options, Pin, PlacedLayer
 from edgekit.placement.profiles.estimation import measured_model
-from edgekit.placement.profiles.measured import Measured, measured_part
+from edgekit.placement.profiles.measured import MeasuredCosts, measured_part
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.targets.loader import get
 from tests.buildlog import timing_log as tl
@@ -46,13 +46,13 @@ def cost_model(precision: str = "int8", mode: str | None = None) -> CostModel:
     return CostModel(board, board.mode(mode), precision, frozenset(), cost_data("devices"))
 
 
-def over(path: Path, net: Network, content: Any, model: CostModel | None = None) -> Measured:
+def over(path: Path, net: Network, content: Any, model: CostModel | None = None) -> CostModel:
     file = path / "profile"
     text = "\n".join(content) if isinstance(content, list) else json.dumps(content)
     file.write_text(text)
     able = {name: verdict.ok for name, verdict in judge(net, get(ORIN)).verdicts.items()}
     found = measured_model(model or cost_model(), read_profile(file), net, able)
-    assert isinstance(found, Measured)
+    assert isinstance(found.measured, MeasuredCosts)
     return found
 
 
@@ -89,8 +89,8 @@ def test_a_loadables_time_is_shared_out_and_its_launch_is_in_it(
     assert parts[0] > parts[1]
     # the same kernel on the GPU was not timed
     assert model.kernel_us(net, conv, "GPU") == cost_model().kernel_us(net, conv, "GPU")
-    assert model.kernel_measured(conv, "DLA1")
-    assert not model.kernel_measured(conv, "GPU")
+    assert model.measured.has_kernel(conv, "DLA1")
+    assert not model.measured.has_kernel(conv, "GPU")
 
 
 def test_formats_at_a_loadables_border(tmp_path: Path, net: Network) -> None:
@@ -108,10 +108,10 @@ def test_reformats_by_shape_and_layouts(tmp_path: Path, net: Network) -> None:
     for form, us in ways.items():
         way = (image, ("fp32", "LINEAR"), ("int8", form))
         assert model.reformat_us(*way) == us
-        assert model.reformat_measured(*way)
+        assert model.measured.has_reformat(*way)
     back = (image, ("int8", "CHW32"), ("fp32", "LINEAR"))
     assert model.reformat_us(*back) == cost_model().reformat_us(*back)
-    assert not model.reformat_measured(*back)
+    assert not model.measured.has_reformat(*back)
 
 
 def test_a_gpu_layer_in_the_formats_that_were_timed(tmp_path: Path, net: Network) -> None:
@@ -123,7 +123,7 @@ def test_a_gpu_layer_in_the_formats_that_were_timed(tmp_path: Path, net: Network
     half = over(tmp_path, net, build_log(), cost_model("fp16"))
     assert half.kernel_us(net, pool, "GPU") == 31.0
     # an INT8 loadable says nothing about one in FP16
-    assert not half.kernel_measured(kernel(net, "/stem/Conv"), "DLA0")
+    assert not half.measured.has_kernel(kernel(net, "/stem/Conv"), "DLA0")
 
 
 def test_fusions_of_a_profile(tmp_path: Path, net: Network) -> None:
@@ -131,15 +131,15 @@ def test_fusions_of_a_profile(tmp_path: Path, net: Network) -> None:
     both = kernel(net, "/stem/Conv", "/stem/Relu")
     assert model.kernel_us(net, both, "GPU") == pytest.approx(400.0)
     assert model.kernel_us(net, kernel(net, HEAD), "GPU") == pytest.approx(20.0)
-    assert model.matched is not None
-    assert model.matched.unmatched == ()
+    assert isinstance(model.measured, MeasuredCosts)
+    assert model.measured.matched.unmatched == ()
 
 
 def test_rows_of_one_layer_add_up(tmp_path: Path, net: Network) -> None:
     """The builder ran apart what our layer graph took in: the flatten is in the product here."""
     model = over(tmp_path, net, {POOL: 0.05, f"{HEAD} + bias": 0.02, HEAD: 0.1})
-    assert model.matched is not None
-    assert len(model.matched.groups) == 2
+    assert isinstance(model.measured, MeasuredCosts)
+    assert len(model.measured.matched.groups) == 2
     assert model.kernel_us(net, kernel(net, HEAD), "GPU") == pytest.approx(120.0)
     assert model.kernel_us(net, kernel(net, POOL), "GPU") == pytest.approx(50.0)
 
@@ -148,11 +148,11 @@ def test_a_subgraph_that_says_nothing_of_its_device_follows_the_verdicts(
     tmp_path: Path, net: Network
 ) -> None:
     model = over(tmp_path, net, {STEM: 0.3, POOL: 0.05})
-    assert model.kernel_measured(kernel(net, "/stem/Conv"), "DLA0")
+    assert model.measured.has_kernel(kernel(net, "/stem/Conv"), "DLA0")
     whole = {f"{{ForeignNode[/stem/Conv...{HEAD}]}}": 0.5, "Reformatting CopyNode for x": 0.1}
     model = over(tmp_path, net, whole)
-    assert model.kernel_measured(kernel(net, POOL), "GPU")
-    assert not model.kernel_measured(kernel(net, "/stem/Conv"), "DLA0")
+    assert model.measured.has_kernel(kernel(net, POOL), "GPU")
+    assert not model.measured.has_kernel(kernel(net, "/stem/Conv"), "DLA0")
 
 
 def placed(net: Network, model: CostModel, devices: dict[str, str]) -> list[PlacedLayer]:

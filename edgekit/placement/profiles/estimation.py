@@ -6,7 +6,7 @@ each layer is estimated (a Gaussian posterior over logarithms, linearised).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError
@@ -14,7 +14,14 @@ from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.costs import CostModel
 from edgekit.placement.kernel_costs import Layout, cost_data
 from edgekit.placement.kernels import LayerKernel, fuse
-from edgekit.placement.profiles.measured import Matched, Measured, check_origin, match_rows, shares
+from edgekit.placement.profiles.measured import (
+    Matched,
+    MeasuredCosts,
+    ProfileCosts,
+    check_origin,
+    match_rows,
+    shares,
+)
 from edgekit.placement.profiles.profile import Profile
 
 if TYPE_CHECKING:
@@ -22,12 +29,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EstimatedModel(Measured):
-    """A cost model whose times are those predicted, corrected by all that was measured."""
+class FittedCosts(ProfileCosts):
+    """Predicted times, corrected by factors that all measured sums together give.
 
-    factors: Mapping[str, Sequence[float]] = field(default_factory=dict, compare=False, repr=False)
-    extra: Mapping[str, float] = field(default_factory=dict, compare=False)
-    rows: tuple[tuple[str, frozenset[str]], ...] = field(default=(), compare=False, repr=False)
+    Attributes:
+        factors: By "GPU" or "DLA", what each layer's predicted time is multiplied by.
+        extra: The unknowns of :data:`EXTRA`.
+        rows: Each measured sum's device and layers.
+    """
+
+    factors: Mapping[str, Sequence[float]] = field(compare=False, repr=False)
+    extra: Mapping[str, float] = field(compare=False)
+    rows: tuple[tuple[str, frozenset[str]], ...] = field(compare=False, repr=False)
 
     @classmethod
     def over(
@@ -36,12 +49,8 @@ class EstimatedModel(Measured):
         profile: Profile,
         network: Network,
         able: Mapping[str, bool] | None = None,
-    ) -> EstimatedModel:
-        """Puts a profile of kind "table" over a model.
-
-        Raises:
-            DataError: As :func:`measured_model`.
-        """
+    ) -> FittedCosts:
+        """Fits the factors to a profile of kind "table"; raises as :func:`measured_model`."""
         check_origin(profile, model)
         matched = match_rows(profile, network, able, join=False)
         unknown = set(matched.unmatched)
@@ -57,52 +66,41 @@ class EstimatedModel(Measured):
         prior = _predicted(model, network, able)
         known = {layer.name: i for i, layer in enumerate(network.layers)}
         evidence = table_evidence(profile.table or {}, known, model.launch_us())
-        found = estimate(network, prior, evidence)
-        times = found.times()
+        times = estimate(network, prior, evidence).times()
         factors = {name: _factors(times[name], prior[name]) for name in CLASSES}
         extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
         rows = tuple((g.device, frozenset(network.layers[i].name for i in g.layers))
                      for g in matched.groups)  # fmt: skip
-        plain = {f.name: getattr(model, f.name) for f in fields(CostModel) if f.init}
         matched = Matched(matched.groups, matched.unmatched, len(profile.rows))
-        return cls(
-            **plain, network=network, profile=profile, matched=matched, factors=factors,
-            extra=extra, rows=rows,
-        )  # fmt: skip
+        return cls(network, profile, matched, factors, extra, rows)
 
     def kernel_us(
-        self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
-    ) -> float:
+        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        format: str | None,
+    ) -> float:  # fmt: skip
         """Returns a kernel's time, predicted and corrected."""
-        us = CostModel.kernel_us(self, network, kernel, device, format)
+        us = model.predicted_us(network, kernel, device, format)
         own = self.factors["GPU" if device == "GPU" else "DLA"]
         part = shares(network, kernel.layers, 1.0)
         return us * sum(part[i] * own[i] for i in kernel.layers)
 
-    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+    def reformat_us(self, model: CostModel, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns a conversion's time, corrected as those of the measured plans were."""
-        return CostModel.reformat_us(self, tensor, source, goal) * self.extra["transfer"]
+        return model.predicted_reformat_us(tensor, source, goal) * self.extra["transfer"]
 
-    def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
+    def dla_io_us(
+        self, model: CostModel, tensor: Tensor, format: str, precision: str, direction: str
+    ) -> float:
         """Returns what a format at a loadable's border adds, corrected alike."""
-        return (
-            CostModel.dla_io_us(self, tensor, format, precision, direction)
-            * (self.extra["transfer"])
-        )
+        predicted = model.predicted_io_us(tensor, format, precision, direction)
+        return predicted * self.extra["transfer"]
 
-    def launch_us(self) -> float:
+    def launch_us(self, predicted: float) -> float:
         """Returns what starting a loadable takes, with entering and leaving it."""
-        base = CostModel.launch_us(self)
-        return base * self.extra["launch"] + 2 * self.extra["transition"] if base else 0.0
+        return predicted * self.extra["launch"] + 2 * self.extra["transition"] if predicted else 0.0
 
-    def layer_precision(self, layer: Layer, device: str) -> str:
-        """Returns the precision of a layer, as predicted."""
-        return CostModel.layer_precision(self, layer, device)
-
-    def kernel_measured(self, kernel: LayerKernel, device: str) -> bool:
+    def has_kernel(self, kernel: LayerKernel, device: str) -> bool:
         """Whether a sum of just this kernel was measured."""
-        if self.network is None:
-            return False
         names = frozenset(self.network.layers[i].name for i in kernel.layers)
         return ("GPU" if device == "GPU" else "DLA", names) in self.rows
 
@@ -451,7 +449,7 @@ def measured_model(
     network: Network,
     able: Mapping[str, bool] | None = None,
 ) -> CostModel:
-    """Returns the model with measured times put over it; the model itself without a profile.
+    """Returns the model with a profile's times; the model itself without a profile.
 
     Args:
         model: Predicts what was not measured.
@@ -465,6 +463,5 @@ def measured_model(
     """
     if profile is None:
         return model
-    if profile.kind == "table":
-        return EstimatedModel.over(model, profile, network, able)
-    return Measured.over(model, profile, network, able)
+    costs = FittedCosts if profile.kind == "table" else MeasuredCosts
+    return replace(model, measured=costs.over(model, profile, network, able))

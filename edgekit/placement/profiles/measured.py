@@ -5,15 +5,15 @@ tensor and format, everything else predicted; and how much of a plan is measured
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs import CostModel, attention_parts
+from edgekit.placement.costs import CostModel, Measurements, attention_parts
 from edgekit.placement.kernel_costs import Layout, cost_data, padded_bytes
 from edgekit.placement.kernels import LayerKernel, fuse, join
 from edgekit.placement.profiles.log_graph import nodes_between
@@ -302,8 +302,61 @@ def _sides(text: str, on_dla: set[str], on_gpu: set[str]) -> set[Layout]:
 
 
 @dataclass(frozen=True)
-class Measured(CostModel):
-    """A cost model that answers with measured times where a profile has them.
+class ProfileCosts(Measurements):
+    """What a profile says of a network.
+
+    Attributes:
+        network: Whose layers it timed.
+        profile: Its rows.
+        matched: Which layers they are.
+    """
+
+    network: Network
+    profile: Profile
+    matched: Matched
+
+    def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
+        """Returns the layers of a placement whose time is a measured one.
+
+        Args:
+            device_of: Device by layer's name ("GPU", "DLA0", ...).
+        """
+        raise NotImplementedError
+
+    def pieces_us(self, device_of: Mapping[str, str], own_us: Sequence[float]) -> float:
+        """Returns what the measured pieces of broken fusions take longer than their layers.
+
+        Args:
+            device_of: As for :meth:`layers_measured`.
+            own_us: What each layer takes by the plan.
+        """
+        return 0.0
+
+    def warnings(self) -> list[str]:
+        """Returns what to know before believing the measured times, as sentences."""
+        found = [*self.profile.notes, *self.cautions()]
+        parts, unmatched, rows = self.matched.parts, self.matched.unmatched, self.matched.rows
+        if parts:
+            found.append(
+                f"{len(parts)} of the profile's rows are parts of a subgraph that was "
+                f"timed as a whole, and not added to it; the first is {parts[0]!r}"
+            )
+        hits = rows - len(unmatched)
+        if unmatched and hits < USUALLY_MATCHED * rows:
+            found.append(
+                f"only {hits} of the profile's {rows} rows are layers of this model; the "
+                f"first unknown one is {unmatched[0]!r}"
+            )
+        return found
+
+    def cautions(self) -> list[str]:
+        """Returns those of the warnings that depend on how the times are used."""
+        return []
+
+
+@dataclass(frozen=True)
+class MeasuredCosts(ProfileCosts):
+    """Measured times where a profile has them.
 
     A row that covers several kernels (a fusion, a loadable) fixes their sum: its time is shared
     out over them as the model predicts them. A loadable's time contains its launch.
@@ -313,15 +366,13 @@ class Measured(CostModel):
     conversions between them included.
 
     Attributes:
+        table: The times by layer.
         shorter: What the log's times, each taken alone, are multiplied by: 1, or less where the
             engine as a whole took less than they add up to.
         between: What conversions between the pieces take, and what of it was measured.
     """
 
-    network: Network | None = None
-    profile: Profile | None = None
-    matched: Matched | None = None
-    table: MeasuredTimes | None = field(default=None, compare=False, repr=False)
+    table: MeasuredTimes = field(compare=False, repr=False)
     shorter: float = 1.0
     between: tuple[float, float] = (0.0, 0.0)
 
@@ -332,8 +383,8 @@ class Measured(CostModel):
         profile: Profile,
         network: Network,
         able: Mapping[str, bool] | None = None,
-    ) -> Measured:
-        """Puts a profile over a model; raises as ``measured_model`` in ``estimation``."""
+    ) -> MeasuredCosts:
+        """Matches a profile with a model's network; raises as ``measured_model``."""
         check_origin(profile, model)
         matched = match_rows(profile, network, able)
         hits = matched.rows - len(matched.unmatched)
@@ -364,31 +415,27 @@ class Measured(CostModel):
             names = {row.name for row in profile.rows} - whole_units - loadables
             us, known_us = (engine or EngineTimes(profile)).between(names)
             between = (shorter * us, shorter * known_us)
-        known = {f.name: getattr(model, f.name) for f in fields(model) if f.init}
-        return cls(
-            **known, network=network, profile=profile, matched=matched, table=table,
-            shorter=shorter, between=between,
-        )  # fmt: skip
+        return cls(network, profile, matched, table, shorter, between)
 
-    def layer_precision(self, layer: Layer, device: str) -> str:
-        """Returns the precision of a layer; INT8 on the GPU also where only the builder knew."""
-        predicted = super().layer_precision(layer, device)
-        own = self.precision == "int8" and layer.name not in self.fp16_layers
-        if own and predicted == "fp16" and self.table is not None:
-            index = self.table.place.get(layer.name, -1)
-            timed = self._timed(device).get(index)
+    def layer_precision(self, model: CostModel, layer: Layer, device: str, predicted: str) -> str:
+        """Returns the predicted precision; INT8 on the GPU also where only the builder knew."""
+        own = model.precision == "int8" and layer.name not in model.fp16_layers
+        if own and predicted == "fp16":
+            timed = self._timed(device).get(self.table.place.get(layer.name, -1))
             if timed is not None and timed.forms("int8"):
                 return "int8"
         return predicted
 
-    def formats(self, network: Network, kernel: LayerKernel, device: str) -> tuple[str, ...]:
+    def formats(
+        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        predicted: tuple[str, ...],
+    ) -> tuple[str, ...]:  # fmt: skip
         """Returns the formats of a kernel: on the GPU those that were timed, where they were."""
-        predicted = super().formats(network, kernel, device)
         found = self._found(kernel, device) if device == "GPU" else []
         if not found:
             return predicted
         timed = self._timed(device)[found[0]]
-        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        precision = model.layer_precision(network.layers[kernel.layers[0]], device)
         # the builder times formats that the model cannot price a reformat for (CHW4)
         forms = [form for form in timed.forms(precision) if _has_bytes((precision, form))]
         if not forms:
@@ -396,87 +443,77 @@ class Measured(CostModel):
         return (*(f for f in predicted if f in forms), *(f for f in forms if f not in predicted))
 
     def kernel_us(
-        self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
-    ) -> float:
-        """Returns the measured time of a kernel as far as there is one, else the predicted."""
+        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        format: str | None,
+    ) -> float | None:  # fmt: skip
+        """Returns a kernel's time where a row covers some of it; the rest of it is predicted."""
         found = self._found(kernel, device)
         if not found:
-            us = super().kernel_us(network, kernel, device, format)
-            return us * self._bound(network, kernel) if device == "GPU" else us
-        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+            bound = self._bound(network, kernel) if device == "GPU" else 1.0
+            return None if bound == 1 else bound * model.predicted_us(
+                network, kernel, device, format
+            )  # fmt: skip
+        precision = model.layer_precision(network.layers[kernel.layers[0]], device)
         if device == "GPU" and format is None:
-            format = self.formats(network, kernel, device)[0]
+            format = model.formats(network, kernel, device)[0]
         total = 0.0
-        done: set[int] = set()
         for i in found:
             timed = self._timed(device)[i]
             us = timed.kernel_us(precision, format) if device == "GPU" else timed.us
             total += us * timed.share[i]
-            done.add(i)
-        left = self._left(network, kernel, done)
-        return total + (left and left * super().kernel_us(network, kernel, device, format))
+        left = self._left(network, kernel, found)
+        return total + (left and left * model.predicted_us(network, kernel, device, format))
 
-    def apart(self) -> Mapping[int, TimedGroup]:
-        """Returns by layer what the GPU runs fused, and was timed in pieces next to a DLA."""
-        return self.table.apart if self.table is not None else {}
+    def reformat_us(
+        self, model: CostModel, tensor: Tensor, source: Layout, goal: Layout
+    ) -> float | None:
+        """Returns the measured time of a conversion of such a tensor."""
+        return self.table.reformat_us(tensor, source, goal)
 
-    def between_us(self, pieces: Iterable[TimedGroup], *, measured: bool = False) -> float:
-        """Returns what conversions between some pieces of all that were timed take."""
-        every = sum(timed.us for timed in {id(one): one for one in self.apart().values()}.values())
-        some = sum(timed.us for timed in pieces)
-        return self.between[measured] * some / every if every else 0.0
+    def dla_io_us(
+        self, model: CostModel, tensor: Tensor, format: str, precision: str, direction: str
+    ) -> float | None:
+        """Returns what a format at a loadable's border adds, where that was timed."""
+        return self.table.io_us(tensor.name, (precision, format), direction)
 
-    def fused_parts(self) -> tuple[frozenset[int], ...] | None:
-        """Returns the parts that the GPU runs fused; None: as without a profile."""
-        return self.table.fused if self.table is not None else None
-
-    def _bound(self, network: Network, kernel: LayerKernel) -> float:
-        """Returns the part of a predicted time that its pieces' measured sum leaves possible."""
-        apart = self.apart()
-        if not any(i in apart for i in kernel.layers):
-            return 1.0
-        part = shares(network, kernel.layers, 1.0)
-        return sum(part[i] * (apart[i].bound if i in apart else 1.0) for i in kernel.layers)
-
-    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
-        """Returns the measured time of a conversion of such a tensor, else the predicted."""
-        own = self.table.reformat_us(tensor, source, goal) if self.table else None
-        return super().reformat_us(tensor, source, goal) if own is None else own
-
-    def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
-        """Returns what a format at a loadable's border adds, measured where it was timed."""
-        if self.table is not None:
-            own = self.table.io_us(tensor.name, (precision, format), direction)
-            if own is not None:
-                return own
-        return super().dla_io_us(tensor, format, precision, direction)
-
-    def kernel_measured(self, kernel: LayerKernel, device: str) -> bool:
+    def has_kernel(self, kernel: LayerKernel, device: str) -> bool:
         """Whether a kernel's time on a device comes from the profile."""
-        if self.network is None:
-            return False
-        found = set(self._found(kernel, device))
+        found = self._found(kernel, device)
         return bool(found) and self._left(self.network, kernel, found) < 1 - USUALLY_MATCHED
 
-    def timed_fused(self, kernel: LayerKernel) -> bool:
-        """Whether a kernel's time on the GPU is measured with nothing of its fusion on a DLA."""
-        return self.table is not None and self.kernel_measured(kernel, "GPU")
-
-    def reformat_measured(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
+    def has_reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
         """Whether a conversion's time comes from the profile."""
-        return self.table is not None and (self.table.reformat_us(tensor, source, goal) is not None)
+        return self.table.reformat_us(tensor, source, goal) is not None
+
+    def fused_parts(self) -> tuple[frozenset[int], ...] | None:
+        """Returns the parts that the profile's engine had fused on the GPU."""
+        return self.table.fused
+
+    def is_fused(self, kernel: LayerKernel) -> bool:
+        """Whether a kernel's time on the GPU is measured with nothing of its fusion on a DLA."""
+        return self.has_kernel(kernel, "GPU")
+
+    def is_apart(self, layer: int) -> bool:
+        """Whether a layer of what the GPU runs fused was timed in pieces, next to a DLA."""
+        return layer in self.table.apart
+
+    def apart_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
+        """Returns how much longer the timed pieces of a fused part take than the fusion."""
+        apart = self.table.apart
+        pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}.values()
+        longer = 0.0
+        for piece in pieces:
+            fused = piece.bound * piece.predicted_us
+            fused -= sum(saved_us.get(i, 0.0) for i in piece.share)
+            longer += max(0.0, piece.us - max(0.0, fused))
+        return longer + self._between_us(pieces, self.between[False])
 
     def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
         """Returns the layers of a placement whose time is a measured one.
 
         Those of a fusion or loadable that the placement keeps whole on its device; a part of one
         is only scaled by the measurement, and counts as predicted.
-
-        Args:
-            device_of: Device by layer's name ("GPU", "DLA0", ...).
         """
-        if self.table is None or self.network is None:
-            return set()
         whole: dict[tuple[int, str], bool] = {}
         found: set[str] = set()
         for name, device in device_of.items():
@@ -488,32 +525,20 @@ class Measured(CostModel):
                 whole[key] = self._on(timed, device, device_of)
             if whole[key]:
                 found.add(name)
-        for timed in self.pieces(device_of):
+        for timed in self._pieces(device_of):
             found.update(self.network.layers[i].name for i in timed.group.layers)
         return found
 
-    def pieces(self, device_of: Mapping[str, str]) -> list[TimedGroup]:
-        """Returns the pieces of broken fusions that a placement runs as they were timed."""
-        if self.table is None or self.network is None:
-            return []
-        layers = self.network.layers
-        broken = {
-            i for part in self.table.fused for i in part
-            if any(device_of.get(layers[j].name, "GPU") != "GPU" for j in part)
-        }  # fmt: skip
-        pieces = {id(timed): timed for i, timed in self.table.apart.items() if i in broken}
-        return [timed for timed in pieces.values() if self._on(timed, "GPU", device_of)]
+    def pieces_us(self, device_of: Mapping[str, str], own_us: Sequence[float]) -> float:
+        """Returns what the measured pieces of broken fusions take longer than their layers."""
+        pieces = self._pieces(device_of)
+        longer = (piece.us - sum(own_us[i] for i in piece.group.layers) for piece in pieces)
+        return sum(max(0.0, us) for us in longer) + self._between_us(pieces, self.between[True])
 
-    def _on(self, timed: TimedGroup, device: str, device_of: Mapping[str, str]) -> bool:
-        """Whether a placement has all of a group on a device."""
-        assert self.network is not None
-        members = (self.network.layers[i].name for i in timed.group.layers)
-        return all(device_of.get(member) == device for member in members)
-
-    def warnings(self) -> list[str]:
-        """Returns what to know before believing the measured times, as sentences."""
-        found = list(self.profile.notes) if self.profile else []
-        pieces = {id(timed) for timed in self.apart().values()}
+    def cautions(self) -> list[str]:
+        """Returns what to know of pieces of a fusion and of the engine's time as a whole."""
+        found = []
+        pieces = {id(timed) for timed in self.table.apart.values()}
         if pieces:
             found.append(
                 f"{len(pieces)} of the profile's times are of pieces of what the GPU alone runs "
@@ -524,23 +549,37 @@ class Measured(CostModel):
                 "the profile's times, each taken alone, add up to more than its engine took as a "
                 f"whole: they are taken as {100 * self.shorter:.1f} % of what they are"
             )
-        if self.matched is not None and self.matched.parts:
-            found.append(
-                f"{len(self.matched.parts)} of the profile's rows are parts of a subgraph that was "
-                f"timed as a whole, and not added to it; the first is {self.matched.parts[0]!r}"
-            )
-        if self.matched is not None and self.matched.unmatched:
-            hits, rows = self.matched.rows - len(self.matched.unmatched), self.matched.rows
-            if hits < USUALLY_MATCHED * rows:
-                found.append(
-                    f"only {hits} of the profile's {rows} rows are layers of this model; the "
-                    f"first unknown one is {self.matched.unmatched[0]!r}"
-                )
         return found
 
+    def _pieces(self, device_of: Mapping[str, str]) -> list[TimedGroup]:
+        """Returns the pieces of broken fusions that a placement runs as they were timed."""
+        layers = self.network.layers
+        broken = {
+            i for part in self.table.fused for i in part
+            if any(device_of.get(layers[j].name, "GPU") != "GPU" for j in part)
+        }  # fmt: skip
+        pieces = {id(timed): timed for i, timed in self.table.apart.items() if i in broken}
+        return [timed for timed in pieces.values() if self._on(timed, "GPU", device_of)]
+
+    def _between_us(self, pieces: Collection[TimedGroup], all_us: float) -> float:
+        """Returns the part of what conversions between all timed pieces take that is of these."""
+        every = sum({id(one): one.us for one in self.table.apart.values()}.values())
+        return all_us * sum(timed.us for timed in pieces) / every if every else 0.0
+
+    def _bound(self, network: Network, kernel: LayerKernel) -> float:
+        """Returns the part of a predicted time that its pieces' measured sum leaves possible."""
+        apart = self.table.apart
+        if not any(i in apart for i in kernel.layers):
+            return 1.0
+        part = shares(network, kernel.layers, 1.0)
+        return sum(part[i] * (apart[i].bound if i in apart else 1.0) for i in kernel.layers)
+
+    def _on(self, timed: TimedGroup, device: str, device_of: Mapping[str, str]) -> bool:
+        """Whether a placement has all of a group on a device."""
+        members = (self.network.layers[i].name for i in timed.group.layers)
+        return all(device_of.get(member) == device for member in members)
+
     def _timed(self, device: str) -> Mapping[int, TimedGroup]:
-        if self.table is None:
-            return {}
         return self.table.of["GPU" if device == "GPU" else "DLA"]
 
     def _found(self, kernel: LayerKernel, device: str) -> list[int]:
@@ -548,7 +587,7 @@ class Measured(CostModel):
         return [i for i in kernel.layers if i in timed]
 
     @staticmethod
-    def _left(network: Network, kernel: LayerKernel, done: set[int]) -> float:
+    def _left(network: Network, kernel: LayerKernel, done: Collection[int]) -> float:
         """Returns the part of a kernel that no row covers; a fusion takes the small ones in."""
         part = shares(network, kernel.layers, 1.0)
         return sum(part[i] for i in kernel.layers if i not in done)
@@ -756,10 +795,11 @@ def measured_part(
         unfused_us: What broken fusions cost; measured as far as their pieces are.
         latency_us: The plan's latency, all in all.
     """
-    if not isinstance(model, Measured) or model.profile is None or model.matched is None:
+    costs = model.measured
+    if not isinstance(costs, ProfileCosts):
         return None
     device_of = {layer.name: layer.device for layer in layers}
-    known_layers = model.layers_measured(device_of)
+    known_layers = costs.layers_measured(device_of)
     known = on_dla = known_on_dla = total = 0.0
     for layer in layers:
         us = layer.predicted_us
@@ -769,20 +809,15 @@ def measured_part(
             on_dla, known_on_dla = on_dla + us, known_on_dla + own
     total += sum(us for us, _ in reformats)
     known += sum(us for us, measured in reformats if measured)
-    own_us = [layer.predicted_us for layer in layers]
-    pieces = model.pieces(device_of)
-    longer = sum(
-        max(0.0, piece.us - sum(own_us[i] for i in piece.group.layers)) for piece in pieces
-    )
     total += unfused_us
-    known += min(unfused_us, longer + model.between_us(pieces, measured=True))
+    known += min(unfused_us, costs.pieces_us(device_of, [layer.predicted_us for layer in layers]))
     busy = {"gpu": (total - on_dla, known - known_on_dla), "dla": (on_dla, known_on_dla)}
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
     fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0
     return {
-        "file": model.profile.path,
-        "kind": model.profile.kind,
+        "file": costs.profile.path,
+        "kind": costs.profile.kind,
         "fraction": fraction,
         "fraction_of": {
             device: round(min(1.0, own / whole), DIGITS) if whole else 1.0
@@ -793,9 +828,9 @@ def measured_part(
             layer.name: "measured" if layer.name in known_layers else "predicted"
             for layer in layers
         },
-        "rows": model.matched.rows,
-        "unmatched": list(model.matched.unmatched),
-        "notes": [_measured_sentence(fraction, model.profile.path), *model.warnings()],
+        "rows": costs.matched.rows,
+        "unmatched": list(costs.matched.unmatched),
+        "notes": [_measured_sentence(fraction, costs.profile.path), *costs.warnings()],
     }
 
 
