@@ -1,5 +1,5 @@
 """The cost model: what a kernel takes on each device, what the GPU takes to reformat a tensor,
-the ways to hand a tensor over, and how devices that work at once slow each other down.
+and how devices that work at once slow each other down.
 Times are in microseconds, predicted where no profile measured them.
 
 A roofline with a floor: ``launch + row_us * rows + depth_us * depth + max(floor, macs / peak,
@@ -30,7 +30,7 @@ from edgekit.placement.kernel_costs import (
     io_us,
     padded_bytes,
 )
-from edgekit.placement.kernels import LayerKernel, fuse, operations
+from edgekit.placement.kernels import LayerKernel, operations
 from edgekit.targets.board import PowerMode, Target
 
 SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for these ``concurrent``
@@ -428,145 +428,6 @@ def _rates(source: Layout, goal: Layout, aligned: bool) -> tuple[float, float]:
     return read / 1e6, written / 1e6
 
 
-# Handing a tensor over: its layouts on both sides, and the ways from one to the other.
-#
-# A loadable reads and writes a tensor in one of the DLA's formats. Where the GPU's kernel has the
-# same layout nothing is to be done; otherwise a GPU kernel reformats the tensor, or the loadable
-# takes a format that is nearer to the GPU's and is slower for it. GPU kernels of one type in their
-# best formats follow each other for nothing: the fitted kernel times contain the reformats between
-# them. From INT8 to FP16 and back a kernel of its own converts, except in parts that run fused.
-
-
-CALLER: Layout = ("fp32", "LINEAR")
-"""How the caller hands inputs over and takes outputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandoverWay:
-    """One way over a border: ``dla_format`` at the loadable's end, and what it costs.
-
-    ``reformat_us`` is the GPU's time for the reformat from ``source`` to ``goal`` (0: there is
-    none); ``io_us`` is how much longer the loadable takes than in its best format;
-    ``measured`` says where the reformat's time comes from.
-    """
-
-    source: Layout
-    goal: Layout
-    dla_format: str
-    reformat_us: float
-    io_us: float
-    measured: bool = False
-
-
-def layout_text(layout: Layout) -> str:
-    """Returns a layout as plans print it: "int8:CHW32"."""
-    return ":".join(layout)
-
-
-def read_formats(
-    model: CostModel, network: Network, kernel: LayerKernel, tensor: str
-) -> tuple[str, ...]:
-    """Returns the formats in which a loadable can read a tensor at a kernel, the best first.
-
-    DLA_HWC4 is for the image that the kernel's convolution reads, not for what is added to it.
-    """
-    formats = model.formats(network, kernel, "DLA0")
-    if network.layers[kernel.layers[0]].inputs == (tensor,):
-        return formats
-    return tuple(form for form in formats if form != "DLA_HWC4")
-
-
-class Handover:
-    """Layouts and ways for one network; what it has computed once it remembers."""
-
-    def __init__(
-        self, network: Network, model: CostModel, fused: Sequence[frozenset[int]] = ()
-    ) -> None:
-        self._network = network
-        self._model = model
-        self._part_of = {i: n for n, part in enumerate(fused) for i in part}
-        self._gpu: dict[tuple[int, ...], tuple[Layout, ...]] = {}
-        self._ways: dict[
-            tuple[str, Layout, bool, str, tuple[str, ...]], tuple[HandoverWay, ...]
-        ] = {}
-
-    def gpu(self, kernel: LayerKernel) -> tuple[Layout, ...]:
-        """Returns the layouts that a kernel can have on the GPU, the best first."""
-        known = self._gpu.get(kernel.layers)
-        if known is None:
-            precision = self._precision(kernel, "GPU")
-            formats = self._model.formats(self._network, kernel, "GPU")
-            known = self._gpu[kernel.layers] = tuple((precision, form) for form in formats)
-        return known
-
-    @staticmethod
-    def changes_type(one: Layout, other: Layout) -> bool:
-        """Whether the GPU converts a tensor between kernels that have their best layouts."""
-        return one[0] != other[0] and "int8" in (one[0], other[0])
-
-    def is_fused(self, one: LayerKernel, other: LayerKernel) -> bool:
-        """Whether two kernels belong to one part that the GPU runs fused."""
-        part = self._part_of.get(one.layers[0])
-        return part is not None and part == self._part_of.get(other.layers[0])
-
-    def into(
-        self, name: str, source: Layout, readers: Sequence[LayerKernel]
-    ) -> tuple[HandoverWay, ...]:
-        """Returns the ways of a tensor into a loadable in which the first of ``readers`` runs."""
-        first = readers[0]
-        formats = read_formats(self._model, self._network, first, name)
-        for other in readers[1:]:
-            also = read_formats(self._model, self._network, other, name)
-            formats = tuple(form for form in formats if form in also) or formats
-        return self._find(name, source, True, self._precision(first, "DLA0"), formats)
-
-    def out_of(self, name: str, goal: Layout, writer: LayerKernel) -> tuple[HandoverWay, ...]:
-        """Returns the ways of a tensor out of the loadable in which ``writer`` runs."""
-        formats = self._model.formats(self._network, writer, "DLA0")
-        writable = tuple(form for form in formats if form != "DLA_HWC4")  # it is for reading only
-        return self._find(name, goal, False, self._precision(writer, "DLA0"), writable)
-
-    def _precision(self, kernel: LayerKernel, device: str) -> str:
-        return self._model.layer_precision(self._network.layers[kernel.layers[0]], device)
-
-    def _find(
-        self, name: str, other: Layout, reads: bool, precision: str, formats: tuple[str, ...]
-    ) -> tuple[HandoverWay, ...]:
-        key = (name, other, reads, precision, formats)
-        known = self._ways.get(key)
-        if known is None:
-            tensor = self._network.tensors[name]
-            known = self._ways[key] = tuple(
-                self._way(tensor, other, reads, precision, form) for form in formats
-            )
-        return known
-
-    def _way(
-        self, tensor: Tensor, other: Layout, reads: bool, precision: str, form: str
-    ) -> HandoverWay:
-        own = (precision, form)
-        source, goal = (other, own) if reads else (own, other)
-        us = 0.0 if self._same(tensor, own, other) else self.reformat_us(tensor, source, goal)
-        direction = "read" if reads else "write"
-        io = self._model.dla_io_us(tensor, form, precision, direction)
-        measured = bool(us) and self._model.measured.has_reformat(tensor, source, goal)
-        return HandoverWay(source, goal, form, us, max(0.0, io), measured)
-
-    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
-        """Returns the GPU's time from one layout of a tensor to another."""
-        return self._model.reformat_us(tensor, source, goal)
-
-    def _same(self, tensor: Tensor, own: Layout, other: Layout) -> bool:
-        if own == other:
-            return True
-        linear = (own[1], other[1]) == ("DLA_LINEAR", "LINEAR") and own[0] == other[0]
-        if not linear:
-            return False
-        generation = self._model.target.dla.generation or "2.0"
-        sizes = {padded_bytes(tensor.shape, layout, generation) for layout in (own, other)}
-        return len(sizes) == 1  # lines without padding
-
-
 # How devices that work at once slow each other down: all of them share the DRAM.
 #
 # The factors depend on which devices work (``targets/costs/contention.yaml``), so what devices
@@ -643,40 +504,3 @@ def energy_factors(generation: str | None) -> dict[str, tuple[float, float]]:
         return {"dla": (1.0, 0.0), "gpu": (1.0, 0.0)}
     gpu, dla = slowdown(extra, False, 1, False), slowdown(extra, True, 0, True)
     return {"dla": (dla, dla * (1 - 1 / gpu)), "gpu": (gpu, gpu * (1 - 1 / dla))}
-
-
-def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
-    """Returns the connected groups of kernels without convolutions that have attention in them."""
-    rules = cost_data("kinds")
-    fusion, regions = rules["fusion"], rules["regions"]
-    fp16 = model.fp16_layers
-    kernels = fuse(
-        network, fusion["heads"], fusion["tails"], lambda layer: layer.name in fp16
-    )  # fmt: skip
-    group_of: dict[str, list[LayerKernel]] = {}  # by tensor
-    groups: dict[int, list[LayerKernel]] = {}
-    for kernel in kernels:
-        layers = [network.layers[i] for i in kernel.layers]
-        if not all(
-            (layer.kind in regions["kinds"] and not layer.opaque)
-            or (layer.kind == "CONVOLUTION" and layer.op in regions["ops"])
-            for layer in layers
-        ):
-            continue
-        near = {id(g): g for n in kernel.inputs if (g := group_of.get(n)) is not None}
-        own = max(near.values(), key=len, default=[])
-        for other in near.values():
-            if other is not own:
-                own += other
-                for member in other:
-                    group_of.update(dict.fromkeys((*member.inputs, *member.outputs), own))
-                del groups[id(other)]
-        own.append(kernel)
-        groups[id(own)] = own
-        group_of.update(dict.fromkeys((*kernel.inputs, *kernel.outputs), own))
-    found = []
-    for group in groups.values():
-        members = [i for kernel in group for i in kernel.layers]
-        if any(network.layers[i].kind in regions["anchors"] for i in members):
-            found.append(frozenset(members))
-    return sorted(found, key=min)

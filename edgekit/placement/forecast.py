@@ -15,7 +15,8 @@ from edgekit.dla.check_document import macs_fraction
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
-from edgekit.placement.costs import CALLER, CostModel, Handover, HandoverWay
+from edgekit.placement.costs import CostModel
+from edgekit.placement.handover import CALLER, Handover, HandoverWay
 from edgekit.placement.kernel_costs import cost_data, noise
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.placement.regions import regions_of

@@ -10,14 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from edgekit.network.model import Layer, Network
-from edgekit.placement.costs import (
-    CALLER,
-    CostModel,
-    Handover,
-    HandoverWay,
-    concurrent_speeds,
-    layout_text,
-)
+from edgekit.placement.costs import CostModel, concurrent_speeds
+from edgekit.placement.handover import CALLER, Handover, HandoverWay, layout_text
 from edgekit.placement.inputs import PlacementInputs
 from edgekit.placement.kernel_costs import Layout, cost_data
 from edgekit.placement.kernels import LayerKernel, fuse, join, joined

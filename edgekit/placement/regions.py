@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from edgekit.network.model import Layer, Network
-from edgekit.placement.costs import CostModel, attention_parts
+from edgekit.placement.costs import CostModel
 from edgekit.placement.kernel_costs import cost_data, product_us
-from edgekit.placement.kernels import LayerKernel, join
+from edgekit.placement.kernels import LayerKernel, fuse, join
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,43 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
         if price:
             parts.append(FusedRegion(layers, price))
     return FusedRegions(tuple(parts), saved_us)
+
+
+def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
+    """Returns the connected groups of kernels without convolutions that have attention in them."""
+    rules = cost_data("kinds")
+    fusion, regions = rules["fusion"], rules["regions"]
+    fp16 = model.fp16_layers
+    kernels = fuse(
+        network, fusion["heads"], fusion["tails"], lambda layer: layer.name in fp16
+    )  # fmt: skip
+    group_of: dict[str, list[LayerKernel]] = {}  # by tensor
+    groups: dict[int, list[LayerKernel]] = {}
+    for kernel in kernels:
+        layers = [network.layers[i] for i in kernel.layers]
+        if not all(
+            (layer.kind in regions["kinds"] and not layer.opaque)
+            or (layer.kind == "CONVOLUTION" and layer.op in regions["ops"])
+            for layer in layers
+        ):
+            continue
+        near = {id(g): g for n in kernel.inputs if (g := group_of.get(n)) is not None}
+        own = max(near.values(), key=len, default=[])
+        for other in near.values():
+            if other is not own:
+                own += other
+                for member in other:
+                    group_of.update(dict.fromkeys((*member.inputs, *member.outputs), own))
+                del groups[id(other)]
+        own.append(kernel)
+        groups[id(own)] = own
+        group_of.update(dict.fromkeys((*kernel.inputs, *kernel.outputs), own))
+    found = []
+    for group in groups.values():
+        members = [i for kernel in group for i in kernel.layers]
+        if any(network.layers[i].kind in regions["anchors"] for i in members):
+            found.append(frozenset(members))
+    return sorted(found, key=min)
 
 
 def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
