@@ -107,6 +107,19 @@ def place_of(fault: Fault, texts: dict[str, str]) -> tuple[str, str]:
     return name, changed
 
 
+def missing_tests(fault: Fault) -> str:
+    """Returns a file or a word of ``-k`` of which a fault's tests have none, else ""."""
+    files, _, chosen = fault.tests.partition(" -k ")
+    paths = [ROOT / name.partition("::")[0] for name in files.split()]
+    if lost := next((path for path in paths if not path.exists()), None):
+        return str(lost.relative_to(ROOT))
+    found = [path for path in paths if path.is_file()]
+    found += [file for path in paths for file in path.rglob("test_*.py")]
+    text = " ".join([*files.split(), *(path.read_text() for path in found)]).lower()
+    words = re.findall(r"\w+", chosen.lower())
+    return next((w for w in words if w not in {"and", "or", "not"} and w not in text), "")
+
+
 class Copy:
     """A copy of the tree in which one process of tests runs at a time."""
 
@@ -272,7 +285,9 @@ def main() -> int:
         outcomes: dict[str, Outcome] = {}
         for fault in faults:
             name, why = place_of(fault, texts)
-            if not name:
+            missing = missing_tests(fault)
+            if not name or missing:
+                why = why if not name else f"no test matches {missing}"
                 outcomes[fault.id] = Outcome("does not apply", why)
                 print(f"does not apply {fault.id}: {why}")
         print(f"{len(faults) - len(outcomes)} of {len(faults)} seeded faults apply")

@@ -152,7 +152,7 @@ def test_synthetic_inputs_are_held_out_too(tmp_path: Path) -> None:
     assert choice["held_out"] == choice["inputs"] >= 8
 
 
-def test_a_damaged_image_that_was_not_requested_for_is_left_aside(tmp_path: Path) -> None:
+def test_a_damaged_image_that_was_not_requested_is_left_aside(tmp_path: Path) -> None:
     small_net(tmp_path / "small.onnx")
     images = tmp_path / "images"
     images.mkdir()

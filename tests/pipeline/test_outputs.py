@@ -87,7 +87,7 @@ def test_an_open_batch_is_made_static_and_reported(tmp_path):
     assert verify_rewrites(path, out)["holds"]
 
 
-def test_open_sides_of_an_image_are_requested_for(tmp_path):
+def test_open_sides_of_an_image_are_requested(tmp_path):
     with rewriting(open_batch(tmp_path, sides=True), tmp_path) as pipeline:
         with pytest.raises(EdgekitError) as caught:
             pipeline.rewrite()

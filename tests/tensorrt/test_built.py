@@ -89,7 +89,7 @@ def test_a_name_that_a_parser_made_up_is_another_weight_in_each_engine():
         assert digest_of(made.values[weight.digest]) == weight.digest
 
 
-def test_tensors_of_an_engine_stand_in_the_order_that_was_requested_for():
+def test_tensors_of_an_engine_stand_in_the_order_that_was_requested():
     request, result, lanes, fetch, _ = built()
     made = artefacts_of(request, result, lanes, fetch)
     for engine in lanes[0].engines:

@@ -36,7 +36,7 @@ def test_jetpack_6_0_drops_stripping_alone():
     assert any("build.strip is dropped" in note for note in made.notes)
 
 
-def test_what_is_requested_for_outright_is_an_error_where_it_lacks():
+def test_what_is_requested_outright_is_an_error_where_it_lacks():
     error = refused(requested_build("8.5.2", strip=True, places={"build.strip": "net.yaml:9:3"}))
     assert error.code == "trt.features"
     assert error.where == "net.yaml:9:3"
@@ -57,7 +57,7 @@ def test_unknown_pairs_are_tried_with_everything_first():
     assert ("DLA_HYBRID", "VC", "STRIP_PLAN") in made.unknown
 
 
-def test_what_was_requested_for_is_given_up_last():
+def test_what_was_requested_is_given_up_last():
     made = decide(requested_build(version_compatible=True))
     assert flags(made.plans)[1] == {"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"}
     assert "asks for it" not in made.plans[1].gives_up

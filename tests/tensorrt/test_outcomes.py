@@ -84,7 +84,7 @@ def test_an_engine_of_which_nothing_went_through_says_nothing(file):
     assert known_outcome(file, BOARD, "plan DLA", FLAGS) is None
 
 
-def test_what_is_requested_for_outright_is_tried_each_time(file):
+def test_what_is_requested_outright_is_tried_each_time(file):
     made = decide(requested_build(version_compatible=True, strip=True))
     for attempt in made.plans[:-1]:
         fails(file, attempt.flags)
