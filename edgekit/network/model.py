@@ -487,6 +487,8 @@ def _array_digest(array: np.ndarray) -> str:
 
 def chunks(array: np.ndarray) -> Iterator[bytes]:
     """The array's bytes in C order, a piece at a time."""
+    import numpy as np
+
     mapped = _file_range(array)
     if mapped is not None:
         # read() does not count against this process as touching the map's pages would
@@ -504,7 +506,11 @@ def chunks(array: np.ndarray) -> Iterator[bytes]:
         for start in range(0, array.size, step):
             yield piece[: (array.size - start) * array.itemsize]
         return
-    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    if not array.flags.c_contiguous:
+        pieces = np.nditer(array, ["external_loop", "buffered"], order="C", buffersize=step)
+        yield from (np.asarray(piece).tobytes() for piece in pieces)
+        return
+    flat = array.reshape(-1)
     for start in range(0, array.size, step):
         yield flat[start : start + step].tobytes()
 

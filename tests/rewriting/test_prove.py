@@ -234,3 +234,15 @@ def test_the_worst_output_counts() -> None:
         {"a": np.float32([1]), "b": np.float32([1])}, {"a": np.float32([1]), "b": np.float32([2])}
     )
     assert worst.error() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "error"), [(3.0, 2.0, 0.5), (np.nan, np.nan, 0.0), (1.0, np.nan, INF)]
+)
+def test_the_last_element_of_a_large_tensor_counts(new: float, old: float, error: float) -> None:
+    """Large tensors are compared in blocks; transposed ones element by element as well."""
+    a, b = np.ones((7, 40_000)), np.ones((40_000, 7)).T
+    a[-1, -1], b[-1, -1] = new, old
+    worst = WorstError(["y"])
+    worst.take({"y": a}, {"y": b})
+    assert worst.error() == error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from edgekit.rewriting.graph import RewriteGraph
     from edgekit.rewriting.nodes import Node
     from edgekit.rewriting.proof.sides import ProofSide
+
+
+# elements that are compared at a time
+_BLOCK = 1 << 16
 
 
 class WorstError:
@@ -41,7 +46,10 @@ class WorstError:
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Returns ``max|a-b|`` and ``max|b|``; an infinite distance where they cannot be compared."""
+    """Returns ``max|a-b|`` and ``max|b|``; an infinite distance where they cannot be compared.
+
+    In blocks, so that large tensors take no more memory.
+    """
     import numpy as np
 
     never = float("inf"), 1.0
@@ -49,16 +57,23 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
         return never
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return (0.0, 1.0) if np.array_equal(a, b) else never
-    a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
-    largest = float(np.abs(b).max(initial=0.0))
-    if not math.isfinite(largest):
-        sane = np.isfinite(b)
-        if not np.array_equal(a[~sane], b[~sane], equal_nan=True):
+    most = largest = 0.0
+    blocks = np.nditer(
+        [a, b], ["external_loop", "buffered", "zerosize_ok"], op_dtypes=["f8", "f8"],
+        casting="safe", buffersize=_BLOCK,
+    )  # fmt: skip
+    for x, y in blocks:
+        sane = np.isfinite(y)
+        if not sane.all():
+            if not np.array_equal(x[~sane], y[~sane], equal_nan=True):
+                return never
+            x, y = x[sane], y[sane]  # noqa: PLW2901
+        largest = max(largest, float(np.abs(y).max(initial=0.0)))
+        distance = float(np.abs(x - y).max(initial=0.0))
+        if not math.isfinite(distance):
             return never
-        a, b = a[sane], b[sane]
-        largest = float(np.abs(b).max(initial=0.0))
-    worst = float(np.abs(a - b).max(initial=0.0))
-    return (worst, largest) if math.isfinite(worst) else never
+        most = max(most, distance)
+    return most, largest
 
 
 # no activation of FP16 is much larger, and rounding in FP32 stays within the tolerance
@@ -118,6 +133,8 @@ _FAR = (-6.0, 10.0)
 # of the numbers that go where a step's own bounds require more
 _PART = 0.25
 _REMEMBERED = 4096
+# of mallopt(3), and the bytes of an array from which on it is mapped
+_M_MMAP_THRESHOLD, _MAPPED = -3, 1 << 20
 # feeds of up to this many elements are remembered
 _SMALL = 1 << 16
 
@@ -164,6 +181,7 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
     Raises:
         MalformedError: A node cannot be computed in float64 (control flow, an unknown operator).
     """
+    _return_freed_memory()
     named = key(graph, step)
     if named is None:
         return _proved(graph, step, runs, seed, True)
@@ -173,6 +191,13 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
             _known().clear()
         found = _known()[named, runs, seed] = _proved(graph, step, runs, seed)
     return found
+
+
+@lru_cache(1)
+def _return_freed_memory() -> None:
+    """Has glibc map large arrays one by one; its heap would hold on to them once they are freed."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED)
 
 
 @lru_cache(1)
@@ -299,6 +324,6 @@ def _random(
     if run % 2 == 0:
         return random.standard_normal(shape, dtype=np.float32)
     near = random.uniform(*_FAR, shape)
-    if far <= -_FAR[0]:
-        return near.astype(np.float32)
-    return np.where(random.random(shape) < _PART, near * (far / -_FAR[0]), near).astype(np.float32)
+    if far > -_FAR[0]:
+        near[random.random(shape) < _PART] *= far / -_FAR[0]
+    return near.astype(np.float32)

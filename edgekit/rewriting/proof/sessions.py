@@ -189,6 +189,8 @@ def _session(proto: onnx.ModelProto, lent: Mapping[str, np.ndarray], large: bool
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     # packed weights would be another copy, for one or two runs
     options.add_session_config_entry("session.disable_prepacking", "1")
+    # hundreds of sessions are remembered: none holds on to the memory of its last run
+    options.enable_cpu_mem_arena = False
     if large:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     else:
