@@ -14,50 +14,32 @@ from onnx import ModelProto, TensorProto, helper
 
 from edgekit.network.load import canonical
 from edgekit.network.model import Model
-from edgekit.rewriting.graph import RewriteGraph, Writer
-from edgekit.rewriting.nodes import Match, Node
+from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
+from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.proof.prove import prove
 from edgekit.rewriting.step import step_at
 
 _STEPS = 200
 
 
-class _Pool:
+@rewrite("bench-pool", operators=("GlobalAveragePool",), reason="a small step")
+def _pool(graph: RewriteGraph, node: Node) -> Replacement:
     """GlobalAveragePool as AveragePool: a step without weights."""
-
-    name = "bench-pool"
-    reason = "a small step"
-    operators = ("GlobalAveragePool",)
-    enabling = False
-
-    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
-        return Match((node,))
-
-    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
-        node = match.nodes[0]
-        sides = list(graph.shape(node.inputs[0])[2:])
-        new.node("AveragePool", node.inputs, output=node.outputs[0], kernel_shape=sides)
+    new = yield (node,)
+    sides = list(graph.shape(node.inputs[0])[2:])
+    new.node("AveragePool", node.inputs, output=node.outputs[0], kernel_shape=sides)
 
 
-class _Gemm:
+@rewrite("bench-gemm", operators=("Gemm",), reason="a step with weights")
+def _gemm(graph: RewriteGraph, node: Node) -> Replacement:
     """Gemm as a convolution over the full window: a step that reads weights."""
-
-    name = "bench-gemm"
-    reason = "a step with weights"
-    operators = ("Gemm",)
-    enabling = False
-
-    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
-        return Match((node,))
-
-    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
-        node = match.nodes[0]
-        maps, depth = graph.shape(node.inputs[1])
-        part = [depth // 49, 7, 7]
-        x = new.node("Reshape", [node.inputs[0], new.constant([1, *part])])
-        w = new.node("Reshape", [node.inputs[1], new.constant([maps, *part])])
-        y = new.node("Conv", [x, w], kernel_shape=[7, 7])
-        new.node("Reshape", [y, new.constant([1, maps])], output=node.outputs[0])
+    new = yield (node,)
+    maps, depth = graph.shape(node.inputs[1])
+    part = [depth // 49, 7, 7]
+    x = new.node("Reshape", [node.inputs[0], new.constant([1, *part])])
+    w = new.node("Reshape", [node.inputs[1], new.constant([maps, *part])])
+    y = new.node("Conv", [x, w], kernel_shape=[7, 7])
+    new.node("Reshape", [y, new.constant([1, maps])], output=node.outputs[0])
 
 
 def _model(op: str, shape: list[int], **weights: np.ndarray) -> Model:
@@ -78,16 +60,16 @@ def _model(op: str, shape: list[int], **weights: np.ndarray) -> Model:
 def main() -> None:
     """Measures and prints."""
     rows = [
-        ("pool 7x7, equal steps", _model("GlobalAveragePool", [1, 64, 7, 7]), _Pool(), _STEPS),
-        ("Gemm 490x100", _model("Gemm", [1, 490], w=_weights(100, 490)), _Gemm(), _STEPS),
-        ("Gemm 25088x4096", _model("Gemm", [1, 25088], w=_weights(4096, 25088)), _Gemm(), 1),
+        ("pool 7x7, equal steps", _model("GlobalAveragePool", [1, 64, 7, 7]), _pool, _STEPS),
+        ("Gemm 490x100", _model("Gemm", [1, 490], w=_weights(100, 490)), _gemm, _STEPS),
+        ("Gemm 25088x4096", _model("Gemm", [1, 25088], w=_weights(4096, 25088)), _gemm, 1),
     ]
-    for title, model, rewrite, count in rows:
+    for title, model, item, count in rows:
         graph = RewriteGraph(model)
         node = next(iter(graph.nodes()))
         began = time.perf_counter()
         for _ in range(count):
-            step = step_at(graph, rewrite, node)
+            step = step_at(graph, item, node)
             assert step is not None
         written = time.perf_counter()
         for _ in range(count):

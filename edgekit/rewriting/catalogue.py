@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
 from edgekit.rewriting.graph import APPROXIMATE
-from edgekit.rewriting.rules.registry import rewrites
+from edgekit.rewriting.rules.order import REWRITES
 
 if TYPE_CHECKING:
     from edgekit.rewriting.graph import Rewrite
@@ -31,7 +31,7 @@ def rewrite_list() -> list[dict[str, Any]]:
             "approximate": item.name.startswith(APPROXIMATE),
             "enabling": item.enabling,
         }
-        for item in rewrites()
+        for item in REWRITES
     ]
     rows.append(
         {
@@ -93,11 +93,11 @@ def rewrites_page() -> str:
 
 
 def _groups() -> dict[str, list[Rewrite]]:
-    """The rewrites by what their package's docstring says of them all, sorted by name."""
+    """The rewrites by what their module's docstring says of them all, sorted by name."""
     found: dict[str, list[Rewrite]] = {}
-    for item in rewrites():
-        package = sys.modules[type(item).__module__.rpartition(".")[0]]
-        title = (package.__doc__ or "").partition("\n")[0].rstrip(".")
+    for item in REWRITES:
+        module = sys.modules[item.at.__module__]
+        title = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         found.setdefault(title, []).append(item)
     return {
         title: sorted(items, key=lambda item: (item.name.startswith(APPROXIMATE), item.name))
@@ -107,8 +107,8 @@ def _groups() -> dict[str, list[Rewrite]]:
 
 def _row(item: Rewrite) -> Sequence[str]:
     exact = "yes"
-    if item.name.startswith(APPROXIMATE):
-        exact = f"no: by at most {item.deviation:g}"  # type: ignore[attr-defined]
+    if item.deviation is not None:
+        exact = f"no: by at most {item.deviation:g}"
     opens = "yes" if item.enabling else ""
     begins = ", ".join(item.operators)
     if len(item.operators) > _MOST_OPERATORS:

@@ -7,16 +7,24 @@ A node whose inputs are all constants is a recipe: it derives a weight from othe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgekit.network.graph import WITH_BODIES, reads
 from edgekit.network.opaque import opaque_nodes, unknown_tensors
 from edgekit.network.shapes import elem_of
 from edgekit.rewriting.nodes import (
     MalformedError,
-    Match,
     NewConstant,
     Node,
     TooLargeError,
@@ -293,11 +301,11 @@ class Writer:
         fixed: The constants.
     """
 
-    def __init__(self, graph: RewriteGraph, match: Match) -> None:
+    def __init__(self, graph: RewriteGraph, replaced: Sequence[Node]) -> None:
         self._graph = graph
-        self._anchor = match.nodes[0]
-        self._writers = {t: node.name for node in match.nodes for t in node.outputs if t}
-        self._free = {node.name for node in match.nodes}
+        self._anchor = replaced[0]
+        self._writers = {t: node.name for node in replaced for t in node.outputs if t}
+        self._free = {node.name for node in replaced}
         self._names: set[str] = set()
         self._tensors: set[str] = set()
         self._known: set[str] = set()
@@ -490,29 +498,48 @@ def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
 APPROXIMATE = "approx-"
 
 
-class Rewrite(Protocol):
-    """One rewrite. Equal in real arithmetic unless its name begins with "approx-".
+#: What a rewrite's function returns: it yields the nodes that it replaces, is sent the writer, and
+#: writes the nodes that take their place. It yields nothing where it does not apply.
+Replacement: TypeAlias = "Generator[tuple[Node, ...], Writer, None]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewrite:
+    """One rewrite, as :func:`rewrite` declares it.
 
     Attributes:
-        name: For ``rewrite.enable`` and ``rewrite.disable``; kebab-case.
+        name: For ``rewrite.enable`` and ``rewrite.disable``; kebab-case. Equal in real arithmetic
+            unless it begins with "approx-".
+        operators: ONNX operators of the anchor: the function is called for these nodes only.
         reason: Why it helps, for people: what the DLA lacks, and what stands there instead.
-        operators: ONNX operators of the anchor: ``match`` is called for these nodes only.
         enabling: It may also be applied where it changes no verdict, for it opens the way for
             others (a matrix product as a convolution, a transposition moved on). It must bring
             the graph nearer to an end, so that applying it again and again stops. What did not
             lead to an improvement in the end is taken back.
+        deviation: Of an approximate one: the largest difference between the two functions.
+        at: Its function. What it yields begins with the anchor; tensors of these nodes that others
+            read, or that the graph returns, must be written again under the same name, in the
+            same shape and type. Constant time: it looks at neighbours only.
     """
 
     name: str
-    reason: str
     operators: tuple[str, ...]
+    reason: str
     enabling: bool
+    deviation: float | None
+    at: Callable[[RewriteGraph, Node], Replacement]
 
-    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
-        """Returns the place at ``node``, or None. Constant time: looks at neighbours only."""
 
-    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
-        """Writes the nodes that take the place of ``match.nodes``."""
+def rewrite(
+    name: str,
+    *,
+    operators: tuple[str, ...],
+    reason: str,
+    enabling: bool = False,
+    deviation: float | None = None,
+) -> Callable[[Callable[[RewriteGraph, Node], Replacement]], Rewrite]:
+    """Makes a rewrite of a function; the arguments are the attributes of :class:`Rewrite`."""
+    return lambda at: Rewrite(name, operators, reason, enabling, deviation, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,7 +659,7 @@ class Applied:
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Puts producers before readers; a match names its anchor first, wherever that stands."""
+    """Puts producers before readers; a rewrite names its anchor first, wherever that stands."""
     writer = {name: node for node in nodes for name in node.outputs if name}
     found: dict[str, Node] = {}
 

@@ -1,4 +1,4 @@
-"""The parts that rewrites read and write: nodes, constants, matches, and the errors of a
+"""The parts that rewrites read and write: nodes, constants, and the errors of a
 replacement.
 """
 
@@ -66,21 +66,6 @@ class NewConstant:
     def stored(self) -> np.ndarray:
         """Returns the value as the model stores it."""
         return self.value.astype(self.dtype)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
-    """A place where a rewrite applies.
-
-    Attributes:
-        nodes: The nodes it replaces, the anchor first. Tensors that others read, or that the graph
-            returns, must be written again by the replacement under the same name, in the same
-            shape and type.
-        facts: What ``match`` found out and ``replace`` needs.
-    """
-
-    nodes: tuple[Node, ...]
-    facts: Any = None
 
 
 def names(nodes: Sequence[Node]) -> tuple[str, ...]:

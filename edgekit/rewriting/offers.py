@@ -11,7 +11,7 @@ from edgekit.rewriting.engine.judge import Judge
 from edgekit.rewriting.engine.replay import regions
 from edgekit.rewriting.engine.search import Search
 from edgekit.rewriting.graph import RewriteGraph
-from edgekit.rewriting.rules.registry import exact_for
+from edgekit.rewriting.rules.order import REWRITES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -52,7 +52,7 @@ def offers(
     judge = Judge(target, precision, tensorrt, None)
     graph = RewriteGraph(raised)
     near = None if nodes is None else _near(graph, nodes)
-    items = exact_for({node.op_type for node in raised.proto.graph.node})
+    items = [item for item in REWRITES if item.deviation is None]
     search = Search(graph, items, judge, proved=False, near=near)
     search.run()
     steps = [item.step for item in search.taken]

@@ -15,7 +15,7 @@ from edgekit.rewriting.engine.settle import settle
 from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph
 from edgekit.rewriting.proof.prove import SEED
 from edgekit.rewriting.provenance.record import with_record
-from edgekit.rewriting.rules.registry import rewrites
+from edgekit.rewriting.rules.order import REWRITES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -32,8 +32,8 @@ def chosen(
     Raises:
         UsageError: "rewrite.unknown".
     """
-    exact = [item.name for item in rewrites() if not item.name.startswith(APPROXIMATE)]
-    approximate = [item.name for item in rewrites() if item.name.startswith(APPROXIMATE)]
+    exact = [item.name for item in REWRITES if not item.name.startswith(APPROXIMATE)]
+    approximate = [item.name for item in REWRITES if item.name.startswith(APPROXIMATE)]
     listed = [] if isinstance(enable, str) else list(enable)
     for name in listed:
         if name in approximate:
@@ -51,7 +51,7 @@ def chosen(
         if name not in approximate:
             raise _unknown("approximate rewrite", name, approximate, "allow_approx")
     wanted = {*(exact if enable == "all" else listed), *allow_approx} - set(disable)
-    return [item for item in rewrites() if item.name in wanted]
+    return [item for item in REWRITES if item.name in wanted]
 
 
 def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError:

@@ -14,7 +14,6 @@ from edgekit.network.windows import POOLS, pooled
 from edgekit.rewriting.graph import LARGEST, Rewrite, RewriteStep, Writer, in_order
 from edgekit.rewriting.nodes import (
     MalformedError,
-    Match,
     NewConstant,
     Node,
     TooLargeError,
@@ -279,18 +278,23 @@ def step_at(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | 
     """
     if node.op not in rewrite.operators or node.domain:
         return None
-    match = rewrite.match(graph, node)
-    return None if match is None else step_of(graph, rewrite, match)
+    return step_of(graph, rewrite, node)
 
 
-def step_of(graph: RewriteGraph, rewrite: Rewrite, match: Match) -> RewriteStep | None:
-    """Returns what ``rewrite`` would do where it matches; the rest as :func:`step_at`."""
-    new = Writer(graph, match)
+def step_of(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | None:
+    """As :func:`step_at`, at a node of one of the operators of ``rewrite``."""
+    replacement = rewrite.at(graph, node)
+    old = next(replacement, None)
+    if old is None:
+        return None
+    new = Writer(graph, old)
     try:
-        rewrite.replace(graph, match, new)
+        replacement.send(new)
+    except StopIteration:
+        pass
     except TooLargeError:
         return None
-    step = _step(graph, rewrite, match, new)
+    step = _step(graph, rewrite, old, new)
     return step if _added(graph, step) <= LARGEST and fits_half(graph, step) else None
 
 
@@ -318,24 +322,24 @@ def _size(graph: RewriteGraph, nodes: Sequence[Node], sizes: Mapping[str, int]) 
     return total
 
 
-def _step(graph: RewriteGraph, rewrite: Rewrite, match: Match, new: Writer) -> RewriteStep:
-    written = {name for node in match.nodes for name in node.outputs if name}
-    read = dict.fromkeys(name for node in match.nodes for name in node.inputs if name)
+def _step(graph: RewriteGraph, rewrite: Rewrite, old: tuple[Node, ...], new: Writer) -> RewriteStep:
+    written = {name for node in old for name in node.outputs if name}
+    read = dict.fromkeys(name for node in old for name in node.inputs if name)
     inputs = tuple(n for n in read if n not in written and not graph.constant(n))
-    outputs = tuple(sorted(n for n in written if not graph.inner(n, match.nodes)))
+    outputs = tuple(sorted(n for n in written if not graph.inner(n, old)))
     shapes, dtypes = infer(graph, rewrite.name, new.nodes, new.fixed)
     for name in outputs:
         if name not in shapes:
-            raise MalformedError(f"{rewrite.name} at {match.nodes[0].name} does not write {name!r}")
+            raise MalformedError(f"{rewrite.name} at {old[0].name} does not write {name!r}")
         was, made = (graph.dtype(name), graph.shape(name)), (dtypes[name], shapes[name])
         if was != made:
             raise MalformedError(
-                f"{rewrite.name} at {match.nodes[0].name} makes {name!r} {made}, it was {was}"
+                f"{rewrite.name} at {old[0].name} makes {name!r} {made}, it was {was}"
             )
     return RewriteStep(
         rewrite,
-        match.nodes[0].name,
-        in_order(match.nodes),
+        old[0].name,
+        in_order(old),
         tuple(new.nodes),
         frozenset(new.recipes),
         tuple(new.fixed),

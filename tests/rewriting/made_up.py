@@ -5,27 +5,11 @@ from itertools import pairwise
 from edgekit.rewriting import offers
 from edgekit.rewriting import rewrite as rewrite_module
 from edgekit.rewriting.engine import replay
-from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
-from tests.rewriting.nets import net, node, weight
+from tests.rewriting.nets import Toy, net, node, weight
 
 ORIN = get("jetson-agx-orin-64gb")
-
-
-class Toy:
-    """One rewrite at every node of some operators."""
-
-    name = "toy"
-    reason = "for a test"
-    operators = ()
-    enabling = False
-
-    def match(self, graph, at):
-        return Match((at,))
-
-    def replace(self, graph, match, new):
-        raise NotImplementedError
 
 
 class WholePool(Toy):
@@ -34,8 +18,8 @@ class WholePool(Toy):
     name = "whole-pool"
     operators = ("GlobalAveragePool",)
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         sides = list(graph.shape(at.inputs[0])[2:])
         new.node("AveragePool", at.inputs, output=at.outputs[0], kernel_shape=sides)
 
@@ -45,8 +29,8 @@ class WrongPool(WholePool):
 
     name = "wrong-pool"
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         sides = list(graph.shape(at.inputs[0])[2:])
         new.node("MaxPool", at.inputs, output=at.outputs[0], kernel_shape=sides)
 
@@ -56,8 +40,8 @@ class SmallPool(WholePool):
 
     name = "small-pool"
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         new.node("AveragePool", at.inputs, output=at.outputs[0], kernel_shape=[2, 2])
 
 
@@ -77,8 +61,8 @@ class Convolution(Toy):
     operators = ("Gemm",)
     enabling = True
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         maps, depth = graph.shape(at.inputs[1])
         rows = graph.shape(at.inputs[0])[0]
         kernel = new.node("Reshape", [at.inputs[1], new.constant([maps, depth, 1, 1])])
@@ -97,10 +81,10 @@ class Sink(Toy):
         before = graph.producer(at.inputs[0])
         if before is None or before.op != "Reshape" or graph.rank(before.inputs[0]) != 4:
             return None
-        return Match((at, before)) if graph.only_reader(at.inputs[0]) else None
+        return (at, before) if graph.only_reader(at.inputs[0]) else None
 
-    def replace(self, graph, match, new):
-        at, before = match.nodes
+    def replace(self, graph, nodes, new):
+        at, before = nodes
         positive = new.node("Relu", before.inputs[:1], name=at.name)
         new.node("Reshape", [positive, before.inputs[1]], output=at.outputs[0])
 
@@ -110,9 +94,9 @@ class StrangePool(WholePool):
 
     name = "strange-pool"
 
-    def replace(self, graph, match, new):
+    def replace(self, graph, nodes, new):
         new.node("Sin", [new.constant([0.5])])
-        super().replace(graph, match, new)
+        super().replace(graph, nodes, new)
 
 
 class Spin(Toy):
@@ -122,16 +106,15 @@ class Spin(Toy):
     operators = ("Relu",)
     enabling = True
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         new.node("Relu", at.inputs, output=at.outputs[0])
 
 
 def run(monkeypatch, model, *toys, **options):
     """The engine with ``toys`` as all the rewrites that there are."""
-    for module in (rewrite_module, replay):
-        monkeypatch.setattr(module, "rewrites", lambda: toys)
-    monkeypatch.setattr(offers, "exact_for", lambda operators: toys)
+    for module in (rewrite_module, replay, offers):
+        monkeypatch.setattr(module, "REWRITES", toys)
     options = {"precision": "fp16", "target": ORIN, **options}
     return rewrite(model, options.pop("target"), **options)
 

@@ -11,6 +11,7 @@ from edgekit.network.load import canonical
 from edgekit.network.session import session
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.proof.prove import prove
+from edgekit.rewriting.rules.order import REWRITES
 from edgekit.rewriting.step import step_at
 
 _MOST_STEPS = 500
@@ -55,12 +56,48 @@ def weight(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape) / math.sqrt(fan)
 
 
+class Toy:
+    """A rewrite made up for a test: ``match`` says which nodes go, ``replace`` writes others."""
+
+    name = "toy"
+    reason = "for a test"
+    operators = ()
+    enabling = False
+    deviation = None
+
+    def match(self, graph, at):
+        return (at,)
+
+    def replace(self, graph, nodes, new):
+        raise NotImplementedError
+
+    def at(self, graph, at):
+        nodes = self.match(graph, at)
+        if nodes is not None:
+            self.replace(graph, nodes, (yield nodes))
+
+
+def rewrite_of(item):
+    """A rewrite, given as it is or by its name."""
+    return next((known for known in REWRITES if known.name == item), item)
+
+
+def rewrites_of(*modules):
+    """The rewrites of some modules of edgekit.rewriting.rules."""
+    return [item for item in REWRITES if item.at.__module__.rpartition(".")[2] in modules]
+
+
+def rewrite_step(graph, item, at):
+    """What a rewrite, given as it is or by its name, would do at a node."""
+    return step_at(graph, rewrite_of(item), at)
+
+
 def rewritten(model, *items, proved=True):
-    """``model`` with ``items`` applied wherever they match, each step proved.
+    """``model`` with ``items`` (names) applied wherever they match, each step proved.
 
     No verdict is asked: the engine decides where a rewrite helps, this shows that it is right.
     """
-    graph = RewriteGraph(model)
+    graph, items = RewriteGraph(model), [rewrite_of(item) for item in items]
     for _ in range(_MOST_STEPS):
         step = _next(graph, items)
         if step is None:
@@ -120,7 +157,7 @@ def assert_untouched(model, *items):
     """None of ``items`` matches anywhere in ``model``."""
     graph = RewriteGraph(model)
     for at in list(graph.nodes()):
-        for item in items:
+        for item in map(rewrite_of, items):
             assert step_at(graph, item, at) is None, f"{item.name} matches {at.name}"
 
 

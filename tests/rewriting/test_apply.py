@@ -8,7 +8,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.network.files import save
 from edgekit.rewriting.graph import APPROXIMATE
-from edgekit.rewriting.rules.registry import rewrites
+from edgekit.rewriting.rules.order import REWRITES
 from edgekit.targets.loader import get
 from tests.rewriting.made_up import (
     Convolution,
@@ -250,9 +250,9 @@ def test_equal_places_are_judged_once(monkeypatch):
 
 
 def test_every_rewrite_says_what_it_is():
-    names = [item.name for item in rewrites()]
+    names = [item.name for item in REWRITES]
     assert len(set(names)) == len(names)
-    for item in rewrites():
+    for item in REWRITES:
         assert item.reason
         assert item.operators
         assert item.name == item.name.lower().replace("_", "-")

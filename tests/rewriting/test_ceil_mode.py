@@ -1,8 +1,5 @@
 """Rewrites around pools whose last window onnx's inference counts and runtimes drop."""
 
-from edgekit.rewriting.rules.layout.redundancy import IdentityRemoval
-from edgekit.rewriting.rules.layout.transposes import MergeTransposes
-from edgekit.rewriting.rules.pooling.pools import Pool1d
 from tests.rewriting.nets import assert_rewrites, net, node, ops
 
 TURN = [0, 1, 3, 2]
@@ -20,11 +17,11 @@ def test_what_stands_before_such_a_pool_is_rewritten():
     ]  # fmt: skip
     model = net(nodes, {"x": (1, 2, 5, 14)}, ["y"])
     assert [a.i for a in model.proto.graph.node[2].attribute if a.name == "ceil_mode"] == [1]
-    after = assert_rewrites(model, MergeTransposes(), IdentityRemoval())
+    after = assert_rewrites(model, "merge-transposes", "identity-removal")
     assert ops(after) == ["AveragePool", "Sigmoid"]
 
 
 def test_a_pool_of_one_dimension():
     pool = node("MaxPool", "x", "y", kernel_shape=[2], strides=[3], ceil_mode=1)
-    after = assert_rewrites(net([pool], {"x": (1, 4, 3)}, ["y"]), Pool1d())
+    after = assert_rewrites(net([pool], {"x": (1, 4, 3)}, ["y"]), "pool-1d")
     assert ops(after) == ["Reshape", "MaxPool", "Reshape"]

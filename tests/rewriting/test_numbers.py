@@ -18,8 +18,8 @@ class Times(Toy):
     def __init__(self, *factors, recipe=False):
         self.factors, self.recipe = factors, recipe
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         current = new.node("Relu", at.inputs[:1])
         for index, factor in enumerate(self.factors):
             last = at.outputs[0] if index == len(self.factors) - 1 else ""
@@ -67,8 +67,8 @@ class Sums(Toy):
     def __init__(self, *weights):
         self.weights = weights
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         kernel = np.reshape(np.float64(self.weights), (2, 1, 1, 1))
         new.node("Conv", [at.inputs[0], new.constant(kernel)], output=at.outputs[0], group=2)
 
@@ -99,8 +99,8 @@ class Nothing(WholePool):
 
     name = "approx-nothing"
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         pool = new.node("AveragePool", at.inputs, kernel_shape=[7, 7])
         none = new.node("Mul", [pool, new.constant(0.0)])
         new.node("Div", [none, none], output=at.outputs[0])

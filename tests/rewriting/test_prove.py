@@ -5,30 +5,23 @@ import pytest
 from onnx import TensorProto
 
 from edgekit.rewriting.graph import RewriteGraph
-from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.proof import prove as prove_module
 from edgekit.rewriting.proof.prove import Proof, WorstError, prove
 from edgekit.rewriting.proof.sides import key
 from edgekit.rewriting.step import step_at
-from tests.rewriting.nets import net, node, weight
+from tests.rewriting.nets import Toy, net, node, weight
 
 INF = float("inf")
 
 
-class Toy:
+class Written(Toy):
     """Replaces an operator by what ``write`` writes."""
-
-    reason = "a toy"
-    enabling = False
 
     def __init__(self, op, write, name="toy"):
         self.operators, self.write, self.name = (op,), write, name
 
-    def match(self, graph, at):
-        return Match((at,))
-
-    def replace(self, graph, match, new):
-        self.write(new, match.nodes[0])
+    def replace(self, graph, nodes, new):
+        self.write(new, nodes[0])
 
 
 def first(model, toy):
@@ -51,7 +44,7 @@ def maximum(scale):
         zero = new.node("Max", [at.inputs[0], new.constant(0.0)])
         new.node("Mul", [zero, new.constant(scale)], output=at.outputs[0])
 
-    return Toy("Relu", write)
+    return Written("Relu", write)
 
 
 def test_equal_nodes_hold_and_others_do_not():
@@ -69,7 +62,7 @@ def test_equal_nodes_hold_and_others_do_not():
 def test_inputs_reach_where_functions_saturate():
     bounds = {"a": np.float32(0).reshape(()), "b": np.float32(6).reshape(())}
     clip = net([node("Clip", "x a b", "y")], {"x": (1, 2, 2, 2)}, ["y"], bounds)
-    relu = Toy("Clip", lambda new, at: new.node("Relu", at.inputs[:1], output=at.outputs[0]))
+    relu = Written("Clip", lambda new, at: new.node("Relu", at.inputs[:1], output=at.outputs[0]))
     assert not proof(clip, relu).holds()
 
 
@@ -89,7 +82,7 @@ def test_half_precision_is_computed_in_fp32():
         halves = [new.node("Conv", [x, new.node("Mul", [w, new.constant(0.5, like=w)])])] * 2
         new.node("Add", halves, output=at.outputs[0])
 
-    found = proof(model, Toy("Conv", write))
+    found = proof(model, Written("Conv", write))
     assert found.holds()
     assert found.float32 < 1e-6
 
@@ -97,9 +90,11 @@ def test_half_precision_is_computed_in_fp32():
 def test_whole_numbers_and_truth_values_must_be_equal():
     model = net([node("Greater", "x z", "y")], {"x": (2, 8)}, {"y": TensorProto.BOOL},
                 {"z": np.zeros(8)})  # fmt: skip
-    less = Toy("Greater", lambda new, at: new.node("Less", at.inputs, output=at.outputs[0]))
+    less = Written("Greater", lambda new, at: new.node("Less", at.inputs, output=at.outputs[0]))
     assert proof(model, less) == Proof(INF, INF)
-    turned = Toy("Greater", lambda new, at: new.node("Less", at.inputs[::-1], output=at.outputs[0]))
+    turned = Written(
+        "Greater", lambda new, at: new.node("Less", at.inputs[::-1], output=at.outputs[0])
+    )
     assert proof(model, turned) == Proof(0.0, 0.0)
 
 
@@ -134,7 +129,7 @@ def test_a_run_of_small_values_is_held_against_those_of_all_runs():
 
 
 def test_roots_of_negative_numbers_are_nan_on_both_sides():
-    power = Toy(
+    power = Written(
         "Sqrt",
         lambda new, at: new.node("Pow", [at.inputs[0], new.constant(0.5)], output=at.outputs[0]),
     )
@@ -149,7 +144,7 @@ def test_float64_alone_counts_where_onnx_runtime_has_no_kernel():
         wide = new.node("Cast", at.inputs, to=TensorProto.FLOAT)
         new.node("Cast", [new.node("Relu", [wide])], output=at.outputs[0], to=TensorProto.INT16)
 
-    found = proof(model, Toy("Relu", write))
+    found = proof(model, Written("Relu", write))
     assert found == Proof(None, 0.0)
     assert found.holds()
 
@@ -157,7 +152,7 @@ def test_float64_alone_counts_where_onnx_runtime_has_no_kernel():
 def test_new_nodes_that_onnx_runtime_cannot_run_fail():
     shapes = {"x": ((1, 4), TensorProto.INT16)}
     model = net([node("Abs", "x", "y")], shapes, {"y": TensorProto.INT16}, opset=14)
-    relu = Toy("Abs", lambda new, at: new.node("Relu", at.inputs, output=at.outputs[0]))
+    relu = Written("Abs", lambda new, at: new.node("Relu", at.inputs, output=at.outputs[0]))
     assert proof(model, relu) == Proof(INF, 0.0)
 
 
@@ -176,7 +171,7 @@ def test_a_constant_output_needs_no_runtime():
     def write(new, at):
         new.node("Expand", [new.constant(0.0), new.constant([1, 4, 3, 3])], output=at.outputs[0])
 
-    assert proof(relu_net(op="Relu"), Toy("Relu", write)).float64 == 1.0
+    assert proof(relu_net(op="Relu"), Written("Relu", write)).float64 == 1.0
 
 
 def test_equal_steps_have_one_key():
@@ -188,7 +183,7 @@ def test_equal_steps_have_one_key():
         (net([node("Relu", "ax", "ay")], {"ax": (1, 4, 3, 3)}, ["ay"], opset=14), maximum(1.0)),
     ]
     assert len({found, *(key(*first(*other)) for other in others)}) == 4
-    leaky = Toy("LeakyRelu", lambda new, at: new.node("Relu", at.inputs, output=at.outputs[0]))
+    leaky = Written("LeakyRelu", lambda new, at: new.node("Relu", at.inputs, output=at.outputs[0]))
     made = [relu_net(op="LeakyRelu", alpha=alpha) for alpha in (0.1, 0.2, 0.1)]
     keys = [key(*first(model, leaky)) for model in made]
     assert keys[0] == keys[2] != keys[1]
@@ -196,7 +191,7 @@ def test_equal_steps_have_one_key():
 
 def test_a_step_that_reads_weights_has_no_key():
     model = net([node("Conv", "x w", "y")], {"x": (1, 3, 4, 4)}, ["y"], {"w": weight(2, 3, 3, 3)})
-    same = Toy("Conv", lambda new, at: new.node("Conv", at.inputs, output=at.outputs[0]))
+    same = Written("Conv", lambda new, at: new.node("Conv", at.inputs, output=at.outputs[0]))
     assert key(*first(model, same)) is None
 
 

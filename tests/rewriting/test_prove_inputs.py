@@ -11,7 +11,7 @@ from edgekit.rewriting.proof import sides as sides_module
 from edgekit.rewriting.proof.prove import Proof
 from edgekit.rewriting.proof.sides import ProofSide
 from tests.rewriting.nets import net, node
-from tests.rewriting.test_prove import INF, Toy, maximum, proof, relu_net
+from tests.rewriting.test_prove import INF, Written, maximum, proof, relu_net
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_inputs_reach_beyond_the_bounds_of_what_is_replaced(op, numbers, attribu
         else:
             new.node(saturated, [x], output=y)
 
-    found = proof(net([made], {"x": (1, 4, 5, 5)}, ["y"], weights), Toy(op, write))
+    found = proof(net([made], {"x": (1, 4, 5, 5)}, ["y"], weights), Written(op, write))
     assert not found.holds()
     assert found.float64 > 0.1
 

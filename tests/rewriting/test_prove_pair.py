@@ -9,7 +9,7 @@ from edgekit.rewriting.proof import sides as sides_module
 from edgekit.rewriting.proof.prove import Proof
 from edgekit.rewriting.proof.sides import ProofSide
 from tests.rewriting.nets import net, node, weight
-from tests.rewriting.test_prove import INF, Toy, first, proof
+from tests.rewriting.test_prove import INF, Written, first, proof
 
 
 def scaled(seed, factor=1.0, channels=3):
@@ -23,7 +23,7 @@ def scaled(seed, factor=1.0, channels=3):
         part = new.node("Conv", [x, *third], pads=[1, 1, 1, 1])
         new.node("Mul", [part, new.constant(3.0)], output=at.outputs[0])
 
-    return net([made], {"x": (1, channels, 6, 7)}, ["y"], weights), Toy("Conv", write)
+    return net([made], {"x": (1, channels, 6, 7)}, ["y"], weights), Written("Conv", write)
 
 
 def by_sides(graph, step):
@@ -68,10 +68,12 @@ def test_weights_that_bound_are_distinguished():
         bounds = at.inputs[1], new.constant(3.0, like=at.inputs[0])
         new.node("Clip", [at.inputs[0], *bounds], output=at.outputs[0])
 
-    keys = [sides_module.alike(*first(made(most), Toy("Clip", write)))[0] for most in (3.0, 6.0)]
+    keys = [
+        sides_module.alike(*first(made(most), Written("Clip", write)))[0] for most in (3.0, 6.0)
+    ]
     assert keys[0] != keys[1]
-    assert proof(made(3.0), Toy("Clip", write)).holds()
-    assert not proof(made(6.0), Toy("Clip", write)).holds()
+    assert proof(made(3.0), Written("Clip", write)).holds()
+    assert not proof(made(6.0), Written("Clip", write)).holds()
 
 
 def test_where_the_pair_fails_the_sides_show_which_of_them_fails(monkeypatch):
@@ -100,7 +102,7 @@ def test_values_that_weights_make_and_sessions_want_to_see_are_no_pair():
 
     for seed, least in ((1, 1.0), (2, 2.0)):
         model = net(made, shapes, ["y"], {"w": weight(4, seed=seed) * np.float32(least)})
-        assert proof(model, Toy("Add", write)).holds()
+        assert proof(model, Written("Add", write)).holds()
 
 
 def test_a_step_that_is_wrong_for_some_weights_is_refused_for_those():
@@ -109,12 +111,12 @@ def test_a_step_that_is_wrong_for_some_weights_is_refused_for_those():
             [node("Mul", "x w", "y")], {"x": (1, 3, 4, 4)}, ["y"],
             {"w": np.full((1, 3, 1, 1), factor, np.float32)},
         )  # fmt: skip
-        return model, Toy("Mul", lambda new, at: new.node("Add", at.inputs, output="y"))
+        return model, Written("Mul", lambda new, at: new.node("Add", at.inputs, output="y"))
 
     graph, step = first(*made(2.0))
     assert sides_module.alike(graph, step)[0] == sides_module.alike(*first(*made(0.0)))[0]
     assert not proof(*made(2.0)).holds()
-    same = Toy("Mul", lambda new, at: new.node("Div", at.inputs, output=at.outputs[0]))
+    same = Written("Mul", lambda new, at: new.node("Div", at.inputs, output=at.outputs[0]))
     assert proof(made(1.0)[0], same) == Proof(0.0, 0.0)
     assert proof(made(2.0)[0], same).float64 == pytest.approx(0.75)
     assert proof(made(0.0)[0], same) == Proof(INF, INF)

@@ -122,8 +122,8 @@ def test_a_recipe_of_two_outputs_is_written_once():
 
 def test_an_operator_that_no_recipe_may_have_is_a_bug_of_the_rewrite():
     class Strange(toys.Doubled):
-        def replace(self, graph, match, new):
-            (at,) = match.nodes
+        def replace(self, graph, nodes, new):
+            (at,) = nodes
             made = new.node("Sin", [at.inputs[1]])
             new.node("Mul", [at.inputs[0], made], output=at.outputs[0])
 

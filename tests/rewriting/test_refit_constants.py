@@ -1,6 +1,7 @@
 """A refit changes weights only: other constants or attributes are refused by name."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -14,12 +15,10 @@ from edgekit.rewriting.engine import replay
 from edgekit.rewriting.provenance.other_weights import check_network, reweigh
 from edgekit.rewriting.provenance.record import KEY, parameters_of, record_of
 from edgekit.rewriting.rewrite import rewrite
-from edgekit.rewriting.rules.convolution.scales import FoldScale
-from edgekit.rewriting.rules.pointwise.activations import HardSwish
 from edgekit.targets.loader import get
 from tests.pipeline.nets import small_net
 from tests.rewriting import toys
-from tests.rewriting.nets import net, node, weight
+from tests.rewriting.nets import net, node, rewrite_of, weight
 
 ORIN = get("jetson-agx-orin-64gb")
 FORMS = {
@@ -90,11 +89,11 @@ def test_a_value_that_a_rewrite_read_and_took_away_is_still_compared():
              "three": 3.0, "zero": 0.0, "six": six},
         )  # fmt: skip
 
-    after = toys.taken(swish(), (HardSwish(), "clip_e"))
+    after = toys.taken(swish(), ("hard-swish", "clip_e"))
     assert "six" not in [t.name for t in after.proto.graph.initializer]
     assert "six (here 7.0)" in refused(after, swish(7.0))
     assert reweigh(after, swish(seed=5)).digest == (
-        toys.taken(swish(seed=5), (HardSwish(), "clip_e")).digest
+        toys.taken(swish(seed=5), ("hard-swish", "clip_e")).digest
     )
 
 
@@ -136,26 +135,25 @@ def scaled(factor, seed=0):
 
 
 def test_a_number_that_only_recipes_read_is_derived_again():
-    after = toys.taken(scaled(0.5), (FoldScale(), "scale"))
+    after = toys.taken(scaled(0.5), ("fold-scale", "scale"))
     assert "k" in record_of(after).originals
     made = reweigh(after, scaled(0.25, 4))
-    assert made.digest == toys.taken(scaled(0.25, 4), (FoldScale(), "scale")).digest
+    assert made.digest == toys.taken(scaled(0.25, 4), ("fold-scale", "scale")).digest
     # the same of a model that was rewritten likewise
     assert reweigh(after, made).digest == made.digest
 
 
-class Careful(FoldScale):
+def careful(graph, at):
     """Folds a factor of one half alone: its value decides, though a recipe reads it, too."""
+    return rewrite_of("fold-scale").at(graph, at) if graph.scalar(at.inputs[1]) == 0.5 else iter(())
 
-    name = "careful"
 
-    def match(self, graph, node):
-        return super().match(graph, node) if graph.scalar(node.inputs[1]) == 0.5 else None
+CAREFUL = replace(rewrite_of("fold-scale"), name="careful", at=careful)
 
 
 def test_a_number_that_decided_over_a_rewrite_is_refused(monkeypatch):
-    monkeypatch.setattr(replay, "rewrites", lambda: (Careful(),))
-    after = toys.taken(scaled(0.5), (Careful(), "scale"))
+    monkeypatch.setattr(replay, "REWRITES", (CAREFUL,))
+    after = toys.taken(scaled(0.5), (CAREFUL, "scale"))
     assert "k (here 0.25)" in refused(after, scaled(0.25, 4))
     assert reweigh(after, scaled(0.5, 4)).weights
 

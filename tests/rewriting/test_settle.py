@@ -75,9 +75,9 @@ def pooled(monkeypatch, bad):
     class Fickle(WholePool):
         name = "fickle"
 
-        def replace(self, graph, match, new):
+        def replace(self, graph, nodes, new):
             early = graph.node("fc").op == "Conv"
-            (WholePool if early else bad).replace(self, graph, match, new)
+            (WholePool if early else bad).replace(self, graph, nodes, new)
 
     before = net(
         [
@@ -110,8 +110,8 @@ def test_a_step_that_is_another_one_at_last_is_proved_again(monkeypatch, bad, sa
 
 
 class Padded(WholePool):
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         sides = list(graph.shape(at.inputs[0])[2:])
         new.node(
             "AveragePool", at.inputs, output=at.outputs[0], kernel_shape=sides, pads=[0, 0, 0, 0]

@@ -16,9 +16,8 @@ from edgekit.rewriting.engine.judge import _READS_FLOATS, PartialNetwork, around
 from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.proof import prove, sessions, sides
 from edgekit.rewriting.rewrite import chosen, rewrite
-from edgekit.rewriting.step import step_at
 from tests.rewriting.made_up import ORIN
-from tests.rewriting.nets import net, node, weight
+from tests.rewriting.nets import net, node, rewrite_step, weight
 from tests.rewriting.zoo import ZOO
 
 
@@ -121,7 +120,7 @@ def test_equal_steps_among_other_neighbours_are_judged_apart():
         model = net(chain, {"x": (1, 8, 7, 7)}, ["y", "h"] if returned else ["y"], opset=14)
         graph = RewriteGraph(model)
         (item,) = chosen(["hard-swish"], (), ())
-        step = step_at(graph, item, next(n for n in graph.nodes() if n.op == "HardSwish"))
+        step = rewrite_step(graph, item, next(n for n in graph.nodes() if n.op == "HardSwish"))
         return both_key(graph, step, around(graph, step))
 
     found = [key(op, returned) for op in ("Sqrt", "Tanh") for returned in (False, True)]

@@ -4,45 +4,38 @@ from collections import Counter
 
 from edgekit.rewriting.engine.search import Unchanged
 from edgekit.rewriting.graph import RewriteGraph
-from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.step import step_at
 from tests.rewriting.made_up import run
-from tests.rewriting.nets import net, node
+from tests.rewriting.nets import Toy, net, node
 
 
-class Looks:
+class Looks(Toy):
     """Looks at the nodes on both sides and never matches; counts."""
 
     name = "looks"
-    reason = "for tests"
     operators = ("Relu", "Neg", "Abs", "HardSwish")
-    enabling = False
 
     def __init__(self):
-        self.at = Counter()
+        self.seen = Counter()
 
     def match(self, graph, at):
-        self.at[at.name] += 1
+        self.seen[at.name] += 1
         graph.producer(at.inputs[0])
         graph.only_reader(at.outputs[0])
 
 
-class Plain:
+class Plain(Toy):
     """HardSwish -> Relu or a constant: wrong, and proved by nobody here."""
 
     name = "plain"
-    reason = "for tests"
     operators = ("HardSwish",)
     enabling = True
 
     def __init__(self, recipe=False):
         self.recipe = recipe
 
-    def match(self, graph, at):
-        return Match((at,))
-
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         if self.recipe:
             zero, shape = new.constant(0.0), new.constant([1, 4, 3, 3])
             new.node("Expand", [zero, shape], output=at.outputs[0])
@@ -85,5 +78,5 @@ def test_all_are_tried_again_once_an_activation_is_a_constant():
 def test_a_search_tries_once_where_nothing_changes(monkeypatch):
     looks = Looks()
     run(monkeypatch, line(*["Relu", "Neg"] * 4), looks)
-    assert set(looks.at.values()) == {1}
-    assert len(looks.at) == 8
+    assert set(looks.seen.values()) == {1}
+    assert len(looks.seen) == 8

@@ -1,25 +1,21 @@
 """Rewrites made up for tests of records: each does one thing with weights that a record keeps."""
 
 from edgekit.rewriting.graph import Applied, RewriteGraph, emit
-from edgekit.rewriting.nodes import Match
 from edgekit.rewriting.provenance.record import with_record
-from edgekit.rewriting.step import step_at
-from tests.rewriting.nets import net, node, weight
+from tests.rewriting.nets import Toy, net, node, rewrite_step, weight
 
 
-class Doubled:
+class Doubled(Toy):
     """Scale by s: (x * s) becomes (x * (s + s)) * 0.5; the anchor keeps its name."""
 
     name = "doubled"
-    reason = "for tests"
     operators = ("Mul",)
-    enabling = False
 
     def match(self, graph, at):
-        return Match((at,)) if graph.constant(at.inputs[1]) else None
+        return (at,) if graph.constant(at.inputs[1]) else None
 
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         twice = new.node("Add", [at.inputs[1], at.inputs[1]], role="twice")
         half = new.constant(0.5)
         whole = new.node("Mul", [twice, new.constant(1.0)], role="whole")
@@ -27,19 +23,14 @@ class Doubled:
         new.node("Mul", [once, half], output=at.outputs[0], name=f"{at.name}:half")
 
 
-class Halves:
+class Halves(Toy):
     """A product of weights of [2, n] as two by a Split with two outputs, and an inline factor."""
 
     name = "halves"
-    reason = "for tests"
     operators = ("MatMul",)
-    enabling = False
 
-    def match(self, graph, at):
-        return Match((at,))
-
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
+    def replace(self, graph, nodes, new):
+        (at,) = nodes
         columns = graph.shape(at.inputs[1])[1]
         sizes = new.constant([columns // 2, columns - columns // 2])
         left, right = new.many("Split", [at.inputs[1], sizes], ["", ""], axis=1)
@@ -55,7 +46,7 @@ def taken(model, *pairs):
     """The model after (rewrite, anchor) pairs, with its record."""
     graph, done = RewriteGraph(model), []
     for item, anchor in pairs:
-        step = step_at(graph, item, graph.node(anchor))
+        step = rewrite_step(graph, item, graph.node(anchor))
         assert step is not None, anchor
         graph.apply(step)
         done.append(applied(step))

@@ -11,7 +11,7 @@ from edgekit.errors import ModelError
 from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph
 from edgekit.rewriting.nodes import MalformedError, names
 from edgekit.rewriting.proof.prove import RUNS, SEED, prove
-from edgekit.rewriting.rules.registry import rewrites
+from edgekit.rewriting.rules.order import REWRITES
 from edgekit.rewriting.step import step_at
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def steps_again(graph: RewriteGraph, steps: Iterable[tuple[str, str]]) -> Iterat
     Raises:
         ModelError: As :func:`replay`.
     """
-    known = {item.name: item for item in rewrites()}
+    known = {item.name: item for item in REWRITES}
     for name, anchor in steps:
         step = None
         if name in known and graph.has(anchor):

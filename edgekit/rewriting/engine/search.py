@@ -159,8 +159,7 @@ class Search:
             if self._refused and (item.name, node.name) in self._refused:
                 continue
             try:
-                match = item.match(self.graph, node)
-                step = step_of(self.graph, item, match) if match is not None else None
+                step = step_of(self.graph, item, node)
                 if step is None:
                     continue
                 old, new = self.judge.both(self.graph, step)

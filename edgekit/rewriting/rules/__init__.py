@@ -1,3 +1,3 @@
-"""The rewrites, by subject. Start with ``rewrites`` in ``registry``, which has their order;
-``pointwise.arithmetic.Neg`` is a short one to copy.
+"""The rewrites, by subject. Start with ``REWRITES`` in ``order``; ``arithmetic.neg`` is a short one
+to copy.
 """

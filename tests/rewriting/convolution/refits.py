@@ -3,14 +3,14 @@
 import numpy as np
 
 from edgekit.rewriting.graph import RewriteGraph
-from edgekit.rewriting.step import step_at
+from tests.rewriting.nets import rewrite_step
 
 
 def applied(model, item):
     """The graph after ``item`` was applied wherever it matches."""
     graph = RewriteGraph(model)
     while True:
-        steps = (step_at(graph, item, at) for at in list(graph.nodes()))
+        steps = (rewrite_step(graph, item, at) for at in list(graph.nodes()))
         step = next((found for found in steps if found is not None), None)
         if step is None:
             return graph

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from edgekit.rewriting.rules.convolution.scales import FoldBatchNorm, FoldScale, FoldScaleBefore
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
-NORM, SCALE, BEFORE = FoldBatchNorm(), FoldScale(), FoldScaleBefore()
+NORM, SCALE, BEFORE = "fold-batch-norm", "fold-scale", "fold-scale-before"
 SHAPES = [(), (1,), (4, 1, 1), (1, 4, 1, 1)]
 
 

@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.convolution.strides import LargeStride
 from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
-STRIDE = LargeStride()
+STRIDE = "large-stride"
 
 
 def conv(shape, weights, bias=True, seed=0, **attrs):

@@ -6,22 +6,21 @@ from hypothesis import strategies as st
 
 from edgekit.dla.rules import limit
 from edgekit.rewriting.graph import RewriteGraph
-from edgekit.rewriting.rules.convolution.limits import (
-    ConvCbuf,
-    KernelAxis,
-    LargeDilation,
-    LargeKernel,
-    LargePadding,
-    ManyOutputMaps,
-    ways,
-)
-from edgekit.rewriting.step import step_at
+from edgekit.rewriting.rules.convolutions import KernelAxis, ways
 from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
-from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.rewriting.nets import (
+    assert_rewrites,
+    assert_untouched,
+    net,
+    node,
+    ops,
+    rewrite_step,
+    weight,
+)
 
-KERNEL, DILATION, PADDING = LargeKernel(), LargeDilation(), LargePadding()
-CBUF, MAPS = ConvCbuf(), ManyOutputMaps()
+KERNEL, DILATION, PADDING = "large-kernel", "large-dilation", "large-padding"
+CBUF, MAPS = "conv-cbuf", "many-output-maps"
 ALL = (KERNEL, DILATION, PADDING, CBUF, MAPS)
 BOARDS = ("jetson-agx-orin-64gb", "jetson-agx-xavier")
 
@@ -125,7 +124,7 @@ def within_padding(pads):
 
 def judged(model, precision="fp16"):
     graph = RewriteGraph(model)
-    return step_at(graph, CBUF, graph.node("conv")), refused(model, precision=precision)
+    return rewrite_step(graph, CBUF, graph.node("conv")), refused(model, precision=precision)
 
 
 def test_a_full_buffer_is_parts_of_the_kernel_or_of_the_channels():

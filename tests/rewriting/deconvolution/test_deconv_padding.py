@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.deconvolution.deconvolutions import DeconvPadding
 from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.deconvolution.models import deconv, names
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
-PADDING = DeconvPadding()
+PADDING = "deconv-padding"
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,12 @@ from hypothesis import strategies as st
 
 from edgekit.dla.judge import judge
 from edgekit.network.lowering.layers import layers
-from edgekit.rewriting.rules.deconvolution.growth import (
-    ResizeLinearInSteps,
-    ResizeLinearToPool,
-    ResizeNearestLarge,
-)
 from edgekit.targets.loader import get
 from tests.rewriting.boards import refused
 from tests.rewriting.deconvolution.models import resize
 from tests.rewriting.nets import assert_rewrites, assert_same, assert_untouched, ops, rewritten
 
-LARGE, STEPS, POOLS = ResizeNearestLarge(), ResizeLinearInSteps(), ResizeLinearToPool()
+LARGE, STEPS, POOLS = "resize-nearest-large", "resize-linear-in-steps", "resize-linear-to-pool"
 NEAREST = {"mode": "nearest", "how": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "how": "half_pixel"}
 

@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from edgekit.rewriting.rules.deconvolution.growth import ResizeCoordinates
-from edgekit.rewriting.rules.deconvolution.resizing import ResizeSizes
 from tests.rewriting.boards import refused
 from tests.rewriting.deconvolution.models import COORDINATES, found, names, resize
 from tests.rewriting.nets import (
@@ -20,7 +18,7 @@ from tests.rewriting.nets import (
     rewritten,
 )
 
-SIZES, WORDS = ResizeSizes(), ResizeCoordinates()
+SIZES, WORDS = "resize-sizes", "resize-coordinates"
 NEAREST = {"mode": "nearest", "how": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "how": "half_pixel"}
 

@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from edgekit.rewriting.rules.layout.blocks import DepthToSpace, SpaceToDepth
-from edgekit.rewriting.rules.layout.channel_shuffles import ChannelShuffle
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
 
@@ -30,7 +28,7 @@ def attribute(proto, name):
 
 def test_space_to_depth_is_a_strided_convolution():
     before = net([node("SpaceToDepth", "x", "y", blocksize=2)], {"x": (1, 3, 8, 12)}, ["y"])
-    after = assert_rewrites(before, SpaceToDepth())
+    after = assert_rewrites(before, "space-to-depth")
     (made,) = after.proto.graph.node
     assert (made.op_type, made.name) == ("Conv", "spacetodepth_y")
     assert attribute(made, "strides") == attribute(made, "kernel_shape") == [2, 2]
@@ -41,26 +39,26 @@ def test_space_to_depth_is_a_strided_convolution():
 def test_pixel_unshuffle_is_depthwise():
     # as PyTorch exports it: channels outside, the block's rows and columns inside
     before = reshaped((1, 4, 6, 6), (1, 4, 3, 2, 3, 2), (0, 1, 3, 5, 2, 4), (1, 16, 3, 3))
-    after = assert_rewrites(before, SpaceToDepth())
+    after = assert_rewrites(before, "space-to-depth")
     (made,) = after.proto.graph.node
     assert attribute(made, "group") == 4
 
 
 def test_a_block_beyond_the_stride_takes_two_steps():
     before = net([node("SpaceToDepth", "x", "y", blocksize=12)], {"x": (1, 2, 24, 24)}, ["y"])
-    after = assert_rewrites(before, SpaceToDepth())
+    after = assert_rewrites(before, "space-to-depth")
     assert ops(after) == ["Conv", "Conv"]
     assert not refused(after)
     # 11 has no factors within the stride
     prime = net([node("SpaceToDepth", "x", "y", blocksize=11)], {"x": (1, 1, 22, 11)}, ["y"])
-    assert_untouched(prime, SpaceToDepth())
+    assert_untouched(prime, "space-to-depth")
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 def test_depth_to_space_is_a_deconvolution(mode):
     nodes = [node("DepthToSpace", "x", "y", blocksize=2, mode=mode)]
     before = net(nodes, {"x": (2, 12, 5, 4)}, ["y"])
-    after = assert_rewrites(before, DepthToSpace())
+    after = assert_rewrites(before, "depth-to-space")
     assert ops(after) == ["ConvTranspose"]
     assert refused(before)
     assert all(not refused(after, board) for board in _BOARDS)
@@ -68,13 +66,13 @@ def test_depth_to_space_is_a_deconvolution(mode):
 
 def test_pixel_shuffle_is_a_deconvolution():
     before = reshaped((1, 18, 4, 5), (1, 2, 3, 3, 4, 5), (0, 1, 4, 2, 5, 3), (1, 2, 12, 15))
-    assert ops(assert_rewrites(before, DepthToSpace())) == ["ConvTranspose"]
+    assert ops(assert_rewrites(before, "depth-to-space")) == ["ConvTranspose"]
 
 
 def test_large_blocks_to_space_go_by_rows_and_columns():
     nodes = [node("DepthToSpace", "x", "y", blocksize=24)]
     before = net(nodes, {"x": (1, 576, 1, 2)}, ["y"])
-    after = assert_rewrites(before, DepthToSpace())
+    after = assert_rewrites(before, "depth-to-space")
     assert ops(after) == ["ConvTranspose"] * 2
     assert not refused(after)
 
@@ -101,8 +99,8 @@ def test_blocks_of_any_shape_and_order(batch, channels, rows, columns, sides, or
     here = reshaped(result, blocks, back, shape)
     moves = (rows > 1 or columns > 1) and (height > 1 or width > 1)
     if moves and (rows == 1 or height > 1) and (columns == 1 or width > 1):
-        assert set(ops(assert_rewrites(there, SpaceToDepth()))) == {"Conv"}
-        assert set(ops(assert_rewrites(here, DepthToSpace()))) == {"ConvTranspose"}
+        assert set(ops(assert_rewrites(there, "space-to-depth"))) == {"Conv"}
+        assert set(ops(assert_rewrites(here, "depth-to-space"))) == {"ConvTranspose"}
 
 
 @pytest.mark.parametrize(
@@ -116,13 +114,13 @@ def test_blocks_of_any_shape_and_order(batch, channels, rows, columns, sides, or
 )
 def test_other_moves_stay(middle, perm, result):
     before = reshaped((1, 4, 6, 6), middle, perm, result)
-    assert_untouched(before, SpaceToDepth(), DepthToSpace())
+    assert_untouched(before, "space-to-depth", "depth-to-space")
 
 
 def test_whole_numbers_and_results_in_between_stay():
     nodes = [node("SpaceToDepth", "x", "y", blocksize=2)]
     whole = net(nodes, {"x": ((1, 1, 4, 4), TensorProto.INT64)}, {"y": TensorProto.INT64})
-    assert_untouched(whole, SpaceToDepth())
+    assert_untouched(whole, "space-to-depth")
     nodes = [
         node("Reshape", "x first", "a"),
         node("Transpose", "a", "b", perm=[0, 1, 3, 5, 2, 4]),
@@ -130,7 +128,7 @@ def test_whole_numbers_and_results_in_between_stay():
         node("Relu", "a", "z"),
     ]
     fixed = {"first": np.array((1, 1, 2, 2, 2, 2)), "last": np.array((1, 4, 2, 2))}
-    assert_untouched(net(nodes, {"x": (1, 1, 4, 4)}, ["y", "z"], fixed), SpaceToDepth())
+    assert_untouched(net(nodes, {"x": (1, 1, 4, 4)}, ["y", "z"], fixed), "space-to-depth")
 
 
 def test_several_transpositions_make_one_move():
@@ -146,12 +144,12 @@ def test_several_transpositions_make_one_move():
     ]
     shapes = [(1, 3, 4, 2, 5, 2), (1, 3, 20, 4), (1, 3, 4, 4, 5), (1, 12, 4, 5)]
     fixed = {f"s{index}": np.array(shape) for index, shape in enumerate(shapes)}
-    after = assert_rewrites(net(nodes, {"x": (1, 3, 8, 10)}, ["y"], fixed), SpaceToDepth())
+    after = assert_rewrites(net(nodes, {"x": (1, 3, 8, 10)}, ["y"], fixed), "space-to-depth")
     assert ops(after) == ["Conv"]
     assert not refused(after)
     # where another reads the middle, what stands behind it stays
     seen = net(nodes, {"x": (1, 3, 8, 10)}, ["y", "e"], fixed)
-    assert_untouched(seen, SpaceToDepth(), DepthToSpace())
+    assert_untouched(seen, "space-to-depth", "depth-to-space")
 
 
 @settings(max_examples=20, deadline=None)
@@ -180,4 +178,4 @@ def test_moves_through_channels_in_two_steps(sizes, data):
     moved = moved.reshape(regrouped).transpose([d - 1 for d in two]).ravel()
     if (moved == np.arange(channels)).all():
         return
-    assert "Transpose" not in ops(assert_rewrites(model, ChannelShuffle()))
+    assert "Transpose" not in ops(assert_rewrites(model, "channel-shuffle"))

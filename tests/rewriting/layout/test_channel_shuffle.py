@@ -5,11 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.layout.channel_shuffles import (
-    ChannelShuffle,
-    ChannelShuffleFold,
-    ChannelShuffleParts,
-)
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import (
     assert_rewrites,
@@ -46,7 +41,7 @@ def shuffled(channels=12, groups=3, side=4, batch=1):
 
 def test_a_shuffle_is_one_convolution_on_the_dla():
     before = shuffled()
-    after = assert_rewrites(before, ChannelShuffle())
+    after = assert_rewrites(before, "channel-shuffle")
     assert ops(after) == ["Conv"]
     assert refused(before)
     assert not refused(after)
@@ -58,16 +53,16 @@ def test_a_shuffle_is_one_convolution_on_the_dla():
 def test_forms_of_other_ranks_are_shuffles_too():
     # [N, g, C/g * H * W] cannot say it; [N, g, C/g, H * W] and, with a batch of 1, [g, C/g, H * W]
     nodes, fixed = shuffle("x", "y", (2, 3, 4, 25), (0, 2, 1, 3), (2, 12, 5, 5))
-    after = assert_rewrites(net(nodes, {"x": (2, 12, 5, 5)}, ["y"], fixed), ChannelShuffle())
+    after = assert_rewrites(net(nodes, {"x": (2, 12, 5, 5)}, ["y"], fixed), "channel-shuffle")
     assert ops(after) == ["Conv"]
     nodes, fixed = shuffle("x", "y", (6, 2, 25), (1, 0, 2), (1, -1, 5, 5))
-    after = assert_rewrites(net(nodes, {"x": (1, 12, 5, 5)}, ["y"], fixed), ChannelShuffle())
+    after = assert_rewrites(net(nodes, {"x": (1, 12, 5, 5)}, ["y"], fixed), "channel-shuffle")
     assert ops(after) == ["Conv"]
 
 
 def test_a_permutation_within_groups_is_a_grouped_convolution():
     nodes, fixed = shuffle("x", "y", (1, 2, 2, 3, 4, 4), (0, 1, 3, 2, 4, 5), (1, 12, 4, 4))
-    after = assert_rewrites(net(nodes, {"x": (1, 12, 4, 4)}, ["y"], fixed), ChannelShuffle())
+    after = assert_rewrites(net(nodes, {"x": (1, 12, 4, 4)}, ["y"], fixed), "channel-shuffle")
     (made,) = after.proto.graph.node
     assert [a.i for a in made.attribute if a.name == "group"] == [2]
 
@@ -93,9 +88,9 @@ def test_any_regrouping_of_channels(sizes, data, batch, side):
     model = net(nodes, {"x": (batch, channels, side, 2)}, ["y"], fixed)
     moved = np.arange(channels).reshape(sizes).transpose([d - 1 for d in order]).ravel()
     if (moved == np.arange(channels)).all():
-        assert_untouched(model, ChannelShuffle())
+        assert_untouched(model, "channel-shuffle")
     else:
-        assert "Transpose" not in ops(assert_rewrites(model, ChannelShuffle()))
+        assert "Transpose" not in ops(assert_rewrites(model, "channel-shuffle"))
 
 
 @pytest.mark.parametrize(
@@ -109,16 +104,16 @@ def test_any_regrouping_of_channels(sizes, data, batch, side):
 def test_what_moves_more_than_channels_stays(middle, perm, result):
     nodes, fixed = shuffle("x", "y", middle, perm, result)
     model = net(nodes, {"x": (1, 12, 5, 5)}, ["y"], fixed)
-    assert_untouched(model, ChannelShuffle(), ChannelShuffleFold())
+    assert_untouched(model, "channel-shuffle", "channel-shuffle-fold")
 
 
 def test_a_result_in_between_that_others_need_stays():
     nodes, fixed = shuffle("x", "y", (1, 3, 4, 2, 2), (0, 2, 1, 3, 4), (1, 12, 2, 2))
     model = net(nodes, {"x": (1, 12, 2, 2)}, ["y", "s_b"], fixed)
-    assert_untouched(model, ChannelShuffle())
+    assert_untouched(model, "channel-shuffle")
     # a shuffle of two images' channels is none of one image's
     nodes, fixed = shuffle("x", "y", (4, 3, 2, 2), (1, 0, 2, 3), (2, 6, 2, 2))
-    assert_untouched(net(nodes, {"x": (2, 6, 2, 2)}, ["y"], fixed), ChannelShuffle())
+    assert_untouched(net(nodes, {"x": (2, 6, 2, 2)}, ["y"], fixed), "channel-shuffle")
 
 
 def folded_net(before=True, seed=0):
@@ -151,7 +146,7 @@ def folded_net(before=True, seed=0):
 @pytest.mark.parametrize("before", [True, False])
 def test_a_shuffle_next_to_an_ungrouped_convolution_costs_nothing(before):
     model = folded_net(before)
-    after = assert_rewrites(model, ChannelShuffleFold(), gone=["Transpose", "Reshape"])
+    after = assert_rewrites(model, "channel-shuffle-fold", gone=["Transpose", "Reshape"])
     # the same nodes without the shuffle
     shuffle_ops = {"Reshape", "Transpose"}
     names = [item.name for item in model.proto.graph.node if item.op_type not in shuffle_ops]
@@ -162,7 +157,7 @@ def test_a_shuffle_next_to_an_ungrouped_convolution_costs_nothing(before):
 def test_the_weights_of_a_folded_shuffle_follow_the_model():
     order = np.arange(8).reshape(2, 4).T.ravel()
     for seed in (0, 99):
-        after = rewritten(folded_net(seed=seed), ChannelShuffleFold())
+        after = rewritten(folded_net(seed=seed), "channel-shuffle-fold")
         first = next(item for item in after.proto.graph.node if item.name == "first")
         shuffled_weights = weight(8, 5, 3, 3, seed=seed).astype("f")[order]
         assert np.array_equal(after.weights[first.input[1]], shuffled_weights)
@@ -173,12 +168,12 @@ def test_a_grouped_neighbour_or_another_reader_keeps_the_shuffle():
     grouped = [node("Conv", "x w", "c", group=2), *middle, node("Conv", "s v", "y", group=2)]
     weights = {"w": weight(8, 4, 1, 1), "v": weight(8, 4, 1, 1), **fixed}
     model = net(grouped, {"x": (1, 8, 6, 6)}, ["y"], weights)
-    assert_untouched(model, ChannelShuffleFold())
-    assert ops(assert_rewrites(model, ChannelShuffle())) == ["Conv"] * 3
+    assert_untouched(model, "channel-shuffle-fold")
+    assert ops(assert_rewrites(model, "channel-shuffle")) == ["Conv"] * 3
     # the convolution's own result is returned, and what reads the shuffle is no convolution
     nodes = [node("Conv", "x w", "c"), *middle, node("Relu", "s", "y")]
     weights = {"w": weight(8, 8, 1, 1), **fixed}
-    assert_untouched(net(nodes, {"x": (1, 8, 6, 6)}, ["y", "c"], weights), ChannelShuffleFold())
+    assert_untouched(net(nodes, {"x": (1, 8, 6, 6)}, ["y", "c"], weights), "channel-shuffle-fold")
 
 
 def parts_net(batch=1, both=True):
@@ -192,10 +187,10 @@ def parts_net(batch=1, both=True):
 
 def test_a_shuffle_taken_apart_is_a_convolution_for_each_part():
     before = parts_net()
-    after = assert_rewrites(before, ChannelShuffleParts())
+    after = assert_rewrites(before, "channel-shuffle-parts")
     assert ops(after) == ["Conv", "Conv"]
     assert refused(before)
     assert not refused(after)
-    assert_untouched(parts_net(both=False), ChannelShuffleParts())
+    assert_untouched(parts_net(both=False), "channel-shuffle-parts")
     # the groups of two images follow each other
-    assert_untouched(parts_net(batch=2), ChannelShuffleParts())
+    assert_untouched(parts_net(batch=2), "channel-shuffle-parts")

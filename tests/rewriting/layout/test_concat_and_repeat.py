@@ -5,9 +5,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.layout.concatenation import ConcatAxis, ConcatConstant, ConcatSum
-from edgekit.rewriting.rules.layout.repetition import DropExpand, Repeat, RepeatElements
-from edgekit.rewriting.rules.layout.transposes import MergeTransposes, SinkTranspose
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
@@ -20,7 +17,7 @@ def concat(axis, *shapes):
 
 def test_rows_are_concatenated_between_transpositions():
     before = concat(2, (1, 4, 30, 3), (1, 4, 40, 3))
-    after = assert_rewrites(before, ConcatSum(), ConcatAxis())
+    after = assert_rewrites(before, "concat-sum", "concat-axis")
     assert ops(after) == ["Transpose", "Transpose", "Concat", "Transpose"]
     assert refused(before) == ["CONCATENATION"]
     assert not refused(after)
@@ -29,7 +26,7 @@ def test_rows_are_concatenated_between_transpositions():
 
 def test_small_parts_are_padded_and_added():
     before = concat(-1, (1, 4, 3, 5), (1, 4, 3, 2), (1, 4, 3, 1))
-    after = assert_rewrites(before, ConcatSum())
+    after = assert_rewrites(before, "concat-sum")
     assert ops(after) == ["Conv", "Conv", "Add", "Conv", "Add"]
     assert not refused(after)
     assert not refused(after, "jetson-agx-xavier")
@@ -40,7 +37,7 @@ def test_small_parts_are_padded_and_added():
     axis=st.sampled_from([2, 3]),
     sizes=st.lists(st.integers(1, 5), min_size=2, max_size=4),
     batch=st.integers(1, 2),
-    item=st.sampled_from([ConcatAxis(), ConcatSum()]),
+    item=st.sampled_from(["concat-axis", "concat-sum"]),
 )
 def test_any_parts(axis, sizes, batch, item):
     shapes = [(batch, 3, size, 2) if axis == 2 else (batch, 3, 2, size) for size in sizes]
@@ -48,7 +45,7 @@ def test_any_parts(axis, sizes, batch, item):
 
 
 def test_other_concatenations_stay():
-    both = ConcatSum(), ConcatAxis()
+    both = "concat-sum", "concat-axis"
     assert_untouched(concat(1, (1, 4, 3, 5), (1, 2, 3, 5)), *both)
     assert_untouched(concat(0, (1, 4, 3, 5), (2, 4, 3, 5)), *both)
     assert_untouched(concat(2, (1, 4, 3), (1, 4, 5)), *both)
@@ -65,7 +62,7 @@ def test_constant_channels_are_added_to_zeros():
     made = []
     for seed in (0, 5):
         before = constants_around(seed=seed)
-        after = assert_rewrites(before, ConcatConstant())
+        after = assert_rewrites(before, "concat-constant")
         assert ops(after) == ["Concat", "Conv", "Add"]
         assert refused(before) == ["CONSTANT", "CONSTANT"]
         assert not refused(after)
@@ -74,10 +71,10 @@ def test_constant_channels_are_added_to_zeros():
         assert not made[-1][:, 2:6].any()
     assert not np.array_equal(*made)
     # along H and W between transpositions; without constants there is nothing to do
-    after = assert_rewrites(constants_around(2), ConcatSum(), ConcatAxis(), ConcatConstant())
+    after = assert_rewrites(constants_around(2), "concat-sum", "concat-axis", "concat-constant")
     assert not refused(after)
-    assert_untouched(concat(1, (1, 2, 3, 4), (1, 2, 3, 4)), ConcatConstant())
-    assert_untouched(constants_around(0), ConcatConstant(), ConcatAxis())
+    assert_untouched(concat(1, (1, 2, 3, 4), (1, 2, 3, 4)), "concat-constant")
+    assert_untouched(constants_around(0), "concat-constant", "concat-axis")
 
 
 def expanded(shape, result):
@@ -92,11 +89,11 @@ def tiled(shape, times):
 
 def test_an_expansion_of_pooled_channels_is_a_resize():
     before = expanded((1, 6, 1, 1), (1, 6, 36, 7))
-    after = assert_rewrites(before, Repeat())
+    after = assert_rewrites(before, "repeat")
     assert ops(after) == ["Resize", "Resize"]
     assert refused(before) == ["SLICE"]
     assert not refused(after)
-    assert_untouched(expanded((1, 6, 1, 1), (1, 6, 37, 7)), Repeat())
+    assert_untouched(expanded((1, 6, 1, 1), (1, 6, 37, 7)), "repeat")
 
 
 @settings(max_examples=25, deadline=None)
@@ -112,13 +109,13 @@ def test_any_repetition(shape, times, expands):
         model = expanded(shape, [s * t for s, t in zip(shape, times, strict=True)])
     else:
         model = tiled(shape, times)
-    assert not refused(assert_rewrites(model, Repeat()))
+    assert not refused(assert_rewrites(model, "repeat"))
 
 
 def test_a_repeated_batch_and_other_ranks_stay():
-    assert_untouched(expanded((1, 3, 4, 4), (2, 3, 4, 4)), Repeat())
-    assert_untouched(tiled((1, 3, 4), (1, 2, 1)), Repeat())
-    assert_untouched(tiled((1, 3, 4, 4), (1, 1, 1, 1)), Repeat())
+    assert_untouched(expanded((1, 3, 4, 4), (2, 3, 4, 4)), "repeat")
+    assert_untouched(tiled((1, 3, 4), (1, 2, 1)), "repeat")
+    assert_untouched(tiled((1, 3, 4, 4), (1, 1, 1, 1)), "repeat")
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul", "Sub", "Div"])
@@ -126,12 +123,12 @@ def test_an_expansion_before_arithmetic_goes_away(op):
     nodes = [node("Expand", "s shape", "e"), node(op, "x e", "y")]
     inputs = {"x": (1, 4, 5, 5), "s": (1, 4, 1, 1)}
     model = net(nodes, inputs, ["y"], {"shape": np.array([1, 4, 5, 5])})
-    after = assert_rewrites(model, DropExpand(), Repeat(), tolerance=1e-4)
+    after = assert_rewrites(model, "drop-expand", "repeat", tolerance=1e-4)
     assert ops(after) == [op]
     assert not refused(after, precision="int8")  # a division in FP16 stays on the GPU
     # what others read too remains for them
     model = net(nodes, inputs, ["y", "e"], {"shape": np.array([1, 4, 5, 5])})
-    after = assert_rewrites(model, DropExpand(), tolerance=1e-4)
+    after = assert_rewrites(model, "drop-expand", tolerance=1e-4)
     assert set(ops(after)) == {"Expand", op}
 
 
@@ -139,10 +136,10 @@ def test_what_the_dla_does_not_broadcast_stays_expanded():
     nodes = [node("Expand", "s shape", "e"), node("Mul", "x e", "y")]
     fixed = {"shape": np.array([1, 4, 5, 5])}
     rows = net(nodes, {"x": (1, 4, 5, 5), "s": (1, 4, 5, 1)}, ["y"], fixed)
-    assert_untouched(rows, DropExpand())
+    assert_untouched(rows, "drop-expand")
     # the result has the shape of the expansion only
     grown = net(nodes, {"x": (1, 4, 1, 1), "s": (1, 4, 1, 1)}, ["y"], fixed)
-    assert_untouched(grown, DropExpand())
+    assert_untouched(grown, "drop-expand")
 
 
 def repeated(source, before, after, result):
@@ -166,22 +163,22 @@ def test_repeated_rows_columns_and_channels(source, times):
         (n, all_of_them, c, each, h, rows, w, columns),
         (n, all_of_them * c * each, h * rows, w * columns),
     )
-    after = assert_rewrites(model, RepeatElements(), gone=["Reshape", "Expand"])
+    after = assert_rewrites(model, "repeat-elements", gone=["Reshape", "Expand"])
     assert not refused(after)
 
 
 def test_the_upsampling_of_old_exporters_is_a_resize():
     model = repeated((1, 4, 5, 5), (1, 4, 5, 1, 5, 1), (1, 4, 5, 2, 5, 2), (1, 4, 10, 10))
-    assert ops(assert_rewrites(model, RepeatElements())) == ["Resize"]
+    assert ops(assert_rewrites(model, "repeat-elements")) == ["Resize"]
     # all rows again below the last, not each row twice
     other = repeated((1, 4, 5, 5), (1, 4, 1, 5, 5), (1, 4, 2, 5, 5), (1, 4, 10, 5))
-    assert_untouched(other, RepeatElements())
+    assert_untouched(other, "repeat-elements")
     # the repetition mixes what the reshape joins
     other = repeated((1, 4, 5, 5), (1, 4, 5, 1, 5), (1, 4, 5, 2, 5), (1, 8, 5, 5))
-    assert_untouched(other, RepeatElements())
+    assert_untouched(other, "repeat-elements")
 
 
 def test_transpositions_that_move_on_leave_the_concatenation_where_it_is():
-    items = ConcatAxis(), MergeTransposes(), SinkTranspose()
+    items = "concat-axis", "merge-transposes", "sink-transpose"
     after = assert_rewrites(concat(2, (1, 4, 30, 3), (1, 4, 40, 3)), *items)
     assert ops(after) == ["Transpose", "Transpose", "Concat", "Transpose"]

@@ -5,17 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.layout.redundancy import IdentityRemoval, ShareLayout
-from edgekit.rewriting.rules.layout.reshapes import (
-    HoistReshape,
-    MergeReshapes,
-    SinkReshape,
-    Softmax4d,
-)
 from tests.rewriting.layout.boards import XAVIER, kinds_off, places
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
-ALL = (IdentityRemoval(), MergeReshapes(), ShareLayout(), SinkReshape(), HoistReshape())
+ALL = ("identity-removal", "merge-reshapes", "share-layout", "sink-reshape", "hoist-reshape")
 
 
 def test_vector_input_is_reshaped_once_at_the_border():
@@ -51,7 +44,7 @@ def test_constants_follow_the_weights():
         factor = weight(6, seed=seed)
         model = net([node("Mul", "factor x", "a"), node("Reshape", "a up", "y")], {"x": (2, 6)},
                     ["y"], {"factor": factor, "up": [2, 6, 1, 1]})  # fmt: skip
-        after = assert_rewrites(model, HoistReshape())
+        after = assert_rewrites(model, "hoist-reshape")
         read = next(n for n in after.proto.graph.node if n.op_type == "Mul").input[0]
         assert after.weights[read].shape == (1, 6, 1, 1)
         np.testing.assert_array_equal(after.weights[read].reshape(-1), factor.astype(np.float32))
@@ -99,7 +92,7 @@ def test_left_alone(nodes, returned):
     weights = {"k": weight(6, 6), "up": [2, 6, 1, 1], "low": [3, 4]}
     read = {n for item in nodes for n in item.input}
     model = net(nodes, {"x": (2, 6)}, returned, {k: v for k, v in weights.items() if k in read})
-    assert_untouched(model, HoistReshape())
+    assert_untouched(model, "hoist-reshape")
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((2, 10), -1), ((1, 10), 1), ((1, 5, 6), 1),
@@ -107,7 +100,7 @@ def test_left_alone(nodes, returned):
 def test_softmax_gets_four_dimensions(shape, axis):
     """Orin runs it; Xavier has no softmax in any form."""
     model = net([node("Softmax", "x", "y", axis=axis)], {"x": shape}, ["y"])
-    after = assert_rewrites(model, Softmax4d())
+    after = assert_rewrites(model, "softmax-4d")
     assert ops(after) == ["Reshape", "Softmax", "Reshape"]
     assert places(after)["softmax_y"] == "DLA"
     assert places(after, XAVIER)["softmax_y"] == "GPU"
@@ -121,8 +114,8 @@ def test_softmax_over_all_of_a_sample():
         {"x": (1, 3, 2, 2)}, ["y"],
         {"w": weight(4, 3, 1, 1), "flat": [1, 16], "back": [1, 4, 2, 2]},
     )  # fmt: skip
-    assert_untouched(model, SinkReshape())
-    after = assert_rewrites(model, *ALL, Softmax4d())
+    assert_untouched(model, "sink-reshape")
+    after = assert_rewrites(model, *ALL, "softmax-4d")
     assert ops(after) == ["Conv", "Reshape", "Softmax", "Reshape"]
     assert kinds_off(after) == []
 
@@ -135,7 +128,7 @@ def test_softmax_over_single_elements_needs_no_reshape():
         {"x": (1, 3, 1, 1)}, ["y"],
         {"w": weight(4, 3, 1, 1), "flat": [1, 4], "back": [1, 4, 1, 1]},
     )  # fmt: skip
-    after = assert_rewrites(model, *ALL, Softmax4d())
+    after = assert_rewrites(model, *ALL, "softmax-4d")
     assert ops(after) == ["Conv", "Softmax"]
     assert kinds_off(after) == []
 
@@ -144,4 +137,4 @@ def test_softmax_of_four_dimensions_is_left_alone():
     """It is as it should be, in 4-D; a vector has no batch."""
     for shape in ((1, 5, 2, 2), (5,), (1, 1, 5, 2, 2)):
         model = net([node("Softmax", "x", "y", axis=0)], {"x": shape}, ["y"])
-        assert_untouched(model, Softmax4d())
+        assert_untouched(model, "softmax-4d")

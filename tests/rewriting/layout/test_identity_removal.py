@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from edgekit.rewriting.rules.layout.redundancy import IdentityRemoval, ShareLayout
-from edgekit.rewriting.rules.layout.reshapes import MergeReshapes
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
 _NOTHING = [
@@ -49,7 +47,7 @@ def test_nothing_is_left(idle, weights, ends):
         nodes += [node("Mul", "c y", "z")]
     returned = {"returned": "t", "inside": "y", "read twice": "z"}[ends]
     model = net(nodes, {"x": (1, 3, 4, 5)}, [returned], {"w": weight(3, 3, 1, 1), **weights})
-    after = assert_rewrites(model, IdentityRemoval())
+    after = assert_rewrites(model, "identity-removal")
     assert ops(after) == ["Conv", *[n.op_type for n in nodes[2:]]]
 
 
@@ -57,7 +55,7 @@ def test_global_pool_of_one_element():
     """Nothing to average."""
     model = net([node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "y")],
                 {"x": (2, 3, 1, 1)}, ["y"], {"w": weight(3, 3, 1, 1)})  # fmt: skip
-    assert ops(assert_rewrites(model, IdentityRemoval())) == ["Conv"]
+    assert ops(assert_rewrites(model, "identity-removal")) == ["Conv"]
 
 
 @pytest.mark.parametrize("before", ["Sqrt", "Log", "Reciprocal"])
@@ -65,13 +63,13 @@ def test_a_maximum_over_what_may_be_no_number_stays(before):
     """ONNX Runtime's maximum over one NaN is the lowest number."""
     for op, attrs in (("GlobalMaxPool", {}), ("MaxPool", {"kernel_shape": [1, 1]})):
         nodes = [node(before, "x", "c"), node(op, "c", "y", **attrs)]
-        assert_untouched(net(nodes, {"x": (2, 3, 1, 1)}, ["y"]), IdentityRemoval())
+        assert_untouched(net(nodes, {"x": (2, 3, 1, 1)}, ["y"]), "identity-removal")
 
 
 def test_global_pools_of_one_element_after_a_norm():
     """The norm is proved with it."""
     nodes = [node("GlobalLpPool", "x", "c", p=3), node("GlobalAveragePool", "c", "y")]
-    after = assert_rewrites(net(nodes, {"x": (2, 3, 4, 5)}, ["y"]), IdentityRemoval())
+    after = assert_rewrites(net(nodes, {"x": (2, 3, 4, 5)}, ["y"]), "identity-removal")
     assert ops(after) == ["GlobalLpPool"]
 
 
@@ -79,7 +77,7 @@ def test_a_result_of_several_is_renamed():
     """What writes the source may have other results."""
     nodes = [node("Split", "x", "a b", axis=1), node("Mul", "a one", "y")]
     model = net(nodes, {"x": (1, 4, 2, 2)}, ["y", "b"], {"one": np.float32(1)})
-    after = assert_rewrites(model, IdentityRemoval())
+    after = assert_rewrites(model, "identity-removal")
     assert [(n.op_type, list(n.output)) for n in after.proto.graph.node] == [("Split", ["y", "b"])]
 
 
@@ -114,7 +112,7 @@ def test_what_changes_something_stays(last, weights):
         weights = {"k": [1, 3, 4, 4]}
     ends = {"y": TensorProto.FLOAT16 if last.op_type == "Cast" else TensorProto.FLOAT}
     model = net([last], {"x": (1, 3, 4, 4)}, ends, weights)
-    assert_untouched(model, IdentityRemoval())
+    assert_untouched(model, "identity-removal")
 
 
 @given(
@@ -152,7 +150,7 @@ def test_any_chain_of_reshapes_is_one_or_none(kinds, data):
     model = net(nodes, {"x": model_shape}, ["y"], weights)
     same = shape == model_shape
     if len(kinds) > 1 or same:
-        after = assert_rewrites(model, MergeReshapes(), IdentityRemoval())
+        after = assert_rewrites(model, "merge-reshapes", "identity-removal")
         assert len(ops(after)) == (2 if same else 3)
 
 
@@ -163,10 +161,10 @@ def test_merging_keeps_a_reshape_that_others_read():
          node("Tanh", "g", "z")],
         {"x": (2, 3, 4, 1)}, ["y", "z"], {"to": [2, 4, 3]},
     )  # fmt: skip
-    after = assert_rewrites(model, MergeReshapes())
+    after = assert_rewrites(model, "merge-reshapes")
     reads = {n.op_type: n.input[0] for n in after.proto.graph.node}
     assert reads == {"Flatten": "x", "Reshape": "x", "Relu": "f", "Tanh": "g"}
-    assert_untouched(after, MergeReshapes())
+    assert_untouched(after, "merge-reshapes")
 
 
 def test_equal_moves_of_one_tensor_are_one():
@@ -179,7 +177,7 @@ def test_equal_moves_of_one_tensor_are_one():
          node("Flatten", "x", "f"), node("Reshape", "x to", "g"), node("Relu", "f", "z")],
         {"x": (1, 2, 3, 4)}, ["y", "o", "g", "z"], {"to": [1, 24]},
     )  # fmt: skip
-    after = assert_rewrites(model, ShareLayout())
+    after = assert_rewrites(model, "share-layout")
     assert sorted(ops(after)).count("Transpose") == 2
     assert "Flatten" not in ops(after)
     assert next(n.input[0] for n in after.proto.graph.node if n.output[0] == "z") == "g"
@@ -193,4 +191,4 @@ def test_moves_that_differ_or_are_both_returned_stay():
          node("Relu", "a", "y"), node("Relu", "b", "z")],
         {"x": (1, 1, 3)}, ["f", "g", "y", "z"], {"to": [1, 3]},
     )  # fmt: skip
-    assert_untouched(model, ShareLayout())
+    assert_untouched(model, "share-layout")

@@ -5,12 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.layout.redundancy import IdentityRemoval
-from edgekit.rewriting.rules.layout.reshapes import MergeReshapes, SinkReshape
 from tests.rewriting.layout.boards import XAVIER, kinds_off
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
-ALL = (IdentityRemoval(), MergeReshapes(), SinkReshape())
+ALL = ("identity-removal", "merge-reshapes", "sink-reshape")
 
 
 def _conv(source, target, channels, made=None):
@@ -231,11 +229,11 @@ def test_any_chain_is_equal_and_ends(chain):
 )
 def test_left_alone(nodes, low, weights):
     """Where the operation on N, C, H, W is another one, or the reshape is from 4-D to 4-D."""
-    assert_untouched(_after_conv(nodes, low, ["y"], weights, shape=(1, 6, 2, 2)), SinkReshape())
+    assert_untouched(_after_conv(nodes, low, ["y"], weights, shape=(1, 6, 2, 2)), "sink-reshape")
 
 
 def test_a_reshape_between_lower_ranks_is_left_alone():
     """Nothing is 4-D there."""
     model = net([node("Reshape", "x to", "f"), node("Relu", "f", "y")], {"x": (2, 3, 4)}, ["y"],
                 {"to": [2, 12]})  # fmt: skip
-    assert_untouched(model, SinkReshape())
+    assert_untouched(model, "sink-reshape")

@@ -5,9 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.layout.redundancy import IdentityRemoval, ShareLayout
-from edgekit.rewriting.rules.layout.reshapes import MergeReshapes
-from edgekit.rewriting.rules.layout.transposes import MergeTransposes, SinkTranspose
 from tests.rewriting.layout.boards import kinds_off
 from tests.rewriting.nets import (
     assert_rewrites,
@@ -20,7 +17,7 @@ from tests.rewriting.nets import (
     weight,
 )
 
-ALL = (IdentityRemoval(), MergeTransposes(), MergeReshapes(), ShareLayout(), SinkTranspose())
+ALL = ("identity-removal", "merge-transposes", "merge-reshapes", "share-layout", "sink-transpose")
 IN, OUT = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
@@ -98,7 +95,7 @@ def test_names_of_operations_stay():
     """The operation keeps its name, and so does the transposition."""
     nodes, made = _conv("x", "a", 3, 5)
     model = net([*nodes, node("Relu", "a", "y", name="act")], {"x": (1, 6, 6, 3)}, ["y"], made)
-    after = assert_rewrites(model, SinkTranspose())
+    after = assert_rewrites(model, "sink-transpose")
     names = {n.name: n.op_type for n in after.proto.graph.node}
     assert names == {"transpose_ain": "Transpose", "conv_ac": "Conv", "act": "Relu",
                      "transpose_a": "Transpose"}  # fmt: skip
@@ -240,4 +237,4 @@ def test_left_alone(nodes):
     read = {n for item in nodes for n in item.input}
     model = net(nodes, {"x": (1, 3, 4, 5), **{k: v for k, v in more.items() if k in read}}, ["y"],
                 {k: v for k, v in weights.items() if k in read})  # fmt: skip
-    assert_untouched(model, SinkTranspose(), MergeTransposes())
+    assert_untouched(model, "sink-transpose", "merge-transposes")

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.layout.transposes import TransposeIntoWeights
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
-ITEM = TransposeIntoWeights()
+ITEM = "transpose-into-weights"
 
 
 def _net(last, weights, flat, shape=(2, 3, 4, 5), perm=(0, 2, 3, 1), more=(), returned=("y",)):

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.rewriting.rules.pointwise.activations import HardSigmoid, HardSwish, SigmoidForm, Silu
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
 
@@ -33,26 +32,26 @@ def test_hard_sigmoid(alpha, beta, channels, batch):
         {"x": (batch, channels, 3, 2)},
         ["y"],
     )
-    after = assert_rewrites(model, HardSigmoid())
+    after = assert_rewrites(model, "hard-sigmoid")
     assert ops(after) == ["BatchNormalization", "Clip"]
     on_dla(after)
 
 
 def test_defaults_and_names():
     model = net([node("HardSigmoid", "x", "y", name="gate")], {"x": SHAPE}, ["y"])
-    after = assert_rewrites(model, HardSigmoid())
+    after = assert_rewrites(model, "hard-sigmoid")
     assert after.proto.graph.node[1].name == "gate"
-    assert_untouched(net([node("HardSigmoid", "x", "y")], {"x": (1, 6)}, ["y"]), HardSigmoid())
+    assert_untouched(net([node("HardSigmoid", "x", "y")], {"x": (1, 6)}, ["y"]), "hard-sigmoid")
 
 
 def test_the_operator_hard_swish():
     model = net([node("HardSwish", "x", "y")], {"x": SHAPE}, ["y"], opset=14)
     assert refused(model) != []
-    after = assert_rewrites(model, HardSwish())
+    after = assert_rewrites(model, "hard-swish")
     assert ops(after) == ["BatchNormalization", "Clip", "Mul"]
     on_dla(after)
     assert_untouched(
-        net([node("HardSwish", "x", "y")], {"x": (1, 6)}, ["y"], opset=14), HardSwish()
+        net([node("HardSwish", "x", "y")], {"x": (1, 6)}, ["y"], opset=14), "hard-swish"
     )
 
 
@@ -69,7 +68,7 @@ def test_the_operator_hard_swish():
 def test_forms_of_exporters(following):
     used = SIXTH if any("sixth" in n.input for n in following) else SCALARS
     model = net([*SHIFT, *following], {"x": SHAPE}, ["y"], used)
-    after = assert_rewrites(model, HardSwish())
+    after = assert_rewrites(model, "hard-swish")
     assert ops(after) == ["BatchNormalization", "Clip", "Mul"][: len(following) + 1]
     on_dla(after)
 
@@ -78,7 +77,7 @@ def test_hard_sigmoid_times_x():
     model = net(
         [node("HardSigmoid", "x", "h", alpha=1 / 6), node("Mul", "x h", "y")], {"x": SHAPE}, ["y"]
     )
-    after = assert_rewrites(model, HardSigmoid(), HardSwish())
+    after = assert_rewrites(model, "hard-sigmoid", "hard-swish")
     assert ops(after) == ["BatchNormalization", "Clip", "Mul"]
     on_dla(after)
 
@@ -100,16 +99,16 @@ def test_other_clips_stay(nodes, outputs):
     model = net(nodes, inputs, outputs, used)
     if [n.op_type for n in nodes][-2:] == ["Div", "Div"]:
         # the second factor is a scale of its own
-        assert ops(assert_rewrites(model, HardSwish()))[:2] == ["BatchNormalization", "Clip"]
+        assert ops(assert_rewrites(model, "hard-swish"))[:2] == ["BatchNormalization", "Clip"]
     else:
-        assert_untouched(model, HardSwish())
+        assert_untouched(model, "hard-swish")
 
 
 @pytest.mark.parametrize("alpha", [None, 1.0, 1.702])
 def test_swish(alpha):
     attrs = {} if alpha is None else {"alpha": alpha}
     model = net([node("Swish", "x", "y", **attrs)], {"x": SHAPE}, ["y"], opset=24)
-    after = assert_rewrites(model, Silu())
+    after = assert_rewrites(model, "silu")
     assert ops(after)[-2:] == ["Sigmoid", "Mul"]
     assert len(ops(after)) == (3 if alpha == 1.702 else 2)
     on_dla(after)
@@ -128,7 +127,7 @@ def test_written_out_sigmoids(turn, last, expected):
     nodes = [turn, node("Exp", "n", "e"), node("Add", "e one", "o"), last]
     given_ = {"one": np.float32(1), "minus": np.float32(-1)}
     used = {k: v for k, v in given_.items() if any(k in n.input for n in nodes)}
-    after = assert_rewrites(net(nodes, {"x": SHAPE}, ["y"], used), SigmoidForm())
+    after = assert_rewrites(net(nodes, {"x": SHAPE}, ["y"], used), "sigmoid-form")
     assert ops(after) == expected
     on_dla(after)
 
@@ -138,4 +137,4 @@ def test_other_exponentials_stay():
     two = net([node("Neg", "x", "n"), *ends], {"x": SHAPE}, ["y"], {"c": np.float32(2)})
     unchanged = net([node("Neg", "x", "n"), *ends], {"x": SHAPE}, ["y", "e"], {"c": np.float32(1)})
     for model in (two, unchanged):
-        assert_untouched(model, SigmoidForm())
+        assert_untouched(model, "sigmoid-form")

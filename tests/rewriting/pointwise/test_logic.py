@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from edgekit.network.lowering.layers import layers
-from edgekit.rewriting.rules.pointwise.logic import CompareConstant, Logic, Where
-from edgekit.rewriting.rules.pointwise.rectifiers import ReluForm
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import (
     assert_rewrites,
@@ -41,7 +39,7 @@ from tests.rewriting.pointwise.truths import BOOL, LOGIC, compared, truth_net
 def test_logic_between_comparisons_and_casts(nodes):
     model = truth_net(*nodes, node("Cast", "m", "y", to=1))
     assert refused(model, precision="int8") != []
-    after = assert_rewrites(model, Logic(), gone=LOGIC)
+    after = assert_rewrites(model, "logic", gone=LOGIC)
     # comparisons run in INT8
     assert refused(after, precision="int8") == []
 
@@ -56,7 +54,7 @@ def test_constant_operands_are_factors_and_shifts():
                 node("Cast", "m", "y", to=1),
                 weights={"k": mask},
             )
-            after = assert_rewrites(model, Logic(), gone=LOGIC)
+            after = assert_rewrites(model, "logic", gone=LOGIC)
             kinds = refused(after)
             assert sorted(kinds) == ["CAST", "ELEMENTWISE"]
 
@@ -65,7 +63,7 @@ def test_what_the_graph_returns_is_cast_at_its_end():
     model = truth_net(
         compared("a"), compared("b", "Less", "x", "w"), node("And", "a b", "y"), outputs={"y": BOOL}
     )
-    after = assert_rewrites(model, Logic(), gone=LOGIC)
+    after = assert_rewrites(model, "logic", gone=LOGIC)
     assert ops(after)[-2:] == ["Mul", "Cast"]
 
 
@@ -79,7 +77,7 @@ def test_inner_truth_values_that_others_read():
         node("Cast", "n", "v", to=1),
         outputs=["y", "v"],
     )
-    assert_rewrites(model, Logic(), gone=LOGIC)
+    assert_rewrites(model, "logic", gone=LOGIC)
     twice = truth_net(
         compared("a"),
         compared("b", "LessOrEqual", "x", "w"),
@@ -90,18 +88,18 @@ def test_inner_truth_values_that_others_read():
         outputs={"p": 1, "q": 1, "y": BOOL, "c": BOOL},
         weights={"zero": np.float32(0)},
     )
-    assert_rewrites(twice, Where(), Logic(), gone=LOGIC)
-    assert_rewrites(twice, Logic(), Where(), gone=LOGIC)
+    assert_rewrites(twice, "where", "logic", gone=LOGIC)
+    assert_rewrites(twice, "logic", "where", gone=LOGIC)
 
 
 def test_plain_comparisons_and_other_ranks_stay():
-    assert_untouched(truth_net(compared("m"), node("Cast", "m", "y", to=1)), Logic())
+    assert_untouched(truth_net(compared("m"), node("Cast", "m", "y", to=1)), "logic")
     flat = {"x": (4, 5), "z": (4, 5)}
     ends = [node("Not", "a", "m"), node("Cast", "m", "y", to=1)]
-    assert_untouched(truth_net(compared("a"), *ends, shapes=flat), Logic())
+    assert_untouched(truth_net(compared("a"), *ends, shapes=flat), "logic")
     integer = truth_net(compared("a"), node("Not", "a", "m"), node("Cast", "m", "y", to=7),
                         outputs={"y": TensorProto.INT64})  # fmt: skip
-    assert_untouched(integer, Logic())
+    assert_untouched(integer, "logic")
 
 
 @pytest.mark.parametrize("op", ["Equal", "Greater", "Less"])
@@ -111,7 +109,7 @@ def test_comparisons_with_constants(op, part, order):
     model = truth_net(
         node(op, order, "c"), node("Cast", "c", "y", to=1), weights={"k": weight(*part)}
     )
-    after = assert_rewrites(model, CompareConstant())
+    after = assert_rewrites(model, "compare-constant")
     # comparisons run in INT8
     assert refused(after, precision="int8") == []
     assert layers(after).constants == ()
@@ -125,7 +123,7 @@ def test_comparisons_without_a_cast_and_with_activations_stay():
         node("Less", "x k", "c"), node("Cast", "c", "y", to=1), weights={"k": weight(5)}
     )
     for model in (alone, both, row):
-        assert_untouched(model, CompareConstant())
+        assert_untouched(model, "compare-constant")
 
 
 SIGNS = ["Greater", "GreaterOrEqual", "Less", "LessOrEqual"]
@@ -148,7 +146,7 @@ def test_selection_by_sign_is_a_relu(op, slope, zero_first):
     if slope is not None:
         nodes.insert(0, node("Mul", "x a", "m"))
         weights["a"] = np.float32(slope)
-    after = assert_rewrites(truth_net(*nodes, weights=weights), ReluForm())
+    after = assert_rewrites(truth_net(*nodes, weights=weights), "relu-form")
     assert ops(after) == ["LeakyRelu" if slope else "Relu"]
     assert refused(after, "jetson-agx-xavier") == []
 
@@ -166,7 +164,7 @@ def test_a_part_of_a_relu_that_others_read_stays(shared, zero_first):
     else:
         nodes += [node("Cast", "c", "d", to=1), node("Concat", "v d", "y", axis=1)]
     model = truth_net(*nodes, weights={"zero": np.float32(0), "a": np.float32(0.1)})
-    after = ops(assert_rewrites(model, ReluForm(), gone=("Where",)))
+    after = ops(assert_rewrites(model, "relu-form", gone=("Where",)))
     shared_op = {"m": "Mul", "c": "Less" if zero_first else "Greater"}[shared]
     assert {shared_op, "LeakyRelu"} <= set(after)
     assert not {"Mul", "Less", "Greater"} - {shared_op} & set(after)
@@ -181,4 +179,4 @@ def test_other_selections_are_no_relu():
         (node("Greater", "x zero", "c"), node("Where", "c w zero", "y")),
     ):
         used = {k: v for k, v in numbers.items() if k in (*first.input, *second.input)}
-        assert_untouched(truth_net(first, second, weights=used), ReluForm())
+        assert_untouched(truth_net(first, second, weights=used), "relu-form")

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from edgekit.dla.rules import limit
-from edgekit.rewriting.rules.pooling.cascades import (
+from edgekit.rewriting.rules.windows import (
     PoolAxis,
     PoolStage,
     conv_stages,

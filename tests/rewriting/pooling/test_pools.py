@@ -6,9 +6,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from edgekit.rewriting.rules.pooling.order import REWRITES
 from tests.rewriting.boards import refused
-from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, rewritten
+from tests.rewriting.nets import (
+    assert_rewrites,
+    assert_untouched,
+    net,
+    node,
+    ops,
+    rewrites_of,
+    rewritten,
+)
+
+REWRITES = rewrites_of("pools")
 
 BY_NAME = {item.name: item for item in REWRITES}
 LARGE = [BY_NAME["large-max-pool"], BY_NAME["large-average-pool"]]

@@ -8,7 +8,6 @@ from onnx import TensorProto
 from onnx.helper import get_attribute_value
 
 from edgekit.rewriting.graph import RewriteGraph
-from edgekit.rewriting.rules.pooling.order import REWRITES
 from edgekit.rewriting.step import step_at
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import (
@@ -17,9 +16,12 @@ from tests.rewriting.nets import (
     net,
     node,
     ops,
+    rewrites_of,
     rewritten,
     weight,
 )
+
+REWRITES = rewrites_of("pools")
 
 BY_NAME = {item.name: item for item in REWRITES}
 XAVIER = "jetson-agx-xavier"

@@ -1,14 +1,15 @@
-"""Transpositions that merge, move after an operation, or go into weights."""
+"""Transpositions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from edgekit.rewriting.nodes import Match
-from edgekit.rewriting.rules.layout.views import (
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.reshapes import (
     ALONG,
     BROADCASTING,
     REDUCTIONS,
@@ -25,11 +26,6 @@ from edgekit.rewriting.rules.layout.views import (
     reshaped,
     write,
 )
-
-if TYPE_CHECKING:
-    from edgekit.rewriting.graph import RewriteGraph, Writer
-    from edgekit.rewriting.nodes import Node
-
 
 # batch and channels come before the axes of an image
 _LED = 2
@@ -267,38 +263,43 @@ def _left(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
     return tuple(sorted(remaining).index(i) for i in remaining)
 
 
-class MergeTransposes:
+@rewrite(
+    "merge-transposes",
+    operators=("Transpose",),
+    reason=(
+        "a transposition moves a whole tensor and often breaks a loadable in two: one stands for "
+        "several, and pairs that cancel go away"
+    ),
+    enabling=True,
+)
+def merge_transposes(graph: RewriteGraph, node: Node) -> Replacement:
     """Transpose, Transpose -> Transpose.
 
     The second reads what the first read, so every application shortens a chain; the first stays
     for others that read it. One that changes nothing is left to ``identity-removal``.
+
+    Looks whether a transposition reads a transposition.
     """
-
-    name = "merge-transposes"
-    reason = (
-        "a transposition moves a whole tensor and often breaks a loadable in two: one stands for "
-        "several, and pairs that cancel go away"
-    )
-    operators: tuple[str, ...] = ("Transpose",)
-    enabling = True
-
-    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
-        """Looks whether a transposition reads a transposition."""
-        first = graph.producer(node.inputs[0])
-        if first is None or first.op != "Transpose" or first.domain:
-            return None
-        return Match((node, first))
-
-    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
-        """Writes one Transpose from the first one's source."""
-        node, first = match.nodes
-        again(graph, new, (first,), (node,))
-        before, after = permutation(graph, first), permutation(graph, node)
-        perm = [before[i] for i in after]
-        new.node("Transpose", [first.inputs[0]], output=node.outputs[0], perm=perm)
+    first = graph.producer(node.inputs[0])
+    if first is None or first.op != "Transpose" or first.domain:
+        return
+    new = yield (node, first)
+    again(graph, new, (first,), (node,))
+    before, after = permutation(graph, first), permutation(graph, node)
+    perm = [before[i] for i in after]
+    new.node("Transpose", [first.inputs[0]], output=node.outputs[0], perm=perm)
 
 
-class SinkTranspose:
+@rewrite(
+    "sink-transpose",
+    operators=TURNED,
+    reason=(
+        "networks exported in N, H, W, C transpose around every convolution: behind the "
+        "operations these meet, cancel, and leave one at the network's end"
+    ),
+    enabling=True,
+)
+def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
     """Transpose, operation -> operation, Transpose.
 
     The operation is element-wise, or works along axes, which are mapped; constants that it reads
@@ -310,41 +311,31 @@ class SinkTranspose:
     operand loses a transposition, of which what stands before has a limited number.) A Resize
     changes height and width on the other side, or the transposition stays where it is: what
     resize-channels-last turned is never turned back, and its matches get fewer.
+
+    Looks for an operand that a transposition wrote.
     """
-
-    name = "sink-transpose"
-    reason = (
-        "networks exported in N, H, W, C transpose around every convolution: behind the "
-        "operations these meet, cancel, and leave one at the network's end"
-    )
-    operators: tuple[str, ...] = TURNED
-    enabling = True
-
-    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
-        """Looks for an operand that a transposition wrote."""
-        several = node.op in BROADCASTING or node.op == "Concat"
-        for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):
-            made = graph.producer(name)
-            if made is None or made.op != "Transpose" or made.domain:
-                continue
-            there = turned(graph, node, permutation(graph, made))
-            if there is not None:
-                return Match((node, *there.passed), there)
-        return None
-
-    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
-        """Writes the operation and a Transpose after each of its results."""
-        node, *passed = match.nodes
-        again(graph, new, tuple(passed), (node,), match.facts)
-        perm = match.facts.perm
-        if perm == tuple(range(len(perm))):
-            write(new, node, match.facts, list(node.outputs))
-            return
-        made = write(new, node, match.facts, [""] * len(node.outputs))
-        gone = [item.name for item in passed if graph.inner(item.outputs[0], (node,))]
-        for plain, old in zip(made, node.outputs, strict=True):
-            name = gone.pop() if gone else f"{node.name}:transpose"
-            new.node("Transpose", [plain], output=old, name=name, perm=list(perm))
+    several = node.op in BROADCASTING or node.op == "Concat"
+    for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):
+        made = graph.producer(name)
+        if made is None or made.op != "Transpose" or made.domain:
+            continue
+        there = turned(graph, node, permutation(graph, made))
+        if there is not None:
+            break
+    else:
+        return
+    passed, perm = there.passed, there.perm
+    assert perm is not None
+    new = yield (node, *passed)
+    again(graph, new, passed, (node,), there)
+    if perm == tuple(range(len(perm))):
+        write(new, node, there, list(node.outputs))
+        return
+    results = write(new, node, there, [""] * len(node.outputs))
+    gone = [item.name for item in passed if graph.inner(item.outputs[0], (node,))]
+    for plain, old in zip(results, node.outputs, strict=True):
+        name = gone.pop() if gone else f"{node.name}:transpose"
+        new.node("Transpose", [plain], output=old, name=name, perm=list(perm))
 
 
 _DLA_RANK = 4
@@ -364,76 +355,71 @@ class _Product(NamedTuple):
     back: tuple[int, ...]
 
 
-class TransposeIntoWeights:
+@rewrite(
+    "transpose-into-weights",
+    operators=("Gemm", "MatMul", "Conv"),
+    reason=(
+        "in a network exported in N, H, W, C the classifier reads a transposed tensor: the "
+        "weights are transposed instead, once"
+    ),
+    enabling=True,
+)
+def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
     """Transpose, Flatten, Gemm (MatMul, 1x1 Conv) -> Flatten, Gemm with its weights transposed.
 
     Also Transpose, Conv whose window is the whole tensor. The sum runs over all elements of a
     sample, so their order does not matter as long as the weights have the same one; they are
     transposed by a recipe. Every application leaves one product fewer after a transposition.
+
+    Looks through a reshape for a transposition that keeps the batch.
     """
-
-    name = "transpose-into-weights"
-    reason = (
-        "in a network exported in N, H, W, C the classifier reads a transposed tensor: the "
-        "weights are transposed instead, once"
+    weights = node.input(1)
+    if graph.constant(node.inputs[0]) or not graph.constant(weights):
+        return
+    if node.attrs.get("transA") or node.attrs.get("group", 1) != 1:
+        return
+    flatten = graph.producer(node.inputs[0])
+    if flatten is None or not is_reshape(graph, flatten):
+        flatten = None
+    made = graph.producer(flatten.inputs[0] if flatten else node.inputs[0])
+    if made is None or made.op != "Transpose" or made.domain:
+        return
+    perm, read = permutation(graph, made), graph.shape(node.inputs[0])
+    data = graph.shape(made.outputs[0])
+    depth = math.prod(data[1:])
+    if perm[0] != 0 or read[0] != data[0]:
+        return
+    flat = read[1] == depth
+    fits = graph.rank(weights) == len(read) == (_DLA_RANK if node.op == "Conv" else 2)
+    if node.op == "Conv":
+        fits = fits and _covers(graph, node)
+    if not fits or not (flat or (flatten is None and node.op == "Conv")):
+        return
+    back = tuple(sorted(range(len(perm)), key=lambda i: perm[i]))
+    depth_first = node.op != "Conv" and not node.attrs.get("transB")
+    product = _Product(read if flat else None, depth_first, back)
+    passed = (flatten, made) if flatten else (made,)
+    new = yield (node, *passed)
+    removable = (node, passed[0]) if graph.inner(passed[0].outputs[0], (node,)) else (node,)
+    for item in reversed(passed):
+        again(graph, new, (item,), removable)
+    attrs = dict(node.attrs)
+    weights = _turned(graph, new, weights, graph.shape(made.outputs[0]), product)
+    source = made.inputs[0]
+    if product.flat is not None:
+        source = reshaped(new, source, product.flat)
+    elif node.op == "Conv":
+        attrs["kernel_shape"] = list(graph.shape(source)[2:])
+        attrs.pop("auto_pad", None)
+        attrs.pop("strides", None)
+        attrs.pop("dilations", None)
+    new.node(
+        node.op,
+        [source, weights, *node.inputs[2:]],
+        output=node.outputs[0],
+        name=node.name,
+        **attrs,
     )
-    operators: tuple[str, ...] = ("Gemm", "MatMul", "Conv")
-    enabling = True
-
-    def match(self, graph: RewriteGraph, node: Node) -> Match | None:
-        """Looks through a reshape for a transposition that keeps the batch."""
-        weights = node.input(1)
-        if graph.constant(node.inputs[0]) or not graph.constant(weights):
-            return None
-        if node.attrs.get("transA") or node.attrs.get("group", 1) != 1:
-            return None
-        flatten = graph.producer(node.inputs[0])
-        if flatten is None or not is_reshape(graph, flatten):
-            flatten = None
-        made = graph.producer(flatten.inputs[0] if flatten else node.inputs[0])
-        if made is None or made.op != "Transpose" or made.domain:
-            return None
-        perm, read = permutation(graph, made), graph.shape(node.inputs[0])
-        data = graph.shape(made.outputs[0])
-        depth = math.prod(data[1:])
-        if perm[0] != 0 or read[0] != data[0]:
-            return None
-        flat = read[1] == depth
-        fits = graph.rank(weights) == len(read) == (_DLA_RANK if node.op == "Conv" else 2)
-        if node.op == "Conv":
-            fits = fits and _covers(graph, node)
-        if not fits or not (flat or (flatten is None and node.op == "Conv")):
-            return None
-        back = tuple(sorted(range(len(perm)), key=lambda i: perm[i]))
-        depth_first = node.op != "Conv" and not node.attrs.get("transB")
-        facts = _Product(read if flat else None, depth_first, back)
-        return Match((node, *((flatten,) if flatten else ()), made), facts)
-
-    def replace(self, graph: RewriteGraph, match: Match, new: Writer) -> None:
-        """Writes the product of what was transposed and a recipe for its weights."""
-        node, *passed = match.nodes
-        product: _Product = match.facts
-        made = passed[-1]
-        removable = (node, passed[0]) if graph.inner(passed[0].outputs[0], (node,)) else (node,)
-        for item in reversed(passed):
-            again(graph, new, (item,), removable)
-        attrs = dict(node.attrs)
-        weights = _turned(graph, new, node.inputs[1], graph.shape(made.outputs[0]), product)
-        data = made.inputs[0]
-        if product.flat is not None:
-            data = reshaped(new, data, product.flat)
-        elif node.op == "Conv":
-            attrs["kernel_shape"] = list(graph.shape(data)[2:])
-            attrs.pop("auto_pad", None)
-            attrs.pop("strides", None)
-            attrs.pop("dilations", None)
-        new.node(
-            node.op,
-            [data, weights, *node.inputs[2:]],
-            output=node.outputs[0],
-            name=node.name,
-            **attrs,
-        )
 
 
 def _covers(graph: RewriteGraph, node: Node) -> bool:

@@ -1,0 +1,697 @@
+"""Activations, exact and approximate."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.clips import bound, native
+from edgekit.rewriting.rules.operands import (
+    by_constant,
+    channels,
+    factor_of,
+    image,
+    number,
+    other_input,
+    scaled,
+)
+
+# ONNX's defaults
+# (0.2 as an FP32 attribute holds it)
+_ALPHA, _BETA = 0.20000000298023224, 0.5
+
+
+@rewrite(
+    "hard-sigmoid",
+    operators=("HardSigmoid",),
+    reason="the DLA has no HardSigmoid; a scale and a clip from 0 to 1 are the same function",
+)
+def hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
+    """max(0, min(1, alpha x + beta)) is word for word a scale and a clip.
+
+    At a HardSigmoid of an image.
+    """
+    if not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    alpha = float(node.attrs.get("alpha", _ALPHA))
+    beta = float(node.attrs.get("beta", _BETA))
+    source = node.inputs[0]
+    write_hard_sigmoid(
+        new, source, alpha, beta, 1.0, channels(graph, source), output=node.outputs[0]
+    )
+
+
+def write_hard_sigmoid(
+    new: Writer, source: str, alpha: float, beta: float, high: float, count: int, *, output: str
+) -> str:
+    """Writes ``max(0, min(high, alpha * source + beta))`` as a scale and a clip."""
+    line = scaled(new, source, alpha, beta, count, role="line")
+    bounds = [new.constant(0.0, role="min"), new.constant(high, role="max")]
+    return new.node("Clip", [line, *bounds], output=output, role="clip")
+
+
+@rewrite(
+    "hard-swish",
+    operators=("HardSwish", "Clip"),
+    reason=(
+        "the DLA has no HardSwish; the product of x and a clipped scale of x is the same function, "
+        "without exporters' factor behind it"
+    ),
+)
+def hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
+    """Three layers whatever the exporter wrote; the product stays within the result's range.
+
+    The operator; x * Clip(x + 3, 0, 6) / 6 with the factor anywhere after the clip; and
+    Clip(x + 3, 0, 6) / 6 without the product.
+
+    At a HardSwish of an image, or the Clip(x + a, 0, b) of its other forms.
+    """
+    found: _HardSwish | None
+    if node.op == "HardSwish":
+        # the operator's numbers, as ONNX defines it
+        swish = ((node,), node.inputs[0], 1 / 6, 0.5, 1.0, node.outputs[0], True)
+        found = swish if image(graph, node.inputs[0]) else None
+    else:
+        found = _hard_swish_at(graph, node)
+    if found is None:
+        return
+    nodes, source, alpha, beta, high, output, multiplied = found
+    new = yield nodes
+    last = "" if multiplied else output
+    count = channels(graph, source)
+    gate = write_hard_sigmoid(new, source, alpha, beta, high, count, output=last)
+    if multiplied:
+        new.node("Mul", [source, gate], output=output)
+
+
+_HardSwish = tuple[tuple[Node, ...], str, float, float, float, str, bool]
+
+
+def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
+    """At Clip(x + a, 0, b): its nodes, x, alpha, beta, high, output, whether x is multiplied."""
+    shifted = clip.inputs[0]
+    add = graph.producer(shifted)
+    found = by_constant(graph, add, "Add")
+    if add is None or found is None or graph.only_reader(shifted) is not clip:
+        return None
+    source, shift = found
+    if not image(graph, source):
+        return None
+    known_low, low = bound(graph, clip.input(1), graph.dtype(source))
+    known_high, high = bound(graph, clip.input(2), graph.dtype(source))
+    if not (known_low and known_high) or low != 0 or high is None:
+        return None
+    nodes, factor, multiplied = [clip, add], 1.0, False
+    current = clip.outputs[0]
+    # one factor and one product with x, in either order
+    for _ in range(2):
+        reader = graph.only_reader(current)
+        if reader is None or reader.domain:
+            break
+        times = factor_of(graph, reader, current)
+        if times is not None and factor == 1.0:
+            factor = times
+        elif reader.op == "Mul" and other_input(reader, current) == source and not multiplied:
+            multiplied = True
+        else:
+            break
+        nodes.append(reader)
+        current = reader.outputs[0]
+    if factor == 1.0 or factor <= 0 or not native(0.0, factor * high):
+        return None
+    return tuple(nodes), source, factor, factor * shift, factor * high, current, multiplied
+
+
+@rewrite(
+    "silu",
+    operators=("Swish",),
+    reason="the DLA has no Swish; the product of x and its sigmoid is the same function",
+)
+def silu(graph: RewriteGraph, node: Node) -> Replacement:
+    """x * Sigmoid(a x) of earlier opsets is what the DLA runs; only the operator is rewritten.
+
+    At a Swish of an image.
+    """
+    if not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    alpha = float(node.attrs.get("alpha", 1.0))
+    line = source
+    if alpha != 1.0:
+        line = scaled(new, source, alpha, 0.0, channels(graph, source))
+    gate = new.node("Sigmoid", [line], role="sigmoid")
+    new.node("Mul", [source, gate], output=node.outputs[0])
+
+
+@rewrite(
+    "sigmoid-form",
+    operators=("Exp", "Neg", "Mul", "Reciprocal", "Div"),
+    reason="the DLA has no exponential; 1 / (1 + exp(-x)) is the sigmoid, which it has",
+)
+def sigmoid_form(graph: RewriteGraph, node: Node) -> Replacement:
+    """Also x / (1 + exp(-x)), which is SiLU, and 1 / (1 + exp(x)), the sigmoid of -x.
+
+    It begins at the negation and at the division too: a rewrite of those alone, or of a
+    transposition between them, would come first.
+
+    At the Exp of an image, negated or not, then 1 added, then a reciprocal or division.
+    """
+    first = _exponential(graph, node)
+    if first is None or first.op != "Exp" or first.domain:
+        return
+    one = graph.only_reader(first.outputs[0])
+    added = by_constant(graph, one, "Add")
+    if one is None or added is None or added[1] != 1:
+        return
+    last = graph.only_reader(one.outputs[0])
+    if last is None or last.domain or last.op not in {"Reciprocal", "Div"}:
+        return
+    if last.inputs[-1] != one.outputs[0]:
+        return
+    turned = graph.producer(first.inputs[0])
+    source = _negated(graph, turned)
+    if turned is None or not source:
+        turned, source = None, first.inputs[0]
+    if not image(graph, source) or node not in {turned, first, last}:
+        return
+    multiplied = last.inputs[0] == source and last.op == "Div" and turned is not None
+    if last.op == "Div" and not multiplied and number(graph, last.inputs[0]) != 1:
+        return
+    rest = tuple(item for item in (turned, first, one, last) if item not in {None, node})
+    nodes = (node, *rest)
+    new = yield nodes
+    output = last.outputs[0]
+    line = source
+    if turned is None:
+        line = scaled(new, source, -1.0, 0.0, channels(graph, source), role="turned")
+    elif not graph.inner(turned.outputs[0], nodes):
+        new.node(turned.op, turned.inputs, output=turned.outputs[0], **turned.attrs)
+    gate = new.node("Sigmoid", [line], output="" if multiplied else output, role="sigmoid")
+    if multiplied:
+        new.node("Mul", [source, gate], output=output)
+
+
+def _exponential(graph: RewriteGraph, node: Node) -> Node | None:
+    """Returns what may be the Exp of the form that has ``node`` at any of its anchors."""
+    if node.op == "Exp":
+        return node
+    if node.op in {"Neg", "Mul"}:
+        return graph.only_reader(node.outputs[0])
+    added = by_constant(graph, graph.producer(node.inputs[-1]), "Add")
+    return None if added is None else graph.producer(added[0])
+
+
+def _negated(graph: RewriteGraph, node: Node | None) -> str:
+    """Returns x of -x as a Neg, a product with -1, or the scale that "neg" writes; else ""."""
+    if node is None or node.domain:
+        return ""
+    if node.op == "Neg":
+        return node.inputs[0]
+    if node.op == "BatchNormalization":
+        brought = [graph.fixed(name) for name in node.inputs[1:]]
+        if len(node.outputs) != 1 or node.attrs.get("epsilon") != 0.0:
+            return ""
+        wanted = zip(brought, (-1, 0, 0, 1), strict=True)
+        minus = all(item is not None and (item.value == value).all() for item, value in wanted)
+        return node.inputs[0] if minus else ""
+    times = by_constant(graph, node, "Mul")
+    return times[0] if times is not None and times[1] == -1 else ""
+
+
+@rewrite(
+    "mish",
+    operators=("Mish", "Softplus"),
+    reason=(
+        "the DLA has no softplus; x n / (2 - n) with n = s (2 - s) and s = sigmoid(x) is the same "
+        "function"
+    ),
+)
+def mish(graph: RewriteGraph, node: Node) -> Replacement:
+    """x tanh(softplus(x)) without softplus.
+
+    With s = sigmoid(x), 1 + exp(x) = 1 / (1 - s), so that tanh(ln(1 + exp(x))) = n / (2 - n) with
+    n = s (2 - s): no difference of near numbers anywhere, and a denominator from 1 to 2.
+
+    At a Mish of an image, or Softplus, Tanh and Mul as exporters write it.
+    """
+    found = mish_at(graph, node)
+    if found is None:
+        return
+    nodes, source, output = found
+    new = yield nodes
+    count = channels(graph, source)
+    gate = new.node("Sigmoid", [source], role="sigmoid")
+    above = new.node("Mul", [gate, scaled(new, gate, -1.0, 2.0, count)], role="numerator")
+    below = scaled(new, above, -1.0, 2.0, count, role="denominator")
+    ratio = new.node("Div", [above, below], role="ratio")
+    new.node("Mul", [source, ratio], output=output)
+
+
+_Place = tuple[tuple[Node, ...], str, str]
+
+
+def mish_at(graph: RewriteGraph, node: Node) -> _Place | None:
+    """Returns the nodes of a Mish, its input and its output."""
+    source = node.inputs[0]
+    if not image(graph, source):
+        return None
+    if node.op == "Mish":
+        return (node,), source, node.outputs[0]
+    tanh = graph.only_reader(node.outputs[0])
+    if tanh is None or tanh.op != "Tanh" or tanh.domain:
+        return None
+    product = graph.only_reader(tanh.outputs[0])
+    if product is None or product.op != "Mul" or other_input(product, tanh.outputs[0]) != source:
+        return None
+    return (node, tanh, product), source, product.outputs[0]
+
+
+# ONNX's defaults
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
+
+
+@rewrite(
+    "elu",
+    operators=("Elu", "Celu", "Selu"),
+    reason=(
+        "the DLA has no exponential; for the negative side 1 - exp(-r) = 2t / (1 + t) with "
+        "t = tanh(r / 2) is the same"
+    ),
+)
+def elu(graph: RewriteGraph, node: Node) -> Replacement:
+    """The exponential of what is not positive, by a tangent that never divides by little.
+
+    For r >= 0, 1 - exp(-r) = 2 t / (1 + t) with t = tanh(r / 2), and 1 + t is from 1 to 2.
+
+    One of them with an image.
+    """
+    if not image(graph, node.inputs[0]):
+        return
+    alpha = float(node.attrs.get("alpha", _SELU[0] if node.op == "Selu" else 1.0))
+    if node.op == "Celu" and alpha <= 0:
+        return
+    gamma = float(node.attrs.get("gamma", _SELU[1])) if node.op == "Selu" else 1.0
+    # f(x) = gamma max(x, 0) - depth (1 - exp(-max(-x, 0) / width))
+    width = alpha if node.op == "Celu" else 1.0
+    new = yield (node,)
+    depth = gamma * alpha
+    source = node.inputs[0]
+    count = channels(graph, source)
+    half = scaled(new, source, -0.5 / width, 0.0, count, role="half")
+    tangent = new.node("Tanh", [new.node("Relu", [half], role="below")], role="tanh")
+    above = scaled(new, tangent, 2.0 * depth, 0.0, count, role="numerator")
+    below = scaled(new, tangent, 1.0, 1.0, count, role="denominator")
+    negative = new.node("Div", [above, below], role="negative")
+    positive = new.node("Relu", [source], role="above")
+    if gamma != 1.0:
+        positive = scaled(new, positive, gamma, 0.0, count, role="positive")
+    new.node("Sub", [positive, negative], output=node.outputs[0])
+
+
+@rewrite(
+    "softsign",
+    operators=("Softsign",),
+    reason="the DLA has no Softsign; x / (1 + |x|) is its definition",
+)
+def softsign(graph: RewriteGraph, node: Node) -> Replacement:
+    """x / (1 + |x|): helps where the release has division on the DLA.
+
+    At a Softsign of an image.
+    """
+    if not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    size = new.node("Abs", [source], role="abs")
+    below = scaled(new, size, 1.0, 1.0, channels(graph, source), role="denominator")
+    new.node("Div", [source, below], output=node.outputs[0])
+
+
+@rewrite(
+    "soft-shrink",
+    operators=("Shrink",),
+    reason="the DLA has no Shrink; max(x - a, 0) - max(-x - a, 0) is the same function",
+)
+def soft_shrink(graph: RewriteGraph, node: Node) -> Replacement:
+    """A Shrink whose bias is not its threshold jumps there, which nothing continuous does.
+
+    At a Shrink of an image with bias and threshold equal.
+    """
+    bias = float(node.attrs.get("bias", 0.0))
+    threshold = float(node.attrs.get("lambd", 0.5))
+    if bias != threshold or bias < 0 or not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    count = channels(graph, source)
+    parts = [
+        new.node("Relu", [scaled(new, source, sign, -bias, count, role=role)], role="relu")
+        for sign, role in ((1.0, "above"), (-1.0, "below"))
+    ]
+    new.node("Sub", parts, output=node.outputs[0])
+
+
+_DEEPEST = 8
+_LARGEST_POWER = 3
+_Poly = dict[int, float]
+_Gelu = tuple[tuple[Node, ...], str, str, float, float, float]
+
+
+def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
+    """Returns (nodes, x, output, a, b, half) at f: output = half x (1 + f(a x + b x³)).
+
+    Args:
+        graph: The graph.
+        node: The node f (Tanh or Erf).
+    """
+    one = graph.only_reader(node.outputs[0])
+    added = by_constant(graph, one, "Add")
+    if one is None or added is None or added[1] != 1:
+        return None
+    after, output, half = [one], one.outputs[0], 1.0
+    factors: list[str] = []
+    # the products with x and with 0.5, in any order and grouping
+    for _ in range(3):
+        reader = graph.only_reader(output)
+        number_times = factor_of(graph, reader, output)
+        if reader is None or reader.domain:
+            break
+        if number_times is not None:
+            half *= number_times
+        elif reader.op == "Mul" and not factors and other_input(reader, output) != output:
+            factors.append(other_input(reader, output))
+        else:
+            break
+        after.append(reader)
+        output = reader.outputs[0]
+    if not factors:
+        return None
+    for base in _bases(graph, factors[0]):
+        found = _with_base(graph, node, after, factors[0], base)
+        if found is not None:
+            nodes, first, third, times = found
+            return nodes, base, output, first, third, half * times
+    return None
+
+
+def _bases(graph: RewriteGraph, factor: str) -> list[str]:
+    """What x may be when x, or x times a number, is multiplied with the gate."""
+    before = graph.producer(factor)
+    bases = [factor]
+    if before is not None:
+        bases += [name for name in before.inputs if image(graph, name)]
+    return [name for name in bases if image(graph, name)]
+
+
+def _with_base(
+    graph: RewriteGraph, node: Node, after: list[Node], factor: str, base: str
+) -> tuple[tuple[Node, ...], float, float, float] | None:
+    taken: dict[str, Node] = {}
+    inner = _poly(graph, node.inputs[0], base, taken, _DEEPEST)
+    outer = _poly(graph, factor, base, taken, _DEEPEST)
+    if inner is None or outer is None or set(outer) != {1} or not set(inner) <= {1, 3}:
+        return None
+    if 1 not in inner:
+        return None
+    nodes = (node, *after, *(n for n in taken.values()))
+    output = after[-1].outputs[0]
+    if any(t != output and not graph.inner(t, nodes) for n in nodes for t in n.outputs):
+        return None
+    return nodes, inner[1], inner.get(3, 0.0), outer[1]
+
+
+def _poly(
+    graph: RewriteGraph, tensor: str, base: str, taken: dict[str, Node], depth: int
+) -> _Poly | None:
+    """Returns a tensor as coefficients by power of ``base``; None when it is no such polynomial."""
+    if tensor == base:
+        return {1: 1.0}
+    value = number(graph, tensor)
+    if value is not None:
+        return {0: value} if value else {}
+    node = graph.producer(tensor)
+    if node is None or node.domain or depth == 0 or len(node.inputs) != 2:
+        return None
+    if node.op not in {"Add", "Mul", "Div", "Pow"} or len(taken) >= _DEEPEST:
+        return None
+    left = _poly(graph, node.inputs[0], base, taken, depth - 1)
+    right = _poly(graph, node.inputs[1], base, taken, depth - 1)
+    if left is None or right is None:
+        return None
+    made = _combined(node.op, left, right)
+    if made is not None:
+        taken[node.name] = node
+    return made
+
+
+def _combined(op: str, left: _Poly, right: _Poly) -> _Poly | None:
+    if op == "Add":
+        return {p: left.get(p, 0.0) + right.get(p, 0.0) for p in {*left, *right}}
+    if op == "Mul":
+        made: _Poly = {}
+        for p, a in left.items():
+            for q, b in right.items():
+                made[p + q] = made.get(p + q, 0.0) + a * b
+        return made if all(p <= _LARGEST_POWER for p in made) else None
+    if set(right) != {0}:
+        return None
+    if op == "Div":
+        return {p: a / right[0] for p, a in left.items()}
+    if right[0] not in {1, 2, 3}:
+        return None
+    made = {0: 1.0}
+    for _ in range(int(right[0])):
+        product = _combined("Mul", made, left)
+        if product is None:
+            return None
+        made = product
+    return made
+
+
+OPERATORS = ("Gelu", "Erf")
+# exporters round 1 / sqrt(2) in several ways
+_CLOSE = 1e-3
+
+
+def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
+    """Returns the nodes of 0.5 x (1 + erf(x / sqrt(2))), x and the output."""
+    if node.op == "Gelu":
+        if node.attrs.get("approximate", "none") != "none" or not image(graph, node.inputs[0]):
+            return None
+        return (node,), node.inputs[0], node.outputs[0]
+    found = gated(graph, node)
+    if found is None:
+        return None
+    nodes, source, output, first, third, half = found
+    if third or abs(half - 0.5) > _CLOSE or abs(first - 1 / math.sqrt(2)) > _CLOSE:
+        return None
+    return nodes, source, output
+
+
+# ONNX's definition of Gelu with approximate = "tanh"
+_FIRST = math.sqrt(2 / math.pi)
+_THIRD = 0.044715 * _FIRST
+
+
+@rewrite(
+    "gelu-tanh",
+    operators=("Gelu", "Tanh"),
+    reason=(
+        "the DLA has no GELU; x sigmoid(2z) with z = sqrt(2/pi) (x + 0.044715 x^3) is the same "
+        "as its tanh form, in five layers"
+    ),
+)
+def gelu_tanh(graph: RewriteGraph, node: Node) -> Replacement:
+    """0.5 x (1 + tanh(z)) is x sigmoid(2 z): five layers, none of them a power.
+
+    Where x² is beyond FP16's range (|x| > 255) the sigmoid is 0 or 1 in any case.
+
+    At a Gelu with approximate = "tanh", or the Tanh in what exporters write for it.
+    """
+    if node.op == "Tanh":
+        found = gated(graph, node)
+    elif node.attrs.get("approximate", "none") == "tanh" and image(graph, node.inputs[0]):
+        found = (node,), node.inputs[0], node.outputs[0], _FIRST, _THIRD, 0.5
+    else:
+        found = None
+    # without a cube there is nothing here that the DLA lacks
+    if found is None or not found[4]:
+        return
+    nodes, source, output, first, third, half = found
+    new = yield nodes
+    write_gelu_tanh(graph, new, source, first, third, half, output=output)
+
+
+def write_gelu_tanh(
+    graph: RewriteGraph,
+    new: Writer,
+    source: str,
+    first: float = _FIRST,
+    third: float = _THIRD,
+    half: float = 0.5,
+    *,
+    output: str,
+) -> None:
+    """Writes ``half * x * (1 + tanh(first * x + third * x³))``."""
+    count = channels(graph, source)
+    square = new.node("Mul", [source, source], role="square")
+    inner = scaled(new, square, 2 * third, 2 * first, count, role="inner")
+    line = new.node("Mul", [inner, source], role="line")
+    gate = new.node("Sigmoid", [line], role="sigmoid")
+    if half == 0.5:
+        new.node("Mul", [source, gate], output=output)
+        return
+    product = new.node("Mul", [source, gate], role="product")
+    scaled(new, product, 2 * half, 0.0, count, output=output)
+
+
+@rewrite(
+    "approx-gelu-erf",
+    operators=OPERATORS,
+    reason=(
+        "the DLA has no error function; the tanh form of GELU differs by at most 4.8e-4 and runs "
+        "there in five layers"
+    ),
+    deviation=4.8e-4,
+)
+def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
+    """At most 4.8e-4 from GELU (at |x| near 2.7).
+
+    At a Gelu without approximation, or the Erf in what exporters write for it.
+    """
+    found = erf_gelu(graph, node)
+    if found is None:
+        return
+    nodes, source, output = found
+    new = yield nodes
+    write_gelu_tanh(graph, new, source, output=output)
+
+
+# of Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
+_GELU_SLOPE = 1.702
+
+
+@rewrite(
+    "approx-gelu-sigmoid",
+    operators=OPERATORS,
+    reason=(
+        "the DLA has no error function; x sigmoid(1.702 x) differs from GELU by at most 0.0204 "
+        "and runs there in three layers"
+    ),
+    deviation=0.0204,
+)
+def approx_gelu_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
+    """At most 0.0204 from GELU (at |x| near 2.2), in two layers fewer than the tanh form.
+
+    At a Gelu without approximation, or the Erf in what exporters write for it.
+    """
+    found = erf_gelu(graph, node)
+    if found is None:
+        return
+    nodes, source, output = found
+    new = yield nodes
+    line = scaled(new, source, _GELU_SLOPE, 0.0, channels(graph, source))
+    gate = new.node("Sigmoid", [line], role="sigmoid")
+    new.node("Mul", [source, gate], output=output)
+
+
+# the slope with the smallest largest deviation; the best clipped line in its place is 0.146 off
+_MISH_SLOPE = 1.25
+
+
+@rewrite(
+    "approx-mish",
+    operators=("Mish", "Softplus"),
+    reason=(
+        "the DLA has no softplus; x sigmoid(1.25 x) differs from Mish by at most 0.104 and needs "
+        "no division"
+    ),
+    deviation=0.104,
+)
+def approx_mish(graph: RewriteGraph, node: Node) -> Replacement:
+    """At most 0.104 from Mish; where the DLA divides, "mish" is exact.
+
+    At a Mish of an image, or Softplus, Tanh and Mul as exporters write it.
+    """
+    found = mish_at(graph, node)
+    if found is None:
+        return
+    nodes, source, output = found
+    new = yield nodes
+    line = scaled(new, source, _MISH_SLOPE, 0.0, channels(graph, source))
+    gate = new.node("Sigmoid", [line], role="sigmoid")
+    new.node("Mul", [source, gate], output=output)
+
+
+@rewrite(
+    "approx-silu-hard-swish",
+    operators=("Sigmoid", "Swish"),
+    reason=(
+        "a sigmoid runs in FP16 on the DLA even in INT8; HardSwish needs a scale and a clip and "
+        "differs by at most 0.143"
+    ),
+    deviation=0.143,
+)
+def approx_silu_hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
+    """At most 0.143 from SiLU (at |x| = 3). The DLA runs SiLU too, its sigmoid in FP16.
+
+    At the Sigmoid of x that only the product with x reads, or a Swish.
+    """
+    source, last = node.inputs[0], node
+    if not image(graph, source):
+        return
+    if node.op == "Sigmoid":
+        product = graph.only_reader(node.outputs[0])
+        if product is None or product.op != "Mul" or product.domain:
+            return
+        if other_input(product, node.outputs[0]) != source:
+            return
+        last = product
+    elif float(node.attrs.get("alpha", 1.0)) != 1.0:
+        return
+    new = yield (node,) if last is node else (node, last)
+    count = channels(graph, source)
+    gate = write_hard_sigmoid(new, source, 1 / 6, 0.5, 1.0, count, output="")
+    new.node("Mul", [source, gate], output=last.outputs[0])
+
+
+@rewrite(
+    "approx-sigmoid-hard-sigmoid",
+    operators=("Sigmoid",),
+    reason=(
+        "a sigmoid runs in FP16 on the DLA even in INT8; a scale and a clip differ by at most "
+        "0.0692"
+    ),
+    deviation=0.0692,
+)
+def approx_sigmoid_hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
+    """At most 0.0692 from the sigmoid (at |x| = 3), with the slope 1/6 of HardSwish.
+
+    At a Sigmoid of an image.
+    """
+    if not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    count = channels(graph, source)
+    write_hard_sigmoid(new, source, 1 / 6, 0.5, 1.0, count, output=node.outputs[0])
+
+
+@rewrite(
+    "approx-softplus-relu",
+    operators=("Softplus",),
+    reason="the DLA has no softplus; ReLU differs by at most ln 2 = 0.6932, at zero",
+    deviation=0.6932,
+)
+def approx_softplus_relu(graph: RewriteGraph, node: Node) -> Replacement:
+    """At most ln 2 = 0.6932 from Softplus (at x = 0).
+
+    At a Softplus of an image.
+    """
+    if not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    new.node("Relu", [node.inputs[0]], output=node.outputs[0])

@@ -1,0 +1,834 @@
+"""Scales, arithmetic, broadcasting and logic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from onnx import helper
+
+from edgekit.dla.rules import limit
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.operands import (
+    LARGEST_FP16,
+    by_constant,
+    channels,
+    form,
+    image,
+    number,
+    scaled,
+    to_shape,
+    vector,
+)
+
+_LONGEST_CHAIN = 8
+_OPERATORS = ("Add", "Mul", "Sub", "Div", "Neg", "BatchNormalization")
+
+
+@rewrite(
+    "scale-chain",
+    operators=_OPERATORS,
+    reason="multiplications and additions of constants in a row are one SCALE layer, not several",
+)
+def scale_chain(graph: RewriteGraph, node: Node) -> Replacement:
+    """Frozen batch normalisation (Mul, Add), normalised inputs (Sub, Div) and the like.
+
+    FP32 models only: what is derived in FP16 would be less exact than the nodes it stands for.
+
+    At the last of two or more scales, with those before it.
+    """
+    source = _scaled_by(graph, node)
+    if not source or graph.dtype(source) != "float32":
+        return
+    reader = graph.only_reader(node.outputs[0])
+    if reader is not None and _scaled_by(graph, reader) == node.outputs[0]:
+        return
+    chain = [node]
+    while len(chain) < _LONGEST_CHAIN:
+        before = graph.producer(source)
+        further = _scaled_by(graph, before) if before is not None else ""
+        if before is None or not further or graph.only_reader(source) is None:
+            break
+        chain.append(before)
+        source = further
+    if len(chain) <= 1:
+        return
+    new = yield tuple(chain)
+    count = graph.shape(source)[1]
+    line = _LinearMap(graph, new, count)
+    current = source
+    for item in reversed(chain):
+        line.then(item, current)
+        current = item.outputs[0]
+    scaled(new, source, line.factor, line.shift, count, output=node.outputs[0])
+
+
+def _scaled_by(graph: RewriteGraph, node: Node) -> str:
+    """Returns the image that a node scales, by numbers or one for each channel; "" if none."""
+    if node.domain or node.op not in _OPERATORS:
+        return ""
+    if node.op in {"Neg", "BatchNormalization"}:
+        rest = node.inputs[1:]
+        plain = len(node.outputs) == 1 and not node.attrs.get("training_mode", 0)
+        fits = plain and all(graph.constant(name) and graph.floats(name) for name in rest)
+        return node.inputs[0] if fits and image(graph, node.inputs[0]) else ""
+    left, right = node.inputs
+    if graph.constant(left) == graph.constant(right):
+        return ""
+    source, constant = (right, left) if graph.constant(left) else (left, right)
+    if node.op == "Div" and source == right:
+        return ""
+    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+        return ""
+    fits = form(graph.shape(constant), graph.shape(source)) in {"uniform", "channel"}
+    return source if fits else ""
+
+
+class _LinearMap:
+    """factor * x + shift, as vectors of C elements derived from constants."""
+
+    def __init__(self, graph: RewriteGraph, new: Writer, count: int) -> None:
+        self._graph, self._new, self._count = graph, new, count
+        self.factor = new.constant(np.ones(count), role="one")
+        self.shift = new.constant(np.zeros(count), role="zero")
+
+    def then(self, node: Node, source: str) -> None:
+        """Lets a node follow."""
+        if node.op == "Neg":
+            self._turn()
+            return
+        if node.op == "BatchNormalization":
+            self._normalise(node)
+            return
+        first = node.inputs[0] != source
+        constant = node.inputs[0] if first else node.inputs[1]
+        value = vector(self._graph, self._new, constant, self._count)
+        if node.op in {"Mul", "Div"}:
+            self.factor = self._new.node(node.op, [self.factor, value], role="factor")
+            self.shift = self._new.node(node.op, [self.shift, value], role="shift")
+            return
+        if node.op == "Sub" and first:
+            self._turn()
+        op = "Sub" if node.op == "Sub" and not first else "Add"
+        self.shift = self._new.node(op, [self.shift, value], role="shift")
+
+    def _turn(self) -> None:
+        self.factor = self._new.node("Neg", [self.factor], role="factor")
+        self.shift = self._new.node("Neg", [self.shift], role="shift")
+
+    def _normalise(self, node: Node) -> None:
+        new = self._new
+        _, scale, bias, mean, variance = node.inputs
+        epsilon = new.constant(float(node.attrs.get("epsilon", 1e-5)), like=variance)
+        deviation = new.node("Sqrt", [new.node("Add", [variance, epsilon])])
+        gain = new.node("Div", [scale, deviation], role="gain")
+        self.factor = new.node("Mul", [self.factor, gain], role="factor")
+        moved = new.node("Mul", [new.node("Sub", [self.shift, mean]), gain], role="moved")
+        self.shift = new.node("Add", [moved, bias], role="shift")
+
+
+@rewrite(
+    "scale-form",
+    operators=("Add", "Mul", "Sub", "Div", "Sum"),
+    reason=(
+        "the builder makes a SCALE layer only of x op c with c a number, one for each channel or "
+        "one for each element; other constants stay on the GPU"
+    ),
+)
+def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
+    """c - x, x / c, Sum(x, c), and constants that repeat along H or W only.
+
+    A constant that makes the result larger than the activation is left to "broadcast-operand".
+
+    At an image and a constant that are no SCALE layer, or a division.
+    """
+    if len(node.inputs) != 2:
+        return
+    fixed = [graph.constant(name) for name in node.inputs]
+    if fixed not in ([True, False], [False, True]):
+        return
+    constant_first = fixed[0]
+    source, constant = reversed(node.inputs) if constant_first else node.inputs
+    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+        return
+    fits = form(graph.shape(constant), graph.shape(source))
+    if not fits or (node.op == "Div" and constant_first):
+        return
+    turned = node.op == "Sub" and constant_first
+    if not turned and node.op not in {"Div", "Sum"} and fits != "other":
+        return
+    new = yield (node,)
+    output, shape = node.outputs[0], graph.shape(source)
+    if turned and fits in {"uniform", "channel"}:
+        shift = vector(graph, new, constant, shape[1])
+        scaled(new, source, -1.0, shift, shape[1], output=output)
+        return
+    operand = to_shape(graph, new, constant, shape)
+    if turned:
+        source = scaled(new, source, -1.0, 0.0, shape[1], role="turned")
+    if node.op == "Div":
+        operand = new.node("Reciprocal", [operand])
+    op = {"Div": "Mul", "Sum": "Add"}.get(node.op, "Add" if turned else node.op)
+    new.node(op, [source, operand], output=output)
+
+
+@rewrite(
+    "identity",
+    operators=("Identity", "Sum", "Mean", "Max", "Min"),
+    reason="the DLA has no identity layer; a scale by 1 copies as well",
+)
+def identity(graph: RewriteGraph, node: Node) -> Replacement:
+    """Loading removes an Identity unless it stands between an input and an output of the graph.
+
+    At an operator that returns its only input, an image.
+    """
+    if len(node.inputs) != 1 or not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    scaled(new, source, 1.0, 0.0, channels(graph, source), output=node.outputs[0])
+
+
+@rewrite("neg", operators=("Neg",), reason="the DLA has no negation; a scale by -1 is the same")
+def neg(graph: RewriteGraph, node: Node) -> Replacement:
+    """NVIDIA's recipe for Neg is a scale too.
+
+    At a Neg of an image.
+    """
+    if not image(graph, node.inputs[0]):
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    scaled(new, source, -1.0, 0.0, channels(graph, source), output=node.outputs[0])
+
+
+# four products at most
+_LARGEST_EXPONENT = 8
+
+
+@rewrite(
+    "pow",
+    operators=("Pow",),
+    reason="the exponent is a constant, which stays on the GPU; products are the same power",
+)
+def pow_(graph: RewriteGraph, node: Node) -> Replacement:
+    """x ** n by squaring; roots and negative powers have no form in the DLA's operations.
+
+    At a Pow of an image with a whole exponent from 1 to 8.
+    """
+    found = by_constant(graph, node, "Pow")
+    if found is None or not image(graph, found[0]):
+        return
+    source, exponent = found
+    if exponent not in range(1, _LARGEST_EXPONENT + 1):
+        return
+    new = yield (node,)
+    exponent = int(exponent)
+    output = node.outputs[0]
+    if exponent == 1:
+        scaled(new, source, 1.0, 0.0, channels(graph, source), output=output)
+        return
+    square, product = source, ""
+    while exponent:
+        rest, odd = divmod(exponent, 2)
+        if odd:
+            last = output if rest == 0 else ""
+            product = new.node("Mul", [product, square], output=last) if product else square
+        if rest:
+            # a power of two ends with a square
+            last = output if rest == 1 and not product else ""
+            square = new.node("Mul", [square, square], output=last, role="square")
+            if last:
+                return
+        exponent = rest
+
+
+@rewrite(
+    "reciprocal",
+    operators=("Reciprocal", "Div"),
+    reason=(
+        "a constant numerator stays on the GPU; a scale of the clipped denominator by 0 plus the "
+        "constant makes the same numerator on the DLA"
+    ),
+)
+def reciprocal(graph: RewriteGraph, node: Node) -> Replacement:
+    """The numerator 0 * min(max(x, 0), 1) + c is the constant c without a constant layer.
+
+    The clip keeps an infinite denominator, as exp(100) in FP32 or exp(12) in FP16, from making a
+    NaN of 0 * x.
+
+    At a Reciprocal of an image, or a Div of a number, or one for each channel, by an image.
+    """
+    source = node.inputs[-1]
+    if not image(graph, source):
+        return
+    numerator = node.inputs[0] if node.op == "Div" else ""
+    if numerator:
+        if not graph.constant(numerator):
+            return
+        if form(graph.shape(numerator), graph.shape(source)) not in {"uniform", "channel"}:
+            return
+    new = yield (node,)
+    count = channels(graph, source)
+    value = vector(graph, new, numerator, count) if numerator else 1.0
+    low, high = (new.constant(bound, role="bound") for bound in (0.0, 1.0))
+    finite = new.node("Clip", [source, low, high], role="finite")
+    above = scaled(new, finite, 0.0, value, count, role="numerator")
+    new.node("Div", [above, source], output=node.outputs[0])
+
+
+@rewrite(
+    "mean-op",
+    operators=("Mean",),
+    reason="TensorRT does not say that Mean runs on the DLA; a sum and a scale do",
+)
+def mean_op(graph: RewriteGraph, node: Node) -> Replacement:
+    """The operator matrix has Sum, not Mean.
+
+    At a Mean of two or more images.
+    """
+    if len(node.inputs) < 2 or not all(image(graph, name) for name in node.inputs):
+        return
+    new = yield (node,)
+    total = new.node("Sum", node.inputs, role="sum")
+    output = node.outputs[0]
+    count = channels(graph, output)
+    scaled(new, total, 1 / len(node.inputs), 0.0, count, output=output)
+
+
+@rewrite(
+    "min-op",
+    operators=("Min",),
+    reason="sources differ on the minimum; -max(-x, -y) needs only what all of them allow",
+)
+def min_op(graph: RewriteGraph, node: Node) -> Replacement:
+    """TensorRT's header lists MIN, the operator matrix does not: a form without that risk.
+
+    At a Min of two or more images.
+    """
+    if len(node.inputs) < 2 or not all(image(graph, name) for name in node.inputs):
+        return
+    new = yield (node,)
+    turned = {
+        name: scaled(new, name, -1.0, 0.0, channels(graph, name), role="turned")
+        for name in dict.fromkeys(node.inputs)
+    }
+    most = new.node("Max", [turned[name] for name in node.inputs], role="max")
+    output = node.outputs[0]
+    scaled(new, most, -1.0, 0.0, channels(graph, output), output=output)
+
+
+@rewrite(
+    "sub",
+    operators=("Sub",),
+    reason="old releases have no difference of two tensors on the DLA; a scale by -1 and a sum do",
+)
+def sub(graph: RewriteGraph, node: Node) -> Replacement:
+    """Where the DLA has the difference itself this makes one layer more, and is not kept.
+
+    At a difference of two images.
+    """
+    if not all(image(graph, name) for name in node.inputs):
+        return
+    new = yield (node,)
+    left, right = node.inputs
+    turned = scaled(new, right, -1.0, 0.0, channels(graph, right), role="turned")
+    new.node("Add", [left, turned], output=node.outputs[0])
+
+
+def broadcasts(small: Sequence[int], large: Sequence[int]) -> bool:
+    """Whether an element-wise layer of the DLA takes these two, the larger one with all of it."""
+    n, c, _, _ = large
+    return tuple(small) in {tuple(large), (n, c, 1, 1), (n, 1, 1, 1)}
+
+
+def spreadable(small: Sequence[int], large: Sequence[int]) -> bool:
+    """Whether ``spread`` can bring a tensor of one 4-D shape to another."""
+    if len(small) != len(large) or small[0] != large[0]:
+        return False
+    if any(s not in {1, t} for s, t in zip(small, large, strict=True)):
+        return False
+    times = [t // s for s, t in zip(small[2:], large[2:], strict=True)]
+    return all(_steps(factor) is not None for factor in times)
+
+
+def spread(
+    new: Writer, source: str, small: Sequence[int], large: Sequence[int], *, output: str = ""
+) -> str:
+    """Writes copies along C as a convolution with ones, along H and W as a nearest resize.
+
+    Args:
+        new: The replacement.
+        source: Tensor of shape ``small``, FP32.
+        small: N x c x h x w, each the size in ``large`` or 1; N the same.
+        large: N x C x H x W.
+        output: Tensor to write when there is anything to repeat; a new one when empty.
+    """
+    writes = []
+    if small[1] != large[1]:
+        writes.append("Conv")
+    rows, columns = (_steps(t // s) or [] for s, t in zip(small[2:], large[2:], strict=True))
+    count = max(len(rows), len(columns))
+    rows, columns = rows + [1] * (count - len(rows)), columns + [1] * (count - len(columns))
+    for index in range(len(writes) + count):
+        last = output if index == len(writes) + count - 1 else ""
+        if index < len(writes):
+            ones = new.constant(np.ones((large[1], 1, 1, 1)), role="ones")
+            source = new.node(
+                "Conv", [source, ones], output=last, role="copies", kernel_shape=[1, 1]
+            )
+            continue
+        at = index - len(writes)
+        scales = new.constant([1.0, 1.0, float(rows[at]), float(columns[at])], role="scales")
+        source = new.node(
+            "Resize",
+            [source, "", scales],
+            output=last,
+            role="repeated",
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+    return source
+
+
+def _steps(factor: int) -> list[int] | None:
+    """Factors of ``factor`` in the range of a nearest resize; None if there are none."""
+    most = limit("resize.nearest_scale")[1]
+    if factor == 1:
+        return []
+    if factor <= most:
+        return [factor]
+    first = next((f for f in range(most, 1, -1) if factor % f == 0 and factor // f <= most), None)
+    return None if first is None else [first, factor // first]
+
+
+_PAIR = 2
+
+
+@rewrite(
+    "broadcast-operand",
+    operators=("Add", "Mul", "Sub", "Div", "Max", "Min", "Sum"),
+    reason=(
+        "the DLA's element-wise layers take a second operand of form NCHW, NC11 or N111 only; a "
+        "convolution with ones repeats along C, a nearest resize along H and W"
+    ),
+)
+def broadcast_operand(graph: RewriteGraph, node: Node) -> Replacement:
+    """A spatial attention map [N, 1, H, W], a row [N, C, 1, W], a small tensor and large constant.
+
+    Batches are not repeated, nor operands of fewer dimensions: no DLA layer does either.
+
+    At an operation of two images, or of an image and a constant, in no form of the DLA's.
+    """
+    whole = graph.shape(node.outputs[0])
+    if len(node.inputs) != _PAIR or len(whole) != 4 or not _grows(graph, node, whole):
+        return
+    new = yield (node,)
+    unchanged = _small_operand(graph, node, whole)
+    operands = []
+    for name in node.inputs:
+        if graph.constant(name):
+            operands.append(to_shape(graph, new, name, whole))
+        elif name == unchanged:
+            operands.append(name)
+        else:
+            operands.append(spread(new, name, graph.shape(name), whole))
+    new.node(node.op, operands, output=node.outputs[0])
+
+
+def _grows(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> bool:
+    """Whether an operand must be repeated, and can be, for the operation to be one of the DLA's."""
+    fixed = [graph.constant(name) for name in node.inputs]
+    if all(fixed) or graph.dtype(node.outputs[0]) != "float32":
+        return False
+    if any(fixed):
+        source = node.inputs[fixed.index(False)]
+        if not image(graph, source) or graph.shape(source) == whole:
+            return False
+        if node.op not in {"Add", "Mul", "Sub"} or (node.op == "Sub" and fixed[0]):
+            return False
+        return spreadable(graph.shape(source), whole)
+    if not all(image(graph, name) for name in node.inputs):
+        return False
+    small, large = (graph.shape(name) for name in node.inputs)
+    if large != whole:
+        small, large = large, small
+    if large == whole and broadcasts(small, whole):
+        return False
+    return all(spreadable(s, whole) for s in (small, large))
+
+
+def _small_operand(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> str:
+    """Returns the operand that may stay small, as the other one gets the whole shape."""
+    if any(graph.constant(name) for name in node.inputs):
+        return ""
+    fits = [name for name in node.inputs if broadcasts(graph.shape(name), whole)]
+    return fits[0] if fits else ""
+
+
+LOGICAL = frozenset({"And", "Or", "Xor", "Not"})
+# not (a < b), which only differs for what is not a number
+NEGATED = {"GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
+_LARGEST_TREE = 16
+_RANK = 4
+
+
+def elem_type(dtype: str) -> int:
+    """Returns ONNX's number of a NumPy type name."""
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+class Tree(NamedTuple):
+    """The nodes that compute a truth value.
+
+    Attributes:
+        nodes: And, Or, Xor, Not, GreaterOrEqual and LessOrEqual.
+        again: Those of them that others read too, with what computes them, producers first.
+    """
+
+    nodes: tuple[Node, ...]
+    again: tuple[Node, ...]
+
+
+def tree(graph: RewriteGraph, root: str, reader: Node | None) -> Tree | None:
+    """Returns the nodes that compute the truth value ``root``, down to comparisons and inputs.
+
+    None if one of the tensors is not N x C x H x W, or there is too much of it.
+
+    Args:
+        graph: The graph.
+        root: A tensor of truth values.
+        reader: The node that is to read numbers in its place; None when ``root`` is written anew
+            from numbers, for all that read it.
+    """
+    found: dict[str, Node] = {}
+    waiting = [root]
+    while waiting:
+        tensor = waiting.pop()
+        if graph.constant(tensor):
+            continue
+        node = graph.producer(tensor)
+        if graph.rank(tensor) != _RANK:
+            return None
+        if node is None or node.domain or node.op not in {*LOGICAL, *NEGATED}:
+            continue
+        if node.name in found:
+            continue
+        found[node.name] = node
+        if len(found) > _LARGEST_TREE:
+            return None
+        if node.op in NEGATED:
+            if not all(image(graph, name) for name in node.inputs):
+                return None
+            continue
+        if all(graph.constant(name) for name in node.inputs):
+            return None
+        waiting += node.inputs
+    return Tree(tuple(found.values()), _shared(graph, found, root, reader))
+
+
+def _shared(
+    graph: RewriteGraph, found: Mapping[str, Node], root: str, reader: Node | None
+) -> tuple[Node, ...]:
+    """Nodes whose truth values others need, in topological order."""
+    inside = [*found.values(), *([reader] if reader is not None else [])]
+    ordered: dict[str, Node] = {}
+
+    def add(node: Node) -> None:
+        for name in node.inputs:
+            before = graph.producer(name)
+            if before is not None and before.name in found and before.name not in ordered:
+                add(before)
+        ordered[node.name] = node
+
+    for node in found.values():
+        output = node.outputs[0]
+        anew = reader is None and output == root
+        if not anew and not graph.inner(output, inside):
+            add(node)
+    return tuple(ordered.values())
+
+
+class Mask:
+    """Writes the numbers of truth values.
+
+    NVIDIA's recipes (github.com/NVIDIA/Deep-Learning-Accelerator-SW, operators/op_reconstruction):
+    And is the product, Or the maximum, Not 1 - a, Xor |a - b|.
+    """
+
+    def __init__(self, graph: RewriteGraph, new: Writer, dtype: str) -> None:
+        self._graph, self._new, self._dtype = graph, new, dtype
+        self._known: dict[str, str] = {}
+
+    def repeat(self, nodes: Sequence[Node]) -> None:
+        """Writes logic again as it was, for those that still read its truth values."""
+        for node in nodes:
+            self._new.node(node.op, node.inputs, output=node.outputs[0], name=node.name)
+
+    def of(self, tensor: str, output: str = "") -> str:
+        """Returns a tensor of the numbers of ``tensor``, in its shape."""
+        if tensor in self._known and not output:
+            return self._known[tensor]
+        node = None if self._graph.constant(tensor) else self._graph.producer(tensor)
+        if node is not None and not node.domain and node.op in LOGICAL:
+            made = self._logical(node, output)
+        elif node is not None and not node.domain and node.op in NEGATED:
+            compared = self._new.node(NEGATED[node.op], node.inputs, role="compared")
+            made = self._not(self._cast(compared), self._channels(tensor), output)
+        else:
+            made = self._cast(tensor, output)
+        self._known[tensor] = made
+        return made
+
+    def _logical(self, node: Node, output: str) -> str:
+        new, shape = self._new, self._graph.shape(node.outputs[0])
+        if node.op == "Not":
+            return self._not(self.of(node.inputs[0]), shape[1], output)
+        fixed = [self._graph.constant(name) for name in node.inputs]
+        if any(fixed):
+            return self._with_constant(node, fixed.index(True), output)
+        left, right = (self.of(name) for name in node.inputs)
+        if node.op == "Xor":
+            apart = new.node("Sub", [left, right], role="difference")
+            return new.node("Abs", [apart], output=output)
+        return new.node("Mul" if node.op == "And" else "Max", [left, right], output=output)
+
+    def _with_constant(self, node: Node, place: int, output: str) -> str:
+        """A constant operand as factor and shift, so that it is no layer of its own."""
+        new = self._new
+        constant, source = node.inputs[place], node.inputs[1 - place]
+        fixed = self._cast(to_shape(self._graph, new, constant, self._graph.shape(source)))
+        mask = self.of(source)
+        if node.op == "And":
+            return new.node("Mul", [mask, fixed], output=output)
+        # a or 1 = 1, a xor 1 = 1 - a
+        less = new.constant(1.0 if node.op == "Or" else 2.0)
+        rest = new.node("Sub", [new.constant(1.0), new.node("Mul", [fixed, less])], role="rest")
+        masked = new.node("Mul", [mask, rest], role="kept")
+        return new.node("Add", [masked, fixed], output=output)
+
+    def _not(self, mask: str, count: int, output: str) -> str:
+        return scaled(self._new, mask, -1.0, 1.0, count, output=output, role="not")
+
+    def _cast(self, tensor: str, output: str = "") -> str:
+        to = elem_type(self._dtype)
+        return self._new.node("Cast", [tensor], output=output, role="number", to=to)
+
+    def _channels(self, tensor: str) -> int:
+        return self._graph.shape(tensor)[1]
+
+
+@rewrite(
+    "where",
+    operators=("Where",),
+    reason=(
+        "the DLA has no selection; c a + (1 - c) b with a condition of 0 and 1 is the same for "
+        "finite numbers"
+    ),
+)
+def where(graph: RewriteGraph, node: Node) -> Replacement:
+    """c a + (1 - c) b for c of 0 and 1: differs where a or b is infinite or not a number.
+
+    At a Where of images and constants that FP16 can hold.
+    """
+    condition, *branches = node.inputs
+    output = node.outputs[0]
+    whole = graph.shape(output)
+    if not graph.floats(output) or len(whole) != _RANK:
+        return
+    if not all(_branch(graph, name, whole) for name in branches):
+        return
+    fixed = graph.constant(condition)
+    if fixed:
+        fits = form(graph.shape(condition), whole)
+        moving = [name for name in branches if not graph.constant(name)]
+        if not fits or not moving or not all(_within(graph, name) for name in branches):
+            return
+        new = yield (node,)
+        _by_constant(graph, new, node)
+        return
+    found = tree(graph, condition, node)
+    if found is None or graph.dtype(condition) != "bool":
+        return
+    if not _fits(graph, condition, branches, whole):
+        return
+    if not all(_within(graph, name) for name in branches):
+        return
+    new = yield (node, *found.nodes)
+    _by_mask(graph, new, node, found.again)
+
+
+def _branch(graph: RewriteGraph, name: str, whole: Sequence[int]) -> bool:
+    if not graph.constant(name):
+        return image(graph, name) and graph.shape(name) == tuple(whole)
+    return bool(form(graph.shape(name), whole))
+
+
+def _within(graph: RewriteGraph, name: str) -> bool:
+    """Whether a constant is within FP16: 0 times what is not (a mask of -inf) is no number.
+
+    The one place where the values of an array decide, looked at when all else fits.
+    """
+    value = graph.value(name)
+    return value is None or bool((np.abs(value) <= LARGEST_FP16).all())
+
+
+def _fits(
+    graph: RewriteGraph, condition: str, branches: Sequence[str], whole: Sequence[int]
+) -> bool:
+    shape = graph.shape(condition)
+    if shape == tuple(whole):
+        return True
+    if not all(graph.constant(name) for name in branches) and broadcasts(shape, whole):
+        return True
+    return graph.dtype(branches[0]) == "float32" and spreadable(shape, whole)
+
+
+def _by_mask(graph: RewriteGraph, new: Writer, node: Node, again: Sequence[Node]) -> None:
+    condition, *branches = node.inputs
+    output = node.outputs[0]
+    whole = graph.shape(output)
+    shape = graph.shape(condition)
+    masks = Mask(graph, new, graph.dtype(output))
+    masks.repeat(again)
+    mask = masks.of(condition)
+    arrays = [n for n in branches if graph.constant(n) and number(graph, n) is None]
+    moving = [n for n in branches if not graph.constant(n)]
+    if shape != whole and (arrays or not moving or not broadcasts(shape, whole)):
+        mask, shape = spread(new, mask, shape, whole), whole
+    yes, no = (None if not graph.constant(n) else number(graph, n) for n in branches)
+    if yes is not None and no is not None:
+        scaled(new, mask, yes - no, no, shape[1], output=output)
+        return
+    if no == 0.0 or yes == 0.0:
+        # half of it is nothing
+        part = mask if no == 0.0 else scaled(new, mask, -1.0, 1.0, shape[1], role="not")
+        operand = branches[0] if no == 0.0 else branches[1]
+        _product(graph, new, part, operand, whole, output)
+        return
+    parts = []
+    for name, value, factor, shift in (
+        (branches[0], yes, 1.0, 0.0),
+        (branches[1], no, -1.0, 1.0),
+    ):
+        if value is not None:
+            line = (factor * value, shift * value)
+            parts.append(scaled(new, mask, *line, shape[1], role="number"))
+            continue
+        part = mask if factor > 0 else scaled(new, mask, factor, shift, shape[1], role="not")
+        parts.append(_product(graph, new, part, name, whole, ""))
+    new.node("Add", parts, output=output)
+
+
+def _product(
+    graph: RewriteGraph, new: Writer, mask: str, operand: str, whole: Sequence[int], output: str
+) -> str:
+    if graph.constant(operand):
+        operand = to_shape(graph, new, operand, whole)
+    return new.node("Mul", [mask, operand], output=output)
+
+
+def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
+    """The condition is known: factors and shifts of 0 and 1."""
+    condition, *branches = node.inputs
+    output = node.outputs[0]
+    whole = graph.shape(output)
+    to = elem_type(graph.dtype(output))
+    mask = new.node("Cast", [to_shape(graph, new, condition, whole)], role="number", to=to)
+    rest = new.node("Sub", [new.constant(1.0), mask], role="not")
+    moving = [
+        new.node(
+            "Mul",
+            [name, part],
+            output=output if any(number(graph, n) == 0.0 for n in branches) else "",
+            role="part",
+        )
+        for name, part in zip(branches, (mask, rest), strict=True)
+        if not graph.constant(name)
+    ]
+    if len(moving) == 1:
+        (fixed,) = (n for n in branches if graph.constant(n))
+        if number(graph, fixed) == 0.0:
+            return
+        part = mask if fixed == branches[0] else rest
+        moving.append(_passed(graph, new, fixed, part, whole))
+    new.node("Add", moving, output=output)
+
+
+def _passed(graph: RewriteGraph, new: Writer, fixed: str, part: str, whole: Sequence[int]) -> str:
+    """Returns the constant that is added where the condition lets it through, in full."""
+    product = new.node("Mul", [fixed, part], role="fixed")
+    return new.node("Expand", [product, new.constant([1, *whole[1:]])], role="repeated")
+
+
+@rewrite(
+    "logic",
+    operators=("Cast", *sorted(LOGICAL), *NEGATED),
+    reason=(
+        "the DLA has no logic on truth values; as 0 and 1, and is a product, or a maximum, not "
+        "1 - a, and exclusive or |a - b|"
+    ),
+)
+def logic(graph: RewriteGraph, node: Node) -> Replacement:
+    """Casts stand right after the comparisons, as the DLA wants them; the rest is in numbers.
+
+    Equal to the truth values except where a comparison meets what is not a number (NaN).
+
+    At a Cast of logic to numbers, or logic whose truth values the graph returns.
+    """
+    if node.op == "Cast":
+        source, numbers, truth = node.inputs[0], node.outputs[0], ""
+        if graph.constant(source) or graph.dtype(source) != "bool" or not graph.floats(numbers):
+            return
+        found = tree(graph, source, node)
+        if found is None or not found.nodes:
+            return
+    else:
+        source, numbers, truth = node.outputs[0], "", node.outputs[0]
+        found = tree(graph, source, None) if graph.returned(source) else None
+        if found is None:
+            return
+    new = yield (node, *(other for other in found.nodes if other is not node))
+    typed = numbers or next((n for n in node.inputs if graph.floats(n)), "")
+    dtype = graph.dtype(typed) if typed else "float32"
+    mask = Mask(graph, new, dtype)
+    mask.repeat(found.again)
+    made = mask.of(source, numbers)
+    if truth:
+        new.node("Cast", [made], output=truth, role="truth", to=elem_type("bool"))
+
+
+@rewrite(
+    "compare-constant",
+    operators=("Equal", "Greater", "Less"),
+    reason=(
+        "a constant operand of a comparison stays on the GPU; a scale of the other operand by 0 "
+        "plus the constant makes the same operand on the DLA"
+    ),
+)
+def compare_constant(graph: RewriteGraph, node: Node) -> Replacement:
+    """The other operand 0 * x + c is the constant c for every finite x.
+
+    At a comparison of an image with a number, or one for each channel, cast to numbers.
+    """
+    fixed = [graph.constant(name) for name in node.inputs]
+    if fixed not in ([True, False], [False, True]):
+        return
+    source, constant = node.inputs[fixed.index(False)], node.inputs[fixed.index(True)]
+    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+        return
+    if form(graph.shape(constant), graph.shape(source)) not in {"uniform", "channel"}:
+        return
+    # the DLA compares only where a cast to numbers follows
+    readers = graph.readers(node.outputs[0])
+    if not readers or any(reader.op != "Cast" for reader in readers):
+        return
+    new = yield (node,)
+    count = channels(graph, source)
+    value = vector(graph, new, constant, count)
+    operand = scaled(new, source, 0.0, value, count, role="operand")
+    operands = [operand if name == constant else name for name in node.inputs]
+    new.node(node.op, operands, output=node.outputs[0])

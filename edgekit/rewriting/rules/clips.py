@@ -1,0 +1,455 @@
+"""Clips, PReLU and leaky ReLU."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.dla.rules import limit
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.operands import (
+    LARGEST_FP16,
+    by_constant,
+    channels,
+    form,
+    image,
+    number,
+    other_input,
+    scaled,
+    to_shape,
+    vector,
+)
+from edgekit.rewriting.step import in_half
+
+_LARGEST_FP32 = 3.4e38
+# farther from 0 than this, FP16 (11 bits) loses what is near 0 when it is shifted there and back
+_FAR = 8.0
+# bounds that are nearer to each other than this part of themselves cancel out
+_NARROW = 1 / 32
+
+
+def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
+    """Returns whether a bound is known, and the bound; None if it is none.
+
+    A bound that is one in FP32 and none in FP16 is not known: in one of the two it would be wrong.
+
+    Args:
+        graph: The graph.
+        tensor: A scalar constant; "" for no bound.
+        dtype: NumPy type of what is clipped, whose largest number is no bound either.
+    """
+    if not tensor:
+        return True, None
+    value = graph.scalar(tensor)
+    if value is None or math.isnan(value):
+        return False, None
+    if abs(value) >= (LARGEST_FP16 if dtype == "float16" else _LARGEST_FP32):
+        return True, None
+    return (True, value) if abs(value) < LARGEST_FP16 else (False, None)
+
+
+def native(low: float | None, high: float | None) -> bool:
+    """Whether the DLA has this clip as it is."""
+    least, most = limit("activation.clip_upper")
+    return low == 0 and high is not None and least <= high <= most
+
+
+def clippable(low: float | None, high: float | None) -> bool:
+    """Whether ``clipped`` has a numerically sound form for these bounds, in FP16 too."""
+    if low is None and high is None:
+        return False
+    if low is not None and high is not None and low >= high:
+        return False
+    if not all(in_half(*_factors(width)) for width in _widths(low, high)):
+        return False
+    if low is None or high is None:
+        return True
+    around_zero = low <= 0 <= high
+    return around_zero or high - low >= _NARROW * max(abs(low), abs(high))
+
+
+def clipped(
+    new: Writer, source: str, low: float | None, high: float | None, count: int, *, output: str
+) -> str:
+    """Writes ``min(max(source, low), high)`` with bounds that are ``clippable``.
+
+    Three ways: a clip from zero, scaled where its upper bound is out of range; a shift to zero and
+    back; and for far bounds on both sides of zero, the positive part less the negative part, which
+    keeps the precision of what is near zero.
+
+    Args:
+        new: The replacement.
+        source: Tensor N x C x H x W.
+        low: Lower bound; None for none.
+        high: Upper bound; None for none.
+        count: C.
+        output: Tensor to write.
+    """
+    if low == 0:
+        return _from_zero(new, source, 1.0, high, count, output)
+    if _apart(low, high):
+        if low is not None and high is not None and low == -high and _fit(high)[0] != 1.0:
+            return _both_parts(new, source, high, count, output)
+        above = _from_zero(new, source, 1.0, high, count, "")
+        below = _from_zero(new, source, -1.0, None if low is None else -low, count, "")
+        return new.node("Sub", [above, below], output=output, role="parts")
+    if low is None or high is None:
+        # min(x, c) = c - max(c - x, 0)
+        sign, at = (1.0, low) if low is not None else (-1.0, high)
+        assert at is not None
+        moved = scaled(new, source, sign, -sign * at, count, role="to_zero")
+        limited = new.node("Relu", [moved], role="relu")
+        return scaled(new, limited, sign, at, count, output=output, role="back")
+    factor, upper = _fit(high - low)
+    moved = scaled(new, source, factor, -factor * low, count, role="to_zero")
+    limited = _clip(new, moved, upper)
+    return scaled(new, limited, 1 / factor, low, count, output=output, role="back")
+
+
+def _both_parts(new: Writer, source: str, high: float, count: int, output: str) -> str:
+    """Writes a clip from -high to high whose two parts are scaled back together."""
+    factor, upper = _fit(high)
+    parts = [
+        _clip(new, scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper)
+        for sign in (1.0, -1.0)
+    ]
+    apart = new.node("Sub", parts, role="parts")
+    return scaled(new, apart, 1 / factor, 0.0, count, output=output, role="back")
+
+
+def _apart(low: float | None, high: float | None) -> bool:
+    if (low is not None and low > 0) or (high is not None and high <= 0):
+        return False
+    return max(abs(low or 0.0), abs(high or 0.0)) > _FAR
+
+
+def _widths(low: float | None, high: float | None) -> list[float]:
+    """Returns the widths of the clips from zero that ``clipped`` writes."""
+    if low == 0 or _apart(low, high):
+        return [abs(item) for item in (low, high) if item]
+    return [] if low is None or high is None else [high - low]
+
+
+def _factors(width: float) -> tuple[float, float]:
+    factor, _ = _fit(width)
+    return factor, 1 / factor
+
+
+def _fit(width: float) -> tuple[float, float]:
+    """Returns the factor, and the upper bound of the clip that it leads to."""
+    least, most = limit("activation.clip_upper")
+    if width < least:
+        return least / width, float(least)
+    if width > most:
+        return most / width, float(most)
+    return 1.0, width
+
+
+def _from_zero(
+    new: Writer, source: str, sign: float, high: float | None, count: int, output: str
+) -> str:
+    """Writes ``min(max(sign * source, 0), high)``."""
+    factor, upper = (1.0, None) if high is None else _fit(high)
+    if sign * factor != 1.0:
+        source = scaled(new, source, sign * factor, 0.0, count, role="to_range")
+    last = output if factor == 1.0 else ""
+    if upper is None:
+        clipped = new.node("Relu", [source], output=last, role="relu")
+    else:
+        clipped = _clip(new, source, upper, last)
+    return clipped if factor == 1.0 else scaled(new, clipped, 1 / factor, 0.0, count, output=output)
+
+
+def _clip(new: Writer, source: str, high: float, output: str = "") -> str:
+    bounds = [new.constant(0.0, role="min"), new.constant(high, role="max")]
+    return new.node("Clip", [source, *bounds], output=output, role="clip")
+
+
+_OTHER = {"Max": "Min", "Min": "Max"}
+
+
+@rewrite(
+    "max-min-constant",
+    operators=("Max", "Min"),
+    reason=(
+        "a constant operand of Max or Min stays on the GPU; ReLU or a clipped ReLU between scales "
+        "holds the bound itself"
+    ),
+)
+def max_min_constant(graph: RewriteGraph, node: Node) -> Replacement:
+    """Min(Max(x, a), b) and Min(Relu(x), b) are one clip.
+
+    At a Max or Min of an image and a constant, with the one before it if there is one.
+    """
+    found = _bounded(graph, node)
+    if found is None:
+        return
+    source, value = found
+    reader = graph.only_reader(node.outputs[0])
+    if value is not None and reader is not None and reader.op == _OTHER[node.op]:
+        after = _bounded(graph, reader)
+        if after is not None and after[1] is not None:
+            # that one takes this one along
+            return
+    if value is None:
+        new = yield (node,)
+        _by_tensor(graph, new, node, source)
+        return
+    nodes = [node]
+    bounds: dict[str, float | None] = {node.op: value, _OTHER[node.op]: None}
+    before = graph.producer(source)
+    if before is not None and graph.only_reader(source) is node:
+        inner = _bounded(graph, before) if before.op == _OTHER[node.op] else None
+        if inner is not None and inner[1] is not None:
+            nodes.append(before)
+            source, bounds[before.op] = inner
+        elif before.op == "Relu" and node.op == "Min" and not before.domain:
+            nodes.append(before)
+            source, bounds["Max"] = before.inputs[0], 0.0
+    low, high = bounds["Max"], bounds["Min"]
+    if not clippable(low, high):
+        return
+    new = yield tuple(nodes)
+    clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])
+
+
+def _bounded(graph: RewriteGraph, node: Node) -> tuple[str, float | None] | None:
+    """Returns the activation and the bound; None for the bound when it has several elements."""
+    if node.domain or len(node.inputs) != 2:
+        return None
+    fixed = [graph.constant(name) for name in node.inputs]
+    if fixed not in ([True, False], [False, True]):
+        return None
+    source, constant = node.inputs if fixed[1] else reversed(node.inputs)
+    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+        return None
+    fits = form(graph.shape(constant), graph.shape(source))
+    if fits == "uniform":
+        known, value = bound(graph, constant, graph.dtype(source))
+        return (source, value) if known and value is not None else None
+    return (source, None) if fits else None
+
+
+def _by_tensor(graph: RewriteGraph, new: Writer, node: Node, source: str) -> None:
+    constant = next(name for name in node.inputs if name != source)
+    shape = graph.shape(source)
+    sign = 1.0 if node.op == "Max" else -1.0
+    count = shape[1]
+    if form(graph.shape(constant), shape) == "channel":
+        shift = vector(graph, new, constant, count)
+        first = new.node("Neg", [shift]) if sign > 0 else shift
+        moved = scaled(new, source, sign, first, count, role="to_zero")
+        clipped = new.node("Relu", [moved], role="relu")
+        again = vector(graph, new, constant, count)
+        scaled(new, clipped, sign, again, count, output=node.outputs[0], role="back")
+        return
+    shift = to_shape(graph, new, constant, shape)
+    # a copy: a constant that two layers read would stay a layer of its own
+    again = new.node("Neg", [new.node("Neg", [shift])], role="copy")
+    if sign > 0:
+        moved = new.node("Add", [source, new.node("Neg", [shift])], role="to_zero")
+        clipped = new.node("Relu", [moved], role="relu")
+    else:
+        turned = scaled(new, source, -1.0, 0.0, count, role="turned")
+        moved = new.node("Add", [turned, shift], role="to_zero")
+        clipped = scaled(new, new.node("Relu", [moved], role="relu"), -1.0, 0.0, count)
+    new.node("Add", [clipped, again], output=node.outputs[0])
+
+
+@rewrite(
+    "clip",
+    operators=("Clip",),
+    reason=(
+        "the DLA clips only from 0 to an upper bound within a range; scales before and behind "
+        "such a clip bring any bounds there"
+    ),
+)
+def clip(graph: RewriteGraph, node: Node) -> Replacement:
+    """Bounds that are computed while running, or that cancel each other out, are left alone.
+
+    At a Clip of an image with constant bounds that the DLA does not have as it is.
+    """
+    source = node.inputs[0]
+    if not image(graph, source):
+        return
+    known_low, low = bound(graph, node.input(1), graph.dtype(source))
+    known_high, high = bound(graph, node.input(2), graph.dtype(source))
+    if not (known_low and known_high) or native(low, high) or not clippable(low, high):
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])
+
+
+_MOST_FACTORS = 3
+
+
+@rewrite(
+    "prelu-form",
+    operators=("Add", "Sub"),
+    reason=(
+        "the sum of the positive part and a multiple of the negative part is a PReLU, which is "
+        "one layer on the DLA"
+    ),
+)
+def prelu_form(graph: RewriteGraph, node: Node) -> Replacement:
+    """max(x, 0) plus a multiple of max(-x, 0), or of x - |x|: both are multiples of min(x, 0).
+
+    At the sum, or difference, of an image's positive part and its scaled negative part.
+    """
+    left, right = node.inputs
+    for positive, term in ((left, right), (right, left)):
+        relu = graph.producer(positive)
+        if relu is None or relu.op != "Relu" or relu.domain or positive == term:
+            continue
+        if node.op == "Sub" and positive == right:
+            continue
+        found = _negative(graph, term, relu.inputs[0])
+        if found is None or not image(graph, relu.inputs[0]):
+            continue
+        nodes, factors, times = found
+        whole = (node, relu, *nodes)
+        if any(not graph.inner(t, whole) for part in whole[1:] for t in part.outputs):
+            continue
+        shape = graph.shape(relu.inputs[0])
+        if not all(form(graph.shape(name), shape) for name in factors):
+            continue
+        sign = -1.0 if node.op == "Sub" else 1.0
+        new = yield whole
+        slope = new.constant([sign * times], role="times")
+        for name in factors:
+            slope = new.node("Mul", [slope, name], role="slope")
+        new.node("PRelu", [relu.inputs[0], slope], output=node.outputs[0])
+        return
+
+
+def _negative(
+    graph: RewriteGraph, term: str, source: str
+) -> tuple[tuple[Node, ...], tuple[str, ...], float] | None:
+    """Returns nodes, constants and number if ``term`` is their product with min(source, 0)."""
+    nodes: list[Node] = []
+    factors: list[str] = []
+    times = 1.0
+    while True:
+        node = graph.producer(term)
+        if node is None or node.domain:
+            return None
+        nodes.append(node)
+        if node.op == "Mul" and len(factors) < _MOST_FACTORS:
+            constant = next((name for name in node.inputs if graph.constant(name)), "")
+            term = other_input(node, constant)
+            if not constant or not graph.floats(constant):
+                return None
+            factors.append(constant)
+        elif node.op == "Neg" and times > 0:
+            times, term = -times, node.inputs[0]
+        else:
+            break
+    last = nodes[-1]
+    if last.op == "Relu":
+        turned = graph.producer(last.inputs[0])
+        minus = by_constant(graph, turned, "Mul")
+        if turned is None or turned.domain:
+            return None
+        if not (turned.op == "Neg" and turned.inputs[0] == source) and minus != (source, -1.0):
+            return None
+        return (*nodes, turned), tuple(factors), -times
+    if last.op == "Sub" and last.inputs[0] == source:
+        size = graph.producer(last.inputs[1])
+        if size is not None and size.op == "Abs" and size.inputs[0] == source:
+            return (*nodes, size), tuple(factors), 2.0 * times
+    return None
+
+
+@rewrite(
+    "prelu",
+    operators=("PRelu",),
+    reason=(
+        "the DLA's PReLU needs constant slopes; max(x, 0) - slope * max(-x, 0) takes computed ones"
+    ),
+)
+def prelu(graph: RewriteGraph, node: Node) -> Replacement:
+    """The DLA takes constant slopes of any shape as they are.
+
+    At a PRelu of an image whose slopes are an image too.
+    """
+    if not all(image(graph, name) for name in node.inputs):
+        return
+    new = yield (node,)
+    source, slope = node.inputs
+    turned = scaled(new, source, -1.0, 0.0, channels(graph, source), role="turned")
+    below = new.node("Mul", [new.node("Relu", [turned], role="below"), slope], role="slopes")
+    above = new.node("Relu", [source], role="above")
+    new.node("Sub", [above, below], output=node.outputs[0])
+
+
+@rewrite(
+    "leaky-relu",
+    operators=("Max",),
+    reason="max(x, a x) with a from 0 to 1 is a leaky ReLU, which is one layer on the DLA",
+)
+def leaky_relu(graph: RewriteGraph, node: Node) -> Replacement:
+    """As TensorFlow and Keras models write it.
+
+    At a Max of an image and a multiple of it.
+    """
+    for multiple in node.inputs:
+        source = other_input(node, multiple)
+        found = by_constant(graph, graph.producer(multiple), "Mul")
+        if found is None or not image(graph, source) or found[0] != source:
+            continue
+        if 0 <= found[1] <= 1 and graph.only_reader(multiple) is node:
+            before = graph.producer(multiple)
+            assert before is not None
+            new = yield (node, before)
+            new.node("LeakyRelu", [source], output=node.outputs[0], alpha=found[1])
+            return
+
+
+# whether the first branch is that of the positive numbers, for x op 0
+_POSITIVE_FIRST = {"Greater": True, "GreaterOrEqual": True, "Less": False, "LessOrEqual": False}
+
+
+@rewrite(
+    "relu-form",
+    operators=("Where",),
+    reason="a selection by the sign of x between x and a multiple of it is a leaky ReLU",
+)
+def relu_form(graph: RewriteGraph, node: Node) -> Replacement:
+    """Where(x > 0, x, a x) and Where(x > 0, x, 0), with any of the four comparisons.
+
+    At a Where between an image and a multiple of it, by its sign.
+    """
+    condition, *branches = node.inputs
+    compared = graph.producer(condition)
+    if compared is None or compared.op not in _POSITIVE_FIRST or compared.domain:
+        return
+    first = _POSITIVE_FIRST[compared.op]
+    source, zero = compared.inputs
+    if graph.constant(source):
+        source, zero, first = zero, source, not first
+    if not image(graph, source) or number(graph, zero) != 0:
+        return
+    positive, negative = branches if first else reversed(branches)
+    if positive != source or graph.shape(node.outputs[0]) != graph.shape(source):
+        return
+    # a multiple or comparison that others read too is part of the proof and stays
+    slope, nodes = number(graph, negative), [node, compared]
+    if slope is None:
+        before = graph.producer(negative)
+        found = by_constant(graph, before, "Mul")
+        if found is None or before is None or found[0] != source:
+            return
+        slope = found[1]
+        nodes.append(before)
+    elif slope != 0:
+        return
+    new = yield tuple(nodes)
+    for other in nodes[1:]:
+        if not graph.inner(other.outputs[0], nodes):
+            new.node(other.op, other.inputs, output=other.outputs[0])
+    output = node.outputs[0]
+    if slope == 0:
+        new.node("Relu", [source], output=output)
+    else:
+        new.node("LeakyRelu", [source], output=output, alpha=slope)

@@ -1,0 +1,1006 @@
+"""Convolutions beyond the limits of the DLA."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.dla.memory import cbuf_banks
+from edgekit.dla.rules import limit, memory_facts
+from edgekit.network.windows import KernelWindow, cropped_by_same, window
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.step import form
+
+_REMEMBERED = 4096
+
+
+class Conv(NamedTuple):
+    """A Conv node with constant weights, its attributes resolved.
+
+    Attributes:
+        node: The node.
+        shape: Of its input.
+        target: Of its output.
+        weight: Shape of the weights [K, C / groups, *kernel].
+        size: Kernel, stride, pads and dilation, ``auto_pad`` resolved.
+        groups: Number of groups.
+    """
+
+    node: Node
+    shape: tuple[int, ...]
+    target: tuple[int, ...]
+    weight: tuple[int, ...]
+    size: KernelWindow
+    groups: int
+
+    @property
+    def bias(self) -> str:
+        """The bias; "" when there is none."""
+        return self.node.input(2)
+
+
+def conv_of(graph: RewriteGraph, node: Node | None, spatial: int = 2) -> Conv | None:
+    """Returns a Conv of ``spatial`` axes with constant weights and bias; None for another node."""
+    if node is None or node.op != "Conv" or node.domain or not graph.floats(node.outputs[0]):
+        return None
+    source, weight, bias = node.inputs[0], node.inputs[1], node.input(2)
+    if graph.constant(source) or not graph.constant(weight):
+        return None
+    if (bias and not graph.constant(bias)) or graph.rank(source) != spatial + 2:
+        return None
+    shape, target = graph.shape(source), graph.shape(node.outputs[0])
+    sizes = graph.shape(weight)
+    key = (form(node), sizes[2:], shape[2:], target[2:])
+    if key not in _known():
+        if len(_known()) >= _REMEMBERED:
+            _known().clear()
+        cropped = cropped_by_same(node.attrs, *key[1:])
+        _known()[key] = None if cropped else window(node.attrs, *key[1:])
+    size = _known()[key]
+    if size is None:
+        return None
+    return Conv(node, shape, target, sizes, size, int(node.attrs.get("group", 1)))
+
+
+@lru_cache(1)
+def _known() -> dict[Hashable, KernelWindow | None]:
+    return {}
+
+
+def write_conv(
+    new: Writer,
+    inputs: Sequence[str],
+    size: KernelWindow,
+    *,
+    groups: int = 1,
+    output: str = "",
+    name: str = "",
+    role: str = "",
+) -> str:
+    """Writes a Conv with all its attributes and returns its output."""
+    return new.node(
+        "Conv",
+        [item for item in inputs if item],
+        output=output,
+        name=name,
+        role=role,
+        kernel_shape=list(size.kernel),
+        strides=list(size.stride),
+        pads=list(size.pads),
+        dilations=list(size.dilation),
+        group=groups,
+    )
+
+
+def keep(new: Writer, node: Node) -> None:
+    """Writes a replaced node once more, for those who still read its output."""
+    new.many(node.op, node.inputs, node.outputs, name=node.name, **node.attrs)
+
+
+def within(rule: str, *values: int) -> bool:
+    """Whether values are in the range of a rule of the DLA."""
+    low, high = limit(rule)
+    return all(low <= value <= high for value in values)
+
+
+def banks_available() -> int:
+    """Banks of the DLA's convolution buffer; a convolution that needs them all was refused."""
+    return int(memory_facts()["cbuf"]["banks"])
+
+
+def vector(graph: RewriteGraph, new: Writer, tensor: str, size: int) -> str:
+    """Returns a constant of one element or ``size`` elements as [size], by a recipe."""
+    shape = graph.shape(tensor)
+    if shape == (size,):
+        return tensor
+    if math.prod(shape) == size:
+        return new.node("Reshape", [tensor, new.constant([size])])
+    single = new.node("Reshape", [tensor, new.constant([1])])
+    return new.node("Expand", [single, new.constant([size])])
+
+
+# Rows, columns and channels of zeros around a tensor, by layers that the DLA has.
+#
+# A depthwise convolution whose kernel has a single 1 moves its input. With ``a + b + 1`` taps, the
+# 1 at tap b, and padding of a + b at either end, its result is the input with a rows of zeros
+# before and b after: the padding stays below the kernel, as the DLA wants it.
+
+
+def write_zeros(
+    new: Writer,
+    data: str,
+    channels: int,
+    height: tuple[int, int],
+    width: tuple[int, int],
+    *,
+    name: str,
+    output: str = "",
+) -> str:
+    """Puts zeros around an image: (before, after) of the height and of the width."""
+    steps = [(axis, *step) for axis, pair in enumerate((height, width)) for step in _steps(*pair)]
+    for index, (axis, before, after) in enumerate(steps):
+        end = output if index == len(steps) - 1 else ""
+        data = _grown(new, data, channels, (axis, before, after), end, f"{name}:zeros")
+    return data
+
+
+def _steps(before: int, after: int) -> list[tuple[int, int]]:
+    """Splits an amount of zeros into steps of what one convolution can do."""
+    most = min(limit("convolution.padding")[1], limit("convolution.kernel")[1] - 1)
+    steps = []
+    while before or after:
+        front = min(before, most)
+        back = min(after, most - front)
+        steps.append((front, back))
+        before, after = before - front, after - back
+    return steps
+
+
+def _grown(
+    new: Writer, data: str, channels: int, step: tuple[int, int, int], output: str, name: str
+) -> str:
+    axis, before, after = step
+    both = before + after
+    kernel, pads = [1, 1], [0, 0, 0, 0]
+    kernel[axis], pads[axis], pads[axis + 2] = both + 1, both, both
+    weight = np.zeros((channels, 1, both + 1))
+    weight[:, 0, after] = 1.0
+    moved = new.constant(weight.reshape(channels, 1, *kernel), role="zeros")
+    window = KernelWindow((kernel[0], kernel[1]), (1, 1), tuple(pads), (1, 1))
+    return write_conv(new, [data, moved], window, groups=channels, output=output, name=name)
+
+
+def write_channels(
+    new: Writer, data: str, channels: int, before: int, after: int, *, name: str, output: str = ""
+) -> str:
+    """Puts channels of zeros before and after those of an image: a 1x1 convolution."""
+    new.check_size(before + channels + after, channels)
+    weight = np.zeros((before + channels + after, channels, 1, 1))
+    weight[before : before + channels, :, 0, 0] = np.eye(channels)
+    window = KernelWindow((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    moved = new.constant(weight, role="zeros")
+    return write_conv(new, [data, moved], window, output=output, name=f"{name}:channels")
+
+
+@rewrite(
+    "conv-1d",
+    operators=("Conv",),
+    reason=(
+        "DLA layers read four dimensions: a sequence [N, C, L] is taken as an image [N, C, L, 1], "
+        "so that the reshapes around each convolution can go"
+    ),
+    enabling=True,
+)
+def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv on [N, C, L] -> Conv of [k, 1] on [N, C, L, 1], between reshapes.
+
+    TensorRT does the same inside; in the model the reshapes can move away.
+
+    At a Conv of one spatial axis with constant weights.
+    """
+    conv = conv_of(graph, node, spatial=1)
+    if conv is None:
+        return
+    new = yield (node,)
+    wide = new.constant([*conv.shape, 1])
+    data = new.node("Reshape", [node.inputs[0], wide], name=f"{node.name}:image")
+    weight = new.node("Reshape", [node.inputs[1], new.constant([*conv.weight, 1])])
+    size = conv.size
+    window = KernelWindow(
+        (*size.kernel, 1),
+        (*size.stride, 1),
+        (size.pads[0], 0, size.pads[1], 0),
+        (*size.dilation, 1),
+    )
+    inputs = [data, weight, conv.bias]
+    made = write_conv(new, inputs, window, groups=conv.groups, name=node.name)
+    narrow = new.constant(list(conv.target))
+    new.node("Reshape", [made, narrow], output=node.outputs[0], name=f"{node.name}:sequence")
+
+
+class _Flat(NamedTuple):
+    """The same convolution over images: shapes of input and weights, and its window."""
+
+    conv: Conv
+    shape: tuple[int, ...]
+    weight: tuple[int, ...]
+    size: KernelWindow
+
+
+@rewrite(
+    "conv-3d",
+    operators=("Conv",),
+    reason=(
+        "the DLA has only two-dimensional convolutions; one whose kernel spans the whole depth, "
+        "or has size 1 along two axes, is two-dimensional in effect"
+    ),
+    enabling=True,
+)
+def conv_3d(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv on [N, C, D, H, W] -> a 2-D Conv between reshapes, where that is the same.
+
+    It is where the kernel spans the whole depth (depth 1 among them): depth becomes channels; and
+    where two neighbouring axes have a kernel of 1, stride 1 and no padding: they become one. Other
+    kernels would need a two-dimensional convolution of depth times the channels, with most weights
+    zero, and stay.
+
+    At a Conv of three spatial axes that has a two-dimensional form.
+    """
+    conv = conv_of(graph, node, spatial=3)
+    flat = None if conv is None else _whole_depth(conv) or _joined(conv)
+    if flat is None:
+        return
+    new = yield (node,)
+    shape = new.constant(list(flat.shape))
+    data = new.node("Reshape", [node.inputs[0], shape], name=f"{node.name}:image")
+    weight = new.node("Reshape", [node.inputs[1], new.constant(list(flat.weight))])
+    inputs = [data, weight, flat.conv.bias]
+    made = write_conv(new, inputs, flat.size, groups=flat.conv.groups, name=node.name)
+    volume = new.constant(list(flat.conv.target))
+    new.node("Reshape", [made, volume], output=node.outputs[0], name=f"{node.name}:volume")
+
+
+def _axes(size: KernelWindow, *axes: int) -> KernelWindow:
+    """The window over some of the three axes."""
+    pads = (*(size.pads[a] for a in axes), *(size.pads[a + 3] for a in axes))
+    chosen = [tuple(of[a] for a in axes) for of in (size.kernel, size.stride, size.dilation)]
+    return KernelWindow(chosen[0], chosen[1], pads, chosen[2])
+
+
+def _whole_depth(conv: Conv) -> _Flat | None:
+    batch, channels, depth, height, width = conv.shape
+    size = conv.size
+    if size.kernel[0] != depth or size.pads[0] or size.pads[3] or size.dilation[0] != 1:
+        return None
+    weight = (conv.weight[0], conv.weight[1] * depth, *conv.weight[3:])
+    return _Flat(conv, (batch, channels * depth, height, width), weight, _axes(size, 1, 2))
+
+
+def _joined(conv: Conv) -> _Flat | None:
+    batch, channels, depth, height, width = conv.shape
+    plain = [
+        conv.size.kernel[a] == 1
+        and conv.size.stride[a] == 1
+        and not (conv.size.pads[a] or conv.size.pads[a + 3])
+        for a in range(3)
+    ]
+    if plain[0] and plain[1]:
+        shape, axes = (batch, channels, depth * height, width), (1, 2)
+    elif plain[1] and plain[2]:
+        shape, axes = (batch, channels, depth, height * width), (0, 1)
+    else:
+        return None
+    size = _axes(conv.size, *axes)
+    return _Flat(conv, shape, (*conv.weight[:2], *size.kernel), size)
+
+
+# Ways to a stride that is over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
+#
+# - After: a convolution of stride a, and a pooling of window 1 that keeps every b-th value.
+# - Before: for a kernel of 1, the pooling of stride b first: nothing that is dropped is computed.
+# - Blocks: blocks of a x a pixels become channels (a convolution of stride a with one 1 in each
+#   kernel); on these the convolution has ``ceil(k / a)`` taps and the stride b. It multiplies about
+#   as often as the original, where a pooling after drops all but one of b b results.
+
+
+class Pooled(NamedTuple):
+    """A convolution and a pooling of window 1.
+
+    Attributes:
+        first: The pooling comes first.
+        stride: Of the convolution.
+        pool: Of the pooling.
+        cost: Multiplications.
+        full: Whether the convolution buffer cannot hold it in FP16.
+    """
+
+    first: bool
+    stride: tuple[int, int]
+    pool: tuple[int, int]
+    cost: int
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """One axis in blocks.
+
+    Attributes:
+        block: Pixels of a block.
+        count: Blocks of the input.
+        before: Padding of the blocks before the first pixel, in pixels.
+        after: After the last one.
+        kernel: Taps on blocks.
+        stride: In blocks.
+        pad_before: Padding of these taps, in blocks.
+        pad_after: After the last block.
+    """
+
+    block: int
+    count: int
+    before: int
+    after: int
+    kernel: int
+    stride: int
+    pad_before: int
+    pad_after: int
+
+    def fits(self) -> bool:
+        """Whether the DLA takes it."""
+        return (
+            within("convolution.stride", self.block, self.stride)
+            and within("convolution.kernel", self.kernel)
+            and within("convolution.padding", self.pad_before, self.pad_after)
+            and max(self.pad_before, self.pad_after) < self.kernel
+        )
+
+
+class StrideBlocks(NamedTuple):
+    """Blocks of pixels as channels, and a convolution on them."""
+
+    height: Blocked
+    width: Blocked
+    cost: int
+    full: bool
+
+
+def way_of(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
+    """Returns the way of the fewest multiplications that keeps to the limits; None if none does.
+
+    Where there is one output only along each axis of a large stride, that stride does not matter:
+    the convolution needs no second step, only an input without the rows that it does not read.
+    """
+    size = conv.size
+    axes = axes_of(conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation))
+    strided = [axis.stride for axis in axes if axis.out > 1]
+    plan = plan_of(conv) if within("convolution.stride", *strided) else None
+    if plan is not None:
+        return plan
+    found: list[Pooled | StrideBlocks] = [*_pooled(conv, axes), *_blocks(conv, axes)]
+    return min(found, key=lambda way: (way.full, way.cost), default=None)
+
+
+def _factors(stride: int, most: int) -> Iterator[tuple[int, int]]:
+    """Splits a stride into one of a convolution and a second one of at most ``most``."""
+    for first in range(1, limit("convolution.stride")[1] + 1):
+        if stride % first == 0 and stride // first <= most:
+            yield first, stride // first
+
+
+def _pooled(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[Pooled]:
+    if too_large(conv) or too_far(conv) or too_padded(conv):
+        return
+    most = limit("pooling.stride")[1]
+    kernel = conv.size.kernel[0] * conv.size.kernel[1]
+    each = conv.shape[0] * conv.weight[0] * conv.weight[1] * kernel
+    first = kernel == 1 and not any(conv.size.pads)
+    for (a, b), (c, d) in product(*(_factors(axis.stride, most) for axis in axes)):
+        cost = each * axes[0].out * axes[1].out
+        yield Pooled(first, (a, c), (b, d), cost if first else cost * b * d, too_full(conv))
+
+
+def _blocks(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[StrideBlocks]:
+    if conv.size.dilation != (1, 1):
+        return
+    most = limit("convolution.stride")[1]
+    for (a, b), (c, d) in product(*(_factors(axis.stride, most) for axis in axes)):
+        if (a, c) == (1, 1) or not within("general.dimension", conv.shape[1] * a * c):
+            continue
+        height, width = _blocked(axes[0], a, b), _blocked(axes[1], c, d)
+        if height is None or width is None or not (height.fits() and width.fits()):
+            continue
+        channels = conv.weight[1] * a * c
+        cost = conv.shape[1] * (a * c) ** 2 * height.count * width.count
+        cost += conv.weight[0] * channels * height.kernel * width.kernel * axes[0].out * axes[1].out
+        yield StrideBlocks(height, width, conv.shape[0] * cost, _full(conv, height, width))
+
+
+def _full(conv: Conv, height: Blocked, width: Blocked) -> bool:
+    channels, sides = conv.shape[1], (height.block, width.block)
+    first = cbuf_banks(channels, sides, 1, conv.shape[3], "fp16", channels)
+    channels *= height.block * width.block
+    sides = (height.kernel, width.kernel)
+    second = cbuf_banks(channels, sides, 1, width.count, "fp16", conv.groups)
+    return max(first, second) >= banks_available()
+
+
+def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
+    kernel = -(-axis.kernel // block)
+    pad, before = divmod(axis.before, block)
+    # blocks that the last output reads up to, without those of padding
+    needed = (axis.out - 1) * stride + kernel - pad
+    count = (axis.size + before) // block
+    after = 0
+    if needed > count:
+        reach = -(-(axis.size + before) // block)
+        count = min(needed, reach)
+        after = max(count * block - axis.size - before, 0)
+    if count < 1 or (before and before >= block) or after >= block:
+        return None
+    return Blocked(block, count, before, after, kernel, stride, pad, max(needed - count, 0))
+
+
+@rewrite(
+    "large-stride",
+    operators=("Conv",),
+    reason=(
+        "the DLA's convolutions have a limited stride; a larger one is two steps, whose strides "
+        "multiply"
+    ),
+)
+def large_stride(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv with a stride over the limit -> two layers whose strides multiply to it.
+
+    The patches of a vision transformer (16 x 16 with a stride of 16) become blocks of 8 x 8
+    pixels as channels and a convolution of 2 x 2 on these; where multiplying is cheaper so, a
+    convolution and a pooling of window 1. A stride with a prime factor over both limits stays.
+
+    At a 2-D Conv with constant weights and a stride over the limit.
+    """
+    conv = conv_of(graph, node)
+    if conv is None or within("convolution.stride", *conv.size.stride):
+        return
+    way = way_of(conv)
+    if way is None:
+        return
+    new = yield (node,)
+    if isinstance(way, SplitPlan):
+        write_plan(new, conv, way, conv.node.inputs[0])
+        return
+    if isinstance(way, StrideBlocks):
+        _write_blocks(new, conv, way)
+        return
+    size = replace(conv.size, stride=way.stride)
+    node = conv.node
+    data, output = node.inputs[0], node.outputs[0]
+    inputs = [node.inputs[1], conv.bias]
+    if way.first:
+        data = _pool(new, data, way, node.name, "")
+        _conv(new, conv, [data, *inputs], size, output)
+    else:
+        made = _conv(new, conv, [data, *inputs], size, "")
+        _pool(new, made, way, node.name, output)
+
+
+def _conv(new: Writer, conv: Conv, inputs: list[str], size: KernelWindow, output: str) -> str:
+    name = conv.node.name
+    return write_conv(new, inputs, size, groups=conv.groups, output=output, name=name)
+
+
+def _pool(new: Writer, data: str, way: Pooled, name: str, output: str) -> str:
+    return new.node(
+        "MaxPool",
+        [data],
+        output=output,
+        name=f"{name}:every",
+        kernel_shape=[1, 1],
+        strides=list(way.pool),
+    )
+
+
+def _write_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> None:
+    height, width, channels = way.height, way.width, conv.shape[1]
+    area = height.block * width.block
+    # channel c, row i, column j of a block become channel (c rows + i) columns + j
+    ones = np.tile(np.eye(area).reshape(area, 1, height.block, width.block), (channels, 1, 1, 1))
+    size = KernelWindow(
+        (height.block, width.block),
+        (height.block, width.block),
+        (height.before, width.before, height.after, width.after),
+        (1, 1),
+    )
+    name = conv.node.name
+    inputs = [conv.node.inputs[0], new.constant(ones, role="blocks")]
+    data = write_conv(new, inputs, size, groups=channels, name=f"{name}:blocks")
+    on_blocks = KernelWindow(
+        (height.kernel, width.kernel),
+        (height.stride, width.stride),
+        (height.pad_before, width.pad_before, height.pad_after, width.pad_after),
+        (1, 1),
+    )
+    inputs = [data, _on_blocks(new, conv, way), conv.bias]
+    _conv(new, conv, inputs, on_blocks, conv.node.outputs[0])
+
+
+def _on_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> str:
+    """The weights of the convolution on blocks, as a recipe."""
+    weight = conv.node.inputs[1]
+    maps, channels, rows, columns = conv.weight
+    height, width = way.height, way.width
+    missing = [height.kernel * height.block - rows, width.kernel * width.block - columns]
+    if any(missing):
+        weight = new.node("Pad", [weight, new.constant([0, 0, 0, 0, 0, 0, *missing])])
+    apart = [maps, channels, height.kernel, height.block, width.kernel, width.block]
+    weight = new.node("Reshape", [weight, new.constant(apart)])
+    weight = new.node("Transpose", [weight], perm=[0, 1, 3, 5, 2, 4])
+    area = height.block * width.block
+    joined = new.constant([maps, channels * area, height.kernel, width.kernel])
+    return new.node("Reshape", [weight, joined])
+
+
+# Parts of a kernel along one axis, each a convolution of its own on some of the rows.
+#
+# A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
+# padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads
+# rows from ``first d - p`` on: what is negative is padding, what is positive need not be read.
+# Their sum over all parts is the whole convolution.
+
+
+# parts along one axis that are tried
+_MOST_PARTS = 16
+# taps of a part for which one tap of zero instead of a slice may be added
+_TAPS_PER_ZERO = 8
+
+
+class KernelAxis(NamedTuple):
+    """One axis of a convolution.
+
+    Attributes:
+        size: Rows of the input.
+        out: Rows of the output.
+        kernel: Taps.
+        stride: Rows from one output to the next.
+        dilation: Rows from one tap to the next.
+        before: Padding before the first row.
+        after: Padding after the last row.
+    """
+
+    size: int
+    out: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    def padded(self, before: int, after: int) -> KernelAxis:
+        """The axis after rows of zeros were put there by another layer."""
+        size = self.size + before + after
+        return self._replace(size=size, before=self.before - before, after=self.after - after)
+
+
+class KernelPart(NamedTuple):
+    """Some taps of a kernel as a convolution of their own.
+
+    Attributes:
+        first: First tap.
+        stop: One beyond the last tap.
+        lead: Taps of zero in front of them.
+        tail: Taps of zero after them.
+        start: First row that it reads.
+        end: One beyond the last row that it reads.
+        before: Padding before these rows.
+        after: Padding after them.
+        stride: Of the convolution.
+        dilation: Of the convolution; 1 where it has one tap.
+    """
+
+    first: int
+    stop: int
+    lead: int
+    tail: int
+    start: int
+    end: int
+    before: int
+    after: int
+    stride: int
+    dilation: int
+
+    @property
+    def kernel(self) -> int:
+        """Taps, those of zero among them."""
+        return self.stop - self.first + self.lead + self.tail
+
+    def fits(self) -> bool:
+        """Whether the DLA takes kernel, padding and dilation."""
+        return (
+            within("convolution.kernel", self.kernel)
+            and within("convolution.padding", self.before, self.after)
+            and within("convolution.dilation", self.dilation)
+            and max(self.before, self.after) <= (self.kernel - 1) * self.dilation
+        )
+
+
+def axes_of(
+    shape: tuple[int, ...], target: tuple[int, ...], window: tuple[tuple[int, ...], ...]
+) -> tuple[KernelAxis, KernelAxis]:
+    """Returns both axes of a convolution; ``window`` is (kernel, stride, pads, dilation)."""
+    kernel, stride, pads, dilation = window
+    made = [
+        KernelAxis(
+            shape[a + 2], target[a + 2], kernel[a], stride[a], dilation[a], pads[a], pads[a + 2]
+        )
+        for a in range(2)
+    ]
+    return made[0], made[1]
+
+
+def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
+    """Taps first to stop; None when they read nothing but padding."""
+    step, taps, lead, tail = axis.dilation, stop - first, 0, 0
+    low = first * step - axis.before
+    high = (axis.out - 1) * axis.stride + (stop - 1) * step + 1 - axis.before
+    if high <= 0 or low >= axis.size:
+        return None
+    if low > 0 and low % step == 0 and _free(taps, low // step):
+        lead, low = low // step, 0
+    # the stride of a single output does not matter
+    stride = axis.stride if axis.out > 1 or within("convolution.stride", axis.stride) else 1
+    # fewer unused rows than a stride make no further output
+    spare = -(-(axis.size - high - stride + 1) // step)
+    if spare > 0 and _free(taps + lead, spare):
+        tail, high = spare, high + spare * step
+    while True:
+        reach = (taps + lead + tail - 1) * step
+        if -low > reach:
+            tail, high = tail + 1, high + step
+        elif high - axis.size > reach:
+            lead, low = lead + 1, low - step
+        else:
+            break
+    end = axis.size if axis.size - high < stride else high
+    return KernelPart(
+        first,
+        stop,
+        lead,
+        tail,
+        max(low, 0),
+        end,
+        max(-low, 0),
+        max(high - end, 0),
+        stride,
+        step if taps + lead + tail > 1 else 1,
+    )
+
+
+def _free(taps: int, zeros: int) -> bool:
+    """Whether taps of zero are better than a slice."""
+    return zeros * _TAPS_PER_ZERO <= taps and within("convolution.kernel", taps + zeros)
+
+
+def parts_of(axis: KernelAxis, count: int) -> list[KernelPart]:
+    """Returns the kernel in ``count`` parts as equal as can be, without those that read nothing."""
+    bounds = [axis.kernel * index // count for index in range(count + 1)]
+    made = [_part(axis, a, b) for a, b in pairwise(bounds)]
+    return [part for part in made if part is not None]
+
+
+def ways(
+    axis: KernelAxis, fits: Callable[[KernelPart], bool] = KernelPart.fits
+) -> Iterator[tuple[tuple[int, int], list[KernelPart]]]:
+    """Yields ways to split an axis: rows of zeros to put there before, and the parts.
+
+    At most one for each amount of zeros: none, as many as make the padding allowed, all of it.
+    """
+    most = limit("convolution.padding")[1]
+    excess = (max(axis.before - most, 0), max(axis.after - most, 0))
+    for zeros in dict.fromkeys([(0, 0), excess, (axis.before, axis.after)]):
+        padded = axis.padded(*zeros)
+        for count in range(1, min(axis.kernel, _MOST_PARTS) + 1):
+            parts = parts_of(padded, count)
+            if parts and all(fits(part) for part in parts):
+                yield zeros, parts
+                break
+
+
+# parts along the channels that are tried
+_MOST_CHANNEL_PARTS = 16
+
+
+class SplitPlan(NamedTuple):
+    """How a convolution is split.
+
+    Attributes:
+        zeros: Rows and columns of zeros that other layers put around the input before: (before,
+            after) of the height, then of the width.
+        rows: Parts of the kernel's height.
+        columns: Parts of its width.
+        channels: Bounds of the parts of the input channels.
+    """
+
+    zeros: tuple[tuple[int, int], tuple[int, int]]
+    rows: list[KernelPart]
+    columns: list[KernelPart]
+    channels: list[int]
+
+    def layers(self, shape: tuple[int, ...]) -> int:
+        """Layers that it takes: convolutions, sums, slices and layers of zeros."""
+        parts = len(self.rows) * len(self.columns) * (len(self.channels) - 1)
+        slices = len({key for *_, key in _pieces(self, shape) if key})
+        return 2 * parts - 1 + slices + sum(any(pair) for pair in self.zeros)
+
+
+def banks(conv: Conv) -> int:
+    """Banks of the convolution buffer that a convolution takes in FP16."""
+    kernel = (conv.size.kernel[0], conv.size.kernel[1])
+    shape = conv.shape
+    return cbuf_banks(shape[1], kernel, conv.size.dilation[0], shape[3], "fp16", conv.groups)
+
+
+def plan_of(conv: Conv) -> SplitPlan | None:
+    """Returns the split of the fewest layers that keeps to every limit of the DLA; None if none."""
+    size = conv.size
+    height, width = axes_of(
+        conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation)
+    )
+    best: SplitPlan | None = None
+    for zeros_w, columns in ways(width):
+        widest = max(part.end - part.start for part in columns)
+        kernel_w = max(part.kernel for part in columns)
+        for bounds in _channel_bounds(conv):
+            parts = len(columns) * (len(bounds) - 1)
+            if best is not None and 2 * parts - 1 >= best.layers(conv.shape):
+                break
+            most = max(b - a for a, b in pairwise(bounds))
+            fits = partial(_fits, channels=most, kernel=kernel_w, width=widest, groups=conv.groups)
+            for zeros_h, rows in ways(height, fits):
+                plan = SplitPlan((zeros_h, zeros_w), rows, columns, bounds)
+                if best is None or plan.layers(conv.shape) < best.layers(conv.shape):
+                    best = plan
+    return best
+
+
+def _fits(part: KernelPart, *, channels: int, kernel: int, width: int, groups: int) -> bool:
+    sides = (part.kernel, kernel)
+    used = cbuf_banks(channels, sides, part.dilation, width, "fp16", groups)
+    return part.fits() and used < banks_available()
+
+
+def _channel_bounds(conv: Conv) -> Iterator[list[int]]:
+    channels = conv.shape[1]
+    most = min(channels, _MOST_CHANNEL_PARTS) if conv.groups == 1 else 1
+    for count in range(1, most + 1):
+        yield [channels * index // count for index in range(count + 1)]
+
+
+_Key = tuple[tuple[int, int, int], ...]
+
+
+def _pieces(
+    plan: SplitPlan, shape: tuple[int, ...]
+) -> Iterator[tuple[KernelPart, KernelPart, tuple[int, int], _Key]]:
+    """Every convolution of a plan with what it slices its input to: (axis, start, end)."""
+    sizes = (
+        shape[1],
+        shape[2] + sum(plan.zeros[0]),
+        shape[3] + sum(plan.zeros[1]),
+    )
+    for channels, row, column in product(pairwise(plan.channels), plan.rows, plan.columns):
+        spans = (channels, (row.start, row.end), (column.start, column.end))
+        cut = tuple(
+            (axis, a, b)
+            for axis, ((a, b), size) in enumerate(zip(spans, sizes, strict=True), start=1)
+            if (a, b) != (0, size)
+        )
+        yield row, column, channels, cut
+
+
+def write_plan(new: Writer, conv: Conv, plan: SplitPlan, data: str) -> None:
+    """Writes the parts and their sum in place of a convolution of ``data``."""
+    node = conv.node
+    data = write_zeros(new, data, conv.shape[1], *plan.zeros, name=node.name)
+    pieces = list(_pieces(plan, conv.shape))
+    slices: dict[_Key, str] = {(): data}
+    total = ""
+    for index, (row, column, channels, cut) in enumerate(pieces):
+        if cut not in slices:
+            slices[cut] = _slice(new, data, cut, f"{node.name}:slice")
+        weight = _weight(new, conv, row, column, channels if len(plan.channels) > 2 else None)
+        size = KernelWindow(
+            (row.kernel, column.kernel),
+            (row.stride, column.stride),
+            (row.before, column.before, row.after, column.after),
+            (row.dilation, column.dilation),
+        )
+        last = index == len(pieces) - 1
+        whole = node.outputs[0] if len(pieces) == 1 else ""
+        inputs = [slices[cut], weight, "" if index else conv.bias]
+        name = f"{node.name}:part" if index else node.name
+        part = write_conv(
+            new, inputs, size, groups=conv.groups, output=whole, name=name, role="part"
+        )
+        if index:
+            end = node.outputs[0] if last else ""
+            part = new.node("Add", [total, part], output=end, name=f"{node.name}:sum", role="sum")
+        total = part
+
+
+def _slice(new: Writer, data: str, cut: Sequence[tuple[int, int, int]], name: str) -> str:
+    axes, starts, ends = zip(*cut, strict=True)
+    bounds = [new.constant(list(item)) for item in (starts, ends, axes)]
+    return new.node("Slice", [data, *bounds], name=name)
+
+
+def _weight(
+    new: Writer, conv: Conv, row: KernelPart, column: KernelPart, channels: tuple[int, int] | None
+) -> str:
+    """The weights of a part, as a recipe."""
+    weight = conv.node.inputs[1]
+    spans = [(1, *channels)] if channels else []
+    for axis, part in ((2, row), (3, column)):
+        if (part.first, part.stop) != (0, conv.weight[axis]):
+            spans.append((axis, part.first, part.stop))
+    if spans:
+        weight = _slice(new, weight, spans, f"{weight}:slice")
+    zeros = [0, 0, row.lead, column.lead, 0, 0, row.tail, column.tail]
+    return new.node("Pad", [weight, new.constant(zeros)]) if any(zeros) else weight
+
+
+def _split(graph: RewriteGraph, node: Node, beyond: Callable[[Conv], bool]) -> Replacement:
+    """At a 2-D Conv with constant weights beyond a limit: the split of the fewest layers.
+
+    The split minds the limits of kernel, padding, dilation and convolution buffer together, so
+    that no part breaks another one.
+    """
+    conv = conv_of(graph, node)
+    plan = plan_of(conv) if conv is not None and beyond(conv) else None
+    if conv is None or plan is None:
+        return
+    new = yield (node,)
+    write_plan(new, conv, plan, conv.node.inputs[0])
+
+
+def too_large(conv: Conv) -> bool:
+    """Whether the kernel is over its limit."""
+    return not within("convolution.kernel", *conv.size.kernel)
+
+
+def too_far(conv: Conv) -> bool:
+    """Whether the dilation is over its limit."""
+    return not within("convolution.dilation", *conv.size.dilation)
+
+
+def too_padded(conv: Conv) -> bool:
+    """Whether the padding is over its limit, or not smaller than the dilated kernel."""
+    size = conv.size
+    reach = [(k - 1) * d for k, d in zip(size.kernel, size.dilation, strict=True)]
+    over = not within("convolution.padding", *size.pads)
+    return over or any(pad > far for pad, far in zip(size.pads, (*reach, *reach), strict=True))
+
+
+def too_full(conv: Conv) -> bool:
+    """Whether the convolution buffer is full, or too small, in FP16."""
+    return banks(conv) >= banks_available()
+
+
+@rewrite(
+    "large-kernel",
+    operators=("Conv",),
+    reason=(
+        "the DLA's kernels have limited sides; the sum of convolutions over parts of a larger "
+        "kernel is the same"
+    ),
+)
+def large_kernel(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv with a kernel side over the limit -> Convs over parts of the kernel, added.
+
+    A part reads the input from its first tap on: by its own padding, by taps of zero, or, where
+    neither will do, by a Slice. The bias goes with the first part.
+    """
+    return _split(graph, node, too_large)
+
+
+@rewrite(
+    "large-dilation",
+    operators=("Conv",),
+    reason=(
+        "the DLA's dilation is limited; convolutions with one tap each have none, and their sum "
+        "is the same"
+    ),
+)
+def large_dilation(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv with a dilation over the limit -> a Conv for each tap along that axis, added.
+
+    Each reads a Slice of the input; where there is padding, layers of zeros provide it before.
+    """
+    return _split(graph, node, lambda conv: too_far(conv) and not too_large(conv))
+
+
+@rewrite(
+    "large-padding",
+    operators=("Conv",),
+    reason=(
+        "the DLA's padding is limited and must be smaller than the kernel; taps of zero make the "
+        "kernel larger and change nothing"
+    ),
+)
+def large_padding(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv with padding over the limit, or not smaller than the kernel -> a Conv that fits.
+
+    The kernel gets taps of zero, so that it is larger than the padding (a 1x1 convolution with a
+    padding of 1 becomes one of 3x3); what is over the limit of the padding itself is put around
+    the input before, by depthwise convolutions.
+    """
+    return _split(
+        graph, node, lambda conv: too_padded(conv) and not too_large(conv) and not too_far(conv)
+    )
+
+
+@rewrite(
+    "conv-cbuf",
+    operators=("Conv",),
+    reason=(
+        "the DLA's convolution buffer holds one kernel and the rows it reads; convolutions over "
+        "parts of the input channels take less, and their sum is the same"
+    ),
+)
+def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv over the convolution buffer -> Convs over parts of its input channels, added.
+
+    Where fewer channels do not help (long rows), over parts of the kernel's height. Judged in
+    FP16; in INT8 it takes half as much, and where it then fits nothing is gained. The channels of
+    grouped convolutions are not split.
+    """
+    return _split(
+        graph,
+        node,
+        lambda conv: too_full(conv) and not (too_large(conv) or too_far(conv) or too_padded(conv)),
+    )
+
+
+# parts start at multiples of this: the DLA stores channels in such blocks
+_BLOCK = 32
+
+
+@rewrite(
+    "many-output-maps",
+    operators=("Conv",),
+    reason=(
+        "the DLA's convolutions have a limited number of output maps; the parts of a larger one "
+        "run there, only putting them together does not"
+    ),
+)
+def many_output_maps(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv with more output maps than the limit -> Convs over parts of them, concatenated.
+
+    The concatenation itself has too many channels for the DLA and runs on the GPU. A convolution
+    with more groups than the limit would have as many input channels, which the DLA does not
+    read at all: nothing is split there.
+
+    At a Conv of one group with too many output maps.
+    """
+    conv = conv_of(graph, node)
+    if conv is None or conv.groups != 1 or within("convolution.output_maps", conv.weight[0]):
+        return
+    new = yield (node,)
+    maps, most = conv.weight[0], limit("convolution.output_maps")[1]
+    count = -(-maps // most)
+    size = -(-maps // count)
+    size = min(-(-size // _BLOCK) * _BLOCK, most)
+    bounds = [*range(0, maps, size), maps]
+    parts = []
+    for index, (start, end) in enumerate(pairwise(bounds)):
+        ends = [new.constant([value]) for value in (start, end, 0)]
+        weight = new.node("Slice", [node.inputs[1], *ends])
+        bias = new.node("Slice", [conv.bias, *ends]) if conv.bias else ""
+        name = f"{node.name}:part" if index else node.name
+        inputs = [node.inputs[0], weight, bias]
+        parts.append(write_conv(new, inputs, conv.size, name=name, role="part"))
+    new.node("Concat", parts, output=node.outputs[0], name=f"{node.name}:all", axis=1)

@@ -1,1 +1,0 @@
-"""Deconvolutions and resizing."""

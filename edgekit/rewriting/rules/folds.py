@@ -1,0 +1,622 @@
+"""Matrix products, scales and padding as convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from edgekit.dla.rules import limit
+from edgekit.network.windows import KernelWindow
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.convolutions import (
+    Conv,
+    SplitPlan,
+    conv_of,
+    keep,
+    plan_of,
+    too_large,
+    too_padded,
+    vector,
+    within,
+    write_channels,
+    write_conv,
+    write_plan,
+    write_zeros,
+)
+from edgekit.rewriting.rules.pools import pad_pool
+
+_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+# views in a row that are looked through
+_MOST_VIEWS = 4
+
+
+class ProductSource(NamedTuple):
+    """What a product of rows reads as an image.
+
+    Attributes:
+        tensor: The tensor; of another shape than ``shape`` when it must be reshaped first.
+        shape: [rows, C, H, W], with C H W the length of a row.
+        views: Reshapes between it and the product, the nearest to the product first.
+        shared: How many of the last of them other nodes read, too.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    views: tuple[Node, ...] = ()
+    shared: int = 0
+
+
+class Dense(NamedTuple):
+    """A product [rows, depth] x [depth, columns].
+
+    Attributes:
+        source: What it reads.
+        weight: The matrix.
+        turned: The matrix is stored [columns, depth].
+        columns: Number of columns.
+        bias: Constant of one element or one for each column; "" when there is none.
+        factor: Factor of the matrix (Gemm's alpha).
+        bias_factor: Factor of the bias (Gemm's beta).
+    """
+
+    source: ProductSource
+    weight: str
+    turned: bool
+    columns: int
+    bias: str = ""
+    factor: float = 1.0
+    bias_factor: float = 1.0
+
+
+def image_of(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
+    """Returns the image [N, C, H, W] whose flattened rows ``tensor`` [N, C H W] has.
+
+    Looks through reshapes, which all keep the order of the elements. Without an image that the
+    DLA's convolution can take in one window, the rows are taken as [N, depth, 1, 1], or with a
+    column of the smallest height where they are longer than the DLA's channels.
+    """
+    rows, depth = graph.shape(tensor)
+    current, last = tensor, reader
+    views: list[Node] = []
+    reused, found = 0, None
+    largest = None
+    for _ in range(_MOST_VIEWS):
+        view = graph.producer(current)
+        if view is None or view.op not in _VIEWS or view.domain or graph.constant(view.inputs[0]):
+            break
+        reused += bool(reused) or not graph.inner(current, [last])
+        views.append(view)
+        current, last = view.inputs[0], view
+        shape = graph.shape(current)
+        if len(shape) != 4 or shape[0] != rows:
+            continue
+        here = ProductSource(current, shape, tuple(views), reused)
+        largest = largest or here
+        if within("general.dimension", shape[1]) and within("convolution.kernel", *shape[2:]):
+            found = here
+    if found is not None:
+        return found
+    if within("general.dimension", depth):
+        return ProductSource(tensor, (rows, depth, 1, 1))
+    if largest is not None:
+        # one window too large for the DLA, which other rewrites split
+        return largest
+    for height in range(2, limit("convolution.kernel")[1] + 1):
+        if depth % height == 0 and within("general.dimension", depth // height):
+            return ProductSource(tensor, (rows, depth // height, height, 1))
+    return ProductSource(tensor, (rows, depth, 1, 1))
+
+
+def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, name: str) -> None:
+    """Writes a product as a convolution over the whole window; ``output`` is [rows, columns]."""
+    shape = dense.source.shape
+    data = dense.source.tensor
+    for view in reversed(dense.source.views[len(dense.source.views) - dense.source.shared :]):
+        keep(new, view)
+    if graph.shape(data) != shape:
+        data = new.node("Reshape", [data, new.constant(list(shape))], role="image")
+    weight = dense.weight
+    if not dense.turned:
+        weight = new.node("Transpose", [weight], perm=[1, 0])
+    if dense.factor != 1.0:
+        weight = new.node("Mul", [weight, new.constant(dense.factor)])
+    weight = new.node("Reshape", [weight, new.constant([dense.columns, *shape[1:]])])
+    bias = bias_of(graph, new, dense)
+    window = KernelWindow(shape[2:], (1, 1), (0, 0, 0, 0), (1, 1))
+    made = write_conv(new, [data, weight, bias], window, name=name)
+    rows = new.constant([shape[0], dense.columns])
+    new.node("Reshape", [made, rows], output=output, name=f"{name}:rows")
+
+
+def bias_of(graph: RewriteGraph, new: Writer, dense: Dense) -> str:
+    """Returns the bias of a product as [columns]; "" when there is none."""
+    if not dense.bias or dense.bias_factor == 0.0:
+        return ""
+    bias = vector(graph, new, dense.bias, dense.columns)
+    if dense.bias_factor != 1.0:
+        bias = new.node("Mul", [bias, new.constant(dense.bias_factor)])
+    return bias
+
+
+def per_column(shape: Sequence[int], columns: int) -> bool:
+    """Whether a constant has one element, or one for each column in its last dimension."""
+    return math.prod(shape) == 1 or (math.prod(shape) == columns and shape[-1] == columns)
+
+
+def pointwise(new: Writer, data: str, weight: str, bias: str, name: str) -> str:
+    """Writes a convolution of 1x1."""
+    window = KernelWindow((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    return write_conv(new, [data, weight, bias], window, name=name)
+
+
+@rewrite(
+    "gemm-to-conv",
+    operators=("Gemm",),
+    reason=(
+        "a matrix product runs on the DLA only as a convolution, and flattening its input to two "
+        "dimensions does not; a convolution over the whole image needs no flattening"
+    ),
+    enabling=True,
+)
+def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
+    """Gemm(flatten(x), W, b) -> Reshape(Conv(x, W as a window over all of x, b)).
+
+    A Gemm on rows that were no image is a 1x1 convolution on [N, C, 1, 1]. A Gemm whose first
+    operand is transposed stays: it would take a transposition of the batch. So does one with a
+    computed matrix or a third operand that is not one vector for all rows.
+
+    Gemm of an activation and a constant matrix.
+    """
+    data, weight, bias = node.inputs[0], node.inputs[1], node.input(2)
+    if node.attrs.get("transA", 0) or not graph.floats(node.outputs[0]):
+        return
+    if graph.constant(data) or not graph.constant(weight):
+        return
+    columns = graph.shape(node.outputs[0])[1]
+    if bias and not (graph.constant(bias) and per_column(graph.shape(bias), columns)):
+        return
+    source = image_of(graph, data, node)
+    turned = bool(node.attrs.get("transB", 0))
+    factors = [float(node.attrs.get(key, 1.0)) for key in ("alpha", "beta")]
+    facts = Dense(source, weight, turned, columns, bias, *factors)
+    new = yield (node, *source.views)
+    gemm = node
+    write_dense(graph, new, facts, gemm.outputs[0], gemm.name)
+
+
+_RANKS = (2, 3, 4)
+# channels last to channels first, and back
+_FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
+_SWAPPED = [0, 2, 1, 3]
+
+
+class _MatMulFacts(NamedTuple):
+    dense: Dense
+    matrix_first: bool
+    output: str
+
+
+@rewrite(
+    "matmul-to-conv",
+    operators=("MatMul",),
+    reason=(
+        "the DLA has no matrix product; one with a constant matrix is a 1x1 convolution over "
+        "the channels"
+    ),
+    enabling=True,
+)
+def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
+    """MatMul(x, W) -> a 1x1 convolution over x's last axis, with the Add after it as its bias.
+
+    Rows [N, C] become images as Gemm's do; [N, L, C] and [N, H, W, C] are transposed to channels
+    first and back. MatMul(W, x) works along x's last axis but one: no transposition is needed
+    for [N, C, L]. A matrix for each batch stays, there is no convolution with several weights.
+
+    MatMul of an activation of 2 to 4 dimensions and one constant matrix.
+    """
+    fixed = [graph.constant(name) for name in node.inputs]
+    if sum(fixed) != 1 or not graph.floats(node.outputs[0]):
+        return
+    data, weight = node.inputs if fixed[1] else reversed(node.inputs)
+    rank, matrix = graph.rank(data), graph.shape(weight)
+    several = math.prod(matrix[:-2]) != 1 or len(matrix) > rank
+    if rank not in _RANKS or len(matrix) < 2 or several:
+        return
+    columns = matrix[-2] if fixed[0] else matrix[-1]
+    nodes, bias, output = [node], "", node.outputs[0]
+    add = None if fixed[0] else graph.only_reader(output)
+    found = _bias(graph, add, output, columns)
+    if add is not None and found:
+        nodes, bias, output = [node, add], found, add.outputs[0]
+    source = ProductSource(data, graph.shape(data))
+    if rank == 2 and fixed[1]:
+        source = image_of(graph, data, node)
+        nodes += source.views
+    dense = Dense(source, weight, fixed[0], columns, bias)
+    new = yield tuple(nodes)
+    facts = _MatMulFacts(dense, fixed[0], output)
+    dense, name = facts.dense, node.name
+    weight, matrix = dense.weight, graph.shape(dense.weight)[-2:]
+    if graph.rank(weight) > 2:
+        weight = new.node("Reshape", [weight, new.constant(list(matrix))])
+        dense = dense._replace(weight=weight)
+    if graph.rank(node.inputs[0]) == 2 and not facts.matrix_first:
+        write_dense(graph, new, dense, facts.output, name)
+        return
+    if not facts.matrix_first:
+        weight = new.node("Transpose", [weight], perm=[1, 0])
+    depth = matrix[1 if facts.matrix_first else 0]
+    weight = new.node("Reshape", [weight, new.constant([dense.columns, depth, 1, 1])])
+    bias = bias_of(graph, new, dense)
+    if facts.matrix_first:
+        _columns(graph, new, facts, weight, name)
+    else:
+        _rows(graph, new, facts, weight, bias, name)
+
+
+def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> str:
+    """The constant that an Add after the product adds for each column; "" when there is none."""
+    if add is None or add.op != "Add" or add.domain:
+        return ""
+    other = next((name for name in add.inputs if name != tensor), "")
+    if not other or not graph.constant(other) or not per_column(graph.shape(other), columns):
+        return ""
+    return other if graph.rank(other) <= graph.rank(tensor) else ""
+
+
+def _rows(
+    graph: RewriteGraph, new: Writer, facts: _MatMulFacts, weight: str, bias: str, name: str
+) -> None:
+    """[N, L, C] or [N, H, W, C]."""
+    data, shape = facts.dense.source.tensor, facts.dense.source.shape
+    flat = len(shape) == 3
+    if flat:
+        wide = new.constant([shape[0], shape[1], 1, shape[2]])
+        data = new.node("Reshape", [data, wide], name=f"{name}:image")
+    data = new.node("Transpose", [data], name=f"{name}:first", perm=_FIRST)
+    made = pointwise(new, data, weight, bias, name)
+    last = "" if flat else facts.output
+    made = new.node("Transpose", [made], output=last, name=f"{name}:last", perm=_LAST)
+    if flat:
+        rows = new.constant([*shape[:-1], facts.dense.columns])
+        new.node("Reshape", [made, rows], output=facts.output, name=f"{name}:rows")
+
+
+def _columns(graph: RewriteGraph, new: Writer, facts: _MatMulFacts, weight: str, name: str) -> None:
+    """The matrix on the left: [C, L], [N, C, L] or [N, B, C, L]."""
+    data, shape = facts.dense.source.tensor, facts.dense.source.shape
+    if len(shape) == 4:
+        data = new.node("Transpose", [data], name=f"{name}:first", perm=_SWAPPED)
+        made = pointwise(new, data, weight, "", name)
+        new.node("Transpose", [made], output=facts.output, name=f"{name}:last", perm=_SWAPPED)
+        return
+    batch = shape[0] if len(shape) == 3 else 1
+    image = new.constant([batch, *shape[-2:], 1])
+    data = new.node("Reshape", [data, image], name=f"{name}:image")
+    made = pointwise(new, data, weight, "", name)
+    rows = new.constant(list(graph.shape(facts.output)))
+    new.node("Reshape", [made, rows], output=facts.output, name=f"{name}:rows")
+
+
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
+
+
+class Scale(NamedTuple):
+    """A node that scales or shifts each channel by constants.
+
+    Attributes:
+        node: BatchNormalization, Add, Sub, Mul or Div.
+        data: The activation it reads.
+        channels: Of the activation.
+        operand: The constant of arithmetic; "" for a BatchNormalization.
+        turned: The constant is the left operand.
+    """
+
+    node: Node
+    data: str
+    channels: int
+    operand: str = ""
+    turned: bool = False
+
+    @property
+    def shifts(self) -> bool:
+        """Whether it adds something."""
+        return self.node.op not in {"Mul", "Div"}
+
+
+def scale_of(graph: RewriteGraph, node: Node | None) -> Scale | None:
+    """Returns what a node does to each channel of [N, C, H, W]; None when it does anything else."""
+    if node is None or node.domain or not node.outputs:
+        return None
+    if node.op == "BatchNormalization":
+        return _batch_norm(graph, node)
+    if node.op not in _ARITHMETIC:
+        return None
+    fixed = [graph.constant(name) for name in node.inputs]
+    if sum(fixed) != 1:
+        return None
+    data, operand = node.inputs if fixed[1] else tuple(reversed(node.inputs))
+    if graph.rank(data) != 4 or not graph.floats(data) or (fixed[0] and node.op == "Div"):
+        return None
+    channels, shape = graph.shape(data)[1], graph.shape(operand)
+    per_channel = len(shape) in {3, 4} and math.prod(shape) == channels == shape[-3]
+    if len(shape) > 4 or not (math.prod(shape) == 1 or per_channel):
+        return None
+    return Scale(node, data, channels, operand, fixed[0])
+
+
+def _batch_norm(graph: RewriteGraph, node: Node) -> Scale | None:
+    data = node.inputs[0]
+    others = [name for name in node.outputs[1:] if name]
+    if others or node.attrs.get("training_mode", 0) or not graph.floats(data):
+        return None
+    if graph.rank(data) != 4 or not all(graph.constant(name) for name in node.inputs[1:]):
+        return None
+    # statistics may have a type of their own
+    if len({graph.dtype(name) for name in node.inputs}) > 1:
+        return None
+    return None if graph.constant(data) else Scale(node, data, graph.shape(data)[1])
+
+
+def write_scale(graph: RewriteGraph, new: Writer, scale: Scale) -> tuple[str, str]:
+    """Returns factor and shift as constants of [channels]; "" if there is none."""
+    node = scale.node
+    if node.op == "BatchNormalization":
+        gamma, beta, mean, variance = node.inputs[1:5]
+        epsilon = new.constant(float(node.attrs.get("epsilon", 1e-5)))
+        spread = new.node("Sqrt", [new.node("Add", [variance, epsilon])])
+        factor = new.node("Div", [gamma, spread])
+        return factor, new.node("Sub", [beta, new.node("Mul", [mean, factor])])
+    operand = vector(graph, new, scale.operand, scale.channels)
+    if node.op == "Add":
+        return "", operand
+    if node.op == "Mul":
+        return operand, ""
+    if node.op == "Div":
+        return new.node("Reciprocal", [operand]), ""
+    if scale.turned:
+        minus = new.node("Expand", [new.constant([-1.0]), new.constant([scale.channels])])
+        return minus, operand
+    return "", new.node("Neg", [operand])
+
+
+def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
+    """At the scale of a Conv's result that nothing else reads: the Conv with other weights."""
+    scale = scale_of(graph, node)
+    conv = None if scale is None else conv_of(graph, graph.producer(scale.data))
+    if scale is None or conv is None or not graph.inner(scale.data, [node]):
+        return
+    new = yield (node, conv.node)
+    weight, bias = conv.node.inputs[1], conv.bias
+    factor, shift = write_scale(graph, new, scale)
+    if factor:
+        by_map = new.node("Reshape", [factor, new.constant([scale.channels, 1, 1, 1])])
+        weight = new.node("Mul", [weight, by_map])
+        bias = new.node("Mul", [bias, factor]) if bias else ""
+    if shift:
+        bias = new.node("Add", [bias, shift]) if bias else shift
+    output, name = scale.node.outputs[0], conv.node.name
+    inputs = [conv.node.inputs[0], weight, bias]
+    write_conv(new, inputs, conv.size, groups=conv.groups, output=output, name=name)
+
+
+@rewrite(
+    "fold-batch-norm",
+    operators=("BatchNormalization",),
+    reason=(
+        "a batch normalization behind a convolution is a factor and a shift of its maps, which "
+        "its weights and bias take in: one layer less"
+    ),
+)
+def fold_batch_norm(graph: RewriteGraph, node: Node) -> Replacement:
+    """BatchNormalization(Conv(x)) -> Conv(x)."""
+    return _fold_after(graph, node)
+
+
+@rewrite(
+    "fold-scale",
+    operators=("Mul", "Div", "Add", "Sub"),
+    reason=(
+        "a factor or a shift of a convolution's maps goes into its weights and bias: one layer "
+        "less, and no division or difference that older releases lack"
+    ),
+)
+def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv(x) * c, / c, + c, - c or c - Conv(x) -> Conv(x), c being one number or one a channel.
+
+    A frozen batch normalization written out is folded one node after the other. Division of a
+    constant by the result stays, and so do constants that differ within a map.
+    """
+    return _fold_after(graph, node)
+
+
+@rewrite(
+    "fold-scale-before",
+    operators=("Conv",),
+    reason=(
+        "a factor or a shift of a convolution's input goes into its weights and bias: one layer "
+        "less, and no division or difference that older releases lack"
+    ),
+)
+def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv(factor x + shift) -> Conv(x) with other weights and bias.
+
+    A shift only where the convolution does not pad: its zeros would have to be shifted too.
+
+    At a Conv that alone reads a scaled activation.
+    """
+    conv = conv_of(graph, node)
+    scale = None if conv is None else scale_of(graph, graph.producer(node.inputs[0]))
+    if conv is None or scale is None or not graph.inner(node.inputs[0], [node]):
+        return
+    if scale.shifts and any(conv.size.pads):
+        return
+    new = yield (node, scale.node)
+    weight, bias = conv.node.inputs[1], conv.bias
+    factor, shift = write_scale(graph, new, scale)
+    if shift:
+        added = _through(new, conv, _by_input(new, conv, weight, shift))
+        bias = new.node("Add", [bias, added]) if bias else added
+    if factor:
+        scaled = _by_input(new, conv, weight, factor)
+        weight = new.node("Reshape", [scaled, new.constant(list(conv.weight))])
+    output, name = conv.node.outputs[0], conv.node.name
+    inputs = [scale.data, weight, bias]
+    write_conv(new, inputs, conv.size, groups=conv.groups, output=output, name=name)
+
+
+def _by_input(new: Writer, conv: Conv, weight: str, values: str) -> str:
+    """Weights as [groups, K / groups, C / groups, taps], times a value for each input channel."""
+    maps, each = conv.weight[:2]
+    apart = new.constant([conv.groups, maps // conv.groups, each, -1])
+    weight = new.node("Reshape", [weight, apart])
+    values = new.node("Reshape", [values, new.constant([conv.groups, 1, each, 1])])
+    return new.node("Mul", [weight, values])
+
+
+def _through(new: Writer, conv: Conv, products: str) -> str:
+    """What a constant input adds to each map: the sum over channels and taps, as [K]."""
+    axes = new.constant([2, 3])
+    summed = new.node("ReduceSum", [products, axes], keepdims=0)
+    return new.node("Reshape", [summed, new.constant([conv.weight[0]])])
+
+
+class Zeros(NamedTuple):
+    """A Pad of zeros around images: (before, after) of C, H and W."""
+
+    node: Node
+    channels: tuple[int, int]
+    height: tuple[int, int]
+    width: tuple[int, int]
+
+
+def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
+    """Returns what a Pad of zeros puts around [N, C, H, W]; None for any other node.
+
+    None too where it pads the batch or takes something away.
+    """
+    if (
+        node is None
+        or node.op != "Pad"
+        or node.domain
+        or node.attrs.get("mode", "constant") != "constant"
+    ):
+        return None
+    data, value = node.inputs[0], node.input(2)
+    if graph.rank(data) != 4 or not graph.floats(data) or graph.constant(data):
+        return None
+    pads = graph.ints(node.input(1))
+    axes = graph.ints(node.input(3)) if node.input(3) else [0, 1, 2, 3]
+    if pads is None or axes is None or (value and graph.scalar(value) != 0.0):
+        return None
+    around = [(0, 0)] * 4
+    for place, axis in enumerate(axes):
+        around[axis % 4] = (pads[place], pads[place + len(axes)])
+    if around[0] != (0, 0) or min(amount for pair in around for amount in pair) < 0:
+        return None
+    return Zeros(node, around[1], around[2], around[3])
+
+
+class _PadFacts(NamedTuple):
+    """The Conv with both paddings, of the Pad's input; ``plan`` where it must be larger then."""
+
+    wide: Conv
+    zeros: Zeros
+    plan: SplitPlan | None
+
+
+@rewrite(
+    "pad-conv",
+    operators=("Conv",),
+    reason=(
+        "padding is a slice beyond the tensor, which boards may refuse; a convolution has padding "
+        "of its own"
+    ),
+    enabling=True,
+)
+def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
+    """Conv(Pad(x)) -> Conv(x) with more padding; padded channels -> weights without them.
+
+    Only zeros: a convolution pads with nothing else. Where the padding would not be smaller than
+    the kernel, the kernel gets taps of zero; where it is over the DLA's limit all the same, the
+    Pad stays for ``pad-to-conv``. Other readers keep the Pad.
+
+    At a Conv with constant weights that reads a Pad of zeros.
+    """
+    conv = conv_of(graph, node)
+    zeros = None if conv is None else zeros_of(graph, graph.producer(node.inputs[0]))
+    if conv is None or zeros is None or (conv.groups != 1 and any(zeros.channels)):
+        return
+    top, left, bottom, right = conv.size.pads
+    pads = (
+        top + zeros.height[0],
+        left + zeros.width[0],
+        bottom + zeros.height[1],
+        right + zeros.width[1],
+    )
+    wide = conv._replace(size=replace(conv.size, pads=pads))
+    wide = wide._replace(shape=graph.shape(zeros.node.inputs[0]))
+    plan = None
+    if pads != conv.size.pads and not too_large(conv) and too_padded(wide):
+        plan = None if any(zeros.channels) else plan_of(wide)
+        if plan is None or any(map(any, plan.zeros)):
+            return
+    new = yield (node, zeros.node)
+    facts = _PadFacts(wide, zeros, plan)
+    zeros, conv, data = facts.zeros, facts.wide, facts.zeros.node.inputs[0]
+    node, weight = conv.node, conv.node.inputs[1]
+    if not graph.inner(node.inputs[0], [node]):
+        keep(new, zeros.node)
+    if facts.plan is not None:
+        write_plan(new, conv, facts.plan, data)
+        return
+    if any(zeros.channels):
+        first = zeros.channels[0]
+        last = first + conv.shape[1]
+        bounds = [new.constant([value]) for value in (first, last, 1)]
+        weight = new.node("Slice", [weight, *bounds])
+    inputs = [data, weight, conv.bias]
+    write_conv(new, inputs, conv.size, groups=conv.groups, output=node.outputs[0], name=node.name)
+
+
+_TAKE = (pad_conv, pad_pool)
+# readers of a Pad that are looked at
+_MOST_READERS = 8
+
+
+@rewrite(
+    "pad-to-conv",
+    operators=("Pad",),
+    reason=(
+        "padding is a slice beyond the tensor, which boards may refuse; a convolution that moves "
+        "its input pads with zeros"
+    ),
+)
+def pad_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
+    """Pad of zeros -> a depthwise Conv along H and along W, a 1x1 Conv for channels.
+
+    Each has a single 1 in every kernel. Only where no convolution or pool after it takes the
+    padding over (``pad-conv``, ``pad-pool``). Other values, reflection and repetition of the
+    border stay.
+
+    At a Pad of zeros around the channels or the image.
+    """
+    zeros = zeros_of(graph, node)
+    if zeros is None or not any((*zeros.channels, *zeros.height, *zeros.width)):
+        return
+    # those are tried first that take it over without a layer of their own
+    for reader in graph.readers(node.outputs[0])[:_MOST_READERS]:
+        if any(reader.op in item.operators and any(item.at(graph, reader)) for item in _TAKE):
+            return
+    new = yield (node,)
+    channels, output, name = graph.shape(node.inputs[0])[1], node.outputs[0], node.name
+    more = any(zeros.channels)
+    end = "" if more else output
+    data = write_zeros(
+        new, node.inputs[0], channels, zeros.height, zeros.width, name=name, output=end
+    )
+    if more:
+        write_channels(new, data, channels, *zeros.channels, name=name, output=output)

@@ -1,1 +1,0 @@
-"""Shapes, transpositions, and what moves elements."""

@@ -1,1 +1,0 @@
-"""Activations, scales, arithmetic and logic."""

@@ -1,0 +1,459 @@
+"""Pooling and reductions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgekit.network.windows import window
+from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.windows import (
+    AXES_INPUT,
+    AXES_INPUT_OTHERS,
+    PoolAxis,
+    RowNode,
+    greatest_parts,
+    in_row,
+    inclusive_parts,
+    maximum_parts,
+    mean_parts,
+    pool_of,
+    reduction_of,
+    total_parts,
+)
+
+_DROPPED = {"auto_pad", "storage_order"}
+
+
+@rewrite(
+    "pool-1d",
+    operators=("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
+    reason=(
+        "the DLA pools in two dimensions only; a pool over [N, C, L, 1] stands there instead, "
+        "between reshapes that can go where the layers around have four dimensions too"
+    ),
+    enabling=True,
+)
+def pool_1d(graph: RewriteGraph, node: Node) -> Replacement:
+    """A one-dimensional pool between two reshapes.
+
+    At every pool of floats in three dimensions that writes no indices.
+    """
+    source = node.inputs[0]
+    if any(node.outputs[1:]) or graph.rank(source) != 3 or not graph.floats(source):
+        return
+    new = yield (node,)
+    source, target = node.inputs[0], node.outputs[0]
+    before, after = graph.shape(source), graph.shape(target)
+    wide = new.node("Reshape", [source, new.constant([*before, 1], role="shape")], role="in4d")
+    attrs = _wide(node, before[2:], after[2:])
+    result = new.node(node.op, [wide], name=node.name, **attrs)
+    shape = new.constant(list(after), role="shape")
+    new.node("Reshape", [result, shape], output=target, name=f"{node.name}:out3d")
+
+
+def _wide(node: Node, source: tuple[int, ...], target: tuple[int, ...]) -> dict[str, Any]:
+    attrs = {key: value for key, value in node.attrs.items() if key not in _DROPPED}
+    if node.op.startswith("Global"):
+        return attrs
+    given = window(node.attrs, node.attrs["kernel_shape"], source, target).params()
+    attrs |= {"kernel_shape": given["kernel"], "strides": given["stride"], "pads": given["pads"]}
+    if "dilations" in attrs:
+        attrs["dilations"] = given["dilation"]
+    return attrs
+
+
+# the smallest value that these return
+_LOWEST = {
+    "Abs": 0.0,
+    "Exp": 0.0,
+    "HardSigmoid": 0.0,
+    "Relu": 0.0,
+    "Sigmoid": 0.0,
+    "Softplus": 0.0,
+    "Tanh": -1.0,
+}
+
+
+class _Border(NamedTuple):
+    """What surrounds the image: elements (top, left, bottom, right) of one value."""
+
+    pads: tuple[int, int, int, int]
+    value: float
+
+
+@rewrite(
+    "pad-pool",
+    operators=("MaxPool", "AveragePool"),
+    reason="the DLA lacks a sure form of Pad; the padding of the pool stands there instead",
+)
+def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
+    """The border of a Pad as the padding of the pool that reads it.
+
+    At a pool that alone reads a Pad of H and W whose value changes no result.
+
+    In an AveragePool that is zero, which then counts. In a MaxPool it must never win: it is
+    minus infinity, or no more than what the operator before the Pad can return.
+    """
+    pad = graph.producer(node.inputs[0])
+    if pad is None or pad.op != "Pad" or graph.only_reader(pad.outputs[0]) is not node:
+        return
+    pool, border = pool_of(graph, node), _border(graph, pad)
+    if pool is None or border is None:
+        return
+    axes = (pool.height, pool.width)
+    nodes: tuple[Node, ...] = (node, pad)
+    if node.op == "AveragePool":
+        counts = node.attrs.get("count_include_pad", 0)
+        own = any(axis.before or axis.after for axis in axes)
+        if border.value != 0 or (own and not counts) or any(axis.beyond for axis in axes):
+            return
+    elif border.value > _least(graph.dtype(pad.inputs[0])):
+        source = graph.producer(pad.inputs[0])
+        lowest = None if source is None else _lowest(graph, source)
+        if source is None or lowest is None or border.value > lowest:
+            return
+        # its own values are needed for the two forms to be equal
+        nodes = (node, pad, source)
+    sizes = graph.shape(pad.inputs[0])[2:]
+    pads = _pads(axes, border.pads, sizes)
+    if pads is None:
+        return
+    new = yield nodes
+    node, pad, *before = nodes
+    for item in before:
+        new.node(item.op, item.inputs, output=item.outputs[0], name=item.name, **item.attrs)
+    attrs: dict[str, Any] = {
+        **{key: value for key, value in node.attrs.items() if key != "auto_pad"},
+        "pads": pads,
+        "ceil_mode": None,
+    }
+    if node.op == "AveragePool":
+        attrs["count_include_pad"] = 1
+    new.node(node.op, [pad.inputs[0]], output=node.outputs[0], **attrs)
+
+
+def _border(graph: RewriteGraph, pad: Node) -> _Border | None:
+    source = pad.inputs[0]
+    rank = graph.rank(source)
+    if pad.attrs.get("mode", "constant") != "constant" or rank != 4:
+        return None
+    given = graph.ints(pad.input(1))
+    axes = graph.ints(pad.input(3)) if pad.input(3) else list(range(rank))
+    value = graph.scalar(pad.input(2)) if pad.input(2) else 0.0
+    if given is None or axes is None or value is None or min(given) < 0:
+        return None
+    around = dict.fromkeys(range(2 * rank), 0)
+    for position, axis in enumerate(axes):
+        around[axis % rank] = given[position]
+        around[axis % rank + rank] = given[position + len(axes)]
+    if any(around[axis] for axis in (0, 1, rank, rank + 1)):
+        return None
+    return _Border((around[2], around[3], around[rank + 2], around[rank + 3]), value)
+
+
+def _least(dtype: str) -> float:
+    return float(np.finfo(dtype).min)
+
+
+def _lowest(graph: RewriteGraph, source: Node) -> float | None:
+    if source.op == "Clip":
+        return graph.scalar(source.input(1))
+    return None if source.domain else _LOWEST.get(source.op)
+
+
+def _pads(
+    axes: tuple[PoolAxis, PoolAxis], border: tuple[int, int, int, int], sizes: tuple[int, ...]
+) -> list[int] | None:
+    """Returns the pool's padding; None if a window would lie in it altogether."""
+    first, last = [], []
+    for axis, around, size in zip(axes, border[:2], sizes, strict=True):
+        span = (axis.size - 1) * axis.dilation + 1
+        before = axis.before + around
+        after = max((axis.count - 1) * axis.stride + span - before - size, 0)
+        if before >= span or after >= span:
+            return None
+        first.append(before)
+        last.append(after)
+    return [*first, *last]
+
+
+@rewrite(
+    "global-average-pool",
+    operators=("GlobalAveragePool",),
+    reason=(
+        "TensorRT makes an average Reduce of it, which the DLA lacks; average pools and "
+        "depthwise convolutions stand there instead"
+    ),
+)
+def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
+    """The mean over the image as windows that the DLA has.
+
+    At every GlobalAveragePool over a 4-D tensor that windows can make.
+    """
+    found = reduction_of(graph, node)
+    parts = found and mean_parts(found)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "global-max-pool",
+    operators=("GlobalMaxPool",),
+    reason=(
+        "TensorRT makes a maximum Reduce of it, which the DLA lacks with most releases; "
+        "maximum pools stand there instead"
+    ),
+)
+def global_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
+    """The maximum of the image as a maximum of maxima.
+
+    At every GlobalMaxPool over a 4-D tensor.
+    """
+    found = reduction_of(graph, node)
+    parts = found and greatest_parts(found)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "large-max-pool",
+    operators=("MaxPool",),
+    reason=(
+        "the DLA lacks maximum pools of this window or stride; smaller ones, one after the "
+        "other, stand there instead"
+    ),
+)
+def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
+    """A maximum over a large window as a maximum of maxima.
+
+    At every 2-D MaxPool beyond the limits that writes no indices.
+    """
+    found = pool_of(graph, node)
+    if found is None or found.within:
+        return
+    parts = maximum_parts(found.height, found.width)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "large-average-pool",
+    operators=("AveragePool",),
+    reason=(
+        "the DLA lacks average pools of this window or stride; smaller ones or a depthwise "
+        "convolution stand there instead"
+    ),
+)
+def large_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
+    """An average over a large window as averages of averages or a depthwise convolution.
+
+    At every 2-D AveragePool whose window, stride or dilation the DLA lacks.
+    """
+    found = pool_of(graph, node)
+    if found is None or found.within:
+        return
+    parts = inclusive_parts(graph, node, found)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "average-pool-inclusive",
+    operators=("AveragePool",),
+    reason=(
+        "Xavier's DLA cannot leave padding out of an average; a pool that counts it and a "
+        "scale by position stand there instead"
+    ),
+)
+def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
+    """An average of real elements as one with padding, times a map of positions.
+
+    At every padded 2-D AveragePool with count_include_pad = 0 within the limits.
+    """
+    found = pool_of(graph, node)
+    if found is None or not (found.within and found.padded):
+        return
+    if node.attrs.get("count_include_pad", 0):
+        return
+    parts = inclusive_parts(graph, node, found)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "reduce-1d",
+    operators=(
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceL1",
+        "ReduceSumSquare",
+    ),
+    reason=(
+        "the DLA reads four dimensions only; a reduction of [N, C, L, 1] stands there instead, for "
+        "which there are pools and convolutions"
+    ),
+    enabling=True,
+)
+def reduce_1d(graph: RewriteGraph, node: Node) -> Replacement:
+    """A reduction of three dimensions between two reshapes.
+
+    At every reduction of floats in three dimensions over C or L or both.
+    """
+    found = reduction_of(graph, node, rank=3)
+    if not (found and found.axes):
+        return
+    new = yield (node,)
+
+    shape = new.constant([*found.shape, 1], role="shape")
+    read = [new.node("Reshape", [node.inputs[0], shape], role="in4d")]
+    axes: list[int] | None = list(found.axes)
+    if graph.opset >= AXES_INPUT.get(node.op, AXES_INPUT_OTHERS):
+        read.append(new.constant(axes, role="axes"))
+        axes = None
+    result = new.node(node.op, read, name=node.name, axes=axes, keepdims=1)
+    target = new.constant(np.array(found.target, np.int64), role="shape")
+    new.node("Reshape", [result, target], output=node.outputs[0], name=f"{node.name}:out3d")
+
+
+@rewrite(
+    "reduce-mean",
+    operators=("ReduceMean",),
+    reason=(
+        "the DLA lacks average Reduce; average pools or depthwise convolutions over H and W "
+        "and a 1x1 convolution over C stand there instead"
+    ),
+)
+def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
+    """A mean as windows over the image and a 1x1 convolution over the channels.
+
+    At every ReduceMean of a 4-D tensor that leaves its batch alone.
+    """
+    found = reduction_of(graph, node)
+    parts = found and mean_parts(found)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "reduce-sum",
+    operators=("ReduceSum",),
+    reason=(
+        "the DLA lacks sum Reduce; depthwise convolutions of ones over H and W and a 1x1 "
+        "convolution over C stand there instead"
+    ),
+)
+def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
+    """A sum as depthwise convolutions over the image and a 1x1 convolution over the channels.
+
+    At every ReduceSum of a 4-D tensor that leaves its batch alone.
+    """
+    found = reduction_of(graph, node)
+    parts = found and total_parts(found)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "reduce-sum-square",
+    operators=("ReduceSumSquare",),
+    reason=(
+        "the DLA lacks sum Reduce; a product of the tensor with itself and convolutions of "
+        "ones stand there instead"
+    ),
+)
+def reduce_sum_square(graph: RewriteGraph, node: Node) -> Replacement:
+    """Squares first, then their sum as `reduce-sum` has it.
+
+    At every ReduceSumSquare of a 4-D tensor that leaves its batch alone.
+    """
+    found = reduction_of(graph, node)
+    parts = found and total_parts(found)
+    if not parts:
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    first = new.node("Mul", [source, source], role="square")
+    in_row(new, first, parts, node)
+
+
+@rewrite(
+    "reduce-l1",
+    operators=("ReduceL1",),
+    reason=(
+        "the DLA lacks sum Reduce; absolute values, which it has, and convolutions of ones "
+        "stand there instead"
+    ),
+)
+def reduce_l1(graph: RewriteGraph, node: Node) -> Replacement:
+    """Absolute values first, then their sum as `reduce-sum` has it.
+
+    At every ReduceL1 of a 4-D tensor that leaves its batch alone.
+    """
+    found = reduction_of(graph, node)
+    parts = found and total_parts(found)
+    if not parts:
+        return
+    new = yield (node,)
+    source = node.inputs[0]
+    first = new.node("Abs", [source], role="abs")
+    in_row(new, first, parts, node)
+
+
+@rewrite(
+    "reduce-max",
+    operators=("ReduceMax",),
+    reason="the DLA lacks maximum Reduce with most releases; maximum pools stand there instead",
+)
+def reduce_max(graph: RewriteGraph, node: Node) -> Replacement:
+    """A maximum over H, W or both as a maximum of maxima.
+
+    At every ReduceMax over H and W of a 4-D tensor; over C there is no pool.
+    """
+    found = reduction_of(graph, node)
+    parts = found and greatest_parts(found)
+    if not parts:
+        return
+    new = yield (node,)
+    in_row(new, node.inputs[0], parts, node)
+
+
+@rewrite(
+    "reduce-min",
+    operators=("ReduceMin",),
+    reason=(
+        "the DLA lacks minimum Reduce; maximum pools between two scales by -1 stand there instead"
+    ),
+)
+def reduce_min(graph: RewriteGraph, node: Node) -> Replacement:
+    """A minimum over H, W or both as a negated maximum.
+
+    At every ReduceMin over H and W of a 4-D tensor; over C there is no pool.
+    """
+    found = reduction_of(graph, node)
+    parts = found and greatest_parts(found)
+    if not (found and parts):
+        return
+    pools = [part for part in parts if part.op != "Reshape"]
+    negate = [RowNode("Mul", (-1.0,))] if pools else []
+    facts = [*negate, *pools, *negate, *found.reshape()]
+    new = yield (node,)
+    in_row(new, node.inputs[0], facts, node)

@@ -1,0 +1,939 @@
+"""Resizing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from edgekit.dla.rules import limit
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.operands import factors, stepped
+
+# What a Resize does along each axis: coordinates and weights, as ONNX defines them.
+#
+# Formulas: ONNX's description of Resize (opset 11 to 19).
+
+
+# modes that depend on the sizes and scales alone; tf_crop_and_resize reads a region of interest
+_COORDINATES = frozenset(
+    {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"}
+)
+# FP32 coordinates that are off by more make FP32 results differ by more than 1e-5 (three times
+# as much was seen, of two axes): more than a proof allows
+_OFF = 3.4e-6
+_NEAR = 1e-5
+
+
+class ResizeAxis(NamedTuple):
+    """One axis.
+
+    Attributes:
+        size: Of the input.
+        out: Of the output.
+        scale: The factor that coordinates are divided by.
+    """
+
+    size: int
+    out: int
+    scale: float
+
+    @property
+    def factor(self) -> int:
+        """The scale where it is a whole number that gives the output's size; 0 if it is not."""
+        whole = int(self.scale)
+        return whole if whole == self.scale and self.size * whole == self.out else 0
+
+
+class Resizing(NamedTuple):
+    """What a Resize does.
+
+    Attributes:
+        axes: By axis of the tensor.
+        mode: "nearest", "linear" or "cubic".
+        coordinates: ``coordinate_transformation_mode``.
+        rounding: ``nearest_mode``.
+        cubic: ``cubic_coeff_a``.
+        exclude: ``exclude_outside``.
+        scaled: Whether it is given as four (rank many) scales.
+    """
+
+    axes: tuple[ResizeAxis, ...]
+    mode: str
+    coordinates: str
+    rounding: str
+    cubic: float
+    exclude: bool
+    scaled: bool
+
+    @property
+    def image(self) -> bool:
+        """Whether it resizes height and width of a 4-D tensor, and nothing else."""
+        return len(self.axes) == 4 and all(a.scale == 1 for a in self.axes[:2])
+
+
+def resizing(graph: RewriteGraph, node: Node) -> Resizing | None:
+    """Returns what a Resize of floating-point numbers does.
+
+    None if scales and sizes are computed while running, where it crops (tf_crop_and_resize),
+    and where ``antialias`` changes anything but linear growth, for which it says nothing:
+    runtimes differ at the borders.
+    """
+    given = node.attrs
+    source = node.input(0)
+    if not graph.floats(source):
+        return None
+    axes = _axes(graph, node)
+    how = str(given.get("coordinate_transformation_mode", "half_pixel"))
+    mode = str(given.get("mode", "nearest"))
+    if axes is None or how not in _COORDINATES or mode not in {"nearest", "linear", "cubic"}:
+        return None
+    if given.get("antialias") and not (mode == "linear" and all(a.scale >= 1 for a in axes)):
+        return None
+    for axis in axes:
+        # where it is not whole, these read another size of the output, each runtime its own
+        fractional = axis.scale * axis.size != axis.out
+        if fractional and how in {"align_corners", "half_pixel_symmetric"} and _scaled(graph, node):
+            return None
+        if axis.out == 1 and axis.size > 1 and how == "pytorch_half_pixel":
+            return None
+    return Resizing(
+        axes,
+        mode,
+        how,
+        str(given.get("nearest_mode", "round_prefer_floor")),
+        float(given.get("cubic_coeff_a", -0.75)),
+        bool(given.get("exclude_outside", 0)),
+        _scaled(graph, node) and "axes" not in given,
+    )
+
+
+def _scaled(graph: RewriteGraph, node: Node) -> bool:
+    scales = node.input(2)
+    return bool(scales) and bool(graph.shape(scales)[0])
+
+
+def _axes(graph: RewriteGraph, node: Node) -> tuple[ResizeAxis, ...] | None:
+    source, target = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
+    which = [a % len(source) for a in node.attrs.get("axes", range(len(source)))]
+    scales = [1.0] * len(source)
+    if _scaled(graph, node):
+        value = graph.value(node.inputs[2])
+        if value is None:
+            return None
+        for axis, scale in zip(which, value.reshape(-1), strict=True):
+            scales[axis] = float(scale)
+    else:
+        sizes = graph.ints(node.input(3))
+        if sizes is None:
+            return None
+        ratios = [size / source[axis] for axis, size in zip(which, sizes, strict=True)]
+        policy = str(node.attrs.get("keep_aspect_ratio_policy", "stretch"))
+        if policy != "stretch":
+            ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(ratios)
+        for axis, scale in zip(which, ratios, strict=True):
+            scales[axis] = scale
+    return tuple(ResizeAxis(*item) for item in zip(source, target, scales, strict=True))
+
+
+def resize(
+    new: Writer,
+    source: str,
+    scales: tuple[int, int],
+    mode: str,
+    *,
+    output: str = "",
+    name: str = "",
+) -> str:
+    """Writes a Resize of H and W in the combination that the DLA takes, and returns its output.
+
+    Args:
+        new: Where to.
+        source: Tensor [N, C, H, W].
+        scales: Of H and W, whole numbers.
+        mode: "nearest" (asymmetric, floor) or "linear" (half_pixel).
+        output: Tensor to write; a new one when empty.
+        name: The node's name.
+    """
+    nearest = mode == "nearest"
+    factors = new.constant(np.array([1.0, 1.0, *scales]), role="scales", dtype="float32")
+    return new.node(
+        "Resize",
+        [source, "", factors],
+        output=output,
+        name=name,
+        mode=mode,
+        coordinate_transformation_mode="asymmetric" if nearest else "half_pixel",
+        nearest_mode="floor" if nearest else None,
+    )
+
+
+def rows(made: Resizing, axis: ResizeAxis) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which elements each output along an axis reads, and their weights: [out, taps]."""
+    at = _coordinates(axis, made.coordinates, np.float64)
+    if made.mode == "nearest":
+        index = _rounded(at, made.rounding)[:, None]
+        return np.clip(index, 0, axis.size - 1), np.ones(index.shape)
+    base = np.floor(at)
+    part = at - base
+    if made.mode == "linear":
+        index = base[:, None] + np.arange(2)
+        weight = np.stack([1 - part, part], 1)
+    else:
+        index = base[:, None] + np.arange(-1, 3)
+        weight = _cubic(np.abs(index - at[:, None]), made.cubic)
+        if made.exclude:
+            weight = weight * ((index >= 0) & (index < axis.size))
+            weight = weight / weight.sum(1, keepdims=True)
+    return np.clip(index, 0, axis.size - 1).astype(np.int64), weight
+
+
+def steady(made: Resizing, axis: ResizeAxis) -> bool:
+    """Whether coordinates in FP32, as runtimes compute them, say the same as exact ones.
+
+    On long axes with a scale that is no power of 2 they do not: what a Resize gives then is its
+    rounding errors, and no other form gives the same.
+    """
+    exact = _coordinates(axis, made.coordinates, np.float64)
+    rough = _coordinates(axis, made.coordinates, np.float32).astype(np.float64)
+    if made.mode != "nearest":
+        return bool(np.abs(exact - rough).max() <= _OFF)
+    near = _NEAR * (1 + np.abs(exact))
+    chosen = [_rounded(at, made.rounding) for at in (exact, exact - near, exact + near)]
+    alike = (chosen[0] == chosen[1]) & (chosen[0] == chosen[2])
+    return bool((alike | (exact == rough)).all())
+
+
+def _coordinates(axis: ResizeAxis, how: str, dtype: Any) -> np.ndarray:
+    y = np.arange(axis.out, dtype=dtype)
+    scale, half = dtype(axis.scale), dtype(0.5)
+    if how == "align_corners":
+        return np.asarray(y * dtype(axis.size - 1) / dtype(max(axis.out - 1, 1)))
+    if how == "asymmetric":
+        return np.asarray(y / scale)
+    at = (y + half) / scale - half
+    if how == "half_pixel_symmetric":
+        at = at + dtype(axis.size / 2 * (1 - axis.out / (axis.scale * axis.size)))
+    return np.asarray(at)
+
+
+def _rounded(at: np.ndarray, rounding: str) -> np.ndarray:
+    ways: dict[str, Any] = {
+        "floor": lambda: np.floor(at),
+        "ceil": lambda: np.ceil(at),
+        "round_prefer_ceil": lambda: np.floor(at + 0.5),
+        "round_prefer_floor": lambda: np.ceil(at - 0.5),
+    }
+    return np.asarray(ways[rounding](), np.int64)
+
+
+def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+@rewrite(
+    "resize-1d",
+    operators=("Resize",),
+    reason="The DLA resizes height and width only; a one-dimensional image has a width of 1",
+    enabling=True,
+)
+def resize_1d(graph: RewriteGraph, node: Node) -> Replacement:
+    """[N, C, L] is [N, C, L, 1] between Reshapes, which meet others on their way and vanish.
+
+    At a Resize of L in a tensor [N, C, L].
+    """
+    made = resizing(graph, node)
+    if made is None or len(made.axes) != 3 or any(a.scale != 1 for a in made.axes[:2]):
+        return
+    if made.axes[2].out == made.axes[2].size:
+        return
+    new = yield (node,)
+    before = new.constant([*graph.shape(node.inputs[0]), 1], role="shape")
+    source = new.node("Reshape", [node.inputs[0], before], name=f"{node.name}:before")
+    resized = _again(graph, node, new, source, (0, 1, 2), single=True)
+    after = new.constant(list(graph.shape(node.outputs[0])), role="shape")
+    new.node("Reshape", [resized, after], output=node.outputs[0], name=f"{node.name}:after")
+
+
+@rewrite(
+    "resize-channels-last",
+    operators=("Resize",),
+    reason="The DLA resizes height and width only; a transposition makes other axes these",
+    enabling=True,
+)
+def resize_channels_last(graph: RewriteGraph, node: Node) -> Replacement:
+    """Transposed, the axes that are resized are H and W; a Transpose after it turns it back.
+
+    That is what models have that keep channels last; Transposes of neighbours cancel. Nothing makes
+    a Resize of other axes out of one of H and W, so each is turned once.
+
+    At a Resize of one or two axes of a 4-D tensor, C among them, N not.
+    """
+    made = resizing(graph, node)
+    if made is None or len(made.axes) != 4:
+        return
+    resized = [i for i, a in enumerate(made.axes) if a.scale != 1 or a.out != a.size]
+    if not resized or 0 in resized or 1 not in resized or len(resized) == 3:
+        return
+    rest = [i for i in (1, 2, 3) if i not in resized]
+    # of two axes that stay, the last one becomes the channels: [N, L, 1, C]
+    order = (0, rest[-1], *sorted({1, 2, 3} - {rest[-1]}))
+    new = yield (node,)
+    name = f"{node.name}:before"
+    source = new.node("Transpose", [node.inputs[0]], name=name, perm=list(order))
+    turned = _again(graph, node, new, source, order, single=False)
+    back = [order.index(axis) for axis in range(4)]
+    name = f"{node.name}:after"
+    new.node("Transpose", [turned], output=node.outputs[0], name=name, perm=back)
+
+
+def _again(
+    graph: RewriteGraph,
+    node: Node,
+    new: Writer,
+    source: str,
+    order: tuple[int, ...],
+    *,
+    single: bool,
+) -> str:
+    """Writes the Resize with its axes in another order; a last one of size 1 is added."""
+    made = resizing(graph, node)
+    assert made is not None
+    gone = {"axes", "keep_aspect_ratio_policy"}
+    attrs = {key: value for key, value in node.attrs.items() if key not in gone}
+    axes = [made.axes[axis] for axis in order]
+    if node.input(3):
+        sizes = new.constant([a.out for a in axes] + [1] * single, role="sizes")
+        read = [source, "", "", sizes]
+    else:
+        factors = [a.scale for a in axes] + [1.0] * single
+        scales = new.constant(factors, role="scales", dtype="float32")
+        read = [source, "", scales]
+    return new.node("Resize", read, name=node.name, **attrs)
+
+
+@rewrite(
+    "resize-sizes",
+    operators=("Resize",),
+    reason="The DLA takes whole-number scales, not the size of the output",
+)
+def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
+    """The same Resize, its size given by four scales; coordinates stay what they are.
+
+    At a Resize of H and W by whole factors that is given sizes or axes.
+    """
+    made = resizing(graph, node)
+    if made is None or not made.image or made.scaled:
+        return
+    factors = [axis.factor for axis in made.axes]
+    if not (min(factors) > 0 and max(factors) > 1):
+        return
+    new = yield (node,)
+
+    gone = {"axes", "keep_aspect_ratio_policy"}
+    attrs = {key: value for key, value in node.attrs.items() if key not in gone}
+    scales = new.constant(np.array(factors, np.float64), role="scales", dtype="float32")
+    new.node("Resize", [node.inputs[0], "", scales], output=node.outputs[0], **attrs)
+
+
+# Growing an axis by a whole factor, in steps that the DLA has.
+#
+# Linear interpolation is what a moving average makes of repeated elements: repeated s times each,
+# averaged over s neighbours, an element reaches as far as to its neighbours' centres, with weights
+# that fall linearly. Average pooling that leaves out what lies outside (``count_include_pad`` = 0)
+# does at the borders what clamping does, since all that such a window sees there is one element.
+
+
+Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
+
+
+class Growth(NamedTuple):
+    """How an axis grows.
+
+    Attributes:
+        kind: "same", "repeat" (each element so many times), or the coordinates of a linear one.
+        factor: By how much; for "align_corners", elements from one corner to the next.
+        single: The axis has one element.
+    """
+
+    kind: Kind
+    factor: int
+    single: bool = False
+
+
+class GrowthStage(NamedTuple):
+    """One step along one axis.
+
+    Attributes:
+        kind: "nearest" or "linear" (resizing), "pool" (averaging) or "crop".
+        size: The factor, the window, or the size that stays.
+        begin: Padding before.
+        end: Padding after.
+    """
+
+    kind: str
+    size: int
+    begin: int = 0
+    end: int = 0
+
+    def after(self, size: int) -> int:
+        """Returns the axis' size after this step."""
+        if self.kind == "crop":
+            return self.size
+        if self.kind == "pool":
+            return size + self.begin + self.end - self.size + 1
+        return size * self.size
+
+
+def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
+    """Returns how an axis grows; None if it does so in another way.
+
+    Coordinates and rounding that have the same effect for these sizes are one: what is compared
+    is which elements are read with which weights.
+    """
+    if axis.out < axis.size:
+        return None
+    seen = _effect(*rows(made, axis), axis.size)
+    for item in _possible(axis):
+        if _alike(seen, _effect(*rows(*_plain(item, axis)), axis.size)):
+            return item
+    return None
+
+
+def repeated(grown: tuple[Growth, ...]) -> bool:
+    """Whether every axis only repeats its elements."""
+    return all(item.kind in {"same", "repeat"} for item in grown)
+
+
+def _possible(axis: ResizeAxis) -> list[Growth]:
+    if axis.out == axis.size:
+        return [Growth("same", 1)]
+    found = []
+    if axis.out % axis.size == 0:
+        factor = axis.out // axis.size
+        found.append(Growth("repeat", factor, axis.size == 1))
+        found += [Growth("half_pixel", factor), Growth("asymmetric", factor)]
+    if axis.size > 1 and (axis.out - 1) % (axis.size - 1) == 0:
+        found.append(Growth("align_corners", (axis.out - 1) // (axis.size - 1)))
+    return found
+
+
+def _plain(item: Growth, axis: ResizeAxis) -> tuple[Resizing, ResizeAxis]:
+    nearest = item.kind in {"same", "repeat"}
+    how = "asymmetric" if nearest else item.kind
+    mode = "nearest" if nearest else "linear"
+    ideal = Resizing((), mode, how, "floor", -0.75, exclude=False, scaled=True)
+    return ideal, ResizeAxis(axis.size, axis.out, axis.out / axis.size)
+
+
+def _effect(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
+    """What it makes of numbers that no two different combinations of elements make alike."""
+    probe = np.random.default_rng(0).standard_normal((size, 2))
+    return np.asarray((probe[index] * weight[..., None]).sum(1))
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.abs(a - b).max() <= 1e-11)
+
+
+def stages(item: Growth, *, linear: bool) -> list[GrowthStage] | None:
+    """Returns the steps for one axis; None if there are none within the DLA's limits.
+
+    Args:
+        item: How it grows.
+        linear: Whether a linear Resize by a factor within the DLA's limit may be a step.
+    """
+    if item.kind == "same":
+        return []
+    if item.kind == "repeat":
+        return _repeat(item)
+    if item.kind == "half_pixel":
+        return _half_pixel(item.factor, linear=linear)
+    # the knots of a linear growth by b are among the elements of one by a after it
+    _, window = _limit("pooling.window")
+    most = window
+    if item.kind == "asymmetric":
+        most = min(window, _limit("pooling.padding")[1] + 1)
+    parts = factors(item.factor, most)
+    if parts is None:
+        return None
+    found = []
+    for part in parts:
+        end = part - 1 if item.kind == "asymmetric" else 0
+        found += [GrowthStage("nearest", part), GrowthStage("pool", part, 0, end)]
+    return found
+
+
+def _repeat(item: Growth) -> list[GrowthStage] | None:
+    _, most = _limit("resize.nearest_scale")
+    parts = factors(item.factor, most)
+    if parts is not None:
+        return [GrowthStage("nearest", part) for part in parts]
+    if not item.single:
+        return None
+    # one element: too many of it do no harm
+    enough = item.factor
+    while (parts := factors(enough, most)) is None:
+        enough += 1
+    return [*(GrowthStage("nearest", part) for part in parts), GrowthStage("crop", item.factor)]
+
+
+def _half_pixel(factor: int, *, linear: bool) -> list[GrowthStage] | None:
+    """Odd factors first: their elements hold the knots (the centres of the input's elements).
+
+    A power of 2 has them between its elements. So it comes last; where it takes several steps,
+    they go by the elements' edges, one more than there are elements, and the mean of two
+    neighbouring edges ends it.
+    """
+    _, window = _limit("pooling.window")
+    _, native = _limit("resize.linear_scale")
+    odd = factor
+    while odd % 2 == 0:
+        odd //= 2
+    power = factor // odd
+    parts = factors(odd, window)
+    if parts is None:
+        return None
+    found = []
+    for part in parts:
+        if linear and part <= native:
+            found.append(GrowthStage("linear", part))
+        else:
+            found += [GrowthStage("nearest", part), GrowthStage("pool", part, part // 2, part // 2)]
+    if power == 1:
+        return found
+    if linear and power <= native:
+        return [*found, GrowthStage("linear", power)]
+    first = min(power, window)
+    found += [GrowthStage("nearest", first), GrowthStage("pool", first, first // 2, first // 2)]
+    for part in factors(power // first, window) or []:
+        found += [GrowthStage("nearest", part), GrowthStage("pool", part)]
+    return [*found, GrowthStage("pool", 2)]
+
+
+def _limit(rule: str) -> tuple[int, int]:
+    return limit(rule)
+
+
+_Pair: TypeAlias = "tuple[GrowthStage | None, GrowthStage | None]"
+
+
+def write(
+    new: Writer,
+    source: str,
+    shape: tuple[int, ...],
+    plan: tuple[list[GrowthStage], list[GrowthStage]],
+    *,
+    output: str,
+    name: str,
+    inclusive: bool = False,
+) -> None:
+    """Writes the steps of H and W: together where they are of the same kinds, else H first.
+
+    Args:
+        new: Where to.
+        source: Tensor [N, C, H, W].
+        shape: Its shape.
+        plan: Steps of each; not both empty.
+        output: Tensor to write.
+        name: Of the first node.
+        inclusive: Whether averages count their padding, with a scale by position that makes up
+            for it, rather than leave it out.
+    """
+    down, across = plan
+    pairs: list[_Pair]
+    if all(a.kind == b.kind for a, b in zip(down, across, strict=False)):
+        pairs = list(zip_longest(down, across))
+    else:
+        pairs = [*((stage, None) for stage in down), *((None, stage) for stage in across)]
+    for index, pair in enumerate(pairs):
+        last = output if index == len(pairs) - 1 else ""
+        first = name if index == 0 else ""
+        sizes = shape[2:]
+        after = [s.after(n) if s else n for s, n in zip(pair, sizes, strict=True)]
+        shape = (*shape[:2], *after)
+        if inclusive and any(stage and stage.begin + stage.end for stage in pair):
+            pooled = _write(new, source, pair, output="", name=first, count=True)
+            places = _map(pair, sizes, shape)
+            source = new.node("Mul", [pooled, new.constant(places, role="places")], output=last)
+        else:
+            source = _write(new, source, pair, output=last, name=first)
+
+
+def _write(
+    new: Writer, source: str, pair: _Pair, *, output: str, name: str, count: bool = False
+) -> str:
+    kind = next(stage.kind for stage in pair if stage)
+    if kind == "crop":
+        axes = [axis for axis, stage in enumerate(pair, start=2) if stage]
+        ends = [stage.size for stage in pair if stage]
+        read = [new.constant(part, role="slice") for part in ([0] * len(axes), ends, axes)]
+        return new.node("Slice", [source, *read], output=output, name=name)
+    whole = [stage or GrowthStage(kind, 1) for stage in pair]
+    sizes = [stage.size for stage in whole]
+    if kind != "pool":
+        return resize(new, source, (sizes[0], sizes[1]), kind, output=output, name=name)
+    pads = [*(stage.begin for stage in whole), *(stage.end for stage in whole)]
+    return new.node(
+        "AveragePool",
+        [source],
+        output=output,
+        name=name,
+        role="interpolate",
+        kernel_shape=sizes,
+        strides=[1, 1],
+        pads=pads if any(pads) else None,
+        count_include_pad=1 if count else None,
+    )
+
+
+def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """By how much averages that count their padding are too small; as large as the tensor."""
+    sides = []
+    for stage, size, out in zip(pair, sizes, shape[2:], strict=True):
+        one = stage or GrowthStage("pool", 1)
+        first = np.arange(out) - one.begin
+        seen = np.minimum(first + one.size, size) - np.maximum(first, 0)
+        sides.append(one.size / seen)
+    return np.broadcast_to(np.multiply.outer(*sides), (1, *shape[1:]))
+
+
+# what TensorRT calls LINEAR/HALF_PIXEL/FORMULA and .../UPPER
+_LINEAR = frozenset({"half_pixel", "pytorch_half_pixel"})
+
+
+@rewrite(
+    "resize-coordinates",
+    operators=("Resize",),
+    reason=(
+        "The DLA takes few combinations of coordinates and rounding; for whole factors many "
+        "others have the same effect as one of these"
+    ),
+)
+def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
+    """Which elements are read, and with which weights, is compared, not how it is called.
+
+    Nearest resizing by whole factors repeats elements, whichever the coordinates and roundings
+    that say so; that is asymmetric and floor, which every release's DLA takes. The same goes for
+    a linear or cubic Resize of a single element.
+
+    At a Resize by whole factors in the effect, not the words, of one that is taken.
+    """
+    found = grown(graph, node)
+    if found is None:
+        return
+    made, (down, across) = found
+    nearest = repeated((down, across))
+    if not nearest and any(item.kind not in {"half_pixel", "same"} for item in (down, across)):
+        return
+    _, most = limit("resize.nearest_scale" if nearest else "resize.linear_scale")
+    factors = (down.factor, across.factor)
+    if max(factors) > most or _taken(made, nearest=nearest):
+        return
+    new = yield (node,)
+    mode = "nearest" if nearest else "linear"
+    resize(new, node.inputs[0], factors, mode, output=node.outputs[0])
+
+
+def grown(graph: RewriteGraph, node: Node) -> tuple[Resizing, tuple[Growth, Growth]] | None:
+    """Returns how a Resize of H and W grows them; None for any other, and where nothing grows.
+
+    None too where rounding errors of its coordinates are larger than a proof allows.
+    """
+    made = resizing(graph, node)
+    if made is None or not made.image:
+        return None
+    sides = [growth(made, axis) for axis in made.axes[2:]]
+    if sides[0] is None or sides[1] is None or all(a.out == a.size for a in made.axes):
+        return None
+    if not all(axis.out == axis.size or steady(made, axis) for axis in made.axes[2:]):
+        return None
+    return made, (sides[0], sides[1])
+
+
+def _taken(made: Resizing, *, nearest: bool) -> bool:
+    if not made.scaled:
+        return False
+    if nearest:
+        words = (made.mode, made.coordinates, made.rounding)
+        return words == ("nearest", "asymmetric", "floor")
+    return made.mode == "linear" and made.coordinates in _LINEAR
+
+
+@rewrite(
+    "resize-nearest-large",
+    operators=("Resize",),
+    reason="The DLA repeats elements up to 32 times in one layer; two layers repeat more",
+)
+def resize_nearest_large(graph: RewriteGraph, node: Node) -> Replacement:
+    """Repeating elements a times and the result b times repeats them a * b times.
+
+    A single element may be repeated too often, with a Slice after it: so global features are
+    brought back to any size. Other factors with a prime over the limit stay as they are.
+
+    At a Resize that repeats elements more often than one layer can.
+    """
+    found = grown(graph, node)
+    if found is None or not repeated(found[1]):
+        return
+    plan = _plan(found[1], linear=False)
+    if plan is None or max(map(len, plan)) < 2:
+        return
+    new = yield (node,)
+    _write_at(graph, node, new, plan)
+
+
+@rewrite(
+    "resize-linear-in-steps",
+    operators=("Resize",),
+    reason=(
+        "The DLA interpolates by factors up to 4 with half_pixel coordinates only; other growth "
+        "is several such steps, or repeated elements averaged over their neighbours"
+    ),
+    enabling=True,
+)
+def resize_linear_in_steps(graph: RewriteGraph, node: Node) -> Replacement:
+    """Linear growth that one layer of the DLA cannot do, by several.
+
+    Of half_pixel, an odd factor may stand before any other, for then the result's elements hold
+    the input's, and between these it is linear again: 6 is 3, then 2. What no linear layer does
+    (5, 7, 8 and more, and asymmetric and aligned corners) repeats elements and averages
+    neighbours. All steps are means of the elements: no value grows.
+
+    Left are factors with a prime over the pooling window (11, 13), and aligned corners that are
+    no whole number of elements apart: resize-to-convolution has these.
+
+    At a linear Resize that takes more than one layer.
+    """
+    found = grown(graph, node)
+    if found is None or repeated(found[1]):
+        return
+    plan = _plan(found[1], linear=True)
+    if plan is None or all([stage.kind for stage in part] in ([], ["linear"]) for part in plan):
+        return
+    new = yield (node,)
+    _write_at(graph, node, new, plan)
+
+
+@rewrite(
+    "resize-linear-to-pool",
+    operators=("Resize",),
+    reason=(
+        "The DLA of TensorRT before 8.5.2 repeats elements only; averaged over neighbours, "
+        "repeated elements are interpolated ones"
+    ),
+)
+def resize_linear_to_pool(graph: RewriteGraph, node: Node) -> Replacement:
+    """Linear growth without any linear layer, for releases whose DLA has none.
+
+    These are mostly Xavier's, whose averages count their padding: a scale by position makes up
+    for it.
+
+    At a linear Resize by whole factors.
+    """
+    found = grown(graph, node)
+    if found is None or repeated(found[1]):
+        return
+    plan = _plan(found[1], linear=False)
+    if plan is None:
+        return
+    new = yield (node,)
+    _write_at(graph, node, new, plan, inclusive=True)
+
+
+def _plan(
+    sides: tuple[Growth, Growth], *, linear: bool
+) -> tuple[list[GrowthStage], list[GrowthStage]] | None:
+    down, across = (stages(side, linear=linear) for side in sides)
+    return None if down is None or across is None else (down, across)
+
+
+def _write_at(
+    graph: RewriteGraph,
+    node: Node,
+    new: Writer,
+    plan: tuple[list[GrowthStage], list[GrowthStage]],
+    *,
+    inclusive: bool = False,
+) -> None:
+    shape = graph.shape(node.inputs[0])
+    write(
+        new,
+        node.inputs[0],
+        shape,
+        plan,
+        output=node.outputs[0],
+        name=node.name,
+        inclusive=inclusive,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Picks:
+    """What is left of an axis: from ``start`` on ``count`` means of ``window``, ``step`` apart."""
+
+    start: int
+    count: int
+    step: int
+    window: int
+
+
+@rewrite(
+    "resize-downscale",
+    operators=("Resize",),
+    reason="The DLA resizes to larger sizes only; pooling with a stride picks what is left",
+)
+def resize_downscale(graph: RewriteGraph, node: Node) -> Replacement:
+    """Shrinking by a whole factor reads one element of each group, or the two in its middle.
+
+    The first is pooling of window 1 with a stride, the second the average of a window of 2, both
+    of a Slice where the first element is another than 0. Nearest, asymmetric linear, and
+    half_pixel linear resizing are all one of these.
+
+    At a Resize of H and W that picks elements, or means of two, at equal distances.
+    """
+    made = resizing(graph, node)
+    if made is None or not made.image:
+        return
+    sides = [side for axis in made.axes[2:] if (side := _picks(made, axis)) is not None]
+    if len(sides) != 2 or sides[0].step * sides[1].step == 1:
+        return
+    _, most = limit("pooling.stride")
+    averages = max(side.window for side in sides) > 1
+    if any(side.step > most if averages else factors(side.step, most) is None for side in sides):
+        return
+    new = yield (node,)
+    shape, output = graph.shape(node.inputs[0]), node.outputs[0]
+    if all(side.window == 1 for side in sides):
+        places = {a: (s.start, s.count, s.step) for a, s in enumerate(sides, start=2)}
+        stepped(new, node.inputs[0], shape, places, output=output)
+        return
+    source = node.inputs[0]
+    ends = [s.start + (s.count - 1) * s.step + s.window for s in sides]
+    cut = [a for a in (0, 1) if sides[a].start or ends[a] != shape[a + 2]]
+    if cut:
+        starts = [sides[a].start for a in cut]
+        parts = [starts, [ends[a] for a in cut], [a + 2 for a in cut]]
+        source = new.node("Slice", [source, *(new.constant(p, role="slice") for p in parts)])
+    new.node(
+        "AveragePool",
+        [source],
+        output=output,
+        kernel_shape=[side.window for side in sides],
+        strides=[side.step for side in sides],
+    )
+
+
+def _picks(made: Resizing, axis: ResizeAxis) -> _Picks | None:
+    if axis.out == axis.size and axis.scale == 1:
+        return _Picks(0, axis.size, 1, 1)
+    if axis.out >= axis.size or not steady(made, axis):
+        return None
+    index, weight = rows(made, axis)
+    # what each output reads, by the first element that counts: the same for all
+    counts = np.abs(weight) > 1e-9
+    window = int(counts[0].sum())
+    if window not in {1, 2} or (counts.sum(1) != window).any():
+        return None
+    if np.abs(weight[counts] - 1 / window).max() > 1e-9:
+        return None
+    read = index[counts].reshape(axis.out, window)
+    steps = set(np.diff(read[:, 0]).tolist()) or {axis.size}
+    if len(steps) != 1 or (window == 2 and (read[:, 1] - read[:, 0] != 1).any()):
+        return None
+    step = int(steps.pop())
+    return _Picks(int(read[0, 0]), axis.out, step, window) if step > 0 else None
+
+
+# the combinations that the rules allow, in ONNX's words
+_NEAREST = frozenset(
+    {
+        ("asymmetric", "floor"),
+        ("half_pixel", "round_prefer_floor"),
+        ("half_pixel", "round_prefer_ceil"),
+    }
+)
+_LINEAR_MODES = frozenset({"half_pixel", "pytorch_half_pixel"})
+# elements of a matrix: 2048 to 2048, far more than pays
+_MOST = 1 << 22
+# Transposes that lead to H as channels, from there (or from the start) to W, and back to C
+_TO_H, _TO_W, _H_TO_W, _W_TO_END = [0, 2, 1, 3], [0, 3, 2, 1], [0, 3, 2, 1], [0, 2, 3, 1]
+
+
+@rewrite(
+    "resize-to-convolution",
+    operators=("Resize",),
+    reason=(
+        "The DLA resizes by whole factors only, nearest or linear; with height or width as "
+        "channels any resizing is a 1x1 convolution with fixed weights"
+    ),
+)
+def resize_to_convolution(graph: RewriteGraph, node: Node) -> Replacement:
+    """Each row of the result is a sum of rows of the input with fixed weights.
+
+    With H as channels that is a 1x1 convolution, with W another. It is exact for every mode, the
+    borders with them: cubic (clamped or with ``exclude_outside``), aligned corners, fractional
+    scales. A fixed deconvolution with a position map would do for whole factors alone, and of
+    cubic ones for ``exclude_outside`` alone: clamping moves the weight of what lies outside to
+    the border's elements, which no factor of the result can do. It would also need dense weights
+    between all channels, for the DLA has no grouped deconvolution.
+
+    At a Resize of H and W that no layer of the DLA does.
+    """
+    made = resizing(graph, node)
+    if made is None or not made.image or _native(made):
+        return
+    sides = [axis for axis in made.axes[2:] if not _same(axis)]
+    if not sides or max(axis.size * axis.out for axis in sides) > _MOST:
+        return
+    if not all(steady(made, axis) for axis in sides):
+        return
+    new = yield (node,)
+    source, output = node.inputs[0], node.outputs[0]
+    down, across = (not _same(axis) for axis in made.axes[2:])
+    if down:
+        turned = new.node("Transpose", [source], perm=_TO_H)
+        source = _product(new, node, turned, _matrix(made, made.axes[2]), node.name)
+        if not across:
+            new.node("Transpose", [source], output=output, name=_end(node), perm=_TO_H)
+            return
+    turned = new.node("Transpose", [source], perm=_H_TO_W if down else _TO_W)
+    name = f"{node.name}:width" if down else node.name
+    source = _product(new, node, turned, _matrix(made, made.axes[3]), name)
+    perm = _W_TO_END if down else _TO_W
+    new.node("Transpose", [source], output=output, name=_end(node), perm=perm)
+
+
+def _native(made: Resizing) -> bool:
+    """Whether a DLA takes it by itself: whole factors within the limits, in its combinations."""
+    factors = [axis.factor for axis in made.axes[2:]]
+    words = (made.coordinates, made.rounding)
+    nearest = made.mode == "nearest" and words in _NEAREST
+    linear = made.mode == "linear" and made.coordinates in _LINEAR_MODES
+    _, most = limit("resize.nearest_scale" if nearest else "resize.linear_scale")
+    return (nearest or linear) and min(factors) >= 1 and max(factors) <= most
+
+
+def _same(axis: ResizeAxis) -> bool:
+    return axis.scale == 1 and axis.out == axis.size
+
+
+def _matrix(made: Resizing, axis: ResizeAxis) -> np.ndarray:
+    index, weight = rows(made, axis)
+    matrix = np.zeros((axis.out, axis.size))
+    np.add.at(matrix, (np.arange(axis.out)[:, None], index), weight)
+    return matrix
+
+
+def _product(new: Writer, node: Node, source: str, matrix: np.ndarray, name: str) -> str:
+    weight = new.constant(matrix[:, :, None, None], like=node.inputs[0], role="interpolation")
+    return new.node("Conv", [source, weight], name=name)
+
+
+def _end(node: Node) -> str:
+    return f"{node.name}:back"

@@ -1,1 +1,0 @@
-"""Recurrences, sums along an axis, gathering and scattering."""

@@ -1,0 +1,749 @@
+"""Channel shuffles, space to depth and depth to space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from edgekit.dla.rules import limit
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.operands import Tap, factors, pick_channels, selection
+from edgekit.rewriting.rules.reshapes import cut_dimensions, dimensions_of
+
+_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+_C, _H, _W = 1, 2, 3
+_MOST_TRANSPOSES = 4
+_REMEMBERED = 4096
+
+
+class Blocks(NamedTuple):
+    """A move of elements from one 4-D tensor to another, block by block.
+
+    Both tensors are read as one tensor of many small dimensions (atoms), which are the same for
+    both but stand in another order.
+
+    Attributes:
+        sizes: Of the atoms, in the order of the source.
+        origin: Dimension of the source that each atom is part of.
+        order: Atoms in the order of the result.
+        target: Dimension of the result that each atom is part of, by atom.
+    """
+
+    sizes: tuple[int, ...]
+    origin: tuple[int, ...]
+    order: tuple[int, ...]
+    target: tuple[int, ...]
+
+    def atoms(self, origin: int, target: int) -> list[int]:
+        """Returns the atoms that go from one dimension to another, as the source orders them."""
+        pairs = zip(self.origin, self.target, strict=True)
+        return [atom for atom, pair in enumerate(pairs) if pair == (origin, target)]
+
+    def _dimension(self, target: int) -> list[int]:
+        return [atom for atom in self.order if self.target[atom] == target]
+
+    def _of_source(self, origin: int) -> list[int]:
+        return [atom for atom, dim in enumerate(self.origin) if dim == origin]
+
+    def _keeps_batch(self) -> bool:
+        return self._dimension(0) == self._of_source(0)
+
+    def shuffle(self) -> list[int] | None:
+        """Returns the source's channel by channel of the result; None when more than C moves."""
+        others = all(self._dimension(dim) == self._of_source(dim) for dim in (0, _H, _W))
+        if not others:
+            return None
+        return [int(item) for item in self._table(self._of_source(_C), self._dimension(_C)).ravel()]
+
+    def to_space(self) -> tuple[np.ndarray, int, int] | None:
+        """Returns the source's channel by [channel, row, column] of the block, and its sides.
+
+        None unless H and W of the result are those of the source, each element a block of
+        channels.
+        """
+        rows, columns = self.atoms(_C, _H), self.atoms(_C, _W)
+        grown = all(
+            self._dimension(dim) == [*self._of_source(dim), *self._tail(dim)] for dim in (_H, _W)
+        )
+        channels = self._dimension(_C)
+        inside = all(self.origin[atom] == _C for atom in channels)
+        if not (self._keeps_batch() and grown and inside and (rows or columns)):
+            return None
+        tails = [self._tail(_H), self._tail(_W)]
+        sides = [math.prod(self.sizes[atom] for atom in tail) for tail in tails]
+        table = self._table(self._of_source(_C), [*channels, *tails[0], *tails[1]])
+        return table.reshape(-1, *sides), sides[0], sides[1]
+
+    def to_depth(self) -> tuple[list[tuple[int, int, int]], int, int] | None:
+        """Returns (channel, row, column) of the source by channel of the result, and the sides.
+
+        None unless blocks of H and W become channels.
+        """
+        rows, columns = self.atoms(_H, _C), self.atoms(_W, _C)
+        shrunk = all(
+            self._of_source(dim) == [*self._dimension(dim), *extra]
+            for dim, extra in ((_H, rows), (_W, columns))
+        )
+        channels = self._of_source(_C)
+        inside = all(self.target[atom] == _C for atom in channels)
+        if not (self._keeps_batch() and shrunk and inside and (rows or columns)):
+            return None
+        sides = [math.prod(self.sizes[atom] for atom in part) for part in (rows, columns)]
+        flat = self._table([*channels, *rows, *columns], self._dimension(_C)).ravel()
+        count = math.prod(self.sizes[atom] for atom in channels)
+        places = np.unravel_index(flat, (count, *sides))
+        taps = [(int(c), int(i), int(j)) for c, i, j in zip(*places, strict=True)]
+        return taps, sides[0], sides[1]
+
+    def _tail(self, dim: int) -> list[int]:
+        return [atom for atom in self._dimension(dim) if self.origin[atom] == _C]
+
+    def _table(self, source: list[int], result: list[int]) -> np.ndarray:
+        """Flat index into ``source``'s atoms by place in ``result``'s, the same atoms reordered."""
+        sizes = [self.sizes[atom] for atom in source]
+        grid = np.arange(math.prod(sizes)).reshape(sizes)
+        return grid.transpose([source.index(atom) for atom in result])
+
+
+def between_reshapes(graph: RewriteGraph, node: Node) -> tuple[Node, Node, Node] | None:
+    """Returns a Transpose with the reshapes after (first) and before it; None without them."""
+    first, last = graph.producer(node.inputs[0]), graph.only_reader(node.outputs[0])
+    if first is None or first.op not in _RESHAPES or last is None or last.op not in _RESHAPES:
+        return None
+    if graph.only_reader(first.outputs[0]) is not node or not graph.floats(first.inputs[0]):
+        return None
+    if node.outputs[0] != last.inputs[0] or graph.constant(first.inputs[0]):
+        return None
+    return last, node, first
+
+
+#: Nodes that move blocks, what they read and write, and the move.
+_Place = tuple[tuple[Node, ...], str, str, Blocks]
+
+
+def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
+    """Yields the moves that begin at a Transpose: its nodes, what they read and write, the move.
+
+    Reshapes and further transpositions follow it; a reshape may stand before it. The nodes begin
+    with the Transpose; longer chains come first.
+    """
+    first = graph.producer(node.inputs[0])
+    before = first is not None and first.op in _RESHAPES and not first.domain
+    before = before and graph.only_reader(node.inputs[0]) is node
+    nodes = (node, first) if before and first is not None else (node,)
+    source = nodes[-1].inputs[0]
+    if graph.constant(source) or not graph.floats(source) or graph.rank(source) != 4:
+        return
+    steps: list[tuple[Sequence[int], Sequence[int]]] = []
+    found: list[tuple[tuple[Node, ...], int, str]] = []
+    last: Node | None = node
+    reshaped = before
+    while last is not None and len(steps) < _MOST_TRANSPOSES:
+        middle = graph.shape(last.inputs[0])
+        steps.append((middle, last.attrs.get("perm") or list(reversed(range(len(middle))))))
+        reader = graph.only_reader(last.outputs[0])
+        if reshaped and graph.rank(last.outputs[0]) == 4:
+            found.append((nodes, len(steps), last.outputs[0]))
+        if reader is None or reader.op not in _RESHAPES or reader.inputs[0] != last.outputs[0]:
+            break
+        nodes, reshaped = (*nodes, reader), True
+        if graph.rank(reader.outputs[0]) == 4:
+            found.append((nodes, len(steps), reader.outputs[0]))
+        last = graph.only_reader(reader.outputs[0])
+        if last is not None and last.op == "Transpose" and not last.domain:
+            nodes = (*nodes, last)
+        else:
+            last = None
+    for chain, count, output in reversed(found):
+        move = blocks_of(graph.shape(source), steps[:count], graph.shape(output))
+        if move is not None:
+            yield chain, source, output, move
+
+
+def blocks_of(
+    source: Sequence[int],
+    steps: Sequence[tuple[Sequence[int], Sequence[int]]],
+    result: Sequence[int],
+) -> Blocks | None:
+    """Returns the move that reshapes and transpositions make; None if it is none.
+
+    Args:
+        source: Shape before.
+        steps: Shape that is transposed, and the permutation, one after the other.
+        result: Shape after it.
+    """
+    moved = tuple((tuple(shape), tuple(perm)) for shape, perm in steps)
+    return _blocks_of(tuple(source), moved, tuple(result))
+
+
+@lru_cache(_REMEMBERED)
+def _blocks_of(
+    source: tuple[int, ...],
+    steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
+    result: tuple[int, ...],
+) -> Blocks | None:
+    # atoms by number, in the order of the source and in the one reached
+    sizes = dict(enumerate(source))
+    ordered, reached = list(sizes), list(sizes)
+
+    def refine(shape: Sequence[int]) -> tuple[int, ...] | None:
+        parts = cut_dimensions([sizes[atom] for atom in reached], shape)
+        if parts is None:
+            return None
+        for atom, inner in zip(tuple(reached), parts, strict=True):
+            new = range(len(sizes), len(sizes) + len(inner))
+            sizes.update(zip(new, inner, strict=True))
+            for order in (ordered, reached):
+                at = order.index(atom)
+                order[at : at + 1] = new
+        return dimensions_of([sizes[atom] for atom in reached], shape)
+
+    for middle, perm in steps:
+        dims = refine(middle)
+        if dims is None:
+            return None
+        here = list(zip(reached, dims, strict=True))
+        reached[:] = [atom for dim in perm for atom, of in here if of == dim]
+    after = refine(result)
+    if after is None:
+        return None
+    order = tuple(ordered.index(atom) for atom in reached)
+    target = tuple(dim for _, dim in sorted(zip(order, after, strict=True)))
+    small = tuple(sizes[atom] for atom in ordered)
+    return Blocks(small, dimensions_of(small, source), order, target)
+
+
+@rewrite(
+    "space-to-depth",
+    operators=("SpaceToDepth", "Transpose"),
+    reason=(
+        "The DLA does not move blocks between space and depth; "
+        "a strided convolution with weights of 0 and 1 does"
+    ),
+)
+def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
+    """SpaceToDepth, or reshapes and transpositions of that effect (PixelUnshuffle, YOLOv2).
+
+    A convolution whose kernel and stride are the block, with weights of zeros and ones: grouped
+    where the order of the result allows it (PixelUnshuffle: depthwise). A block beyond the
+    largest stride is made in steps; one with a prime factor beyond it stays.
+
+    At a SpaceToDepth, or a transposition between reshapes that makes one.
+    """
+    if node.op == "Transpose":
+        places = blocks_at(graph, node)
+    else:
+        batch, channels, height, width = graph.shape(node.inputs[0])
+        block = node.attrs["blocksize"]
+        middle = (batch, channels, height // block, block, width // block, block)
+        places = _blocks_of_one(graph, node, middle, (0, 3, 5, 1, 2, 4))
+    found = _first(places, _to_depth_in_steps)
+    if found is None:
+        return
+    nodes, source, output, (taps, *sides) = found
+    new = yield nodes
+    steps = [factors(side, _most()) or [] for side in sides]
+    rounds = max(len(part) for part in steps)
+    channels = graph.shape(source)[1]
+    for index in range(rounds):
+        rows, columns = ((part[index : index + 1] or [1])[0] for part in steps)
+        last = index == rounds - 1
+        now = taps if last else _all(channels, rows, columns)
+        kernel = (rows, columns)
+        source = selection(
+            new,
+            source,
+            channels,
+            now,
+            kernel=kernel,
+            strides=kernel,
+            output=output if last else "",
+        )
+        taps = [
+            ((channel * rows + i % rows) * columns + j % columns, i // rows, j // columns)
+            for channel, i, j in taps
+        ]
+        channels = len(now)
+
+
+_Move = TypeVar("_Move")
+
+
+def _first(
+    places: Iterable[_Place], move: Callable[[Blocks], _Move | None]
+) -> tuple[tuple[Node, ...], str, str, _Move] | None:
+    """Returns the first place whose move is of a kind, with what that kind says of it."""
+    for nodes, source, output, blocks in places:
+        found = move(blocks)
+        if found is not None:
+            return nodes, source, output, found
+    return None
+
+
+def _blocks_of_one(
+    graph: RewriteGraph, node: Node, shape: Sequence[int], perm: Sequence[int]
+) -> Iterator[_Place]:
+    """Yields the place of a node that moves blocks by itself, as a reshape and a transposition."""
+    source, output = node.inputs[0], node.outputs[0]
+    made = blocks_of(graph.shape(source), [(shape, perm)], graph.shape(output))
+    if made is not None and graph.floats(source):
+        yield (node,), source, output, made
+
+
+def _all(channels: int, rows: int, columns: int) -> Sequence[Tap]:
+    sides = [(i, j) for i in range(rows) for j in range(columns)]
+    return [(channel, i, j) for channel in range(channels) for i, j in sides]
+
+
+def _to_depth_in_steps(blocks: Blocks) -> tuple[Sequence[Tap], int, int] | None:
+    facts = blocks.to_depth()
+    steps = facts is not None and all(factors(side, _most()) is not None for side in facts[1:])
+    return facts if steps else None
+
+
+def _most() -> int:
+    return limit("convolution.stride")[1]
+
+
+@rewrite(
+    "depth-to-space",
+    operators=("DepthToSpace", "Transpose"),
+    reason=(
+        "The DLA does not move blocks between space and depth; "
+        "a strided deconvolution with weights of 0 and 1 does"
+    ),
+)
+def depth_to_space(graph: RewriteGraph, node: Node) -> Replacement:
+    """DepthToSpace (DCR and CRD), or reshapes and transpositions of that effect (PixelShuffle).
+
+    A deconvolution whose kernel and stride are the block, with weights of zeros and ones in one
+    group (a DLA has no grouped one). A large block is made along H first, then along W: square
+    strides from 23 on are disabled, and two steps cost hardly more than one. It is not folded into
+    a convolution before it, whose bias would be another one at each place of the block.
+
+    At a DepthToSpace, or a transposition between reshapes that makes one.
+    """
+    if node.op == "Transpose":
+        places = blocks_at(graph, node)
+    else:
+        batch, channels, height, width = graph.shape(node.inputs[0])
+        block = node.attrs["blocksize"]
+        parts, perm = (block, block, channels // block**2), (0, 3, 4, 1, 5, 2)
+        if node.attrs.get("mode", "DCR") == "CRD":
+            parts, perm = (channels // block**2, block, block), (0, 1, 4, 2, 5, 3)
+        places = _blocks_of_one(graph, node, (batch, *parts, height, width), perm)
+    found = _first(places, Blocks.to_space)
+    if found is None:
+        return
+    nodes, source, output, (table, rows, columns) = found
+    new = yield nodes
+    maps = len(table)
+    if max(rows, columns) > limit("convolution.stride")[1] and min(rows, columns) > 1:
+        new.check_size(table.size, maps * columns, rows)
+        weight = np.zeros((table.size, maps * columns, rows, 1))
+        for (k, i, j), channel in np.ndenumerate(table):
+            weight[channel, k * columns + j, i, 0] = 1.0
+        source = _deconvolution(new, source, weight, "")
+        table, rows = np.arange(maps * columns).reshape(maps, 1, columns), 1
+    new.check_size(table.size, maps, rows, columns)
+    weight = np.zeros((table.size, maps, rows, columns))
+    for (k, i, j), channel in np.ndenumerate(table):
+        weight[channel, k, i, j] = 1.0
+    _deconvolution(new, source, weight, output)
+
+
+def _deconvolution(new: Writer, source: str, weight: np.ndarray, output: str) -> str:
+    sides = list(weight.shape[2:])
+    fixed = new.constant(weight, role="selection")
+    role = "blocks"
+    inputs = [source, fixed]
+    return new.node(
+        "ConvTranspose", inputs, output=output, role=role, kernel_shape=sides, strides=sides
+    )
+
+
+class Shuffle(NamedTuple):
+    """Tensors read and written, and the source's channel by channel of the result."""
+
+    source: str
+    output: str
+    picks: tuple[int, ...]
+
+
+#: A rewrite follows so many readers of a shuffle.
+MOST_BRANCHES = 8
+
+
+def shuffle_at(graph: RewriteGraph, node: Node) -> tuple[tuple[Node, ...], Shuffle] | None:
+    """Returns the nodes that reorder channels from a Transpose on, and what they do."""
+    for nodes, source, output, blocks in blocks_at(graph, node):
+        picks = blocks.shuffle()
+        if picks is not None and picks != sorted(picks):
+            return nodes, Shuffle(source, output, tuple(picks))
+    return None
+
+
+_SAME_FOR_ALL = frozenset(
+    [
+        *("Abs", "AveragePool", "Clip", "Cos", "Elu", "Erf", "Exp", "GlobalAveragePool"),
+        *("GlobalMaxPool", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "MaxPool", "Mish"),
+        *("Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt"),
+        "Tanh",
+    ]
+)
+_WITH_CONSTANT = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub"})
+
+
+class Channelwise(NamedTuple):
+    """What an operator reads.
+
+    Attributes:
+        data: Position of its only activation.
+        axes: Axis along the channels of its constants that have one, by position.
+    """
+
+    data: int
+    axes: Mapping[int, int]
+
+
+def channelwise(graph: RewriteGraph, node: Node) -> Channelwise | None:
+    """Returns what a node that treats every channel of a 4-D tensor alone reads; else None."""
+    if node.domain or len(node.outputs) != 1 or graph.rank(node.outputs[0]) != 4:
+        return None
+    data = [i for i, name in enumerate(node.inputs) if name and not graph.constant(name)]
+    if len(data) != 1 or graph.rank(node.inputs[data[0]]) != 4:
+        return None
+    channels = graph.shape(node.inputs[data[0]])[1]
+    if node.op in _SAME_FOR_ALL:
+        return Channelwise(0, {}) if data == [0] else None
+    if node.op == "BatchNormalization":
+        return Channelwise(0, dict.fromkeys(range(1, 5), 0)) if data == [0] else None
+    if node.op == "Conv":
+        shape = graph.shape(node.inputs[1]) if data == [0] else ()
+        depthwise = node.attrs.get("group", 1) == channels and shape[:2] == (channels, 1)
+        return Channelwise(0, {1: 0, 2: 0}) if depthwise and channels > 1 else None
+    if node.op not in _WITH_CONSTANT or len(node.inputs) != 2:
+        return None
+    other = 1 - data[0]
+    shape = graph.shape(node.inputs[other])
+    if graph.shape(node.outputs[0]) != graph.shape(node.inputs[data[0]]):
+        return None
+    axis = len(shape) - 3
+    has_channels = axis >= 0 and shape[axis] != 1
+    return Channelwise(data[0], {other: axis} if has_channels else {})
+
+
+def mixes_channels(graph: RewriteGraph, node: Node) -> bool:
+    """Whether a node is an ungrouped 2-D convolution with constant weights."""
+    return (
+        node.op == "Conv"
+        and not node.domain
+        and node.attrs.get("group", 1) == 1
+        and graph.rank(node.inputs[0]) == 4
+        and all(graph.constant(name) for name in node.inputs[1:] if name)
+        and not graph.constant(node.inputs[0])
+    )
+
+
+#: Whether a chain ends, or begins, at a node.
+Ends: TypeAlias = Callable[["RewriteGraph", Node], bool]
+
+# a chain of per-channel operators is followed for so many nodes
+_MOST_NODES = 8
+
+
+def chain_before(graph: RewriteGraph, tensor: str, ends: Ends) -> tuple[Node, ...] | None:
+    """Returns the nodes from a convolution to a tensor that only one node reads, else None."""
+    chain: list[Node] = []
+    for _ in range(_MOST_NODES):
+        node = graph.producer(tensor)
+        if node is None or graph.only_reader(tensor) is None:
+            return None
+        chain.insert(0, node)
+        if ends(graph, node):
+            return tuple(chain)
+        parts = channelwise(graph, node)
+        if parts is None:
+            return None
+        tensor = node.inputs[parts.data]
+    return None
+
+
+def chains_after(
+    graph: RewriteGraph, output: str, ends: Ends
+) -> tuple[tuple[Node, ...], ...] | None:
+    """Returns the chains from a tensor to convolutions; None when another node reads it."""
+    readers = graph.readers(output)
+    if not 0 < len(readers) <= MOST_BRANCHES or not graph.inner(output, readers):
+        return None
+    chains = [_chain(graph, reader, output, ends) for reader in readers]
+    found = tuple(chain for chain in chains if chain is not None)
+    return found if len(found) == len(chains) else None
+
+
+def _chain(graph: RewriteGraph, reader: Node, tensor: str, ends: Ends) -> tuple[Node, ...] | None:
+    chain: list[Node] = []
+    node: Node | None = reader
+    for _ in range(_MOST_NODES):
+        if node is None:
+            return None
+        chain.append(node)
+        if ends(graph, node):
+            return tuple(chain) if node.inputs.index(tensor) == 0 else None
+        parts = channelwise(graph, node)
+        if parts is None or node.inputs[parts.data] != tensor:
+            return None
+        tensor = node.outputs[0]
+        node = graph.only_reader(tensor)
+    return None
+
+
+def write_chain(
+    graph: RewriteGraph,
+    chain: tuple[Node, ...],
+    new: Writer,
+    order: str,
+    source: str,
+    output: str,
+    at_end: Mapping[int, int],
+) -> None:
+    """Writes a chain again; ``at_end``: axis of its convolution's constants along the channels."""
+    for node in chain:
+        parts = channelwise(graph, node)
+        data, axes = (0, at_end) if parts is None else (parts.data, parts.axes)
+        inputs = list(node.inputs)
+        for position, axis in axes.items():
+            if node.input(position):
+                inputs[position] = new.node("Gather", [inputs[position], order], axis=axis)
+        inputs[data] = source
+        target = output if node is chain[-1] else ""
+        source = new.node(node.op, inputs, output=target, name=node.name, **node.attrs)
+
+
+@rewrite(
+    "channel-shuffle-fold",
+    operators=("Transpose",),
+    reason=(
+        "The DLA has no reshape to five dimensions; "
+        "the neighbouring convolution's weights in another order make the shuffle for nothing"
+    ),
+)
+def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
+    """A channel shuffle next to an ungrouped convolution: that one's weights in another order.
+
+    The convolution before it computes its output maps in the shuffled order, or those after it
+    read their input maps in the old one; what stands between may be anything that treats each
+    channel alone (batch normalisation, activations, pooling, depthwise convolutions), whose
+    per-channel numbers are reordered too. A grouped convolution cannot take the permutation: it
+    reads and writes within its groups only.
+
+    At a shuffle with a convolution before it, or with nothing else after it.
+    """
+    found = shuffle_at(graph, node)
+    if found is None:
+        return
+    nodes, (source, output, picks) = found
+    chain = chain_before(graph, source, mixes_channels)
+    chains = None if chain is not None else chains_after(graph, output, mixes_channels)
+    if chain is not None:
+        new = yield (*nodes, *chain)
+        order = new.constant(list(picks), role="order")
+        write_chain(graph, chain, new, order, chain[0].inputs[0], output, {1: 0, 2: 0})
+        return
+    if chains is None:
+        return
+    new = yield (*nodes, *(item for part in chains for item in part))
+    inverse = sorted(range(len(picks)), key=picks.__getitem__)
+    order = new.constant(inverse, role="order")
+    for chain in chains:
+        write_chain(graph, chain, new, order, source, chain[-1].outputs[0], {1: 1})
+
+
+@rewrite(
+    "channel-shuffle",
+    operators=("Transpose",),
+    reason=(
+        "The DLA has no reshape to five dimensions; "
+        "a 1x1 convolution by a permutation matrix reorders the channels"
+    ),
+)
+def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
+    """Reshapes and transpositions within C: a 1x1 convolution with a permutation matrix.
+
+    Any regrouping of the channels counts, whatever rank the exporter chose between. It is grouped
+    where the permutation stays within groups.
+
+    At a transposition with its reshapes that together reorder the channels.
+    """
+    found = shuffle_at(graph, node)
+    if found is None:
+        return
+    nodes, (source, output, picks) = found
+    new = yield nodes
+    pick_channels(new, source, graph.shape(source)[1], picks, output=output)
+
+
+@rewrite(
+    "channel-shuffle-parts",
+    operators=("Transpose",),
+    reason=(
+        "The DLA has neither five dimensions nor gathering; "
+        "a 1x1 convolution of 0 and 1 picks each group of shuffled channels"
+    ),
+)
+def channel_shuffle_parts(graph: RewriteGraph, node: Node) -> Replacement:
+    """A channel shuffle of one image whose groups are taken apart at once (ShuffleNet V2).
+
+    [1, C, H, W] becomes [C/g, g, H * W], is transposed and seen as [g, 1, C/g, H, W], of which
+    each reader gathers one group: a 1x1 convolution for each, which picks that group's channels.
+
+    At a transposition between reshapes to five dimensions, and its Gathers.
+    """
+    chain = between_reshapes(graph, node)
+    if chain is None:
+        return
+    last, _, first = chain
+    shape, result = graph.shape(first.inputs[0]), graph.shape(last.outputs[0])
+    if len(shape) != 4 or shape[0] != 1 or len(result) != 5 or result[1] != 1:
+        return
+    readers = graph.readers(last.outputs[0])
+    if not 0 < len(readers) <= MOST_BRANCHES or not graph.inner(last.outputs[0], readers):
+        return
+    indices = [_group(graph, reader) for reader in readers]
+    middle = graph.shape(node.inputs[0])
+    perm = node.attrs.get("perm") or list(reversed(range(len(middle))))
+    whole = (1, result[0] * result[2], *result[3:])
+    move = blocks_of(shape, [(middle, perm)], whole)
+    picks = None if move is None else move.shuffle()
+    if picks is None or None in indices:
+        return
+    size = result[2]
+    parts = [picks[index % result[0] * size :][:size] for index in indices if index is not None]
+    new = yield (node, first, last, *readers)
+    for reader, part in zip(readers, parts, strict=True):
+        pick_channels(new, first.inputs[0], shape[1], part, output=reader.outputs[0])
+
+
+def _group(graph: RewriteGraph, node: Node) -> int | None:
+    """The index of a Gather of one element of the first dimension."""
+    if node.op != "Gather" or node.domain or node.attrs.get("axis", 0) not in {0, -5}:
+        return None
+    fixed = graph.ints(node.inputs[1])
+    return fixed[0] if fixed is not None and graph.rank(node.inputs[1]) == 0 else None
+
+
+class _Dense(NamedTuple):
+    """Chains that take the permutation ``picks``, each beginning or ending at a convolution."""
+
+    picks: tuple[int, ...]
+    chains: tuple[tuple[Node, ...], ...]
+    before: bool
+
+
+@rewrite(
+    "channel-shuffle-dense",
+    operators=("Conv",),
+    reason=(
+        "Grouped convolutions cannot reorder channels; "
+        "ungrouped, with zeros between the groups, the neighbour does it without a layer of its own"
+    ),
+)
+def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
+    """A permutation of the channels and the grouped convolution next to it are one (ShuffleNet V1).
+
+    Zeros between the groups' weights make that convolution an ungrouped one, which can write or
+    read its channels in any order. Of the convolutions before and after, those with fewer
+    products are taken; what stands between treats each channel alone, as in channel-shuffle-fold.
+
+    At a 1x1 convolution that reorders channels, with convolutions next to it.
+    """
+    picks = _picks(graph, node)
+    if picks is None:
+        return
+    ways = []
+    chain = chain_before(graph, node.inputs[0], _convolution)
+    if chain is not None:
+        ways.append(_Dense(picks, (chain,), before=True))
+    chains = chains_after(graph, node.outputs[0], _convolution)
+    if chains is not None:
+        ways.append(_Dense(picks, chains, before=False))
+    if not ways:
+        return
+    best = min(ways, key=lambda way: _products(graph, way))
+    new = yield (node, *(item for chain in best.chains for item in chain))
+    if best.before:
+        order = new.constant(list(picks), role="order")
+        (chain,) = best.chains
+        dense = _ungrouped(graph, new, chain[0])
+        source, target, at_end = chain[0].inputs[0], node.outputs[0], {1: 0, 2: 0}
+        write_chain(graph, (dense, *chain[1:]), new, order, source, target, at_end)
+        return
+    inverse = sorted(range(len(picks)), key=picks.__getitem__)
+    order = new.constant(inverse, role="order")
+    for chain in best.chains:
+        dense = _ungrouped(graph, new, chain[-1])
+        target = chain[-1].outputs[0]
+        write_chain(graph, (*chain[:-1], dense), new, order, node.inputs[0], target, {1: 1})
+
+
+def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
+    """The channel that each output map of a convolution copies, if they are a permutation.
+
+    Only weights that a rewrite brought along are looked at.
+    """
+    brought = graph.fixed(node.inputs[1]) if len(node.inputs) == 2 else None
+    if brought is None or graph.rank(node.inputs[0]) != 4:
+        return None
+    weight = brought.value
+    maps, depth, *kernel = weight.shape
+    if kernel != [1, 1] or graph.shape(node.inputs[0]) != graph.shape(node.outputs[0]):
+        return None
+    if not ((weight == 0) | (weight == 1)).all() or not (weight.sum(axis=(1, 2, 3)) == 1).all():
+        return None
+    per_group = maps // node.attrs.get("group", 1)
+    inner = weight.reshape(maps, depth).argmax(axis=1)
+    picks = tuple(int(c) + k // per_group * depth for k, c in enumerate(inner))
+    return picks if sorted(picks) == list(range(maps)) else None
+
+
+def _convolution(graph: RewriteGraph, node: Node) -> bool:
+    """Whether a node is a 2-D convolution with constant weights that mixes channels."""
+    return (
+        node.op == "Conv"
+        and not node.domain
+        and graph.rank(node.inputs[0]) == 4
+        and not graph.constant(node.inputs[0])
+        and all(graph.constant(name) for name in node.inputs[1:] if name)
+        and channelwise(graph, node) is None
+    )
+
+
+def _products(graph: RewriteGraph, dense: _Dense) -> int:
+    """Products of the ungrouped convolutions."""
+    total = 0
+    for chain in dense.chains:
+        node = chain[0] if dense.before else chain[-1]
+        image, kernel = graph.shape(node.outputs[0]), graph.shape(node.inputs[1])[2:]
+        total += math.prod(image) * graph.shape(node.inputs[0])[1] * math.prod(kernel)
+    return total
+
+
+def _ungrouped(graph: RewriteGraph, new: Writer, node: Node) -> Node:
+    """Writes a convolution's weights for one group; returns the convolution that reads them."""
+    groups = node.attrs.get("group", 1)
+    if groups == 1:
+        return node
+    maps, depth = graph.shape(node.inputs[1])[:2]
+    new.check_size(maps, groups, depth)
+    blocks = np.kron(np.eye(groups), np.ones((maps // groups, depth)))
+    mask = new.constant(blocks[:, :, None, None], like=node.inputs[1], role="blocks")
+    tiled = new.node("Tile", [node.inputs[1], new.constant([1, groups, 1, 1], role="repeats")])
+    weight = new.node("Mul", [tiled, mask])
+    attrs = {key: value for key, value in node.attrs.items() if key != "group"}
+    inputs = (node.inputs[0], weight, *node.inputs[2:])
+    return Node(node.name, node.op, inputs, node.outputs, attrs)
