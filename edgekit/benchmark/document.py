@@ -37,6 +37,10 @@ _COPIED_KEYS = (
     "segments_clock", "settings", "phases_ms", "streams", "cold", "memory", "monitor", "power",
 )  # fmt: skip
 PREDICTED_NOTE = "Nothing was measured; all times are predictions of the cost model."
+# the profiler itself slows layers: a sum is reported only if it clearly exceeds the segment
+_TIMES = 2.0
+_LEAST_US = 50.0
+_NOTES_SHOWN = 3
 
 
 def _number(measurement: Mapping[str, Any], key: str) -> float | None:
@@ -221,12 +225,6 @@ def bench_document(
         "runtime": dict(runtime or said.get("runtime") or {}),
         "environment": {**(environment or {}), **(said.get("environment") or {})},
     }  # fmt: skip
-
-
-# the profiler itself slows layers: a sum is reported only if it clearly exceeds the segment
-_TIMES = 2.0
-_LEAST_US = 50.0
-_NOTES_SHOWN = 3
 
 
 def profile_notes(measurement: Mapping[str, Any]) -> list[str]:

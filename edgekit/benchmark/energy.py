@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "edgekit.monitor/1"
+BUSY = 1.2
+LEAST = 5
+"""Samples of a baseline at least (edgekit's own choice): one line of a sensor is an accident."""
+_FEWEST = 3
+_Reading = tuple[float, dict[str, float]]
 
 
 def samples_of(monitor: Mapping[str, Any], name: str = "samples") -> list[Mapping[str, Any]]:
@@ -85,13 +90,6 @@ def _readings(group: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 # can be compared.
 #
 # No rail of an Orin is the DLA's alone: what a DLA uses is what a rail draws over the baseline.
-
-
-BUSY = 1.2
-LEAST = 5
-"""Samples of a baseline at least (edgekit's own choice): one line of a sensor is an accident."""
-_FEWEST = 3
-_Reading = tuple[float, dict[str, float]]
 
 
 def energy(

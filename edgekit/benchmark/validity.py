@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 
 RERUN_COMMAND = "edgekit bench CONFIG"
 """What measures again; in a verdict, CONFIG is the file that was measured."""
+_LOCK_COMMAND = "edgekit bench CONFIG --lock-clocks"
+_HELD = (
+    "they were held (--lock-clocks): see that neither heat, current nor another program moved them"
+)
+_COOL = (
+    "cool the board (fan, heat sink, rest) or choose a lower power mode with --power-mode; for "
+    "over-current, a stronger supply"
+)
+_STOP = "stop what runs beside it (`top` on the board shows it), then edgekit bench CONFIG"
+_CALM = (
+    "stop other work on the machine, {}or measure for longer: edgekit bench CONFIG --duration 10"
+)
+_LOCK_ADVICE = "hold its clocks (edgekit bench CONFIG --lock-clocks), "
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +179,6 @@ def _named(remedy: str, config: str) -> str:
 def _rows(monitor: object, key: str) -> list[Mapping[str, Any]]:
     found = monitor.get(key) if isinstance(monitor, Mapping) else None
     return [row for row in found or () if isinstance(row, Mapping)]
-
-
-_LOCK_COMMAND = "edgekit bench CONFIG --lock-clocks"
-_HELD = (
-    "they were held (--lock-clocks): see that neither heat, current nor another program moved them"
-)
-_COOL = (
-    "cool the board (fan, heat sink, rest) or choose a lower power mode with --power-mode; for "
-    "over-current, a stronger supply"
-)
 
 
 def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
@@ -361,9 +364,6 @@ def _plain(name: str) -> str:
     return name.strip().upper().replace(" ", "_").removeprefix("MODE_")
 
 
-_STOP = "stop what runs beside it (`top` on the board shows it), then edgekit bench CONFIG"
-
-
 def judge_load(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges other load and swap, on a board and on a PC."""
     _cpu(measured, judged)
@@ -440,12 +440,6 @@ def _percents(samples: Iterable[Mapping[str, Any]], engine: str) -> Iterable[flo
         found = ((sample.get("engines") or {}).get(engine) or {}).get("percent")
         if isinstance(found, int | float):
             yield float(found)
-
-
-_CALM = (
-    "stop other work on the machine, {}or measure for longer: edgekit bench CONFIG --duration 10"
-)
-_LOCK_ADVICE = "hold its clocks (edgekit bench CONFIG --lock-clocks), "
 
 
 def judge_times(measured: MeasurementFacts, judged: Findings) -> None:

@@ -15,6 +15,10 @@ from edgekit.text import counted, percent
 
 LINES = 8
 """Colours of lines in the style sheet; further lines are dashed in the same colours."""
+COLOURS = 8
+"""Colours of networks in the style sheet; with more networks they come again."""
+_LEFT, _WIDTH, _ROW, _BAR = 120, 1000, 34, 24
+_LETTER = 6.6  # of a label, in the drawing's units
 
 
 def device_class(device: str) -> str:
@@ -162,13 +166,6 @@ def histogram(counts: Sequence[int], label: str) -> str:
         if n
     ]
     return _figure(10 * len(counts), 100, label, shapes, "histogram")
-
-
-COLOURS = 8
-"""Colours of networks in the style sheet; with more networks they come again."""
-
-_LEFT, _WIDTH, _ROW, _BAR = 120, 1000, 34, 24
-_LETTER = 6.6  # of a label, in the drawing's units
 
 
 def ticks(begin: float, end: float, count: int = 10) -> list[float]:

@@ -26,6 +26,30 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
     from edgekit.reports.facts import RunFacts
 
+HISTOGRAM_BINS = 32
+NOT_MEASURED = "NOT MEASURED"
+SCHEMA = "edgekit.report/1"
+BASELINES = (
+    ("gpu_only", "GPU alone"),
+    ("tensorrt_auto", "TensorRT automatic DLA"),
+    ("best_cut", "Best single cut"),
+)
+LEAST_CHANGE = 0.005  # what is smaller is "0 %"
+_QUANTITIES = {
+    "throughput_qps": ("frames per second", "more", "fewer"),
+    "gpu_us": ("GPU time", "more", "less"),
+    "energy_uj": ("energy", "more", "less"),
+    "latency_us": ("latency", "more", "less"),
+}
+AIMS = {  # of an objective: its quantity, the table's word for it, what a better plan does
+    "latency": ("latency_us", "latency", "answers sooner"),
+    "throughput": ("throughput_qps", "per second", "takes more frames"),
+    "period": ("throughput_qps", "period", "takes more frames"),
+    "energy": ("energy_uj", "energy", "saves energy"),
+    "gpu_time": ("gpu_us", "GPU time", "frees the GPU"),
+}
+BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
+
 
 def graph_of(
     network: Network, rows: Sequence[Mapping[str, Any]], slots: Sequence[Mapping[str, Any]]
@@ -92,9 +116,6 @@ def _segments(
     ]  # fmt: skip
 
 
-HISTOGRAM_BINS = 32
-
-
 def timeline(facts: RunFacts) -> dict[str, Any]:
     """Returns when each segment runs: as predicted, and in ``measured`` a frame as it was."""
     from edgekit.benchmark.schedule import predicted_schedule
@@ -141,9 +162,6 @@ def histogram(samples: Sequence[float]) -> dict[str, Any] | None:
         place = int((value - low) / width) if width > 0 else 0
         counts[min(place, HISTOGRAM_BINS - 1)] += 1
     return {"low_ms": low, "high_ms": high, "counts": counts}
-
-
-NOT_MEASURED = "NOT MEASURED"
 
 
 def verdict_of(
@@ -379,30 +397,6 @@ def _accuracy_answer(facts: RunFacts, gates: Mapping[str, Mapping[str, Any]]) ->
     if gate is None:
         words += "; no limit was set (accuracy.min)"
     return found | {"words": f"{words}."}
-
-
-SCHEMA = "edgekit.report/1"
-BASELINES = (
-    ("gpu_only", "GPU alone"),
-    ("tensorrt_auto", "TensorRT automatic DLA"),
-    ("best_cut", "Best single cut"),
-)
-LEAST_CHANGE = 0.005  # what is smaller is "0 %"
-_QUANTITIES = {
-    "throughput_qps": ("frames per second", "more", "fewer"),
-    "gpu_us": ("GPU time", "more", "less"),
-    "energy_uj": ("energy", "more", "less"),
-    "latency_us": ("latency", "more", "less"),
-}
-AIMS = {  # of an objective: its quantity, the table's word for it, what a better plan does
-    "latency": ("latency_us", "latency", "answers sooner"),
-    "throughput": ("throughput_qps", "per second", "takes more frames"),
-    "period": ("throughput_qps", "period", "takes more frames"),
-    "energy": ("energy_uj", "energy", "saves energy"),
-    "gpu_time": ("gpu_us", "GPU time", "frees the GPU"),
-}
-
-BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
 
 def comparison(plan: Plan) -> list[dict[str, Any]]:

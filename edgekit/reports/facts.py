@@ -20,6 +20,21 @@ if TYPE_CHECKING:
     from edgekit.quantize.scales import Scales
     from edgekit.targets.board import Target
 
+PERCENTILES = {
+    "min": "min", "mean": "mean", "median": "p50 (median)", "p90": "p90", "p95": "p95",
+    "p99": "p99", "p999": "p99.9", "max": "max",
+}  # fmt: skip
+_BASELINES = {"idle": "idle", "floor": "its lowest"}  # the baseline that energy is given above
+_MEMORY = (("peak_rss_bytes", "Peak memory"), ("gpu_bytes", "Memory of the GPU"))
+POINTS = 240
+"""Points of a line that a page's width can show; the bench document keeps every sample."""
+MEASURES = (
+    ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
+    ("top1_agreement", "Top-1 agreement"),
+)  # fmt: skip
+# top-1 agreement means something for the outputs only
+SEGMENT_MEASURES = MEASURES[:3]
+
 
 @dataclass(frozen=True, eq=False)
 class RunFacts:
@@ -83,14 +98,6 @@ class RunFacts:
     note_groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-PERCENTILES = {
-    "min": "min", "mean": "mean", "median": "p50 (median)", "p90": "p90", "p95": "p95",
-    "p99": "p99", "p999": "p99.9", "max": "max",
-}  # fmt: skip
-_BASELINES = {"idle": "idle", "floor": "its lowest"}  # the baseline that energy is given above
-_MEMORY = (("peak_rss_bytes", "Peak memory"), ("gpu_bytes", "Memory of the GPU"))
 
 
 def latency_shown(bench: Mapping[str, Any]) -> dict[str, str]:
@@ -232,10 +239,6 @@ def _engine(one: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-POINTS = 240
-"""Points of a line that a page's width can show; the bench document keeps every sample."""
-
-
 def power_of(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Returns what the report says of power, or None if no monitor ran.
 
@@ -328,15 +331,6 @@ def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[l
         pair = {min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])}
         chosen += [list(point) for point in sorted(pair)]
     return chosen
-
-
-MEASURES = (
-    ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
-    ("top1_agreement", "Top-1 agreement"),
-)  # fmt: skip
-
-# top-1 agreement means something for the outputs only
-SEGMENT_MEASURES = MEASURES[:3]
 
 
 def measure_words(measures: Mapping[str, Any], key: str) -> str:

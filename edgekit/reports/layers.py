@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 PREDICTED = "predicted"
+_MOST = 15
 
 
 def _slices(trace: Mapping[str, Any] | None, category: str) -> list[Mapping[str, Any]]:
@@ -299,9 +300,6 @@ def why_not(judgement: Judgement) -> list[dict[str, Any]]:
         }
         for rule, found in ordered
     ]  # fmt: skip
-
-
-_MOST = 15
 
 
 def within_words(

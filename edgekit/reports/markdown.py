@@ -47,6 +47,13 @@ _EMOJI = re.compile(r":(?=[\w+-]+:)")  # GitHub draws :name:
 
 # between letters an underscore is text (the same, section 6.2)
 _UNDERSCORE = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
+_ICONS = {"VALID": "✅", "INVALID": "⚠️", "better": "✅", "same": "✅", "worse": "❌",
+          "unknown": "❔"}  # fmt: skip
+_CLOCKS = {
+    "cpu-measured": "measured on a CPU with the reference backend: not a board time",
+    "board-measured": "measured on the board",
+    "predicted": "predicted, not measured",
+}
 
 
 def escaped(value: object, most: int = _LONGEST) -> str:
@@ -168,15 +175,6 @@ def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
     paper = Paper(limit)
     write(document, paper)
     return str(paper)
-
-
-_ICONS = {"VALID": "✅", "INVALID": "⚠️", "better": "✅", "same": "✅", "worse": "❌",
-          "unknown": "❔"}  # fmt: skip
-_CLOCKS = {
-    "cpu-measured": "measured on a CPU with the reference backend: not a board time",
-    "board-measured": "measured on the board",
-    "predicted": "predicted, not measured",
-}
 
 
 def write_report(document: Mapping[str, Any], paper: Paper) -> None:

@@ -21,6 +21,7 @@ Size = Annotated[int, Field(ge=0, description="bytes")]
 Fraction = Annotated[float, Field(ge=0, le=1.000001)]
 Clock = Literal["predicted", "cpu-measured", "board-measured"]
 Facts = dict[str, Any]
+_LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
 
 class ReportModel(BaseModel):
@@ -350,9 +351,6 @@ class Why(ReportModel):
     sources: list[str]
     fixes: list[str]
     layers: list[WhyLayer]
-
-
-_LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
 
 class Step(ReportModel):

@@ -12,6 +12,11 @@ from typing import Any
 from edgekit.text import ABSENT, counted, plain
 
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
+WIDTH = 80
+# SGR codes of ECMA-48; the names are those that rich has for the same
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_LEAST = 12  # columns that a name shares a line with the others in
+_GAP = 2
 
 
 def clean(text: object) -> str:
@@ -130,12 +135,6 @@ def shape(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes)) or "scalar"
 
 
-WIDTH = 80
-
-# SGR codes of ECMA-48; the names are those that rich has for the same
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
-
-
 class Page:
     """Collects lines, wrapped at ``width`` columns; names from a model are made harmless.
 
@@ -187,10 +186,6 @@ class Page:
 
     def __str__(self) -> str:
         return "\n".join(self._lines)
-
-
-_LEAST = 12  # columns that a name shares a line with the others in
-_GAP = 2
 
 
 def names_in_columns(

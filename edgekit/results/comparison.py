@@ -21,23 +21,6 @@ from edgekit.results.differences import (
 )
 from edgekit.results.store import Result
 
-
-def describe_value(value: Any) -> str:
-    """Returns "on" for true, "1.5" for 1.5, "a, b" for a list; empty for what is not set."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, Mapping):
-        pairs = ((key, describe_value(one)) for key, one in value.items())
-        return ", ".join(f"{key} {text}" for key, text in pairs if text)
-    if isinstance(value, list | tuple):
-        return ", ".join(filter(None, map(describe_value, value)))
-    return str(value)
-
-
 # other values of these make other measurements
 _SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
     ("clock", lambda result: result.clock),
@@ -54,6 +37,30 @@ _MAY_DIFFER: tuple[tuple[str, Callable[[Result], Any]], ...] = (
     ("precision", lambda result: result.document.get("precision")),
     ("backend", lambda result: result.document.get("backend")),
 )
+_DRIFT = 0.02  # of a run's median, from its first third to its last
+_SAMPLES_FOR_DRIFT = 30
+# a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
+_SURE = 0.99
+# benchmarks/compare_power.py: with 50 independent samples' worth (a memory of 0.9) false alarms are
+# those that were asked for, with 10 (0.98) three times as many, with 3 (a random walk) ten times
+_FEW_INDEPENDENT = 30
+SCHEMA = "edgekit.compare/1"
+
+
+def describe_value(value: Any) -> str:
+    """Returns "on" for true, "1.5" for 1.5, "a, b" for a list; empty for what is not set."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        pairs = ((key, describe_value(one)) for key, one in value.items())
+        return ", ".join(f"{key} {text}" for key, text in pairs if text)
+    if isinstance(value, list | tuple):
+        return ", ".join(filter(None, map(describe_value, value)))
+    return str(value)
 
 
 def refuse_predictions(results: Sequence[Result]) -> None:
@@ -155,15 +162,6 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif value is not None:
             found[f"{prefix}{key}"] = describe_value(value)
     return found
-
-
-_DRIFT = 0.02  # of a run's median, from its first third to its last
-_SAMPLES_FOR_DRIFT = 30
-# a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
-_SURE = 0.99
-# benchmarks/compare_power.py: with 50 independent samples' worth (a memory of 0.9) false alarms are
-# those that were asked for, with 10 (0.98) three times as many, with 3 (a random walk) ten times
-_FEW_INDEPENDENT = 30
 
 
 def remarks(
@@ -277,9 +275,6 @@ def _dependent(results: Sequence[Result]) -> list[str]:
         for result, count in counts
         if count is not None and count < _FEW_INDEPENDENT
     ]
-
-
-SCHEMA = "edgekit.compare/1"
 
 
 def compare(

@@ -38,6 +38,12 @@ RESAMPLES = 1000
 _PARTS = 8  # of a run: no block is shorter than one
 _AT_ONCE = 1 << 20  # numbers in memory
 _BATCHES = 16
+# beyond a percentile: with fewer samples it is an accident of the run
+_BEYOND = 20
+_FEWEST = 8  # single times that say anything of a run
+_SEQUENTIAL_WITHIN = (
+    0.02  # relative; the rate of inferences that run one after the other is 1 / mean
+)
 
 
 @dataclass(frozen=True)
@@ -203,14 +209,6 @@ def _percentiles(
             [ordered[np.argmax(below >= place, axis=1)] for place in wanted], axis=0
         )
     return drawn
-
-
-# beyond a percentile: with fewer samples it is an accident of the run
-_BEYOND = 20
-_FEWEST = 8  # single times that say anything of a run
-_SEQUENTIAL_WITHIN = (
-    0.02  # relative; the rate of inferences that run one after the other is 1 / mean
-)
 
 
 @dataclass(frozen=True)

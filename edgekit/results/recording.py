@@ -26,6 +26,12 @@ from edgekit.results.store import (
 _WAIT_S = 10.0
 # a repository's configuration names programs that git would start; none is needed to query
 _SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+# of a board's hello and of a measurement's environment
+_FINGERPRINT = (
+    "module", "board_id", "l4t", "tensorrt", "machine", "python", "numpy", "onnxruntime",
+)  # fmt: skip
+# what is the same for two measurements that are not
+_MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
 
 
 def git_state(folder: Path) -> Git | None:
@@ -58,14 +64,6 @@ def _git(folder: Path, *arguments: str) -> str:
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-# of a board's hello and of a measurement's environment
-_FINGERPRINT = (
-    "module", "board_id", "l4t", "tensorrt", "machine", "python", "numpy", "onnxruntime",
-)  # fmt: skip
-# what is the same for two measurements that are not
-_MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
 
 
 class Project(Protocol):

@@ -21,6 +21,57 @@ from typing import Any
 from edgekit.errors import DataError, EdgekitError, EnvironmentLack
 from edgekit.knowledge import cache_folder
 
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE results (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,  -- an id that was pruned never comes back
+            digest TEXT NOT NULL UNIQUE,  -- of what was measured: the same run is kept once
+            at REAL NOT NULL,             -- Unix seconds when it was recorded
+            name TEXT NOT NULL,           -- the configuration's
+            clock TEXT NOT NULL,          -- cpu-measured or board-measured
+            verdict TEXT,                 -- VALID or INVALID
+            board TEXT NOT NULL,          -- kind:name
+            host TEXT NOT NULL,           -- whose processor it was, where that is not the board's
+            target TEXT,
+            power_mode TEXT,              -- as measured, otherwise as planned
+            precision TEXT,
+            backend TEXT,
+            bundle TEXT,                  -- its digest
+            release TEXT,
+            fingerprint TEXT NOT NULL,    -- JSON: module, L4T, TensorRT, versions
+            git_commit TEXT,              -- of the configuration's folder
+            git_dirty INTEGER,            -- tracked files differed from it
+            settings TEXT NOT NULL,       -- JSON: how it was measured
+            runtime TEXT NOT NULL,        -- JSON: the runtime's effective flags
+            iterations INTEGER NOT NULL,
+            median_ms REAL,
+            p99_ms REAL,
+            throughput_qps REAL,
+            energy_uj REAL,               -- of one inference
+            document BLOB NOT NULL,       -- edgekit.bench/1 without its samples: deflated JSON
+            samples BLOB NOT NULL         -- ms: float64, bytes by place, deflated
+        )""",
+        """CREATE TABLE marks (
+            name TEXT PRIMARY KEY,
+            result INTEGER NOT NULL REFERENCES results(id) ON DELETE CASCADE,
+            at REAL NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX results_by_name ON results (name, board, id)",
+        "CREATE INDEX results_by_commit ON results (git_commit, id)",
+    ),
+)
+VERSION = len(MIGRATIONS)
+_LONGEST = 64
+NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
+"""SQL: the result is of no trial."""
+_TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
+_WAIT_S = 30.0
+_COLUMNS = (
+    "id, at, board, host, bundle, release, fingerprint, git_commit, git_dirty, document, samples"
+)
+# by name, so that a damaged name is an error
+_REPAIRED_COLUMNS = ", ".join(re.findall(r"^ {12}(\w+) ", MIGRATIONS[0][0], re.M))
+
 
 @dataclass(frozen=True)
 class Git:
@@ -186,48 +237,6 @@ def damaged(why: object) -> DataError:
     )  # fmt: skip
 
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE results (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,  -- an id that was pruned never comes back
-            digest TEXT NOT NULL UNIQUE,  -- of what was measured: the same run is kept once
-            at REAL NOT NULL,             -- Unix seconds when it was recorded
-            name TEXT NOT NULL,           -- the configuration's
-            clock TEXT NOT NULL,          -- cpu-measured or board-measured
-            verdict TEXT,                 -- VALID or INVALID
-            board TEXT NOT NULL,          -- kind:name
-            host TEXT NOT NULL,           -- whose processor it was, where that is not the board's
-            target TEXT,
-            power_mode TEXT,              -- as measured, otherwise as planned
-            precision TEXT,
-            backend TEXT,
-            bundle TEXT,                  -- its digest
-            release TEXT,
-            fingerprint TEXT NOT NULL,    -- JSON: module, L4T, TensorRT, versions
-            git_commit TEXT,              -- of the configuration's folder
-            git_dirty INTEGER,            -- tracked files differed from it
-            settings TEXT NOT NULL,       -- JSON: how it was measured
-            runtime TEXT NOT NULL,        -- JSON: the runtime's effective flags
-            iterations INTEGER NOT NULL,
-            median_ms REAL,
-            p99_ms REAL,
-            throughput_qps REAL,
-            energy_uj REAL,               -- of one inference
-            document BLOB NOT NULL,       -- edgekit.bench/1 without its samples: deflated JSON
-            samples BLOB NOT NULL         -- ms: float64, bytes by place, deflated
-        )""",
-        """CREATE TABLE marks (
-            name TEXT PRIMARY KEY,
-            result INTEGER NOT NULL REFERENCES results(id) ON DELETE CASCADE,
-            at REAL NOT NULL
-        ) WITHOUT ROWID""",
-        "CREATE INDEX results_by_name ON results (name, board, id)",
-        "CREATE INDEX results_by_commit ON results (git_commit, id)",
-    ),
-)
-VERSION = len(MIGRATIONS)
-
-
 def failure(error: Exception, path: Path) -> EdgekitError:
     """Returns what a failure of SQLite or of the file means for a user."""
     # a query of ours is an error only where the tables are not ours; and Python's own errors, which
@@ -273,14 +282,6 @@ def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
     )
 
 
-_LONGEST = 64
-
-NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
-"""SQL: the result is of no trial."""
-
-_TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
-
-
 def trial_name(name: str, digest: str) -> str:
     """Returns ``NAME-tune-XXXXXX``, cut to what an application may be called.
 
@@ -309,12 +310,6 @@ def is_trial(name: str, of: str | None = None) -> bool:
 # It keeps SQLite's rollback journal. WAL would let readers go on while somebody writes, but its
 # shared memory works on one machine only (https://www.sqlite.org/wal.html), and a home folder may
 # lie on a network; a result is written in one short transaction, so no process waits long.
-
-
-_WAIT_S = 30.0
-_COLUMNS = (
-    "id, at, board, host, bundle, release, fingerprint, git_commit, git_dirty, document, samples"
-)
 
 
 def history_path() -> Path:
@@ -531,10 +526,6 @@ def _ending(board: str) -> str:
 
 
 # A damaged history: moved aside, never deleted, and what can be read of it kept.
-
-
-# by name, so that a damaged name is an error
-_REPAIRED_COLUMNS = ", ".join(re.findall(r"^ {12}(\w+) ", MIGRATIONS[0][0], re.M))
 
 
 def repair(path: Path | None = None) -> dict[str, Any]:

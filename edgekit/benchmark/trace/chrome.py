@@ -24,6 +24,24 @@ from edgekit.errors import DataError
 Event = dict[str, Any]
 Keyed = tuple[int, int, int, int, Event]
 HOST = "host"
+_KNOWN = 1 << 14
+dumps: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=True, allow_nan=False, check_circular=False
+).encode
+#: An event: when it begins and ends in microseconds, its category, and its JSON.
+EventLine = tuple[float, float, str, str]
+Events = list[Mapping[str, Any]]
+# half a nanosecond in microseconds: the format has no finer time
+TOLERANCE_US = 0.0005
+# the phases edgekit writes, out of those the format knows
+PHASES = ("X", "M", "C", "i", "s", "t", "f")
+METADATA = {
+    "process_name": "name", "thread_name": "name", "process_labels": "labels",
+    "process_sort_index": "sort_index", "thread_sort_index": "sort_index",
+}  # fmt: skip
+_SCOPES = ("g", "p", "t")
+# viewers hold nanoseconds in 64 bits, the end of a slice, too
+_LATEST_US = 2**62 / 1000
 
 
 def nanoseconds(microseconds: float) -> int:
@@ -159,15 +177,6 @@ class TraceProcess:
 # events of a kind and encodes names and arguments once.
 
 
-_KNOWN = 1 << 14
-dumps: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=True, allow_nan=False, check_circular=False
-).encode
-
-#: An event: when it begins and ends in microseconds, its category, and its JSON.
-EventLine = tuple[float, float, str, str]
-
-
 def line_of(event: Event) -> EventLine:
     """Returns the line of an event that was made already."""
     at = float(event["ts"])
@@ -231,12 +240,6 @@ class EventLines:
             (at, at, name, f'{head}"s", "ts": {at!r}{self._pid}{tid}{args}'),
             (then, then, name, f'{head}"f", "bp": "e", "ts": {then!r}{self._pid}{there}{args}'),
         )
-
-
-Events = list[Mapping[str, Any]]
-
-# half a nanosecond in microseconds: the format has no finer time
-TOLERANCE_US = 0.0005
 
 
 def order_faults(events: Events) -> list[str]:
@@ -309,18 +312,6 @@ def name_faults(events: Events) -> list[str]:
         if len(found) > 1
     ]
     return faults
-
-
-# the phases edgekit writes, out of those the format knows
-PHASES = ("X", "M", "C", "i", "s", "t", "f")
-METADATA = {
-    "process_name": "name", "thread_name": "name", "process_labels": "labels",
-    "process_sort_index": "sort_index", "thread_sort_index": "sort_index",
-}  # fmt: skip
-_SCOPES = ("g", "p", "t")
-
-# viewers hold nanoseconds in 64 bits, the end of a slice, too
-_LATEST_US = 2**62 / 1000
 
 
 def _is_time(value: object) -> bool:

@@ -22,6 +22,26 @@ if TYPE_CHECKING:
 _FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
 _PARTS = re.compile(r" \+ | \|\| |, |\.\.\.")
 _WRAP = re.compile(r"^(?:PWN|copied_)?\(*|\)+$")
+_VERBS = {"QuantizeLinear": "quantise", "DequantizeLinear": "dequantise", "Cast": "cast"}
+_PROFILED = (
+    "durations of a profiler; where they begin is not measured", "one inference, as profiled",
+)  # fmt: skip
+_WORDS = {
+    "log": (
+        "the builder's times of single tactics, each the fastest; no inference was run",
+        "sum of the fastest tactics",
+    ),
+    "bench": (
+        "durations of edgekit bench; where they begin is not measured",
+        "one inference, layers' shares of it",
+    ),
+    "table": (
+        "durations that edgekit tune measured; where they begin is not measured, and they may "
+        "overlap",
+        "sum of what was measured",
+    ),
+}
+Linked = Callable[[str], "dict[str, Any] | None"]
 
 
 def layer_args(layer: PlacedLayer) -> dict[str, Any]:
@@ -99,9 +119,6 @@ def linked_layers(plan: Plan | Share | None) -> Callable[[str], dict[str, Any] |
 # What edgekit adds at a segment's border (the input is quantised there, or cast) is called after
 # the tensor, which another segment's layer wrote. It runs in this segment, on its device: it is a
 # border conversion of this segment and no time of that layer.
-
-
-_VERBS = {"QuantizeLinear": "quantise", "DequantizeLinear": "dequantise", "Cast": "cast"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,27 +289,6 @@ def _hybrid(
 # build log has no inference at all, only tactics that its builder timed. What an ``IProfiler``
 # calls the first "... from nvm" after a loadable is the wait for that loadable
 # (``edgekit.placement`` books it there); reformats and copies have a track of their own.
-
-
-_PROFILED = (
-    "durations of a profiler; where they begin is not measured", "one inference, as profiled",
-)  # fmt: skip
-_WORDS = {
-    "log": (
-        "the builder's times of single tactics, each the fastest; no inference was run",
-        "sum of the fastest tactics",
-    ),
-    "bench": (
-        "durations of edgekit bench; where they begin is not measured",
-        "one inference, layers' shares of it",
-    ),
-    "table": (
-        "durations that edgekit tune measured; where they begin is not measured, and they may "
-        "overlap",
-        "sum of what was measured",
-    ),
-}
-Linked = Callable[[str], "dict[str, Any] | None"]
 
 
 def profile_process(

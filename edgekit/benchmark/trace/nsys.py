@@ -36,6 +36,18 @@ _KERNEL = (
     "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "shortName",
     "demangledName",
 )  # fmt: skip
+_DLA = re.compile(r"(?<![a-z])(?:nv)?dla(?:sw)?[_ ]?(\d?)", re.IGNORECASE)
+_LONGEST_JSON = 1 << 16
+_LARGEST = 1 << 62
+_DIGITS = 40
+_BUFFERED = 20_000
+_SERIES = 256
+_CALLS = 1 << 16  # launches whose work has not come yet
+_THREADS = 1 << 12
+_NAME = 300
+_SEQUENCE = re.compile(r"\s*(?:\[\d+\]|#\d+)$")
+Linked = Callable[[str], "dict[str, Any] | None"]
+Detail = tuple[tuple[str, Any], ...]
 
 
 class NsysSpan(NamedTuple):
@@ -243,12 +255,6 @@ def _dla_work(export: Export, table: str) -> Iterator[NsysSpan]:
 # sources.
 
 
-_DLA = re.compile(r"(?<![a-z])(?:nv)?dla(?:sw)?[_ ]?(\d?)", re.IGNORECASE)
-_LONGEST_JSON = 1 << 16
-_LARGEST = 1 << 62
-_DIGITS = 40
-
-
 @dataclass(frozen=True, slots=True)
 class EventType:
     """A type of events, and the name of what sends them."""
@@ -375,10 +381,6 @@ def _of_text(text: str) -> float:
 # event each for begin and end. What is none of these is counted, not shown.
 
 
-_BUFFERED = 20_000
-_SERIES = 256
-
-
 class CounterSample(NamedTuple):
     """A counter's value at a time in nanoseconds."""
 
@@ -503,14 +505,6 @@ class Generic:
 # work is still to come, and the end of each track. Kernels are linked with the TensorRT layer whose
 # NVTX range their launch lies in (``targets/_nsys.yaml`` says which ranges are layers'), and by an
 # arrow with the call that launched them.
-
-
-_CALLS = 1 << 16  # launches whose work has not come yet
-_THREADS = 1 << 12
-_NAME = 300
-_SEQUENCE = re.compile(r"\s*(?:\[\d+\]|#\d+)$")
-Linked = Callable[[str], "dict[str, Any] | None"]
-Detail = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,18 @@ from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import regular
 from edgekit.knowledge import data_folder, read_knowledge
 
+_MAGIC = b"SQLite format 3\0"
+_LONGEST = 1 << 24  # bytes of one value: a row of an export has a few hundred
+_STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
+_OPERATIONS = 20_000_000  # what opening and small tables may cost
+_PER_BYTE = 16  # a row of 100 bytes costs about 40 operations; sorted, about 100
+_HINT = "give what `nsys export --type sqlite` wrote"
+_EPOCH = "TARGET_INFO_SESSION_START_TIME"
+#: What an export says of itself, in releases from 2021 to 2025.
+_META = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
+_ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+_SECONDS = 1800
+
 
 @dataclass(frozen=True)
 class DlaWords:
@@ -88,19 +100,6 @@ def _file() -> dict[str, Any]:
 #
 # Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
 # lazily, therefore not every table described below might be present"); every column is optional.
-
-
-_MAGIC = b"SQLite format 3\0"
-_LONGEST = 1 << 24  # bytes of one value: a row of an export has a few hundred
-_STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
-_OPERATIONS = 20_000_000  # what opening and small tables may cost
-_PER_BYTE = 16  # a row of 100 bytes costs about 40 operations; sorted, about 100
-_HINT = "give what `nsys export --type sqlite` wrote"
-_EPOCH = "TARGET_INFO_SESSION_START_TIME"
-
-#: What an export says of itself, in releases from 2021 to 2025.
-_META = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
-_ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
 
 
 @dataclass
@@ -287,9 +286,6 @@ def _apart(local: object, utc: object) -> int | None:
     except ValueError:
         return None
     return round((both[0] - both[1]).total_seconds())
-
-
-_SECONDS = 1800
 
 
 @contextmanager

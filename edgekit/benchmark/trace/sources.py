@@ -45,6 +45,12 @@ _BATCH = 1000
 
 # of a source, which may have several processes that share its clock
 _ALONE = "this source begins at 0 and is not aligned with the other sources"
+_LARGEST_TRACE = 512 << 20
+_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
+_SHOWN = 20
+_MOST = 10_000
+_LARGEST_STATISTICS = 64 << 20
+_SLOWEST_MS = 1e9
 
 
 class TraceSource(Protocol):
@@ -232,11 +238,6 @@ def _batches(lines: Iterator[EventLine], most: int, written: WrittenTrace) -> It
     written.left_out = sum(1 for _ in lines)
 
 
-_LARGEST_TRACE = 512 << 20
-_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
-_SHOWN = 20
-
-
 class RunTrace:
     """A trace that edgekit wrote. See ``edgekit.benchmark.trace.sources.TraceSource``."""
 
@@ -370,9 +371,6 @@ def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
     return PreparedSource(path.name, processes), document
 
 
-_MOST = 10_000
-
-
 def times_process(
     iterations: Sequence[Iteration], *, pid: int, device: str = "GPU"
 ) -> TraceProcess:
@@ -418,10 +416,6 @@ def times_process(
 # made by ``etiTranslateStats`` of cuDLA's export table from the buffers of
 # CUDLA_OUTPUT_TASK_STATISTICS_DESCRIPTORS. Times are cycles divided by a clock that the caller
 # states: with a wrong one they are all off by the same factor. Layers may overlap.
-
-
-_LARGEST_STATISTICS = 64 << 20
-_SLOWEST_MS = 1e9
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ _HINT = "give the log of the measured board alone, as one tegrastats wrote it"
 _STRAY = 1  # a line of another form alone is damage
 _MEMORY = (0.75, 1.02)  # of a module's: what the firmware keeps, the log does not have
 _PAUSE = (10, 5.0)  # times the usual interval, and seconds at least
+FIRST_LOAD = "a log does not say when the measurement began: its first load is taken"
+"""A warning of every log; it matters only where a measurement's time is looked for."""
+_MOST_BYTES = 1 << 28
+_USUAL_S = 1.0  # tegrastats's own, without --interval
 
 
 class _Board(NamedTuple):
@@ -182,13 +186,6 @@ def _like(board: _Board, target: Target) -> str:
 # the time of reading in front ("1750866197.24::"). The interval is what the dates say, or what the
 # caller knows. A log does not know when a measurement began: its first sample above 1.2 times its
 # lowest total is taken, and said so.
-
-
-FIRST_LOAD = "a log does not say when the measurement began: its first load is taken"
-"""A warning of every log; it matters only where a measurement's time is looked for."""
-
-_MOST_BYTES = 1 << 28
-_USUAL_S = 1.0  # tegrastats's own, without --interval
 
 
 def read_tegrastats(

@@ -31,6 +31,10 @@ _WIDE = 8  # boxes side by side
 _ASPECT = 1.7
 _SYSTEM = 8  # segments from left to right before the lanes begin again below
 _LANE, _SYSTEM_GAP, _LABEL = 82, 34, 64
+_LINE = 31  # of its second line, which is smaller
+_LETTERS = 27  # that fit into a layer's box
+_TITLE = 300
+NARROW = 2  # segments side by side where the page is as narrow as a phone
 
 
 @dataclass
@@ -179,12 +183,6 @@ def by_device(
 #
 # The script only draws, pans and zooms: where each box stands and what it says is settled here. The
 # still picture of the segments is for readers without the script and for paper.
-
-
-_LINE = 31  # of its second line, which is smaller
-_LETTERS = 27  # that fit into a layer's box
-_TITLE = 300
-NARROW = 2  # segments side by side where the page is as narrow as a phone
 
 
 def short(name: str, letters: int = _LETTERS) -> str:

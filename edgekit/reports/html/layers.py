@@ -21,7 +21,7 @@ from edgekit.text import ABSENT, counted
 SLOWEST = 15
 _LETTERS = 24  # of a whole that has no row of its own to be found in
 ON_PAPER = 100  # rows of the table that are printed, as many as a page of it has on the screen
-RULE_ON_PAPER = 40  # the same of a rule's layers; page_print.css has it, too
+RULE_ON_PAPER = 40  # the same of a rule's layers; templates/page_print.css has it, too
 DLA_WORDS = {True: "yes", False: "no", None: ABSENT}
 
 

@@ -12,6 +12,22 @@ from edgekit.reports.facts import cost_facts, few_words, flat_facts, latency_sho
 from edgekit.reports.html.verdict import clock_tag
 from edgekit.text import ABSENT, counted, percent
 
+PHASES = {
+    "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
+    "d2h": "from the device (D2H)", "host": "the host's own work",
+}  # fmt: skip
+_COLUMNS = ("mean", "median", "p99", "max")
+_GROUPS = (
+    ("rails_mw", "Power by rail", "mW"), ("temperatures_c", "Temperature", "°C"),
+    ("load_percent", "Load", "%"), ("clocks_mhz", "Clocks", "MHz"),
+)  # fmt: skip
+_BASELINES = {
+    "idle": "over idle is what a rail takes more than it took before the warm-up",
+    "floor": "no idle time was sampled: what a rail takes more than at its lowest in the "
+    "measurement",
+}
+_REST = {"floor": ("Lowest", "Over its lowest")}
+
 
 def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> dict[str, Any]:
     """Returns the predicted frame, and next to it the measured one.
@@ -72,13 +88,6 @@ def trace_view(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
             for one in trace.get("unbooked") or ()
         ],
     }  # fmt: skip
-
-
-PHASES = {
-    "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
-    "d2h": "from the device (D2H)", "host": "the host's own work",
-}  # fmt: skip
-_COLUMNS = ("mean", "median", "p99", "max")
 
 
 def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -149,18 +158,6 @@ def _runtime(bench: Mapping[str, Any]) -> dict[str, Any]:
     flags = runtime.get("flags")
     retained = {k: v for k, v in runtime.items() if k not in ("flags", "notes")}
     return retained | (dict(flags) if isinstance(flags, Mapping) else {})
-
-
-_GROUPS = (
-    ("rails_mw", "Power by rail", "mW"), ("temperatures_c", "Temperature", "°C"),
-    ("load_percent", "Load", "%"), ("clocks_mhz", "Clocks", "MHz"),
-)  # fmt: skip
-_BASELINES = {
-    "idle": "over idle is what a rail takes more than it took before the warm-up",
-    "floor": "no idle time was sampled: what a rail takes more than at its lowest in the "
-    "measurement",
-}
-_REST = {"floor": ("Lowest", "Over its lowest")}
 
 
 def power_view(power: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -24,6 +24,13 @@ OBJECTIVES = {
     "latency": "lowest latency", "throughput": "highest throughput", "period": "shortest period",
     "energy": "least energy", "gpu_time": "least GPU time",
 }  # fmt: skip
+NOTE_GROUPS = {
+    "plan": "Plan and prediction", "accuracy": "Accuracy", "measurement": "Measurement",
+    "build": "Build", "run": "Model and run",
+}  # fmt: skip
+FOLDER = Path(__file__).parent / "templates"
+STYLES = ("page_graph.css", "page_print.css")
+SCRIPTS = ("page.js", "page_graph_far.js", "page_graph.js")
 
 
 def _capital(name: str) -> str:
@@ -216,12 +223,6 @@ def _answer(document: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"words": text.clean(one["words"]), "css": css.get(one["ok"], "")} for one in found]
 
 
-NOTE_GROUPS = {
-    "plan": "Plan and prediction", "accuracy": "Accuracy", "measurement": "Measurement",
-    "build": "Build", "run": "Model and run",
-}  # fmt: skip
-
-
 def _notes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     groups = document.get("note_groups") or {"run": document["notes"]}
     return [
@@ -304,11 +305,6 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "config": "\n".join(text.clean(line) for line in document["config"].splitlines()),
         "notes": _notes(document),
     }  # fmt: skip
-
-
-FOLDER = Path(__file__).parent
-STYLES = ("page_graph.css", "page_print.css")
-SCRIPTS = ("page.js", "page_graph_far.js", "page_graph.js")
 
 
 def _inline(*names: str) -> tuple[str, str]:

@@ -30,6 +30,11 @@ CLOCKS = {
     "predicted": "nothing was measured; all times are predictions of the cost model",
 }
 _PASSED = {True: ("passed", "yes"), False: ("failed", "no"), None: ("not judged", "soft")}
+_NAMES = {
+    "accuracy": "Accuracy", "refit": "Refit on the board", "memory": "DLA memory",
+    "steps": "Steps", "baseline": "Against the baseline",
+}  # fmt: skip
+_CSS = {"better": "yes", "worse": "no"}
 
 
 def clock_tag(clock: str) -> dict[str, str]:
@@ -77,12 +82,6 @@ def _gate(gate: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-_NAMES = {
-    "accuracy": "Accuracy", "refit": "Refit on the board", "memory": "DLA memory",
-    "steps": "Steps", "baseline": "Against the baseline",
-}  # fmt: skip
-
-
 def _metric(gate: Mapping[str, Any]) -> str:
     """Returns what an accuracy gate found; a passed one without an SNR found no error."""
     from edgekit_device.arrays.deviation import decibels
@@ -116,9 +115,6 @@ def _words(gate: Mapping[str, Any]) -> str:
             }
             return words.get(gate.get("passed"), "")  # type: ignore[arg-type]
     return ""
-
-
-_CSS = {"better": "yes", "worse": "no"}
 
 
 def baseline_view(baseline: Mapping[str, Any] | None) -> dict[str, Any] | None:

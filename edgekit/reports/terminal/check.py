@@ -15,6 +15,28 @@ from edgekit.text import counted, listed, percent
 FIXES = 3
 _NAMED = 4
 MEMORY = 5
+# what a narrow terminal goes without, in this order
+_SPARED = ("MACs", "predicted", "certainty")
+_HEAD = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
+_LAYERS_RIGHT = ("MACs", "predicted")
+# why a node of the file is no layer (``edgekit.network.model.Folded``)
+_NOT_RUN = {
+    "constant": "is computed before running, from constants or known shapes",
+    "identity": "does nothing while running",
+    "branch": "is an If whose condition is known",
+    "function": "is a call whose body took its place",
+    "given": "has values that were given",
+    "unused": "computes what no output needs",
+}
+_NO_SLOT = "memory.loadables"
+_SPARSITY_RIGHT = ("2:4 now", "MACs spared")
+_EFFECTS = {
+    "refuse": "a layer that breaks it stays on the GPU",
+    "risk": "a layer that breaks it is allowed, but may fail on the board",
+    "note": "not checked layer by layer",
+}
+_COLUMN = 12
+_MATRIX = "Whether a DLA of Orin runs it, by NVIDIA's operator matrix"
 
 
 def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False) -> str:
@@ -259,12 +281,6 @@ def _gain(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-# what a narrow terminal goes without, in this order
-_SPARED = ("MACs", "predicted", "certainty")
-_HEAD = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
-_LAYERS_RIGHT = ("MACs", "predicted")
-
-
 def check_layers(
     document: Mapping[str, Any], *, width: int | None = None, colour: bool = False
 ) -> str:
@@ -302,18 +318,6 @@ def check_layers(
             hang=2,
         )
     return str(page)
-
-
-# why a node of the file is no layer (``edgekit.network.model.Folded``)
-_NOT_RUN = {
-    "constant": "is computed before running, from constants or known shapes",
-    "identity": "does nothing while running",
-    "branch": "is an If whose condition is known",
-    "function": "is a call whose body took its place",
-    "given": "has values that were given",
-    "unused": "computes what no output needs",
-}
-_NO_SLOT = "memory.loadables"
 
 
 def check_one_layer(
@@ -444,9 +448,6 @@ def _pool_needs(need: Mapping[str, int]) -> str:
     return ", ".join(f"{text.POOLS[name]} {text.size(size)}" for name, size in need.items())
 
 
-_SPARSITY_RIGHT = ("2:4 now", "MACs spared")
-
-
 def sparsity_text(
     document: Mapping[str, Any], *, width: int | None = None, colour: bool = False
 ) -> str:
@@ -485,15 +486,6 @@ def sparsity_text(
         page.add()
         names_in_columns(page, list(rows[0]), rows, width=width, right=_SPARSITY_RIGHT)
     return str(page)
-
-
-_EFFECTS = {
-    "refuse": "a layer that breaks it stays on the GPU",
-    "risk": "a layer that breaks it is allowed, but may fail on the board",
-    "note": "not checked layer by layer",
-}
-_COLUMN = 12
-_MATRIX = "Whether a DLA of Orin runs it, by NVIDIA's operator matrix"
 
 
 def rule_text(found: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False) -> str:

@@ -9,6 +9,8 @@ from edgekit.reports.text import WIDTH, Page, names_in_columns
 
 _CHANGES_SHOWN = 10
 _CHANGES_HEAD = ("tensor", "scale", "was", "bits lost", "rule", "by")
+_LAYERS_SHOWN = 20
+_LAYERS_HEAD = ("SNR", "cosine", "top-1", "device", "in INT8 alone")
 
 
 def changes_text(
@@ -44,10 +46,6 @@ def _change_row(change: Mapping[str, Any]) -> dict[str, str]:
         "rule": change["rule"],
         "by": layers[0] + (f" and {len(layers) - 1} more" if layers[1:] else ""),
     }
-
-
-_LAYERS_SHOWN = 20
-_LAYERS_HEAD = ("SNR", "cosine", "top-1", "device", "in INT8 alone")
 
 
 def sensitivity_text(

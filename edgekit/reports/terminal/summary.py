@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 SAME_SHARE = 5e-6  # relative; the plan's figures are rounded
 SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
+SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def prediction_table(
@@ -259,9 +260,6 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     for name, path in document["files"].items():
         line = Text(f"{text.clean(name):<8}", style="dim").append(text.clean(path), style="not dim")
         console.print(line, soft_wrap=True)
-
-
-SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def summary_plan(plan: Plan) -> RenderableType:
