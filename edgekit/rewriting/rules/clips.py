@@ -277,7 +277,6 @@ def clip(graph: RewriteGraph, node: Node) -> Replacement:
     if not (known_low and known_high) or native(low, high) or not clippable(low, high):
         return
     new = yield (node,)
-    source = node.inputs[0]
     clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])
 
 

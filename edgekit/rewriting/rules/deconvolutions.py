@@ -214,7 +214,7 @@ def deconv_1d(graph: RewriteGraph, node: Node) -> Replacement:
     At a ConvTranspose of a tensor [N, C, L] with constant weights.
     """
     found = geometry(graph, node)
-    if not (found is not None and len(found.kernel) == 1):
+    if found is None or len(found.kernel) != 1:
         return
     new = yield (node,)
     shape = [new.constant([*graph.shape(t), 1], role="shape") for t in node.inputs[:2]]
@@ -432,7 +432,6 @@ def deconv_large_stride(graph: RewriteGraph, node: Node) -> Replacement:
     if factors is None:
         return
     new = yield (node,)
-
     new.check_size(found.channels, found.channels)
     eye = np.eye(found.channels).reshape(found.channels, found.channels, 1, 1)
     same = new.constant(eye, like=node.inputs[0], role="same")

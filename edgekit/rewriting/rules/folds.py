@@ -13,7 +13,6 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.convolutions import (
     Conv,
-    SplitPlan,
     conv_of,
     keep,
     plan_of,
@@ -181,22 +180,15 @@ def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     source = image_of(graph, data, node)
     turned = bool(node.attrs.get("transB", 0))
     factors = [float(node.attrs.get(key, 1.0)) for key in ("alpha", "beta")]
-    facts = Dense(source, weight, turned, columns, bias, *factors)
     new = yield (node, *source.views)
-    gemm = node
-    write_dense(graph, new, facts, gemm.outputs[0], gemm.name)
+    dense = Dense(source, weight, turned, columns, bias, *factors)
+    write_dense(graph, new, dense, node.outputs[0], node.name)
 
 
 _RANKS = (2, 3, 4)
 # channels last to channels first, and back
 _FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 _SWAPPED = [0, 2, 1, 3]
-
-
-class _MatMulFacts(NamedTuple):
-    dense: Dense
-    matrix_first: bool
-    output: str
 
 
 @rewrite(
@@ -235,26 +227,21 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     if rank == 2 and fixed[1]:
         source = image_of(graph, data, node)
         nodes += source.views
-    dense = Dense(source, weight, fixed[0], columns, bias)
     new = yield tuple(nodes)
-    facts = _MatMulFacts(dense, fixed[0], output)
-    dense, name = facts.dense, node.name
-    weight, matrix = dense.weight, graph.shape(dense.weight)[-2:]
-    if graph.rank(weight) > 2:
+    if len(matrix) > 2:
+        matrix = matrix[-2:]
         weight = new.node("Reshape", [weight, new.constant(list(matrix))])
-        dense = dense._replace(weight=weight)
-    if graph.rank(node.inputs[0]) == 2 and not facts.matrix_first:
-        write_dense(graph, new, dense, facts.output, name)
+    dense = Dense(source, weight, fixed[0], columns, bias)
+    if rank == 2 and fixed[1]:
+        write_dense(graph, new, dense, output, node.name)
         return
-    if not facts.matrix_first:
+    if fixed[1]:
         weight = new.node("Transpose", [weight], perm=[1, 0])
-    depth = matrix[1 if facts.matrix_first else 0]
-    weight = new.node("Reshape", [weight, new.constant([dense.columns, depth, 1, 1])])
-    bias = bias_of(graph, new, dense)
-    if facts.matrix_first:
-        _columns(graph, new, facts, weight, name)
+    weight = new.node("Reshape", [weight, new.constant([columns, matrix[int(fixed[0])], 1, 1])])
+    if fixed[0]:
+        _columns(graph, new, source, weight, output, node.name)
     else:
-        _rows(graph, new, facts, weight, bias, name)
+        _rows(new, dense, weight, bias_of(graph, new, dense), output, node.name)
 
 
 def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> str:
@@ -267,38 +254,38 @@ def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> s
     return other if graph.rank(other) <= graph.rank(tensor) else ""
 
 
-def _rows(
-    graph: RewriteGraph, new: Writer, facts: _MatMulFacts, weight: str, bias: str, name: str
-) -> None:
+def _rows(new: Writer, dense: Dense, weight: str, bias: str, output: str, name: str) -> None:
     """[N, L, C] or [N, H, W, C]."""
-    data, shape = facts.dense.source.tensor, facts.dense.source.shape
+    data, shape = dense.source.tensor, dense.source.shape
     flat = len(shape) == 3
     if flat:
         wide = new.constant([shape[0], shape[1], 1, shape[2]])
         data = new.node("Reshape", [data, wide], name=f"{name}:image")
     data = new.node("Transpose", [data], name=f"{name}:first", perm=_FIRST)
     made = pointwise(new, data, weight, bias, name)
-    last = "" if flat else facts.output
+    last = "" if flat else output
     made = new.node("Transpose", [made], output=last, name=f"{name}:last", perm=_LAST)
     if flat:
-        rows = new.constant([*shape[:-1], facts.dense.columns])
-        new.node("Reshape", [made, rows], output=facts.output, name=f"{name}:rows")
+        rows = new.constant([*shape[:-1], dense.columns])
+        new.node("Reshape", [made, rows], output=output, name=f"{name}:rows")
 
 
-def _columns(graph: RewriteGraph, new: Writer, facts: _MatMulFacts, weight: str, name: str) -> None:
+def _columns(
+    graph: RewriteGraph, new: Writer, source: ProductSource, weight: str, output: str, name: str
+) -> None:
     """The matrix on the left: [C, L], [N, C, L] or [N, B, C, L]."""
-    data, shape = facts.dense.source.tensor, facts.dense.source.shape
+    data, shape = source.tensor, source.shape
     if len(shape) == 4:
         data = new.node("Transpose", [data], name=f"{name}:first", perm=_SWAPPED)
         made = pointwise(new, data, weight, "", name)
-        new.node("Transpose", [made], output=facts.output, name=f"{name}:last", perm=_SWAPPED)
+        new.node("Transpose", [made], output=output, name=f"{name}:last", perm=_SWAPPED)
         return
     batch = shape[0] if len(shape) == 3 else 1
     image = new.constant([batch, *shape[-2:], 1])
     data = new.node("Reshape", [data, image], name=f"{name}:image")
     made = pointwise(new, data, weight, "", name)
-    rows = new.constant(list(graph.shape(facts.output)))
-    new.node("Reshape", [made, rows], output=facts.output, name=f"{name}:rows")
+    rows = new.constant(list(graph.shape(output)))
+    new.node("Reshape", [made, rows], output=output, name=f"{name}:rows")
 
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
@@ -520,14 +507,6 @@ def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
     return Zeros(node, around[1], around[2], around[3])
 
 
-class _PadFacts(NamedTuple):
-    """The Conv with both paddings, of the Pad's input; ``plan`` where it must be larger then."""
-
-    wide: Conv
-    zeros: Zeros
-    plan: SplitPlan | None
-
-
 @rewrite(
     "pad-conv",
     operators=("Conv",),
@@ -565,21 +544,19 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
         if plan is None or any(map(any, plan.zeros)):
             return
     new = yield (node, zeros.node)
-    facts = _PadFacts(wide, zeros, plan)
-    zeros, conv, data = facts.zeros, facts.wide, facts.zeros.node.inputs[0]
-    node, weight = conv.node, conv.node.inputs[1]
+    data, weight = zeros.node.inputs[0], node.inputs[1]
     if not graph.inner(node.inputs[0], [node]):
         keep(new, zeros.node)
-    if facts.plan is not None:
-        write_plan(new, conv, facts.plan, data)
+    if plan is not None:
+        write_plan(new, wide, plan, data)
         return
     if any(zeros.channels):
         first = zeros.channels[0]
-        last = first + conv.shape[1]
+        last = first + wide.shape[1]
         bounds = [new.constant([value]) for value in (first, last, 1)]
         weight = new.node("Slice", [weight, *bounds])
-    inputs = [data, weight, conv.bias]
-    write_conv(new, inputs, conv.size, groups=conv.groups, output=node.outputs[0], name=node.name)
+    inputs = [data, weight, wide.bias]
+    write_conv(new, inputs, wide.size, groups=wide.groups, output=node.outputs[0], name=node.name)
 
 
 _TAKE = (pad_conv, pad_pool)

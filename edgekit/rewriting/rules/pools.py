@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from edgekit.rewriting.rules.windows import (
     AXES_INPUT,
     AXES_INPUT_OTHERS,
     PoolAxis,
+    Reduction,
     RowNode,
     greatest_parts,
     in_row,
@@ -45,7 +47,7 @@ def pool_1d(graph: RewriteGraph, node: Node) -> Replacement:
     if any(node.outputs[1:]) or graph.rank(source) != 3 or not graph.floats(source):
         return
     new = yield (node,)
-    source, target = node.inputs[0], node.outputs[0]
+    target = node.outputs[0]
     before, after = graph.shape(source), graph.shape(target)
     wide = new.node("Reshape", [source, new.constant([*before, 1], role="shape")], role="in4d")
     attrs = _wide(node, before[2:], after[2:])
@@ -122,8 +124,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
     if pads is None:
         return
     new = yield nodes
-    node, pad, *before = nodes
-    for item in before:
+    for item in nodes[2:]:
         new.node(item.op, item.inputs, output=item.outputs[0], name=item.name, **item.attrs)
     attrs: dict[str, Any] = {
         **{key: value for key, value in node.attrs.items() if key != "auto_pad"},
@@ -180,6 +181,17 @@ def _pads(
     return [*first, *last]
 
 
+def _windows(
+    graph: RewriteGraph, node: Node, parts_of: Callable[[Reduction], list[RowNode] | None]
+) -> Replacement:
+    """A reduction as the windows that make it."""
+    found = reduction_of(graph, node)
+    parts = found and parts_of(found)
+    if parts:
+        new = yield (node,)
+        in_row(new, node.inputs[0], parts, node)
+
+
 @rewrite(
     "global-average-pool",
     operators=("GlobalAveragePool",),
@@ -193,12 +205,7 @@ def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every GlobalAveragePool over a 4-D tensor that windows can make.
     """
-    found = reduction_of(graph, node)
-    parts = found and mean_parts(found)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    return _windows(graph, node, mean_parts)
 
 
 @rewrite(
@@ -214,12 +221,7 @@ def global_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every GlobalMaxPool over a 4-D tensor.
     """
-    found = reduction_of(graph, node)
-    parts = found and greatest_parts(found)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    return _windows(graph, node, greatest_parts)
 
 
 @rewrite(
@@ -318,7 +320,6 @@ def reduce_1d(graph: RewriteGraph, node: Node) -> Replacement:
     if not (found and found.axes):
         return
     new = yield (node,)
-
     shape = new.constant([*found.shape, 1], role="shape")
     read = [new.node("Reshape", [node.inputs[0], shape], role="in4d")]
     axes: list[int] | None = list(found.axes)
@@ -343,12 +344,7 @@ def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every ReduceMean of a 4-D tensor that leaves its batch alone.
     """
-    found = reduction_of(graph, node)
-    parts = found and mean_parts(found)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    return _windows(graph, node, mean_parts)
 
 
 @rewrite(
@@ -364,12 +360,7 @@ def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every ReduceSum of a 4-D tensor that leaves its batch alone.
     """
-    found = reduction_of(graph, node)
-    parts = found and total_parts(found)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    return _windows(graph, node, total_parts)
 
 
 @rewrite(
@@ -428,12 +419,7 @@ def reduce_max(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every ReduceMax over H and W of a 4-D tensor; over C there is no pool.
     """
-    found = reduction_of(graph, node)
-    parts = found and greatest_parts(found)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    return _windows(graph, node, greatest_parts)
 
 
 @rewrite(
@@ -454,6 +440,5 @@ def reduce_min(graph: RewriteGraph, node: Node) -> Replacement:
         return
     pools = [part for part in parts if part.op != "Reshape"]
     negate = [RowNode("Mul", (-1.0,))] if pools else []
-    facts = [*negate, *pools, *negate, *found.reshape()]
     new = yield (node,)
-    in_row(new, node.inputs[0], facts, node)
+    in_row(new, node.inputs[0], [*negate, *pools, *negate, *found.reshape()], node)

@@ -334,7 +334,6 @@ def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
     if not (min(factors) > 0 and max(factors) > 1):
         return
     new = yield (node,)
-
     gone = {"axes", "keep_aspect_ratio_policy"}
     attrs = {key: value for key, value in node.attrs.items() if key not in gone}
     scales = new.constant(np.array(factors, np.float64), role="scales", dtype="float32")

@@ -46,11 +46,10 @@ def cumsum(graph: RewriteGraph, node: Node) -> Replacement:
     if axes is None or len(shape) < 2 or 0 in shape or not graph.floats(node.inputs[0]):
         return
     axis = axes[0] % len(shape)
-    if not (axis and not graph.constant(node.inputs[0])):
+    if not axis or graph.constant(node.inputs[0]):
         return
     new = yield (node,)
     source, output = node.inputs[0], node.outputs[0]
-    shape = graph.shape(source)
     wide, axis = four(shape, axis)
     if wide == shape:
         _sum(node, source, wide, axis, new, output)

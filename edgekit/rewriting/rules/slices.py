@@ -141,7 +141,7 @@ def slice_channels(graph: RewriteGraph, node: Node) -> Replacement:
     At a Slice with a step along C.
     """
     spans = float_spans(graph, node)
-    if not (spans is not None and spans[1][2] != 1):
+    if spans is None or spans[1][2] == 1:
         return
     new = yield (node,)
     slice_along(graph, node, new, spans, 1)
@@ -194,11 +194,10 @@ def slice_4d(graph: RewriteGraph, node: Node) -> Replacement:
     if not used or (len(used) > 1 and len(shape) > 4):
         return
     new = yield (node,)
-    shape, result = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
     wide = four(shape, min(used))[0]
     places = {four(shape, axis)[1]: span for axis, span in used.items()}
     part = write_slice(new, reshape(new, node.inputs[0], wide), places)
-    reshape(new, part, result, output=node.outputs[0])
+    reshape(new, part, graph.shape(node.outputs[0]), output=node.outputs[0])
 
 
 @rewrite(
@@ -370,14 +369,12 @@ def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
     axis = joined_axis(graph, node)
     if not axis or len(node.inputs) > _MOST_CONCATENATED or any(map(graph.constant, node.inputs)):
         return
-    whole = graph.shape(node.outputs[0])[axis]
+    shape = graph.shape(node.outputs[0])
+    channels, whole = shape[1], shape[axis]
     rest = whole - min(graph.shape(name)[axis] for name in node.inputs)
     if rest > limit("convolution.padding")[1]:
         return
     new = yield (node,)
-
-    shape = graph.shape(node.outputs[0])
-    channels, whole = shape[1], shape[axis]
     total, begin = "", 0
     for index, name in enumerate(node.inputs):
         # pads of `rest` on both sides; the place of the 1 in the kernel moves the part
@@ -446,7 +443,6 @@ def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
     if not (any(fixed) and not all(fixed)):
         return
     new = yield (node,)
-
     batch, _, height, width = graph.shape(node.outputs[0])
     taps: list[int] = []
     constants: list[str] = []
@@ -572,10 +568,8 @@ def repeat_elements(graph: RewriteGraph, node: Node) -> Replacement:
     found = _repeats(graph.shape(source), before, after, graph.shape(output))
     if found is None:
         return
-    facts = found
     new = yield (node, first, last)
-    picks, scales = facts
-    source, output = first.inputs[0], last.outputs[0]
+    picks, scales = found
     channels = graph.shape(source)[1]
     if picks != list(range(channels)):
         end = "" if max(scales) > 1 else output
@@ -656,8 +650,7 @@ def repeat(graph: RewriteGraph, node: Node) -> Replacement:
         if before[axis] == 1 and factors(times[axis], scale_limit()) is None:
             return
     new = yield (node,)
-    source, output = node.inputs[0], node.outputs[0]
-    shape = list(graph.shape(source))
+    output, shape = node.outputs[0], list(before)
     tiled = [axis for axis in (1, 2, 3) if times[axis] > 1 and (axis == 1 or shape[axis] > 1)]
     grown = [axis for axis in (2, 3) if times[axis] > 1 and axis not in tiled]
     for axis in tiled:
