@@ -40,7 +40,7 @@ FAULTS = ROOT / "tests" / "contracts" / "seeded_faults.yaml"
 PRODUCT = ("edgekit", "edgekit_device", "dla", "targets", "trt")
 PACKAGES = ("edgekit", "edgekit_device")
 # loaded once, so that each run of a few tests begins at once
-LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "scipy.optimize", "rich")
+LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "rich")
 PYTEST = (
     "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=faults",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",

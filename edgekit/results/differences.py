@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
+from edgekit.results.distributions import rank_test, student_quantile
 from edgekit.results.store import Result
 
 if TYPE_CHECKING:
@@ -369,8 +370,6 @@ def difference(a: Sequence[Measure], b: Sequence[Measure], confidence: float) ->
         b: Those of B.
         confidence: Of the interval, 0 to 1.
     """
-    from scipy.special import stdtrit
-
     several = len(a) > 1 or len(b) > 1
     sides = (_runs(a), _runs(b)) if several else (_run(a[0]), _run(b[0]))
     if several and 1 in (len(a), len(b)):
@@ -387,7 +386,7 @@ def difference(a: Sequence[Measure], b: Sequence[Measure], confidence: float) ->
     )
     if several and 1 in (len(a), len(b)):
         freedom = max(len(a), len(b)) - 1.0
-    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(total)
+    reach = student_quantile(freedom, (1 + confidence) / 2) * math.sqrt(total)
     return Difference(
         math.exp(log), math.exp(log - reach), math.exp(log + reach),
         "welch" if several else "block-bootstrap", freedom, _rank_test(a, b),
@@ -404,12 +403,10 @@ def _ranges(a: Measure, b: Measure, confidence: float) -> Difference:
 
 
 def _ends(measure: Measure, confidence: float) -> tuple[float, float] | None:
-    from scipy.special import stdtrit
-
     if measure.spread is None:
         return measure.ends
     freedom = max(measure.spread.blocks - 1, 1)
-    reach = math.exp(float(stdtrit(freedom, (1 + confidence) / 2)) * measure.spread.error)
+    reach = math.exp(student_quantile(freedom, (1 + confidence) / 2) * measure.spread.error)
     return measure.value / reach, measure.value * reach
 
 
@@ -451,7 +448,4 @@ def _lend(sides: tuple[_Side, _Side], a: int, b: int) -> tuple[_Side, _Side]:
 def _rank_test(a: Sequence[Measure], b: Sequence[Measure]) -> float | None:
     if min(len(a), len(b)) < 4:  # with fewer no outcome is rarer than 1 in 20
         return None
-    from scipy.stats import mannwhitneyu
-
-    one, other = ([measure.value for measure in side] for side in (a, b))
-    return float(mannwhitneyu(one, other, alternative="two-sided").pvalue)
+    return rank_test([measure.value for measure in a], [measure.value for measure in b])
