@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from edgekit.rewriting.engine.judge import Judge
 from edgekit.rewriting.engine.replay import regions
+from edgekit.rewriting.engine.scoring import Judge
 from edgekit.rewriting.engine.search import Search
 from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.rules.order import REWRITES

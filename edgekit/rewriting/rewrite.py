@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from edgekit.collector import collector_held
 from edgekit.errors import UsageError
-from edgekit.rewriting.engine.judge import Judge
+from edgekit.rewriting.engine.acceptance import settle
 from edgekit.rewriting.engine.opset import RAISED, holds, obstacle, raise_opset, raised_entry
 from edgekit.rewriting.engine.replay import entry_of
+from edgekit.rewriting.engine.scoring import Judge
 from edgekit.rewriting.engine.search import Search
-from edgekit.rewriting.engine.settle import settle
 from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph
 from edgekit.rewriting.proof.prove import SEED
 from edgekit.rewriting.provenance.record import with_record
@@ -19,7 +19,7 @@ from edgekit.rewriting.rules.order import REWRITES
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
-    from edgekit.rewriting.engine.judge import Cost
+    from edgekit.rewriting.engine.scoring import Cost
     from edgekit.rewriting.graph import Rewrite
     from edgekit.targets.board import Target
 

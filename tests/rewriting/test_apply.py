@@ -230,11 +230,11 @@ def test_an_approximate_rewrite_needs_its_name_to_be_allowed(monkeypatch):
 
 
 def test_equal_places_are_judged_once(monkeypatch):
-    from edgekit.rewriting.engine import judge
+    from edgekit.rewriting.engine import scoring
 
     calls = []
-    score = judge.score
-    monkeypatch.setattr(judge, "score", lambda *a, **k: calls.append(a) or score(*a, **k))
+    score = scoring.score
+    monkeypatch.setattr(scoring, "score", lambda *a, **k: calls.append(a) or score(*a, **k))
     chain = [node("Relu", "x", "r0")]
     for i in range(30):
         chain += [

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgekit.rewriting.engine import settle
+from edgekit.rewriting.engine import acceptance
 from tests.rewriting.made_up import Convolution, SmallPool, WholePool, WrongPool, run
 from tests.rewriting.nets import assert_same, net, node, ops, weight
 
@@ -54,14 +54,13 @@ def test_of_a_few_that_tie_only_those_are_retained_that_the_whole_needs(monkeypa
 
 def test_many_that_tie_are_tried_out_at_once(monkeypatch):
     judged = []
-    whole = settle.Judged
+    whole = acceptance.Judged
 
     def counted(*arguments):
         judged.append(1)
         return whole(*arguments)
 
-    for module in (settle, settle):
-        monkeypatch.setattr(module, "Judged", counted)
+    monkeypatch.setattr(acceptance, "Judged", counted)
     names = [f"n{i}" for i in range(12)]
     # all or none: looking at each one would take time for each
     assert accepted(monkeypatch, heads(*names), saving(n3=70.0)) == names

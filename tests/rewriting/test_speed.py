@@ -11,8 +11,8 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.lowering.placer import Placer
 from edgekit.placement.forecast import forecast
 from edgekit.rewriting import step as step_module
-from edgekit.rewriting.engine import judge
-from edgekit.rewriting.engine.judge import _READS_FLOATS, PartialNetwork, around, both_key
+from edgekit.rewriting.engine import scoring
+from edgekit.rewriting.engine.scoring import _READS_FLOATS, PartialNetwork, around, both_key
 from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.proof import prove, sessions, sides
 from edgekit.rewriting.rewrite import chosen, rewrite
@@ -67,8 +67,8 @@ def work(monkeypatch, model):
 
     with monkeypatch.context() as patch:
         count(patch, onnx.shape_inference, "infer_shapes")
-        count(patch, judge.Judge, "judge")
-        count(patch, judge, "parts")
+        count(patch, scoring.Judge, "judge")
+        count(patch, scoring, "parts")
         count(patch, onnxruntime, "InferenceSession")
         count(patch, prove, "_proved")
         _, applied, notes = rewrite(

@@ -11,7 +11,7 @@ from edgekit.rewriting.proof.prove import RUNS, SEED, constants_finite, prove
 from edgekit.rewriting.step import step_of
 
 if TYPE_CHECKING:
-    from edgekit.rewriting.engine.judge import Judge
+    from edgekit.rewriting.engine.scoring import Judge
     from edgekit.rewriting.graph import Rewrite, RewriteGraph, RewriteStep
     from edgekit.rewriting.nodes import Node
     from edgekit.rewriting.proof.prove import Proof

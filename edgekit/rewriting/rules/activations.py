@@ -6,7 +6,7 @@ import math
 
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
-from edgekit.rewriting.rules.clips import bound, native
+from edgekit.rewriting.rules.clips import bound, clip_from_zero, native
 from edgekit.rewriting.rules.operands import (
     by_constant,
     channels,
@@ -48,8 +48,7 @@ def write_hard_sigmoid(
 ) -> str:
     """Writes ``max(0, min(high, alpha * source + beta))`` as a scale and a clip."""
     line = scaled(new, source, alpha, beta, count, role="line")
-    bounds = [new.constant(0.0, role="min"), new.constant(high, role="max")]
-    return new.node("Clip", [line, *bounds], output=output, role="clip")
+    return clip_from_zero(new, line, high, output)
 
 
 @rewrite(

@@ -102,7 +102,7 @@ def clipped(
         return scaled(new, limited, sign, at, count, output=output, role="back")
     factor, upper = _fit(high - low)
     moved = scaled(new, source, factor, -factor * low, count, role="to_zero")
-    limited = _clip(new, moved, upper)
+    limited = clip_from_zero(new, moved, upper)
     return scaled(new, limited, 1 / factor, low, count, output=output, role="back")
 
 
@@ -110,7 +110,7 @@ def _both_parts(new: Writer, source: str, high: float, count: int, output: str) 
     """Writes a clip from -high to high whose two parts are scaled back together."""
     factor, upper = _fit(high)
     parts = [
-        _clip(new, scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper)
+        clip_from_zero(new, scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper)
         for sign in (1.0, -1.0)
     ]
     apart = new.node("Sub", parts, role="parts")
@@ -156,11 +156,12 @@ def _from_zero(
     if upper is None:
         clipped = new.node("Relu", [source], output=last, role="relu")
     else:
-        clipped = _clip(new, source, upper, last)
+        clipped = clip_from_zero(new, source, upper, last)
     return clipped if factor == 1.0 else scaled(new, clipped, 1 / factor, 0.0, count, output=output)
 
 
-def _clip(new: Writer, source: str, high: float, output: str = "") -> str:
+def clip_from_zero(new: Writer, source: str, high: float, output: str = "") -> str:
+    """Writes a Clip between zero and ``high`` and returns its output."""
     bounds = [new.constant(0.0, role="min"), new.constant(high, role="max")]
     return new.node("Clip", [source, *bounds], output=output, role="clip")
 

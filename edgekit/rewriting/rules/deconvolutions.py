@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.dla.rules import exceptions, limit
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.operands import reshape
 
 
 class Geometry(NamedTuple):
@@ -306,10 +307,10 @@ def deconv_dilation(graph: RewriteGraph, node: Node) -> Replacement:
     (height, width), (down, across) = found.kernel, found.dilation
     outer = list(graph.shape(node.inputs[1])[:2])
     # after every row and every column as many zeros as the dilation skips
-    apart = _reshape(new, node.inputs[1], [*outer, height, 1, width, 1])
+    apart = reshape(new, node.inputs[1], [*outer, height, 1, width, 1])
     zeros = [0] * 6 + [0, 0, 0, down - 1, 0, across - 1]
     padded = new.node("Pad", [apart, new.constant(zeros, role="pads")])
-    whole = _reshape(new, padded, [*outer, height * down, width * across])
+    whole = reshape(new, padded, [*outer, height * down, width * across])
     numbers = [[0, 0], list(spread), [2, 3]]
     ends = [new.constant(part, role="slice") for part in numbers]
     weight = new.node("Slice", [whole, *ends])
@@ -317,10 +318,6 @@ def deconv_dilation(graph: RewriteGraph, node: Node) -> Replacement:
     attrs = {key: value for key, value in node.attrs.items() if key not in gone}
     read = [node.inputs[0], weight, *([found.bias] if found.bias else [])]
     new.node("ConvTranspose", read, output=node.outputs[0], **attrs)
-
-
-def _reshape(new: Writer, source: str, shape: list[int]) -> str:
-    return new.node("Reshape", [source, new.constant(shape, role="shape")])
 
 
 # A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so that zeros between fewer channels

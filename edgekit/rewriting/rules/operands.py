@@ -153,9 +153,12 @@ _MOST_RUNS = 4
 _FEW_CHANNELS = 128
 
 
-def reshape(new: Writer, source: str, shape: Sequence[int], *, output: str = "") -> str:
+def reshape(
+    new: Writer, source: str, shape: Sequence[int], *, output: str = "", name: str = ""
+) -> str:
     """Writes a Reshape to ``shape`` and returns its output."""
-    return new.node("Reshape", [source, new.constant(list(shape), role="shape")], output=output)
+    to = new.constant(np.array(shape, dtype=np.int64), role="shape")
+    return new.node("Reshape", [source, to], output=output, name=name)
 
 
 def selection(

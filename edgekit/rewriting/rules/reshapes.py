@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from edgekit.network.lowering.pointwise import ACTIVATIONS, ELEMENTWISE, UNARY
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.operands import reshape
 
 
 def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
@@ -45,6 +44,7 @@ def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]
     return tuple(found)
 
 
+#: Operators that change a shape and move nothing.
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _DLA_RANK = 4
 
@@ -254,7 +254,7 @@ def put(new: Writer, operand: Operand) -> str:
         return new.constant(list(operand.numbers), like=operand.tensor, role="numbers")
     tensor = operand.tensor
     if operand.shape is not None:
-        tensor = reshaped(new, tensor, operand.shape)
+        tensor = reshape(new, tensor, operand.shape)
     if operand.perm is not None:
         tensor = new.node("Transpose", [tensor], perm=list(operand.perm))
     return tensor
@@ -264,14 +264,6 @@ def write(new: Writer, node: Node, carried: Carried, outputs: list[str]) -> list
     """Writes ``node`` on the other side, under its name, and returns what it writes."""
     read = [put(new, operand) for operand in carried.operands]
     return new.many(node.op, read, outputs, name=node.name, **carried.attrs)
-
-
-def reshaped(
-    new: Writer, tensor: str, shape: tuple[int, ...], *, output: str = "", name: str = ""
-) -> str:
-    """Writes a Reshape and returns its result."""
-    to = new.constant(np.array(shape, dtype=np.int64), role="shape")
-    return new.node("Reshape", [tensor, to], output=output, name=name)
 
 
 def again(
@@ -684,7 +676,7 @@ def merge_reshapes(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node, first)
     again(graph, new, (first,), (node,))
     output = node.outputs[0]
-    reshaped(new, first.inputs[0], graph.shape(output), output=output)
+    reshape(new, first.inputs[0], graph.shape(output), output=output)
 
 
 def _reshapes(graph: RewriteGraph, node: Node) -> bool:
@@ -723,8 +715,7 @@ def hoist_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     if there is None:
         return
     new = yield (node, made, *there.passed)
-    passed = there.passed  # STAR
-    again(graph, new, tuple(passed), (made,))
+    again(graph, new, there.passed, (made,))
     write(new, made, there, [node.outputs[0]])
 
 
@@ -749,23 +740,22 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     """
     several = node.op in BROADCASTING or node.op == "Concat"
     for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):
-        reshape = lowered(graph, name)
-        if reshape is None:
+        made = lowered(graph, name)
+        if made is None:
             continue
-        by = view(graph.shape(reshape.inputs[0]), graph.shape(name))
+        by = view(graph.shape(made.inputs[0]), graph.shape(name))
         there = carried(graph, node, by) if by is not None else None
         if there is not None:
             break
     else:
         return
-    passed = there.passed
-    new = yield (node, *passed)
-    again(graph, new, passed, (node,))
-    made = write(new, node, there, [""] * len(node.outputs))
-    gone = [item.name for item in passed if graph.inner(item.outputs[0], (node,))]
-    for wide, old in zip(made, node.outputs, strict=True):
+    new = yield (node, *there.passed)
+    again(graph, new, there.passed, (node,))
+    results = write(new, node, there, [""] * len(node.outputs))
+    gone = [item.name for item in there.passed if graph.inner(item.outputs[0], (node,))]
+    for wide, old in zip(results, node.outputs, strict=True):
         name = gone.pop() if gone else f"{node.name}:reshape"
-        reshaped(new, wide, graph.shape(old), output=old, name=name)
+        reshape(new, wide, graph.shape(old), output=old, name=name)
 
 
 _RANKS = {2, 3}
@@ -796,16 +786,15 @@ def softmax_4d(graph: RewriteGraph, node: Node) -> Replacement:
     if there is None:
         return
     new = yield (node, *there.passed)
-    passed = there.passed  # STAR
-    again(graph, new, tuple(passed), (node,))
+    again(graph, new, there.passed, (node,))
     made = write(new, node, there, [""])[0]
     old = node.outputs[0]
-    reshaped(new, made, graph.shape(old), output=old, name=f"{node.name}:reshape")
+    reshape(new, made, graph.shape(old), output=old, name=f"{node.name}:reshape")
 
 
 def _sinks(graph: RewriteGraph, node: Node) -> bool:
-    reshape = lowered(graph, node.inputs[0])
-    if reshape is None:
+    made = lowered(graph, node.inputs[0])
+    if made is None:
         return False
-    by = view(graph.shape(reshape.inputs[0]), graph.shape(node.inputs[0]))
+    by = view(graph.shape(made.inputs[0]), graph.shape(node.inputs[0]))
     return by is not None and carried(graph, node, by) is not None

@@ -20,6 +20,7 @@ from edgekit.rewriting.rules.operands import (
     selection,
     to_channels,
 )
+from edgekit.rewriting.rules.reshapes import RESHAPES
 
 
 @rewrite(
@@ -107,7 +108,6 @@ def _convolution(
 
 # nodes between an image and a sequence: exporters write two or three
 _FAR = 5
-_RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 class Origin(NamedTuple):
@@ -211,7 +211,7 @@ def _before(graph: RewriteGraph, node: Node, labels: Sequence[str]) -> list[str]
             made[axis] = label
         return made
     target = graph.shape(node.outputs[0])
-    if node.op not in _RESHAPES or [s for s in source if s > 1] != [s for s in target if s > 1]:
+    if node.op not in RESHAPES or [s for s in source if s > 1] != [s for s in target if s > 1]:
         return None
     # dimensions over 1 keep their order and their sizes
     left = iter([label for label in labels if label])

@@ -13,9 +13,8 @@ from edgekit.dla.rules import limit
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import Tap, factors, pick_channels, selection
-from edgekit.rewriting.rules.reshapes import cut_dimensions, dimensions_of
+from edgekit.rewriting.rules.reshapes import RESHAPES, cut_dimensions, dimensions_of
 
-_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _C, _H, _W = 1, 2, 3
 _MOST_TRANSPOSES = 4
 _REMEMBERED = 4096
@@ -113,7 +112,7 @@ class Blocks(NamedTuple):
 def between_reshapes(graph: RewriteGraph, node: Node) -> tuple[Node, Node, Node] | None:
     """Returns a Transpose with the reshapes after (first) and before it; None without them."""
     first, last = graph.producer(node.inputs[0]), graph.only_reader(node.outputs[0])
-    if first is None or first.op not in _RESHAPES or last is None or last.op not in _RESHAPES:
+    if first is None or first.op not in RESHAPES or last is None or last.op not in RESHAPES:
         return None
     if graph.only_reader(first.outputs[0]) is not node or not graph.floats(first.inputs[0]):
         return None
@@ -133,7 +132,7 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
     with the Transpose; longer chains come first.
     """
     first = graph.producer(node.inputs[0])
-    before = first is not None and first.op in _RESHAPES and not first.domain
+    before = first is not None and first.op in RESHAPES and not first.domain
     before = before and graph.only_reader(node.inputs[0]) is node
     nodes = (node, first) if before and first is not None else (node,)
     source = nodes[-1].inputs[0]
@@ -149,7 +148,7 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
         reader = graph.only_reader(last.outputs[0])
         if reshaped and graph.rank(last.outputs[0]) == 4:
             found.append((nodes, len(steps), last.outputs[0]))
-        if reader is None or reader.op not in _RESHAPES or reader.inputs[0] != last.outputs[0]:
+        if reader is None or reader.op not in RESHAPES or reader.inputs[0] != last.outputs[0]:
             break
         nodes, reshaped = (*nodes, reader), True
         if graph.rank(reader.outputs[0]) == 4:

@@ -22,7 +22,7 @@ from edgekit.rewriting.rules.operands import (
     stepped,
     to_channels,
 )
-from edgekit.rewriting.rules.reshapes import cut_dimensions, dimensions_of
+from edgekit.rewriting.rules.reshapes import RESHAPES, cut_dimensions, dimensions_of
 
 # start, count and step along one axis
 Span = tuple[int, int, int]
@@ -537,9 +537,6 @@ def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
         new.node(repeat.op, repeat.inputs, output=repeated, **repeat.attrs)
 
 
-_RESHAPES = frozenset({"Reshape", "Unsqueeze", "Flatten", "Squeeze"})
-
-
 @rewrite(
     "repeat-elements",
     operators=("Expand", "Tile"),
@@ -557,7 +554,7 @@ def repeat_elements(graph: RewriteGraph, node: Node) -> Replacement:
     At an Expand between reshapes of a 4-D tensor to a 4-D tensor.
     """
     first, last = graph.producer(node.inputs[0]), graph.only_reader(node.outputs[0])
-    if first is None or last is None or not {first.op, last.op} <= _RESHAPES:
+    if first is None or last is None or not {first.op, last.op} <= set(RESHAPES):
         return
     source, output = first.inputs[0], last.outputs[0]
     if graph.only_reader(first.outputs[0]) is not node or graph.constant(source):

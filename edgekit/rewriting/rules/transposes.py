@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.rules.operands import reshape
 from edgekit.rewriting.rules.reshapes import (
     ALONG,
     BROADCASTING,
@@ -23,7 +24,6 @@ from edgekit.rewriting.rules.reshapes import (
     permutation,
     reduced_axes,
     reduces_by_input,
-    reshaped,
     write,
 )
 
@@ -407,7 +407,7 @@ def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
     weights = _turned(graph, new, weights, graph.shape(made.outputs[0]), product)
     source = made.inputs[0]
     if product.flat is not None:
-        source = reshaped(new, source, product.flat)
+        source = reshape(new, source, product.flat)
     elif node.op == "Conv":
         attrs["kernel_shape"] = list(graph.shape(source)[2:])
         attrs.pop("auto_pad", None)
@@ -438,11 +438,11 @@ def _turned(
     """Recipe for the weights in the order of what was transposed."""
     shape, back = graph.shape(weights), product.back
     if product.depth_first:
-        wide = reshaped(new, weights, (*data[1:], shape[1]))
+        wide = reshape(new, weights, (*data[1:], shape[1]))
         perm = [i - 1 for i in back[1:]] + [len(data) - 1]
     else:
         direct = product.flat is None
-        wide = weights if direct else reshaped(new, weights, (shape[0], *data[1:]))
+        wide = weights if direct else reshape(new, weights, (shape[0], *data[1:]))
         perm = list(back)
     made = new.node("Transpose", [wide], perm=perm)
-    return made if product.flat is None else reshaped(new, made, shape)
+    return made if product.flat is None else reshape(new, made, shape)

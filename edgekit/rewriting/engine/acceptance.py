@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.rewriting.engine.judge import Judge, Score, apart, pieces, score
 from edgekit.rewriting.engine.replay import Region, Replayed, regions, replayed
+from edgekit.rewriting.engine.scoring import Judge, Score, apart, pieces, score
 from edgekit.rewriting.graph import RewriteGraph, emit
 
 if TYPE_CHECKING:
