@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -108,7 +109,6 @@ def open_stream(path: Path) -> BinaryIO:
             return regular(path).open("rb")
     except ValueError:  # a NUL character
         return regular(path).open("rb")
-    import threading
 
     opened: list[BinaryIO] = []
     thread = threading.Thread(target=lambda: opened.append(path.open("rb")), daemon=True)

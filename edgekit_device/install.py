@@ -13,9 +13,12 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
+from edgekit_device.job_runner import do_job_start
 from edgekit_device.jobs.job import LIVE, Job, open_job
 from edgekit_device.protocol.checks import parse_json
 from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
+from edgekit_device.release.offer import serves, take_offer
+from edgekit_device.release.sources import find_bundle, open_sources
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import Checked
 from edgekit_device.trust.counters import check_install
@@ -82,9 +85,6 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
 
     Where the bundle serves already, and whole, nothing is done ("changed" is False).
     """
-    from edgekit_device.release.offer import serves, take_offer
-    from edgekit_device.release.sources import find_bundle, open_sources
-
     policy = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
     places = [_absolute(text) for text in getattr(arguments, "from")]
     if arguments.app is None and any("://" in text for text in places):
@@ -157,8 +157,6 @@ def _absolute(source: str) -> str:
 
 
 def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> Dict[str, Any]:
-    from edgekit_device.job_runner import do_job_start
-
     document = json.dumps({"kind": "deploy", "request": request}).encode("utf-8")
     return do_job_start(root, argparse.Namespace(no_run=no_run), io.BytesIO(document))
 

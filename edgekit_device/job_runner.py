@@ -21,7 +21,8 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
-from edgekit_device.board.identity import loader_file
+from edgekit_device.board.identity import fingerprint, loader_digest, loader_file
+from edgekit_device.deployment.request import running
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, locked, workspace, write_durably
 from edgekit_device.jobs.job import (
@@ -66,8 +67,6 @@ def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
     job = Job(root, _id(root, document))
     with locked(root.folder / "jobs" / "lock"):
         if kind == "deploy":
-            from edgekit_device.deployment.request import running
-
             job = running(root, document) or job
         state = job.read()["state"]
         if state in LIVE:
@@ -93,8 +92,6 @@ def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
 
 
 def _id(root: Root, document: Dict[str, Any]) -> str:
-    from edgekit_device.board.identity import fingerprint, loader_digest
-
     facts = [document["kind"], document["request"], loader_digest(), fingerprint(root.folder)]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]

@@ -12,13 +12,28 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from edgekit_device.benchmark.trtexec import run_plan
 from edgekit_device.board.identity import fingerprint
+from edgekit_device.board.inventory import find_trtexec, output_of
+from edgekit_device.board.monitor import Sampler
+from edgekit_device.board.power import held_power
+from edgekit_device.board.power_tools import read_modes
+from edgekit_device.board.probe import probe
 from edgekit_device.build.attempt import isolated
+from edgekit_device.cuda.cudla import open_loadable
+from edgekit_device.cuda.driver import CudaGraph, open_cuda
+from edgekit_device.cuda.memory import io_bytes
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import workspace
 from edgekit_device.jobs.job import JobCancelled, JobContext
 from edgekit_device.protocol.manifest import IoEntry
+from edgekit_device.tensorrt.bindings import find
+from edgekit_device.tensorrt.plan import read_header
+from edgekit_device.tensorrt.refit import weights_of
+from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, start
 
 # What a board has still to show: the questions of ``edgekit doctor --selftest``, as data.
 #
@@ -258,18 +273,12 @@ def _inspector(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from edgekit_device.board.probe import probe
-
     found = probe(context.root.folder)
     found.pop("user"), found.pop("root")
     return found
 
 
 def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]) -> Any:
-    from edgekit_device.tensorrt.bindings import find
-    from edgekit_device.tensorrt.plan import read_header
-    from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, start
-
     trt = find(flavour)
     if trt is None:
         raise DeviceError("this runtime is not on the board", code="selftest.no-" + flavour)
@@ -297,18 +306,12 @@ def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from edgekit_device.tensorrt.refit import weights_of
-
     engine = dict(built["dla-vc-strip"], full=None)  # the stripped one is what a board gets
     trt, loaded, facts = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
     return dict(facts, weights=weights_of(trt, loaded.engine))
 
 
 def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from types import SimpleNamespace
-
-    from edgekit_device.cuda.cudla import open_loadable
-
     made = built["standalone"]
     sides = sides_of(made)
     io = SimpleNamespace(inputs=tuple(sides["input"]), outputs=tuple(sides["output"]))
@@ -329,8 +332,6 @@ def _graph(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from edgekit_device.board.inventory import find_trtexec
-
     program = find_trtexec()
     if program is None:
         raise DeviceError("trtexec is not on this board", code="selftest.no-program")
@@ -356,8 +357,6 @@ def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from edgekit_device.board.monitor import Sampler
-
     with Sampler(100) as sampler:
         time.sleep(_SAMPLED_S)
         found = sampler.stop()
@@ -366,22 +365,15 @@ def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from edgekit_device.board.inventory import output_of
-
     return (output_of([_need("nsys"), "--version"]) or "").strip()
 
 
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from edgekit_device.board.inventory import output_of
-    from edgekit_device.board.power_tools import read_modes
-
     said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
     return {"modes": read_modes(), "now": (said or "").splitlines()}
 
 
 def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    from edgekit_device.board.power import held_power
-
     _need("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
@@ -472,9 +464,6 @@ def replayed(engine: Any, made: Mapping[str, Any]) -> Dict[str, Any]:
     Raises:
         DeviceError: "cuda.*", or "engine.failed" where it does not run.
     """
-    from edgekit_device.cuda.driver import CudaGraph, open_cuda
-    from edgekit_device.cuda.memory import io_bytes
-
     cuda = open_cuda()
     stream = cuda.stream()
     context = engine.create_execution_context()
@@ -504,9 +493,6 @@ def by_trtexec(
     root: Path, program: Path, plan: bytes, core: Optional[int], more: Sequence[str] = ()
 ) -> Dict[str, Any]:
     """Runs trtexec on a plan as the cross-check of a bench does; what it said of its times."""
-    from edgekit_device.benchmark.trtexec import run_plan
-    from edgekit_device.files import workspace
-
     arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"]), *more]
     with workspace(root) as work:
         (work / "plan").write_bytes(plan)

@@ -22,10 +22,10 @@ from edgekit.benchmark.trtexec import compared
 from edgekit.benchmark.validity import MeasurementFacts, config_words, measured_mode, verdict_of
 from edgekit.errors import BoardError
 from edgekit.files import write_atomically
+from edgekit.targets.board import Target
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
-    from edgekit.targets.board import Target
 
 
 SCHEMA = "edgekit.bench/1"

@@ -7,14 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.benchmark.measurement import BOARD_MEASURED
+from edgekit.targets.board import PowerRails
+from edgekit.targets.jetpack import jetpack_of_l4t
 from edgekit.text import counted
-
-if TYPE_CHECKING:
-    from edgekit.targets.board import PowerRails
-
 
 SCHEMA = "edgekit.monitor/1"
 BUSY = 1.2
@@ -58,8 +56,6 @@ def with_release_warning(monitor: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown_release(monitor: Mapping[str, Any]) -> str:
     """Returns a warning where the board's Jetson Linux is none that ``targets/`` knows, or ""."""
-    from edgekit.targets.jetpack import jetpack_of_l4t
-
     facts = monitor.get("facts")
     l4t = facts.get("l4t") if isinstance(facts, Mapping) else None
     if not isinstance(l4t, str) or not l4t or jetpack_of_l4t(l4t):

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from edgekit.placement.plan import Plan, Share, booked_layers, unbooked_us
+
 if TYPE_CHECKING:
     from edgekit.network.model import Network
-    from edgekit.placement.plan import Plan, Share
 
 
 # a turn of a plan: its segment, and which of the segment's turns it is
@@ -48,8 +49,6 @@ class _Turns:
     """
 
     def __init__(self, plan: Plan, variant: int, network: Network | None) -> None:
-        from edgekit.placement.plan import booked_layers, unbooked_us
-
         share = plan.plans[variant]
         self.turns: dict[_Key, _Turn] = {}
         self._home: dict[str, int] = {}

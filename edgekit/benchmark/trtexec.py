@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.benchmark.statistics import latency_summary
+from edgekit.buildlog.summary import parse_summary
 from edgekit.errors import DataError
 from edgekit.files import regular
 
@@ -154,8 +155,6 @@ def compared(answer: object, measurement: Mapping[str, Any]) -> dict[str, Any] |
 
 
 def _engine(answer: Mapping[str, Any], ours: float | None, events: bool) -> dict[str, Any]:
-    from edgekit.buildlog.summary import parse_summary
-
     what = "compute" if events else "latency"
     said = parse_summary(str(answer.get("console") or "").splitlines())
     times = {key: dict(value) for key, value in said.times_ms.items()}

@@ -15,12 +15,13 @@ from edgekit.buildlog.facts import BuildLog, Fallback, LogLoadable
 from edgekit.buildlog.layer_names import LayerNames
 from edgekit.buildlog.parser import PROFILES
 from edgekit.dla.memory import memory
+from edgekit.dla.verdicts import Judgement, MemoryNeed
 from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement, MemoryNeed
     from edgekit.network.model import Layer, Network
-    from edgekit.targets.board import Target
 
 
 _SCHEMA = "edgekit.builder-messages/1"
@@ -570,8 +571,6 @@ def compare(
         target: The board, for the memory pools; the judgement's board when None.
     """
     if target is None:
-        from edgekit.targets.loader import get
-
         target = get(judgement.target)
     found = placed(network, judgement, log)
     layers = tuple(_layer(layer, judgement, found) for layer in network.whole.layers)

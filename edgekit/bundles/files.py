@@ -12,10 +12,13 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import edgekit_device
 from edgekit.bundles.manifest import Bundle, blob_view
 from edgekit.errors import BundleError, UsageError
 from edgekit.files import write_atomically, write_folder_atomically
 from edgekit.text import counted
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest_reader import parse
 
 _MANIFEST = "manifest.json"
 _SIGNATURE = "manifest.json.sig"
@@ -99,8 +102,6 @@ def read(
     Raises:
         BundleError: It is no bundle, it is damaged, or its signature is not good.
     """
-    from edgekit_device.errors import DeviceError
-    from edgekit_device.protocol.manifest_reader import parse
     from edgekit_device.trust.bundle import open_bundle
 
     try:
@@ -137,7 +138,6 @@ def read(
 def _judge(
     manifest: bytes, signature: bytes | None, signers: Iterable[str], trust: bool, where: str
 ) -> None:
-    from edgekit_device.errors import DeviceError
     from edgekit_device.trust.signature import check_signature
 
     with tempfile.TemporaryDirectory() as folder:
@@ -216,8 +216,6 @@ def build_zipapp(path: str | Path) -> str:
     Returns:
         SHA-256 (hex) of the file; the same sources give the same bytes.
     """
-    import edgekit_device
-
     folder = Path(edgekit_device.__file__).parent
     files = {
         f"edgekit_device/{path.relative_to(folder).as_posix()}": path.read_bytes()

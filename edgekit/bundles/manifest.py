@@ -14,13 +14,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgekit.errors import BundleError, UsageError
-from edgekit.reference.artefacts import Weight
+from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+from edgekit_device.protocol.manifest import WEIGHT_DTYPES, TensorEntry
 
 if TYPE_CHECKING:
     import numpy as np
 
     from edgekit.network.model import Network, Tensor
-    from edgekit.reference.artefacts import Artefacts, EngineSegment
 
 
 Blob: TypeAlias = "bytes | memoryview | np.ndarray"
@@ -196,7 +197,6 @@ def golden_inputs(
     network: Network, seed: int, ranges: Mapping[str, tuple[float, float]]
 ) -> dict[str, np.ndarray]:
     """Returns the inputs that a board generates for a golden vector of this seed and ranges."""
-    from edgekit_device.protocol.manifest import TensorEntry
     from edgekit_device.runtime.golden import golden_inputs as generate
 
     entries = [
@@ -267,8 +267,6 @@ def weight_fields(weights: Mapping[str, Weight]) -> dict[str, dict[str, Any]]:
 
 
 def _item_bytes(dtype: str) -> int:
-    from edgekit_device.protocol.manifest import WEIGHT_DTYPES
-
     if dtype not in WEIGHT_DTYPES:
         raise BundleError(
             f"weights of type {dtype} cannot be bundled",
@@ -414,8 +412,6 @@ def _runtime(fingerprint: Mapping[str, str]) -> dict[str, str] | None:
 
 @cache
 def _runtimes() -> dict[str, dict[str, str]]:
-    from edgekit.knowledge import data_folder, read_knowledge
-
     found: dict[str, dict[str, str]] = read_knowledge(data_folder("targets") / "_runtimes.yaml")[
         "runtimes"
     ]

@@ -21,14 +21,17 @@ from edgekit.bundles.manifest import (
     weight_fields,
 )
 from edgekit.errors import BundleError, DataError
+from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
+from edgekit.version import __version__
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest_reader import parse
 
 if TYPE_CHECKING:
     import numpy as np
 
     from edgekit.network.model import Model, Network
     from edgekit.placement.plan import Plan
-    from edgekit.reference.artefacts import Artefacts, Weight
 
 
 _SHOWN = 20
@@ -86,7 +89,6 @@ def pack(
         more["issued"] = issued
     weights = weight_fields(artefacts.weights)
     more["requires"] = requires_of(artefacts, blobs.sizes(), _bytes(weights))
-    from edgekit.version import __version__
 
     manifest = {
         "schema": "edgekit.bundle/1",
@@ -233,9 +235,6 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
 
 def _finish(manifest: dict[str, Any], blobs: dict[str, Any], weights: dict[str, Any]) -> Bundle:
     """Makes the canonical bytes and has the board's own reader check them."""
-    from edgekit_device.errors import DeviceError
-    from edgekit_device.protocol.manifest_reader import parse
-
     data = canonical(manifest)
     try:
         checked = parse(data)

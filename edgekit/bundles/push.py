@@ -12,16 +12,12 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgekit.bundles.manifest import blob_view
+from edgekit.bundles.manifest import Blob, Bundle, blob_view
 from edgekit.errors import BundleError, EnvironmentLack
 from edgekit.files import write_atomically
 from edgekit.text import counted
-
-if TYPE_CHECKING:
-    from edgekit.bundles.manifest import Blob, Bundle
-
 
 _CHUNK = 1 << 22
 

@@ -5,6 +5,7 @@ it, read its log, cancel or remove it. A job is found on whichever of several bo
 from __future__ import annotations
 
 import contextlib
+import datetime
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -342,8 +343,6 @@ def _show(one: ConnectedBoard) -> None:
 
 
 def _row(row: dict[str, Any]) -> str:
-    import datetime
-
     when = row["started_at"] or row["queued_at"]
     at = datetime.datetime.fromtimestamp(when).strftime("%Y-%m-%d %H:%M") if when else "?"
     share = f" {row['done']}/{row['total']}" if row["total"] else ""

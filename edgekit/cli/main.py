@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -337,8 +338,6 @@ def _fail(error: EdgekitError, as_json: bool) -> int:
     try:
         with _full_disk():
             if as_json and not error.printed:
-                import json
-
                 print(json.dumps(error.to_json()))
             sys.stdout.flush()
         print(f"edgekit: {error}", file=sys.stderr)

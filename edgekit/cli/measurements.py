@@ -4,8 +4,11 @@ actions, and ``compare``.
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import wraps
 from itertools import groupby
@@ -21,6 +24,7 @@ from edgekit.cli.options import all_of, write_markdown
 from edgekit.cli.options import markdown as markdown_option
 from edgekit.cli.output import mark_printed, print_json, say, say_page, terminal_format
 from edgekit.errors import GateError, UsageError
+from edgekit.text import plain
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -194,7 +198,6 @@ def trace_command(
     source: str | None, output: Path | None, part: dict[str, Any], json: bool, **options: Any
 ) -> None:
     from edgekit.pipeline.exports import TraceFiles, trace
-    from edgekit.text import plain
 
     config, bench = _which(source)
     files = TraceFiles(
@@ -401,8 +404,6 @@ def prune(
     verbose: bool,
 ) -> None:  # fmt: skip
     """Forgets results that no option keeps; marked ones stay always."""
-    import time
-
     from edgekit.results.store import ResultStore, group_of
 
     if keep is None and older_than is None:
@@ -456,8 +457,6 @@ def _days(text: str) -> int:
 
 
 def _json(results: list[Any]) -> str:
-    import json
-
     from edgekit.results.selection import row_of
 
     rows = [
@@ -469,7 +468,6 @@ def _json(results: list[Any]) -> str:
 
 def _csv(results: list[Any]) -> str:
     import csv
-    import io
 
     from edgekit.results.selection import row_of
 

@@ -4,6 +4,7 @@ them; and what a long command without numbered steps is doing, on stderr.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -30,8 +31,6 @@ class Interrupted(KeyboardInterrupt):
 
 def print_json(document: Any) -> None:
     """Prints the one document of ``--json``."""
-    import json
-
     # DEL is the one character that JSON leaves raw, and the boundary's escape of it is JSON's
     say(json.dumps(document, allow_nan=False))
 

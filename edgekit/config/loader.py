@@ -9,19 +9,21 @@ import dataclasses
 import difflib
 import os
 import re
+import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
 
 from edgekit.config.positions import RefusedScalar, YamlDocument, parse_yaml
+from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.files import regular
 from edgekit.network.source import PYTHON, parse_builtin, refuse_foreign
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
+from edgekit.targets.loader import get, names, similar_names
 
 TUNED_HEAD = "# What edgekit tune found"
 """With which the sections begin that a tuning writes."""
@@ -84,10 +86,6 @@ def parse_config(text: str, name: str, folder: Path) -> Config:
 
 def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
     """Checks parsed values; see :func:`load_config`."""
-    from pydantic import ValidationError
-
-    from edgekit.config.schema import ConfigFile
-
     name = document.name
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else "not a mapping of keys"
@@ -222,12 +220,6 @@ def _is_field(path: tuple[str | int, ...], part: str | int) -> bool:
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
     """Returns the keys of the schema at ``path``."""
-    import typing
-
-    from pydantic import BaseModel
-
-    from edgekit.config.schema import ConfigFile
-
     model: type[BaseModel] | None = ConfigFile
     for part in path:
         if isinstance(part, int) or model is None:
@@ -270,8 +262,6 @@ def _without_cascades(problems: list[Problem]) -> list[Problem]:
 
 def _unknown_target(document: YamlDocument) -> list[Problem]:
     """Reports a wrong board name together with everything else that is wrong."""
-    from edgekit.targets.loader import names, similar_names
-
     name = document.value.get("target")
     known = names()
     if not isinstance(name, str) or name in known:
@@ -283,8 +273,6 @@ def _unknown_target(document: YamlDocument) -> list[Problem]:
 
 def _unknown_mode(document: YamlDocument) -> list[Problem]:
     """Reports a wrong power mode likewise."""
-    from edgekit.targets.loader import get, names
-
     name, mode = document.value.get("target"), document.value.get("power_mode")
     if name not in names() or not isinstance(mode, str):
         return []
@@ -303,10 +291,6 @@ def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
 
     A Python function in the place of calibration data is one of them.
     """
-    from pydantic import BaseModel
-
-    from edgekit.config.schema import IsPath
-
     for name, field in type(file).model_fields.items():
         value = getattr(file, name)
         if value is not None and any(isinstance(mark, IsPath) for mark in field.metadata):
@@ -388,8 +372,6 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
 
 
 def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
-    import yaml
-
     merged = _merge(document.value, given)
     paths = document.given | frozenset(_leaves(given))
     file = document.value if document.file is None else document.file

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from edgekit.config.schema import ConfigFile
+
 _INTRODUCTION = """\
 # Configuration
 
@@ -21,8 +23,6 @@ without quotes).
 
 def json_schema() -> dict[str, Any]:
     """Returns the JSON Schema of a configuration file."""
-    from edgekit.config.schema import ConfigFile
-
     schema = ConfigFile.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "edgekit configuration"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 
 from edgekit.errors import UsageError
+from edgekit.network.load import open_inputs
 from edgekit.network.source import parse_builtin
+from edgekit.targets.loader import get
 
 _USUAL = (1, 3, 224, 224)  # to be corrected, where a file does not even give the rank
 _TEMPLATE = """\
@@ -52,8 +55,6 @@ def write_template(
         UsageError: An unknown board, or the file exists.
         ModelError: The model cannot be read.
     """
-    from edgekit.targets.loader import get
-
     get(target)
     given = parse_builtin(model)
     stem = Path(given[0] if given else model).stem.lower()
@@ -90,8 +91,6 @@ def write_template(
 
 def _open_shapes(file: Path, batch: int | None) -> str:
     """Returns the ``batch`` where the file leaves only that open, else ``shapes`` for all sizes."""
-    from edgekit.network.load import open_inputs
-
     found = open_inputs(file, batch or 1)
     if not found:
         return ""
@@ -108,6 +107,5 @@ def _quoted(text: str) -> str:
     """Returns ``text`` as a YAML scalar."""
     if re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text not in ("true", "false", "null"):
         return text
-    import json
 
     return json.dumps(text)

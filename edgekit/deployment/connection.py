@@ -9,19 +9,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.sign import allowed_signers_line
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.embedded_sshd import sshd
-from edgekit.deployment.transport import LocalTransport
+from edgekit.deployment.ssh import SshTransport, connect
+from edgekit.deployment.transport import LocalTransport, Transport
 from edgekit.errors import EdgekitError, EnvironmentLack
-
-if TYPE_CHECKING:
-    from edgekit.deployment.ssh import SshTransport
-    from edgekit.deployment.transport import Transport
 
 
 @contextlib.contextmanager
@@ -66,8 +62,6 @@ def open_board(
         elif board.kind == "local":
             client = BoardClient(board, LocalTransport(board.name), loader, "this machine, no SSH")
         else:
-            from edgekit.deployment.ssh import connect
-
             known_hosts = state_folder / "known_hosts"
             transport = connect(
                 board,
@@ -86,8 +80,6 @@ def open_board(
 
 def _reconnect(board: Board, transport: SshTransport) -> Callable[[], Transport]:
     """Returns what connects anew, to the very host key of the first time."""
-    from edgekit.deployment.ssh import connect
-
     same = replace(board, host_key=transport.host_key)
     return lambda: connect(same)
 
@@ -101,7 +93,6 @@ def _own_board(
     try:
         if os.environ.get("EDGEKIT_NO_SSHD"):
             raise EnvironmentLack("EDGEKIT_NO_SSHD is set", code="board.no-sshd")
-        from edgekit.deployment.ssh import connect
 
         with contextlib.ExitStack() as attempt:
             server = attempt.enter_context(sshd(root))

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgekit.deployment.board import Board
+from edgekit.deployment.host_keys import fingerprint
 from edgekit.errors import EnvironmentLack
 
 _READY_S = 15.0
@@ -266,8 +267,6 @@ def _keygen(path: Path) -> None:
 
 def _fingerprint(path: Path) -> str:
     import paramiko
-
-    from edgekit.deployment.host_keys import fingerprint
 
     return fingerprint(paramiko.PKey.from_path(path))
 

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.bundles.sign import account_name
 from edgekit.deployment.answers import protocol_error
 from edgekit.deployment.board import Progress, Release
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.transport import Buffer
 from edgekit.errors import BoardError, BundleError
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest_reader import needs_of
+from edgekit_device.release.requirements import check_facts
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.bundles.manifest import Bundle
 
 
@@ -61,10 +64,6 @@ def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -
 
 
 def _check_requires(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
-    from edgekit_device.errors import DeviceError
-    from edgekit_device.protocol.manifest_reader import needs_of
-    from edgekit_device.release.requirements import check_facts
-
     requires = needs_of(facts)
     if requires is None:
         return
@@ -233,7 +232,6 @@ def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
         return blob
     if isinstance(blob, memoryview):
         return blob.cast("B")
-    import numpy as np
 
     return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.deployment.board import Board
-from edgekit.deployment.host_keys import STANDARD, Trust, remember
+from edgekit.deployment.host_keys import STANDARD, Trust, fingerprint, remember
 from edgekit.deployment.ssh_config import Endpoint, resolve
 from edgekit.deployment.transport import MOST_OUT, STALL_S, Buffer, Completed, converse, stalled
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
@@ -64,8 +64,6 @@ class SshTransport:
     @property
     def host_key(self) -> str:
         """The host key that the board has shown, as ``ssh-keygen -lf`` prints it."""
-        from edgekit.deployment.host_keys import fingerprint
-
         return fingerprint(self._connection.get_remote_server_key())
 
     def run(

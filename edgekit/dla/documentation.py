@@ -18,6 +18,9 @@ from edgekit.dla.rules import (
     load_rules,
     memory_facts,
 )
+from edgekit.targets import loader
+from edgekit.targets.jetpack import jetpacks
+from edgekit.targets.loader import get
 from edgekit.text import table_head, table_row
 
 _POOLS = {
@@ -219,10 +222,6 @@ def _operator_row(row: Operator, rules: Rules) -> str:
 
 def _jetpacks() -> list[str]:
     """The JetPack releases by TensorRT, with the boards whose DLA it drives."""
-    from edgekit.targets import loader
-    from edgekit.targets.jetpack import jetpacks
-    from edgekit.targets.loader import get
-
     boards = [get(name) for name in loader.names()]
     found = {
         release.versions: (release, [b for b in boards if release in jetpacks(b)])

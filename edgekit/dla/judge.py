@@ -28,10 +28,9 @@ from edgekit.dla.rules import (
 )
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason, reason_of
 from edgekit.errors import UsageError
-from edgekit.network.model import QDQ
+from edgekit.network.model import QDQ, Layer, Network
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Layer, Network
     from edgekit.targets.board import Target
 
 

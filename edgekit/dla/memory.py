@@ -12,10 +12,9 @@ from weakref import WeakKeyDictionary
 
 from edgekit.dla.formats import nbytes
 from edgekit.dla.rules import load_rules, memory_facts, titles_of
-from edgekit.dla.verdicts import LoadableCandidate, MemoryNeed
+from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement
     from edgekit.network.model import Layer, Network
     from edgekit.targets.board import Target
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla.rules import Check, compile_check, load_rules
+import numpy as np
+
+from edgekit.dla.rules import Check, Rule, compile_check, load_rules
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
-    from edgekit.dla.rules import Rule
     from edgekit.network.model import Layer
 
 
@@ -52,8 +52,6 @@ def weight_scales(value: np.ndarray, axis: int | None) -> np.ndarray:
         value: A weight.
         axis: That of its channels, each of which has a scale; None for one scale of no axes.
     """
-    import numpy as np
-
     source = value[np.newaxis] if axis is None else np.moveaxis(value, axis, 0)
     amax = np.zeros(source.shape[0], np.float32)
     rest = tuple(range(1, source.ndim))

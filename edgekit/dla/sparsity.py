@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.dla.rules import load_rules, sparsity_facts, titles_of
-from edgekit.dla.verdicts import VerdictReason, reason_of
+from edgekit.dla.verdicts import Judgement, VerdictReason, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from edgekit.dla.verdicts import Judgement
     from edgekit.network.model import Layer, Model, Network
     from edgekit.targets.board import Target
 

@@ -12,15 +12,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundles.files import read, write
+from edgekit.bundles.manifest import Bundle
+from edgekit.config.loader import Config, open_config
 from edgekit.errors import BundleError, ConfigError, Problem
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import Progress
+from edgekit.pipeline.steps.build import backend_of, board_kind
+from edgekit.pipeline.steps.deploy import SigningKey
 
 if TYPE_CHECKING:
-    from edgekit.bundles.manifest import Bundle
-    from edgekit.config.loader import Config
     from edgekit.deployment.client import BoardClient
     from edgekit.fleet.store import RolloutStore
     from edgekit.fleet.waves import FleetBoard
-    from edgekit.pipeline.progress import Progress
 
 
 _FILE, _REFERENCE = "file", "reference"
@@ -93,8 +97,6 @@ class Bundles:
 
     def put(self, key: str, bundle: Bundle) -> None:
         """Settles the bundle of a key: the file first, then the record of it."""
-        from edgekit.bundles.files import write
-
         path = self._path(bundle.digest)
         if not path.is_file():
             lacks = set(bundle.weight_bytes) - set(bundle.weights)
@@ -133,8 +135,6 @@ class Bundles:
         return bundle
 
     def _packed(self, config: Config, client: BoardClient | None, backend: str) -> Bundle:
-        from edgekit.pipeline.pipeline import Pipeline
-
         work = self._store.folder / "work" / str(self._rollout["app"])
         with Pipeline(config, out=work, progress=self._progress) as pipeline:
             pipeline.building.backend = backend
@@ -148,8 +148,6 @@ class Bundles:
         return known.get(str(source), "")
 
     def _read(self, digest: str) -> Bundle:
-        from edgekit.bundles.files import read
-
         path = self._path(digest)
         bundle = read(path)
         if bundle.digest != digest:
@@ -165,15 +163,11 @@ class Bundles:
         return self._store.folder / "bundles" / f"{digest}.ekb"
 
     def _config(self, source: Path) -> Config:
-        from edgekit.config.loader import open_config
-
         if source not in self._configs:
             self._configs[source] = open_config(source)
         return self._configs[source]
 
     def _fits(self, config: Config, client: BoardClient, bundle: Bundle) -> None:
-        from edgekit.pipeline.pipeline import Pipeline
-
         with Pipeline(config) as pipeline:
             pipeline.building.check_bundle(client, bundle.manifest)
 
@@ -185,17 +179,12 @@ def config_digest(config: Config) -> str:
 
 def signer_of(config: Config) -> str:
     """Returns the line of the public key that signs a configuration's bundles."""
-    from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.pipeline.steps.deploy import SigningKey
-
     with Pipeline(config) as pipeline:
         return SigningKey(pipeline.work).public_key.read_text(encoding="utf-8").strip()
 
 
 def _kind(backend_setting: str, probe: Mapping[str, Any], name: str) -> tuple[str, str]:
     """Returns who builds for a board, and what the boards share that run the same build."""
-    from edgekit.pipeline.steps.build import backend_of, board_kind
-
     backend = backend_of(backend_setting, probe, name)
     if backend == _REFERENCE:
         return backend, ""

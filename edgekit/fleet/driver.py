@@ -14,16 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from edgekit.bundles.manifest import Bundle
+from edgekit.deployment.client import BoardClient
+from edgekit.deployment.connection import open_board
+from edgekit.deployment.install import install
 from edgekit.errors import BoardError, EdgekitError
-from edgekit.fleet.waves import RolloutSettings
-
-if TYPE_CHECKING:
-    from edgekit.bundles.manifest import Bundle
-    from edgekit.deployment.client import BoardClient
-    from edgekit.fleet.waves import FleetBoard
-
+from edgekit.fleet.waves import FleetBoard, RolloutSettings
 
 #: Errors after which a board is tried again later; every other one is its answer.
 UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost", "board.timeout", "deploy.busy",
@@ -116,8 +114,6 @@ class SshDriver:
 
     def deploy(self, member: FleetBoard, found: Found) -> Deployed:
         """See ``Driver.deploy``."""
-        from edgekit.deployment.install import install
-
         began = time.monotonic()
         with self.client(member, trusting=True) as client:
             sent = client.ensure_loader()
@@ -184,8 +180,6 @@ class SshDriver:
         with self._lock:
             stack, client = self._idle_clients.pop(member.board, (None, None))
         if stack is None or client is None:
-            from edgekit.deployment.connection import open_board
-
             with contextlib.ExitStack() as opened:
                 client = opened.enter_context(
                     open_board(

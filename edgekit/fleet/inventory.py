@@ -17,7 +17,7 @@ from fnmatch import translate
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from edgekit.config.positions import YamlDocument, parse_yaml
 from edgekit.deployment.board import Board, Container
@@ -351,8 +351,6 @@ def _parse(path: Path) -> YamlDocument:
 
 
 def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
-    from pydantic import ValidationError
-
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else "no mapping of keys"
         problem = Problem(f"the inventory is {kind}", f"{document.name}:1:1", "version: 1")

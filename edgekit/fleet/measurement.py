@@ -8,18 +8,19 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.benchmark.document import measured_facts
+from edgekit.bundles.manifest import Bundle
+from edgekit.config.loader import open_config
+from edgekit.deployment.client import BoardClient
+from edgekit.errors import EdgekitError
 from edgekit.fleet.driver import BoardPool, SshDriver
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
 from edgekit.knowledge import cache_folder
-
-if TYPE_CHECKING:
-    from edgekit.bundles.manifest import Bundle
-    from edgekit.deployment.client import BoardClient
-    from edgekit.errors import EdgekitError
+from edgekit.pipeline.steps.bench import board_settings, tensorrt_of
+from edgekit.targets.loader import get
 
 
 def bench(
@@ -41,10 +42,6 @@ def bench(
         accept_host_key: Accept unknown host keys this once.
         on_note: Called with a line for each board.
     """
-    from edgekit.config.loader import open_config
-    from edgekit.pipeline.steps.bench import board_settings, tensorrt_of
-    from edgekit.targets.loader import get
-
     file = open_config(config).file
     members = select(load_inventory(inventory).members, selector)
     app = str(file.name)

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rich.live import Live
+from rich.text import Text
+
 from edgekit.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
 
 _SHOWN = 8  # boards in trouble on a terminal
@@ -85,8 +87,6 @@ class ConsoleReporter:
             self._print(f"{title}: no board")
             self._title = ""
         elif self._console.is_terminal and self._console.color_system:
-            from rich.live import Live
-
             self._live = Live(self._shown(), console=self._console, transient=True)
             self._live.start()
         else:
@@ -133,8 +133,6 @@ class ConsoleReporter:
         return f"{self._title}: {reached} ({text})"
 
     def _shown(self) -> RenderableType:
-        from rich.text import Text
-
         lines = [self._line(), *list(self._trouble.values())[-_SHOWN:]]
         return Text("\n  ".join(lines), no_wrap=True, overflow="ellipsis")
 

@@ -14,8 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.bundles.manifest import Bundle
+from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.fleet.bundles import Bundles, config_digest, signer_of
 from edgekit.fleet.driver import UNREACHABLE_CODES, BoardPool, Deployed, Driver, SshDriver
@@ -47,13 +49,9 @@ from edgekit.fleet.waves import (
     make_waves,
 )
 from edgekit.knowledge import cache_folder
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import Progress
 from edgekit.text import counted, listed
-
-if TYPE_CHECKING:
-    from edgekit.bundles.manifest import Bundle
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.progress import Progress
-
 
 # Drives a rollout: wave by wave, what is to be done is on record before it is done.
 #
@@ -427,8 +425,6 @@ class Fleet:
             ConfigError: The configuration or the inventory is wrong.
             UsageError: Nothing is selected; waves, budget or name make no sense.
         """
-        from edgekit.config.loader import open_config
-
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
         opened = open_config(config)
@@ -603,8 +599,6 @@ def _first_bundles(
 ) -> dict[str, Bundle]:
     """Returns by key the bundles that need no board to build, before a rollout is written."""
     if file is not None:
-        from edgekit.pipeline.pipeline import Pipeline
-
         with Pipeline(config) as pipeline:
             return {"file": pipeline.packing.read(file)}
     bundles = Bundles(store, {**row, "id": -1}, progress=progress)
@@ -658,8 +652,6 @@ def _over_ssh(rollout: Mapping[str, Any], bundles: Bundles, *, accept_host_key: 
 
 def _signer(rollout: Mapping[str, Any]) -> str | None:
     """Returns the public key that boards are to trust from now on, or None."""
-    from edgekit.config.loader import open_config
-
     if rollout["trust"]:
         with contextlib.suppress(ConfigError):  # it may be gone; boards trust the key by now
             return signer_of(open_config(rollout["config"]))

@@ -11,7 +11,11 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias, cast
+from typing import IO, Any, TypeAlias, cast
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import DataError, ModelError
 from edgekit.files import map_array, regular, replacing
@@ -19,11 +23,6 @@ from edgekit.network.graph import name_nodes, subgraphs
 from edgekit.network.model import Model, chunks, entries
 from edgekit.network.source import refuse_foreign
 from edgekit.text import listed
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
 
 # Reads an ONNX file's outline without its weights.
 #
@@ -205,8 +204,6 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         ModelError: ``model.missing``, ``model.directory``, ``model.unreadable``, ``model.empty``,
             ``model.truncated`` or ``model.not_onnx``.
     """
-    import numpy as np
-    import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     hint = "give the path of an .onnx file, as torch.onnx.export or onnx.save writes it"
@@ -294,8 +291,6 @@ def embed(graph: onnx.GraphProto, folder: Path | None) -> None:
     Raises:
         ModelError: As :func:`external_values`.
     """
-    from onnx import TensorProto
-
     for node in graph.node:
         if node.op_type == "Constant":
             tensors = [item.t for item in node.attribute if item.HasField("t")]
@@ -340,8 +335,6 @@ def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
 
 
 def _byte_length(tensor: onnx.TensorProto) -> int:
-    from onnx import helper
-
     count = 1
     for size in tensor.dims:
         count *= size
@@ -350,8 +343,6 @@ def _byte_length(tensor: onnx.TensorProto) -> int:
 
 def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
     """Views raw bytes as the tensor's array (which may be unaligned); packed data is copied."""
-    from onnx import TensorProto, helper, numpy_helper
-
     packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
     packed |= {
         getattr(TensorProto, name) for name in ("INT2", "UINT2") if hasattr(TensorProto, name)
@@ -412,8 +403,6 @@ def check_weights(
         DataError: Code "refit.mismatch"; the hint lists the weights.
         ModelError: The file cannot be read.
     """
-    import onnx
-
     proto, _ = read(Path(path))
     computed = {name for node in proto.graph.node for name in node.output}
     found = {
@@ -475,8 +464,6 @@ def save(model: Model, path: str | Path) -> None:
     Raises:
         ModelError: ``model.unwritable`` if the folder is missing or full; no partial file remains.
     """
-    import onnx
-
     target = Path(path)
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -592,8 +579,6 @@ def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, s
     Raises:
         ModelError: The file cannot be written.
     """
-    import onnx
-
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     _write(proto, notes, about)
@@ -614,8 +599,6 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
     Raises:
         ModelError: The source cannot be read, or the copy not written there.
     """
-    import onnx
-
     try:
         data = regular(source).read_bytes()
         proto = onnx.ModelProto.FromString(data)
@@ -641,8 +624,6 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
 
 
 def _write(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:
-    import onnx
-
     named = [onnx.NodeProto(name=node.name, op_type=node.op_type) for node in proto.graph.node]
     name_nodes(named)
     for node, known in zip(proto.graph.node, named, strict=True):

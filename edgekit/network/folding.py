@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import has_bodies
 from edgekit.network.model import Constant, Deferred, DeferredStep, real
 from edgekit.network.windows import attributes
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
 
 _ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
 _PLAIN_MOVES = frozenset({"Concat", "Gather", "Transpose"})
@@ -29,8 +28,6 @@ def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> n
         node: Of an opset of 7 or later.
         values: Of its inputs.
     """
-    import numpy as np
-
     name = _ARITHMETIC.get(node.op_type, "")
     if not name and node.op_type not in _PLAIN_MOVES:
         return None
@@ -51,8 +48,6 @@ def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> n
 
 
 def _gathered(data: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray | None:
-    import numpy as np
-
     if not data.ndim or not index.size:
         return None
     length = data.shape[axis]
@@ -147,17 +142,12 @@ def _fits(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _fill(node: onnx.NodeProto) -> np.ndarray:
-    import numpy as np
-    from onnx import numpy_helper
-
     if not node.attribute:
         return np.zeros(1, np.float32)
     return numpy_helper.to_array(node.attribute[0].t)
 
 
 def _repeat(fill: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    import numpy as np
-
     # a view of one value: such weights cost no memory until something writes them out
     return np.broadcast_to(fill.reshape(()), shape)
 
@@ -176,8 +166,6 @@ def fold(
         types: Types with static shapes of its inputs and outputs.
         version: The ai.onnx opset.
     """
-    import numpy as np
-
     first = node.output[0]
     shape = _shape(types[first])
     if node.op_type in VIEWS:
@@ -203,8 +191,6 @@ def run(
     version: int,
 ) -> dict[str, np.ndarray] | None:
     """The outputs of a node by name as onnx's reference computes them; None when it cannot."""
-    import numpy as np
-
     reference = evaluator(node, types, version)
     if reference is None:
         return None
@@ -222,7 +208,6 @@ def evaluator(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], version: int
 ) -> Any | None:
     """onnx's reference for one node; None when it does not know the operator."""
-    from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
     graph = helper.make_graph(
@@ -243,8 +228,6 @@ def outputs_of(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Shape and NumPy type of a node's outputs by name."""
-    from onnx import helper
-
     return {
         name: (
             _shape(types[name]),
@@ -261,9 +244,6 @@ def constant(node: onnx.NodeProto) -> np.ndarray:
     Raises:
         ModelError: ``model.type`` for strings and sparse tensors.
     """
-    import numpy as np
-    from onnx import helper, numpy_helper
-
     attribute = node.attribute[0]
     if attribute.name == "value":
         return numpy_helper.to_array(attribute.t)
@@ -394,8 +374,6 @@ def _tried(
     version: int,
 ) -> bool:
     """Whether it works on single elements of the same ranks and types."""
-    import numpy as np
-
     first = read[node.input[0]]
     if node.op_type == "Pow" and first.dtype.kind in "iu":
         # whether an integer has that power depends on the values

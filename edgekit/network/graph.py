@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import onnx
+from onnx import helper
+
 from edgekit.errors import ModelError
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.network.model import Folded, Model, Network
 
 
@@ -215,8 +216,6 @@ def extract(
         ModelError: ``model.unknown_node``, ``model.unknown_output``, or ``model.open_segment``
             when a node reads a tensor that is neither fed, computed inside nor constant.
     """
-    from onnx import helper
-
     graph = model.proto.graph
     chosen = [node for node in graph.node if node.name in nodes]
     missing = set(nodes) - {node.name for node in chosen}

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network import files, validation
@@ -29,11 +32,6 @@ from edgekit.network.model import (
 )
 from edgekit.network.opaque import is_plugin, opaque_notes
 from edgekit.network.shapes import Evaluation, dtype_name, elem_of, tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
 
 # location of a weight whose values are stored outside the graph
 STRIPPED = "stripped"
@@ -77,8 +75,6 @@ def emit(
 
     ``domains`` has the versions of operator sets other than ai.onnx.
     """
-    from onnx import helper
-
     nodes = _settle_outputs(state, inputs, outputs)
     nodes = reachable(nodes, outputs, state.constants)
     read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
@@ -124,8 +120,6 @@ def emit(
 
 def stub(name: str, value: Constant) -> onnx.TensorProto:
     """An initializer without data, in the form that ONNX Runtime takes values for."""
-    import onnx
-
     tensor = onnx.TensorProto(
         name=name,
         data_type=elem_of(value.dtype),
@@ -141,8 +135,6 @@ def _settle_outputs(
     state: Evaluation, inputs: Sequence[str], outputs: Sequence[str]
 ) -> list[onnx.NodeProto]:
     """Keeps the outputs' names where an Identity that made them was removed."""
-    from onnx import helper
-
     nodes = list(state.nodes)
     renamed: dict[str, str] = {}
     fixed = {*inputs, *outputs, *state.constants}
@@ -177,8 +169,6 @@ def _drop_unused_outputs(
     nodes: Sequence[onnx.NodeProto], used: Collection[str], version: int
 ) -> None:
     """Optional results that nothing reads (masks, saved means) lose their names."""
-    import onnx
-
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for node in nodes:
         if len(node.output) == 1 or is_plugin(node, version):
@@ -215,15 +205,10 @@ def _is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
 
 
 def _inline(name: str, value: np.ndarray) -> onnx.TensorProto:
-    import numpy as np
-    from onnx import numpy_helper
-
     return numpy_helper.from_array(np.array(value, order="C"), name)
 
 
 def _info(state: Evaluation, name: str) -> onnx.ValueInfoProto:
-    import onnx
-
     if name in state.unknown:
         known = state.unknown[name]
         if known is None:  # an output must have a type
@@ -345,8 +330,6 @@ def canonical(
     Raises:
         ModelError: see :func:`load`.
     """
-    import onnx
-
     validation.opset(proto)
     validation.text(proto.graph)
     copy = onnx.ModelProto()
@@ -450,8 +433,6 @@ def _current(name: str, alias: Mapping[str, str]) -> str:
 def _constants(
     graph: onnx.GraphProto, given: Mapping[str, Constant], folder: Path | None
 ) -> dict[str, Constant]:
-    from onnx import TensorProto, numpy_helper
-
     constants: dict[str, Constant] = {}
     external = []
     for tensor in graph.initializer:
@@ -543,8 +524,6 @@ def _declared(
     Where sizes were given it says nothing of the tensors of fixed size: an exporter may have
     written there what it traced with, a batch of 1 as a rule.
     """
-    import onnx
-
     declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
     sizes = [
         (dim, size)

@@ -12,12 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
+from typing import Any, TypeAlias, Union, cast
 
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
+import numpy as np
+import onnx
 
 #: Those of a quantised model in the Q/DQ format.
 QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -487,8 +485,6 @@ def _array_digest(array: np.ndarray) -> str:
 
 def chunks(array: np.ndarray) -> Iterator[bytes]:
     """The array's bytes in C order, a piece at a time."""
-    import numpy as np
-
     mapped = _file_range(array)
     if mapped is not None:
         # read() does not count against this process as touching the map's pages would
@@ -517,8 +513,6 @@ def chunks(array: np.ndarray) -> Iterator[bytes]:
 
 def _file_range(array: np.ndarray) -> tuple[str, int, int] | None:
     """(file, offset, bytes) of an array that is one piece of a memory map."""
-    import numpy as np
-
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -551,8 +545,6 @@ def with_metadata(model: Model, key: str, value: str) -> Model:
         value: Replaces what stands under the key. It is a part of the model's digest, so it must
             not hold anything that changes from run to run.
     """
-    import onnx
-
     if not key.startswith(_PREFIX):
         raise ValueError(f"a key must begin with {_PREFIX!r}, and {key!r} does not")
     proto = onnx.ModelProto()

@@ -11,14 +11,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import onnx
+from onnx import TensorProto, ValueInfoProto, defs, helper
+
 from edgekit.errors import ModelError
 from edgekit.network.graph import reachable, reads
 from edgekit.network.windows import attributes
 from edgekit.text import listed
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.network.model import Model
 
 
@@ -34,7 +35,6 @@ def is_plugin(node: onnx.NodeProto, version: int) -> bool:
     """Whether a node's operator is not one of ai.onnx, so that TensorRT needs a plugin for it."""
     if node.domain:
         return True
-    from onnx import defs
 
     try:
         # `has` takes a millisecond for each operator that it is called with the first time
@@ -130,8 +130,6 @@ def before_opaque(model: Model) -> Model:
     Raises:
         ModelError: ``model.opaque`` where nothing comes before them.
     """
-    import onnx
-
     opaque = opaque_nodes(model.proto)
     if not opaque:
         return model
@@ -182,7 +180,6 @@ def inferred_plugin(
     if node.domain not in _RUNTIMES or any(proto is None for proto in types.values()):
         return {}
     import onnxruntime as ort
-    from onnx import ValueInfoProto, helper
 
     outputs = [name for name in node.output if name]
     graph = helper.make_graph(
@@ -213,8 +210,6 @@ def inferred_plugin(
 
 def _elem(text: str) -> int:
     """ONNX's element type of ONNX Runtime's name ("tensor(float)"); 0 for any other."""
-    from onnx import TensorProto
-
     name = text.removeprefix("tensor(").removesuffix(")").upper()
     found = TensorProto.DataType.DESCRIPTOR.values_by_name.get(name)
     return 0 if found is None else int(found.number)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import onnx
+from onnx import helper
+
 from edgekit.errors import EnvironmentLack, ModelError
 from edgekit.network.graph import nearest
 from edgekit.network.opaque import opaque_nodes
 
 if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
     from edgekit.network.model import Model
 
 
@@ -95,9 +96,7 @@ def session(
 
 
 def _value(array: np.ndarray) -> Any:
-    import numpy as np
     import onnxruntime as ort
-    from onnx import helper
 
     # broadcast views (weights that are one value) and unaligned ones (inside an .onnx file)
     # become real here, all others are lent
@@ -110,8 +109,6 @@ def _value(array: np.ndarray) -> Any:
 
 
 def _with_outputs(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
-    import onnx
-
     infos = {value.name: value for value in [*proto.graph.value_info, *proto.graph.output]}
     for name in outputs:
         if name not in infos:

@@ -7,7 +7,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.folding import Patience, constant, fold, foldable, repeated
@@ -17,11 +21,6 @@ from edgekit.network.opaque import inferred_plugin, is_plugin
 from edgekit.network.validation import MOST_ELEMENTS, no_size
 from edgekit.network.windows import POOLS, attributes, floored, pooled
 
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-
 # of onnx.TensorProto
 FLOAT, STRING = 1, 8
 
@@ -29,24 +28,18 @@ FLOAT, STRING = 1, 8
 @cache
 def dtype_name(elem: int) -> str:
     """Returns NumPy's name of an ONNX element type."""
-    from onnx import helper
-
     return str(helper.tensor_dtype_to_np_dtype(elem).name)
 
 
 @lru_cache(maxsize=256)
 def elem_of(dtype: np.dtype) -> int:
     """Returns ONNX's element type of a NumPy type."""
-    from onnx import helper
-
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
 @lru_cache(maxsize=4096)
 def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
     """Returns the type of a tensor; it is shared, so do not change it."""
-    from onnx import helper
-
     return helper.make_tensor_type_proto(elem, shape)
 
 
@@ -88,8 +81,6 @@ class Evaluation:
         known: Mapping[str, tuple[int, tuple[int, ...]]],
         given: Mapping[str, tuple[int, ...]],
     ) -> None:
-        from onnx import helper
-
         self.version = version
         self.constants = constants
         self.nodes: list[onnx.NodeProto] = []
@@ -156,8 +147,6 @@ class Evaluation:
         return flag is None or bool(real(flag))
 
     def _fold_mask(self, node: onnx.NodeProto) -> None:
-        import numpy as np
-
         shape = self._shape(node.input[0])
         # the mask became boolean with opset 10; before, it had the type of the data
         kind = np.bool_ if self.version >= 10 else np.float32
@@ -165,8 +154,6 @@ class Evaluation:
 
     def _taken_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """The nodes of an If whose condition is constant, writing the If's own outputs."""
-        from onnx import numpy_helper
-
         if node.op_type != "If" or not node.input or node.input[0] not in self.constants:
             return None
         wanted = "then_branch" if bool(real(self.constants[node.input[0]]).any()) else "else_branch"
@@ -195,8 +182,6 @@ class Evaluation:
         return branch
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        import numpy as np
-
         if node.op_type == "Constant" and not node.domain:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = constant(node)
@@ -257,8 +242,6 @@ class Evaluation:
         return fold(node, known, types, self.version)
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
-        import onnx
-
         schema = None if node.domain else self._schemas.get(node.op_type)
         if schema is None and is_plugin(node, self.version):
             self.plugins = True
@@ -311,8 +294,6 @@ class Evaluation:
         self, node: onnx.NodeProto, found: dict[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
         """A pool's results without windows that start after the input."""
-        from onnx import helper
-
         given = attributes(node)
         name = node.output[0]
         shape = _static(found.get(name))
@@ -352,9 +333,6 @@ class Evaluation:
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
         """Bodies need whole-model inference; what they capture become inputs."""
-        import onnx
-        from onnx import helper
-
         graph = helper.make_graph(
             [node],
             "body",
@@ -442,8 +420,6 @@ class Evaluation:
         return self._protos[name]
 
     def _hint(self, name: str, node: onnx.NodeProto) -> onnx.TensorProto | None:
-        from onnx import numpy_helper
-
         value = self.constants.get(name)
         if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
             return None
@@ -460,8 +436,6 @@ def _reads_floats(node: onnx.NodeProto) -> bool:
 
 
 def _identity(source: str, target: str) -> onnx.NodeProto:
-    from onnx import helper
-
     return helper.make_node("Identity", [source], [target])
 
 

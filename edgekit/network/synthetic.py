@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from edgekit.errors import ModelError
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.network.model import Model
 
 
@@ -175,8 +175,6 @@ def _index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
 
 
 def _spec(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...], np.dtype[Any]]:
-    from onnx import helper
-
     tensor = value.type.tensor_type
     shape = tuple(d.dim_value for d in tensor.shape.dim)
     if not value.type.HasField("tensor_type") or not all(

@@ -7,16 +7,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import onnx
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import nearest, subgraphs
 from edgekit.network.model import QDQ
 from edgekit.network.opaque import is_plugin
-
-if TYPE_CHECKING:
-    import onnx
-
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024
@@ -54,8 +51,6 @@ def opset(proto: onnx.ModelProto) -> int:
     Raises:
         ModelError: ``model.opset_missing`` or ``model.opset``.
     """
-    import onnx
-
     found = [item.version for item in proto.opset_import if item.domain in {"", "ai.onnx"}]
     if not found:
         raise ModelError(
@@ -290,8 +285,6 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
 def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None:
     """Refuses an operator of a later opset and a misspelt one; any other name is a plugin's."""
     import difflib
-
-    import onnx
 
     known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
     later = node.op_type in known

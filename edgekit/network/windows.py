@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import onnx
-
+import onnx
+from onnx import helper
 
 #: Operators whose sizes :func:`pooled` knows.
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
@@ -40,8 +39,6 @@ class KernelWindow:
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     """A node's attributes as plain values, strings decoded."""
-    from onnx import helper
-
     found = {}
     for item in node.attribute:
         value = helper.get_attribute_value(item)

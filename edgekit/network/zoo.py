@@ -12,17 +12,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError, UsageError
+from edgekit.network.load import canonical
 from edgekit.network.model import Model
 from edgekit.network.synthetic import stream, synthetic_image
-
-if TYPE_CHECKING:
-    import onnx
-
 
 # The shipped light_* graphs, and what their parameters are for.
 #
@@ -89,9 +88,6 @@ class WeightRecipe:
 
 def shipped(path: str) -> ShippedGraph:
     """Reads one light_*.onnx file and separates its graph from its weights."""
-    import onnx
-    from onnx import numpy_helper
-
     proto = onnx.load(path)
     graph = proto.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
@@ -302,7 +298,6 @@ class Stages:
         self, nodes: Sequence[onnx.NodeProto], read: Sequence[str], made: Sequence[str]
     ) -> Any:
         import onnxruntime as ort
-        from onnx import TensorProto, helper
 
         def values(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
             return [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names]
@@ -574,8 +569,6 @@ def builtin(name: str, seed: int = 0) -> Model:
         UsageError: There is no such network.
         ModelError: The installed onnx package came without its test data.
     """
-    from edgekit.network.load import canonical
-
     known = _ALIASES.get(name, name)
     if known not in _NAMES:
         near = difflib.get_close_matches(name, [*_NAMES, *_ALIASES], n=3, cutoff=0.5)
@@ -591,8 +584,6 @@ def builtin(name: str, seed: int = 0) -> Model:
 
 
 def _file(name: str) -> str:
-    import onnx
-
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
     if not path.is_file():
         raise ModelError(

@@ -11,12 +11,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EnvironmentLack
 from edgekit.files import map_array, regular, write_atomically
-from edgekit.knowledge import cache_folder
+from edgekit.knowledge import cache_folder, data_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,10 +48,6 @@ def digest_of(*parts: Any) -> str:
 @functools.cache
 def _code_digest() -> str:
     """Digest of edgekit's own code and data, so that an update never reuses an old result."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from edgekit.knowledge import data_folder
-
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     folders = [package, package.parent / "edgekit_device", data_folder("targets"),

@@ -6,14 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.dla.scales import LEVELS
 from edgekit.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    from edgekit.network.model import Model
-    from edgekit.quantize.caches import CalibrationCache
+from edgekit.network.load import canonical, load
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model
+from edgekit.network.source import parse_builtin
+from edgekit.network.validation import input_shapes
+from edgekit.network.zoo import builtin
+from edgekit.quantize.cached_scales import scales_of
+from edgekit.quantize.caches import CalibrationCache, diff, edit, load_cache, merge, write_cache
+from edgekit.quantize.calibration.calibrate import describe_missing
+from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 
 
 def ranges(options: Sequence[str]) -> dict[str, float]:
@@ -72,9 +78,6 @@ def show_document(
         DataError: The file is no cache, or of another network than ``model``.
         ModelError: The model cannot be loaded.
     """
-    from edgekit.quantize.caches import load_cache
-    from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
-
     cache = load_cache(path)
     document: dict[str, Any] = {
         "schema": "edgekit.cache/1",
@@ -103,10 +106,6 @@ def _row(name: str, scale: float) -> dict[str, Any]:
 
 
 def _with_network(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]:
-    from edgekit.network.lowering.layers import layers
-    from edgekit.quantize.cached_scales import scales_of
-    from edgekit.quantize.calibration.calibrate import describe_missing
-
     network = layers(loaded)
     reading = scales_of(cache, network, model=loaded, name=name)
     producers, consumers = network.producers(), network.consumers()
@@ -146,11 +145,6 @@ def _model(
     batch: int | None,
     outputs: Sequence[str] | None,
 ) -> Model:
-    from edgekit.network.load import canonical, load
-    from edgekit.network.source import parse_builtin
-    from edgekit.network.validation import input_shapes
-    from edgekit.network.zoo import builtin
-
     cut = list(outputs or ()) or None
     given = parse_builtin(name)
     if given is None:
@@ -183,8 +177,6 @@ def diff_document(
         DataError: A file is no cache.
         UsageError: A negative tolerance.
     """
-    from edgekit.quantize.caches import diff, load_cache
-
     if not tolerance >= 0:
         raise UsageError(f"the tolerance cannot be {tolerance}", hint="a number such as 0.01")
     found = diff(load_cache(first), load_cache(second), tolerance=tolerance)
@@ -231,8 +223,6 @@ def merge_document(
         DataError: A file is no cache, or ``out`` cannot be written.
         UsageError: An edit that fits nothing.
     """
-    from edgekit.quantize.caches import edit, load_cache, merge, write_cache
-
     caches = [load_cache(path) for path in sources]
     merged = merge(caches, policy=policy, names=[str(path) for path in sources])
     new = edit(merged, drop=drop, rename=renames(rename, merged.scales), amax=ranges(amax))

@@ -10,16 +10,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.benchmark.trace.layers import linked_layers, profile_process
+from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
+from edgekit.benchmark.trace.nsys import NsysSource
+from edgekit.benchmark.trace.nsys_export import exported
+from edgekit.benchmark.trace.run import trace_document
+from edgekit.benchmark.trace.sources import (
+    PreparedSource,
+    RunTrace,
+    TraceSource,
+    read_bench,
+    read_statistics,
+    read_trace,
+    statistics_process,
+    times_process,
+    write_trace,
+)
+from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
+from edgekit.benchmark.trtexec import read_times
 from edgekit.errors import DataError, UsageError
+from edgekit.network.files import annotate_file, save_annotated
+from edgekit.network.graph import NodePlace, places
+from edgekit.network.model import Network
+from edgekit.placement.plan import Plan, booked_layers
+from edgekit.placement.profiles.reader import read_profile
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.benchmark.trace.nsys import NsysSource
-    from edgekit.benchmark.trace.sources import TraceSource
-    from edgekit.network.graph import NodePlace
-    from edgekit.network.model import Network
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.placement.plan import Plan
 
 
 SCHEMA = "edgekit.trace-summary/1"
@@ -68,9 +86,6 @@ def trace(files: TraceFiles, out: Path, *, pipeline: Pipeline | None = None) -> 
         UsageError: There is nothing to show.
         DataError: A file is damaged or none of its kind; the trace is as it was before.
     """
-    from edgekit.benchmark.trace.layers import linked_layers
-    from edgekit.benchmark.trace.sources import write_trace
-
     if not files and pipeline is None:
         raise UsageError(
             "there is nothing to put on a timeline",
@@ -107,9 +122,6 @@ def _own(
     files: TraceFiles, pipeline: Pipeline | None, about: dict[str, Any], notes: list[str]
 ) -> list[TraceSource]:
     """What edgekit itself measured and predicted."""
-    from edgekit.benchmark.trace.run import trace_document
-    from edgekit.benchmark.trace.sources import RunTrace, read_bench, read_trace
-
     if files.bench is not None:
         if files.bench.name.endswith("trace.json"):
             found: TraceSource = read_trace(files.bench)
@@ -132,9 +144,6 @@ def _own(
 
 
 def _nsys(path: Path, linked: Any, stack: ExitStack) -> NsysSource:
-    from edgekit.benchmark.trace.nsys import NsysSource
-    from edgekit.benchmark.trace.nsys_export import exported
-
     return NsysSource(stack.enter_context(exported(path)), path.name, linked)
 
 
@@ -145,18 +154,6 @@ def _others(
     notes: list[str],
     utc_offset_s: float | None,
 ) -> list[TraceSource]:
-    from edgekit.benchmark.trace.layers import linked_layers, profile_process
-    from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
-    from edgekit.benchmark.trace.sources import (
-        PreparedSource,
-        read_statistics,
-        statistics_process,
-        times_process,
-    )
-    from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
-    from edgekit.benchmark.trtexec import read_times
-    from edgekit.placement.profiles.reader import read_profile
-
     cores = pipeline.work.target.dla.cores if pipeline is not None else 0
     linked = linked_layers(plan) if plan is not None else None
     found: list[TraceSource] = []
@@ -249,9 +246,6 @@ def write_annotated(
         UsageError: ``path`` is the model's own file.
         ModelError: It cannot be written.
     """
-    from edgekit.network.files import annotate_file, save_annotated
-    from edgekit.network.graph import places
-
     work, section = pipeline.work, pipeline.file.model
     plan = work.plan
     rows = report["layers"] if report else _rows(plan, work.network)
@@ -276,8 +270,6 @@ def write_annotated(
 
 
 def _rows(plan: Plan, network: Network) -> list[dict[str, Any]]:
-    from edgekit.placement.plan import booked_layers
-
     booked = booked_layers(plan.plans[0], network)
     return [
         {**row, "predicted_us": layer.predicted_us}

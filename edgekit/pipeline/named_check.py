@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ConfigError, Problem, UsageError
-from edgekit.pipeline.steps.check import check_model
+from edgekit.pipeline.steps.check import CheckResult, check_model
+from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
-    from edgekit.pipeline.steps.check import CheckResult
 
 
 def _is_text(value: object) -> bool:
@@ -118,8 +118,6 @@ def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -
 def _file(
     path: str, jetpack: str | None, options: Mapping[str, Any], on_note: Callable[[str], object]
 ) -> CheckResult:
-    from edgekit.targets.loader import get
-
     board = get(str(options["target"]))
     release = options.get("tensorrt")
     if jetpack is not None:

@@ -9,15 +9,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.config.loader import Config, paths_in
 from edgekit.errors import ModelError, UsageError
 from edgekit.files import not_written
 from edgekit.network.source import PYTHON
-
-if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-
 
 # by the last of their keys, which are a section's; others are called by all of them
 _USUAL = 2
@@ -60,8 +57,6 @@ def may_write_for(
 
 def _read_by(file: Any) -> Iterator[tuple[str, str]]:
     """The files that a configuration names, with what they are."""
-    from edgekit.config.loader import paths_in
-
     for place, path in paths_in(file):
         if not path.startswith(PYTHON):
             every = f"what {'.'.join(map(str, place))} names"

@@ -5,31 +5,36 @@ deploys to boards, measures there, and writes bundle, documents, trace and repor
 from __future__ import annotations
 
 import contextlib
+import json
 import platform
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, UsageError
 from edgekit.files import regular
+from edgekit.network.files import save as save_model
 from edgekit.pipeline.boards.status import serving_of, taken_back_note
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import StepRecord
 from edgekit.pipeline.questions import PlanQuestions
-from edgekit.pipeline.steps.accuracy import approximations
+from edgekit.pipeline.steps.accuracy import Work, approximations
+from edgekit.pipeline.steps.build import BuiltPlan
 from edgekit.pipeline.steps.deploy import InstallSteps
 from edgekit.pipeline.steps.host import HOST_STEPS, TYPED_NAME
 from edgekit.pipeline.steps.rewrite import brief_check, brief_verdict
+from edgekit.pipeline.steps.scales import cache_for_both, named_scales
+from edgekit.quantize.caches import write_cache
 from edgekit.text import counted
+from edgekit.version import __version__
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.steps.accuracy import Work
-    from edgekit.pipeline.steps.build import BuiltPlan
     from edgekit.pipeline.steps.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.reference.artefacts import Artefacts
@@ -233,7 +238,6 @@ class Pipeline(PlanQuestions):
             save: Where to write the rewritten model; nowhere when None.
             record: Where to write the ``edgekit.rewrites/1`` document; nowhere when None.
         """
-        from edgekit.network.files import save as save_model
         from edgekit.rewriting.rewrite import chosen
 
         self._only("check", "rewrite")
@@ -267,8 +271,6 @@ class Pipeline(PlanQuestions):
 
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
-        from edgekit.pipeline.steps.scales import cache_for_both, named_scales
-        from edgekit.quantize.caches import write_cache
         from edgekit.quantize.constraints import change_rows
 
         may_write_for(self.config, {"the calibration cache": save})
@@ -564,7 +566,6 @@ def report_facts(
     steps: Sequence[Mapping[str, Any]],
 ) -> RunFacts:
     """Returns what the report is made of."""
-    from edgekit.pipeline.steps.scales import named_scales
     from edgekit.reports.facts import RunFacts
 
     work = pipeline.work
@@ -614,18 +615,12 @@ def report_facts(
 
 def _trace(path: str) -> Any:
     """Returns the trace that the bench step wrote."""
-    import json
-
     with contextlib.suppress(OSError, ValueError):
         return json.loads(regular(Path(path)).read_text(encoding="utf-8"))
     return None
 
 
 def _environment() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    from edgekit.version import __version__
-
     found = {"edgekit": __version__, "python": platform.python_version(),
              "machine": platform.machine()}  # fmt: skip
     for name in ("numpy", "onnx", "onnxruntime", "highspy", "ortools"):

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rich.markup import escape
+
 from edgekit.errors import EdgekitError
 
 if TYPE_CHECKING:
@@ -173,8 +175,6 @@ class Terminal:
         return f", {max(0.0, total - done) * spent / made:.0f} s left"
 
     def _text(self, more: str) -> str:
-        from rich.markup import escape
-
         return escape(f"{self._label} {more}")
 
 

@@ -11,18 +11,30 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla.judge import judge, reads_qdq, release_warnings
+from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.files import write_atomically
-from edgekit.network.model import QDQ
+from edgekit.network.files import save
+from edgekit.network.load import load
+from edgekit.network.lowering import layers as layers_module
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import QDQ, Model, Network
+from edgekit.pipeline.outputs import may_write, may_write_for
 from edgekit.pipeline.steps.scales import describe_widened, scale_binding
+from edgekit.pipeline.steps.translation import is_typed
+from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.calibration.checks import check_weights
+from edgekit.quantize.constraints import change_rows, tie
+from edgekit.quantize.qdq.to_explicit import to_qdq
+from edgekit.quantize.qdq.to_implicit import Translated, from_qdq
+from edgekit.quantize.scales import Change
+from edgekit.reference.proposal import layers_named
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement
-    from edgekit.network.model import Model, Network
     from edgekit.pipeline.steps.accuracy import Work
-    from edgekit.quantize.qdq.to_implicit import Translated
-    from edgekit.quantize.scales import Change
-    from edgekit.targets.board import Target
 
 
 _WIDER = "the builder takes the largest"
@@ -66,16 +78,6 @@ def from_qdq_document(
         DataError: The cache cannot be written.
         EnvironmentLack: The precisions cannot be written.
     """
-    from edgekit.dla.judge import reads_qdq
-    from edgekit.network.files import save
-    from edgekit.network.load import load
-    from edgekit.pipeline.outputs import may_write
-    from edgekit.quantize.caches import cache_of, write_cache
-    from edgekit.quantize.calibration.checks import check_weights
-    from edgekit.quantize.constraints import change_rows
-    from edgekit.quantize.qdq.to_implicit import from_qdq
-    from edgekit.targets.loader import get
-
     board = get(target) if target is not None else None
     release = tensorrt or (board.tensorrt if board is not None else None)
     if release is None and cache is not None:
@@ -143,11 +145,6 @@ def _tied(
     found: Translated, board: Target | None, release: str | None
 ) -> tuple[dict[str, float], tuple[Change, ...]]:
     """Returns the scales that the builder takes, and what it changes for that."""
-    from edgekit.dla.judge import judge
-    from edgekit.network.lowering.layers import layers
-    from edgekit.quantize.constraints import tie
-    from edgekit.reference.proposal import layers_named
-
     network = layers(found.model)
     fp16 = layers_named(network, found.fp16_nodes, strict=False)
     if board is None:
@@ -206,13 +203,6 @@ def to_qdq_document(
             ``out`` is the model itself.
         ModelError: "qdq.present", "qdq.opset", or it cannot be written.
     """
-    from edgekit.dla.judge import judge, release_warnings
-    from edgekit.network.files import save
-    from edgekit.network.lowering import layers as layers_module
-    from edgekit.pipeline.outputs import may_write_for
-    from edgekit.pipeline.steps.translation import is_typed
-    from edgekit.quantize.qdq.to_explicit import to_qdq
-
     if not is_typed(work.target, work.tensorrt, "int8"):
         raise UsageError(
             f"with TensorRT {work.tensorrt} no DLA of {work.target.name} reads Q/DQ nodes",

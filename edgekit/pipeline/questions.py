@@ -12,20 +12,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.config.loader import rebased
+import yaml
+
+from edgekit.config.loader import Config, rebased
 from edgekit.errors import GateError, UsageError
+from edgekit.files import write_atomically
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord, describe_bound
-from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
+from edgekit.pipeline.steps.accuracy import (
+    Work,
+    accuracy_notes,
+    measured_sensitivity,
+    proposed_layers,
+)
 from edgekit.pipeline.steps.host import HostSteps
+from edgekit.reference.gate import impossible
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.steps.accuracy import Work
     from edgekit.placement.plan import Plan
     from edgekit.reference.sensitivity import Proposal
-    from edgekit.targets.board import Target
 
 
 SOLVE_SECONDS = 60.0  # of search; what is not proved by then carries its gap
@@ -278,8 +286,6 @@ def _pairs(
     work: Work, modes: Sequence[str], targets: Sequence[str], requested: str | None
 ) -> Iterator[tuple[Target, str, str]]:
     """Yields board, mode and a note on the mode."""
-    from edgekit.targets.loader import get
-
     found_on = [get(name) for name in dict.fromkeys(targets) or (work.file.target,)]
     lacking = [error for board in found_on if (error := _lack(board, requested))]
     if lacking and not modes and len(lacking) == len(found_on):
@@ -479,7 +485,6 @@ class PlanQuestions(HostSteps):
             UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
                 the configuration names is not found from there.
         """
-        from edgekit.reference.gate import impossible
         from edgekit.reference.proposal import shortfall
         from edgekit.reference.sensitivity import sensitivity_document
 
@@ -542,10 +547,6 @@ class PlanQuestions(HostSteps):
         return list(dict.fromkeys((*own, *(proposal.layers or ()))))
 
     def _write_config(self, path: Path, proposal: Proposal) -> None:
-        import yaml
-
-        from edgekit.files import write_atomically
-
         value = rebased(self.config, path.parent)
         value.setdefault("calibration", {})["fp16_layers"] = self._fp16_with(proposal)
         gate = {"metric": proposal.metric, "min": proposal.minimum}
@@ -557,8 +558,6 @@ class PlanQuestions(HostSteps):
 
 def _lines(layers: list[str], proposal: Proposal) -> str:
     """Returns the YAML lines that keep these layers in FP16."""
-    import yaml
-
     gate = {"metric": proposal.metric, "min": proposal.minimum}
     text: str = yaml.safe_dump(
         {"calibration": {"fp16_layers": layers}, "accuracy": gate},

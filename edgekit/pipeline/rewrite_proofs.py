@@ -5,16 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.bundles.files import read
+from edgekit.bundles.manifest import rewrite_record
+from edgekit.bundles.sign import allowed_signers_line
+from edgekit.config.loader import open_config
 from edgekit.errors import BundleError, DataError
 from edgekit.files import parse_json, regular
-
-if TYPE_CHECKING:
-    from edgekit.network.model import Model
-    from edgekit.pipeline.progress import Progress
-    from edgekit.rewriting.provenance.verification import Claim
-
+from edgekit.knowledge import cache_folder
+from edgekit.network.load import load
+from edgekit.network.model import Model
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import Progress, Quiet
+from edgekit.pipeline.steps.translation import model_of_digest
+from edgekit.rewriting.provenance.verification import (
+    Claim,
+    claim_of_document,
+    claim_of_model,
+    verify,
+)
+from edgekit_device.store.root import default_root
 
 _LARGEST = 256 << 20
 
@@ -48,10 +59,6 @@ def verify_rewrites(
         ModelError: The model cannot be read.
         BundleError: ``record`` is a damaged bundle, or one whose signature is not good.
     """
-    from edgekit.pipeline.progress import Quiet
-    from edgekit.pipeline.steps.translation import model_of_digest
-    from edgekit.rewriting.provenance.verification import verify
-
     reporter = progress or Quiet()
     original = _model(str(model), shapes, batch, outputs)
     claim = _claim(Path(record), original, str(model), trust_unsigned)
@@ -68,12 +75,7 @@ def _model(
     batch: int | None,
     outputs: Sequence[str] | None,
 ) -> Model:
-    from edgekit.network.load import load
-
     if Path(name).suffix.lower() in (".yaml", ".yml") or name.startswith("builtin:"):
-        from edgekit.config.loader import open_config
-        from edgekit.pipeline.pipeline import Pipeline
-
         part = {"shapes": shapes, "batch": batch, "outputs": outputs}
         # a model needs a board, which decides nothing here
         board = {"target": "jetson-agx-orin-64gb"} if name.startswith("builtin:") else {}
@@ -83,15 +85,9 @@ def _model(
 
 
 def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Claim:
-    from edgekit.network.load import load
-    from edgekit.rewriting.provenance.verification import claim_of_document, claim_of_model
-
     if path.suffix.lower() == ".onnx":
         return claim_of_model(load(path), original)
     if path.is_dir() or path.suffix.lower() == ".ekb":
-        from edgekit.bundles.files import read
-        from edgekit.bundles.manifest import rewrite_record
-
         try:
             bundle = read(path, signers=_signers(model), trust_unsigned=trust_unsigned)
         except BundleError as error:
@@ -114,11 +110,6 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
 
 def _signers(model: str) -> list[str]:
     """The keys that may have signed a bundle, as lines of OpenSSH's allowed_signers form."""
-    from edgekit.bundles.sign import allowed_signers_line
-    from edgekit.config.loader import open_config
-    from edgekit.knowledge import cache_folder
-    from edgekit_device.store.root import default_root
-
     keys = [cache_folder() / "keys" / "ed25519"]
     if Path(model).suffix.lower() in (".yaml", ".yml"):
         config = open_config(model)

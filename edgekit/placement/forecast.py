@@ -15,17 +15,17 @@ from edgekit.dla.check_document import macs_fraction
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
+from edgekit.dla.verdicts import Judgement, LoadableCandidate
+from edgekit.network.model import Network
 from edgekit.placement.costs import CostModel
 from edgekit.placement.handover import CALLER, Handover, HandoverWay
 from edgekit.placement.kernel_costs import cost_data, noise
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.placement.regions import regions_of
+from edgekit.targets.board import Target
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement, LoadableCandidate
-    from edgekit.network.model import Network
     from edgekit.placement.plan import Plan
-    from edgekit.targets.board import Target
 
 
 # What TensorRT's automatic placement would take, compared with the GPU alone: the cost model, fast.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -282,8 +283,6 @@ def check_options(options: Options, target: Target) -> None:
 
 def _known(what: str, name: str, known: tuple[str, ...]) -> None:
     if name not in known:
-        from difflib import get_close_matches
-
         near = get_close_matches(name, known, 1)
         raise UsageError(
             f"unknown {what} {name!r}",
@@ -305,8 +304,6 @@ def resolve_pins(network: Network, options: Options) -> dict[str, str]:
     for pin in options.pins:
         names = [layer.name for layer in network.layers if fnmatchcase(layer.name, pin.layers)]
         if not names:
-            from difflib import get_close_matches
-
             near = get_close_matches(pin.layers, [x.name for x in network.layers], 1)
             raise UsageError(
                 f"pin {pin.layers!r} matches no layer",

@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import DataError, EdgekitError
+from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.caches import CalibrationCache
 from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.quantize.needs import FLOATS, Lack, follow, needs, without_too
@@ -17,8 +20,6 @@ from edgekit.quantize.scales import Scales, make_scales
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.network.model import Layer, Model, Network
 
 
@@ -50,7 +51,6 @@ def equal_tensors(
     """
     if not old or not new:
         return {}
-    from edgekit.network.synthetic import synthetic_inputs
 
     feed = next(iter(synthetic_inputs(rewritten, 1, 0)))
     try:
@@ -81,8 +81,6 @@ def _prints(
     sizes: Collection[int] | None = None,
 ) -> Iterator[tuple[str, tuple[int, np.ndarray]]]:
     """Yields each float tensor's name, size and order statistics, a bounded number at a time."""
-    import numpy as np
-
     counts = _counts(model, names)
     chosen = [n for n in counts if sizes is None or counts[n] in sizes]
     for found, arrays in run_parts(parts(model, chosen), feed):

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.disjoint_sets import DisjointSets
 from edgekit.dla.rules import load_rules
-from edgekit.dla.scales import scale_tie, scale_ties
-from edgekit.quantize.scales import Change, float32, make_scales
+from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
+from edgekit.quantize.scales import Change, Scales, float32, make_scales
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.dla.scales import ScaleTie
     from edgekit.network.model import Layer, Network
-    from edgekit.quantize.scales import Scales
 
 
 def tie(

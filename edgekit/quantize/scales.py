@@ -6,6 +6,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import log2
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +54,6 @@ class Change:
     @property
     def bits(self) -> float:
         """Resolution lost, in bits: log2 of new over old; 0 if there was no scale before."""
-        from math import log2
-
         return log2(self.new / self.old) if self.old else 0.0
 
 

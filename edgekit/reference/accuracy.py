@@ -6,9 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
 
 from edgekit.errors import DataError
+from edgekit.network.model import Model
+from edgekit.network.opaque import before_opaque
+from edgekit.network.session import session
+from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine
 from edgekit_device.arrays.deviation import (
     COLLAPSED_COSINE,
@@ -18,13 +25,6 @@ from edgekit_device.arrays.deviation import (
     decibels,
     worst_of,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.network.model import Model
-    from edgekit.reference.artefacts import Artefacts, EngineSegment
-
 
 # Outputs that are NaN or infinite although the network's FP32 has numbers there, and since where.
 #
@@ -50,8 +50,6 @@ class Nonfinite:
 
     def add(self, name: str, value: np.ndarray, feed: Mapping[str, np.ndarray]) -> None:
         """Takes in one output of one inference, whose FP32 is finite."""
-        import numpy as np
-
         if value.dtype.kind != "f" or np.isfinite(value).all():
             return
         kinds = self._found.setdefault(name, {"inputs": 0, "NaN": 0, "infinity": 0})
@@ -85,10 +83,6 @@ class Nonfinite:
 
     def _since(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
         """Returns the first node whose output is not finite although it is in FP32."""
-        import numpy as np
-
-        from edgekit.network.session import session
-
         writers = {
             tensor: node.name for node in self._model.proto.graph.node for tensor in node.output
         }
@@ -112,8 +106,6 @@ def _inside(
     artefacts: Artefacts, segment: EngineSegment, tensors: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Returns all that the nodes of a segment write, in their order, from what it reads."""
-    import onnx
-
     proto = onnx.ModelProto.FromString(artefacts.engines[segment.engine])
     names = [name for node in proto.graph.node for name in node.output if name]
     del proto.graph.output[:]
@@ -174,11 +166,6 @@ def accuracy(
         DataError: No data, or it does not fit.
         BuildError: ONNX Runtime failed in an engine.
     """
-    import numpy as np
-
-    from edgekit.network.opaque import before_opaque
-    from edgekit.network.session import session
-
     model = before_opaque(model)
     runner = Runner(artefacts, lane=lane)
     wanted = list(outputs or artefacts.outputs)

@@ -9,7 +9,12 @@ import platform
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
+
 from edgekit.errors import BuildError
+from edgekit.network.model import Model, Network
+from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.numerics import Numerics, decide
 from edgekit.reference.segment_model import emit
@@ -17,9 +22,7 @@ from edgekit.reference.units import Cut, PlanGraph, cut, placed_in, runnable
 from edgekit.reference.weights import WeightStore
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Model, Network
     from edgekit.placement.plan import Plan
-    from edgekit.quantize.scales import Scales
 
 
 # protobuf's limit for one message
@@ -128,9 +131,6 @@ def full_engine(artefacts: Artefacts, engine: str) -> bytes:
     Raises:
         BuildError: The weights do not fit in one ONNX file (2 GB).
     """
-    import numpy as np
-    import onnx
-
     proto = onnx.ModelProto.FromString(artefacts.engines[engine])
     stubs = [
         tensor

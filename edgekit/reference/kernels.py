@@ -14,7 +14,13 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
 from edgekit.disjoint_sets import DisjointSets
+from edgekit.network.model import Model, Network
+from edgekit.quantize.scales import Scales
 from edgekit.reference.numerics import Numerics, decide
 from edgekit.reference.run import open_engine
 from edgekit.reference.segment_model import emit
@@ -22,11 +28,7 @@ from edgekit.reference.units import Cut, PlanGraph, Unit, cut, placed_in, runnab
 from edgekit.reference.weights import WeightStore
 
 if TYPE_CHECKING:
-    import onnx
-
-    from edgekit.network.model import Model, Network
     from edgekit.placement.plan import Plan
-    from edgekit.quantize.scales import Scales
 
 
 _BATCH = "rows"
@@ -100,8 +102,6 @@ class Kernels:
 
     def nbytes(self, tensor: str) -> int:
         """Returns the size of a tensor, 0 if its shape is unknown."""
-        from onnx import helper
-
         value = self._graph.values.get(tensor)
         if value is None or not value.type.tensor_type.elem_type:
             return 0
@@ -198,10 +198,6 @@ class Kernels:
 
     def _stacked(self, engine: bytes) -> bytes:
         """Opens the first axis of what an engine reads and writes, and of its reshapes."""
-        import numpy as np
-        import onnx
-        from onnx import numpy_helper
-
         proto = onnx.ModelProto.FromString(engine)
         for value in (*proto.graph.input, *proto.graph.output):
             dims = value.type.tensor_type.shape.dim

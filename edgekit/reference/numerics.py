@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import onnx
+
 from edgekit.dla.precision import int8_operators
 from edgekit.dla.scales import channel_axis
 from edgekit.network.model import SAME_VALUES
 from edgekit.reference.units import Cut, PlanGraph, Unit
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.quantize.scales import Scales
 
 

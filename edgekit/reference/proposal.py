@@ -11,11 +11,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
+from edgekit.network.model import Network
+from edgekit.reference.accuracy import describe_metric
 from edgekit.reference.sensitivity import Impact, Proposal
 from edgekit.text import all_of, listed
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan
 
 
@@ -200,7 +201,6 @@ def shortfall(proposal: Proposal) -> str:
         {**proposal.accuracy, "failures": ()}, metric, proposal.minimum
     ):
         return f"with {every} in FP16: {'; '.join(failures)}: no layers to keep in FP16 mend it"
-    from edgekit.reference.accuracy import describe_metric
 
     return (
         f"{metric} against FP32 is {describe_metric(proposal.int8, metric)} in INT8 and "

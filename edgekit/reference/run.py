@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
 
 from edgekit.errors import BuildError, DataError
+from edgekit.network.session import WRONG_FUSIONS
+from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.build import full_engine
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
 _QUIET = 4
@@ -166,16 +166,12 @@ def _options(threads: int) -> Any:
 def _open(engine: bytes, options: Any) -> Any:
     import onnxruntime as ort
 
-    from edgekit.network.session import WRONG_FUSIONS
-
     return ort.InferenceSession(
         engine, options, providers=["CPUExecutionProvider"], disabled_optimizers=WRONG_FUSIONS
     )
 
 
 def _missing(engine: bytes) -> list[str]:
-    import onnx
-
     graph = onnx.ModelProto.FromString(engine).graph
     external = onnx.TensorProto.EXTERNAL
     return [tensor.name for tensor in graph.initializer if tensor.data_location == external]
@@ -190,9 +186,7 @@ def _lent(weight: Weight, values: Mapping[str, np.ndarray]) -> Any:
 
 
 def _value(array: np.ndarray) -> Any:
-    import numpy as np
     import onnxruntime as ort
-    from onnx import helper
 
     whole = np.ascontiguousarray(array).reshape(array.shape)
     if whole.dtype.kind in "fiub":
@@ -239,8 +233,6 @@ def _failure(artefacts: Artefacts, segment: EngineSegment, error: Exception) -> 
 
 def _named_node(engine: bytes, text: str) -> str:
     """Returns the node that a message names: its wordings differ, the node's name does not."""
-    import onnx
-
     nodes = onnx.ModelProto.FromString(engine).graph.node
     found = [n for n in nodes if re.search(rf"(?<!\w){re.escape(n.name)}(?!\w)", text)]
     if not found:

@@ -7,19 +7,19 @@ from __future__ import annotations
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
 from edgekit.errors import BuildError
 from edgekit.quantize.scales import is_scale
+from edgekit.reference.artefacts import Weight
 from edgekit.reference.numerics import Numerics, quantised_weight
 from edgekit.reference.units import Cut, PlanGraph, node_reads
 from edgekit.reference.weights import WeightStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import numpy as np
-    import onnx
-
-    from edgekit.reference.artefacts import Weight
 
 
 # Codes of activations are -128 to 127, of weights -127 to 127. The TensorRT Developer Guide, of
@@ -46,8 +46,6 @@ class ModelWriter:
 
     def node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """Adds a node named after its output and operator, and returns the output."""
-        from onnx import helper
-
         domain = MICROSOFT if op == "QuantizeLinear" else ""
         name = f"{output}#{op}"
         made = helper.make_node(op, inputs, [output], name=name, domain=domain, **attributes)
@@ -57,8 +55,6 @@ class ModelWriter:
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """Adds a small inline constant and returns its name."""
-        from onnx import numpy_helper
-
         if name not in self.initializers:
             self.initializers[name] = numpy_helper.from_array(value, name)
         return name
@@ -70,10 +66,6 @@ class ModelWriter:
 
     def weight(self, weight: Weight) -> str:
         """Adds the stub of a stripped weight and returns its name."""
-        import numpy as np
-        import onnx
-        from onnx import helper
-
         if weight.name not in self.initializers:
             elem = helper.np_dtype_to_tensor_dtype(np.dtype(weight.dtype))
             stub = onnx.TensorProto(name=weight.name, data_type=elem, dims=weight.shape)
@@ -88,8 +80,6 @@ class ModelWriter:
 
     def clip(self, source: str, target: str, low: float, high: float) -> str:
         """Adds a Clip: bounds are attributes before opset 11 and inputs since."""
-        import numpy as np
-
         if self.opset < 11:
             return self.node("Clip", [source], target, min=low, max=high)
         bounds = [
@@ -99,16 +89,11 @@ class ModelWriter:
 
     def reshape(self, source: str, target: str, shape: list[int]) -> str:
         """Adds a Reshape to a constant shape."""
-        import numpy as np
-
         name = self.constant("#shape:" + ",".join(map(str, shape)), np.array(shape, np.int64))
         return self.node("Reshape", [source, name], target)
 
     def split(self, source: str, sizes: list[int], axis: int, target: str) -> list[str]:
         """Adds a Split: sizes are an attribute before opset 13 and an input since."""
-        import numpy as np
-        from onnx import helper
-
         names = [f"{target}{number}" for number in range(len(sizes))]
         inputs = [source]
         attributes: dict[str, Any] = {"axis": axis}
@@ -238,8 +223,6 @@ def write_sum(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: 
 
 def _shifted(engine: SegmentWriter, weight: str) -> str:
     """Writes INT8 weights as UINT8, 128 above."""
-    import numpy as np
-
     wide = engine.out.cast(weight, f"{weight}#wide", _INT32)
     if f"{weight}#up" not in engine.out.made:
         shift = engine.out.constant("#shift128", np.array(128, np.int32))
@@ -321,8 +304,6 @@ def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    from onnx import helper
-
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
@@ -367,8 +348,6 @@ def _write_floats(
     engine: SegmentWriter, node: onnx.NodeProto, codes: str, target: str
 ) -> tuple[float, float]:
     """Writes the node itself on codes as floats, and returns its alpha and beta."""
-    import onnx
-
     data = node.input[0]
     source = engine.codes(data, data)
     # a weight read along two axes has two stubs, so casts are named after the stub
@@ -408,8 +387,6 @@ def _factor(
     spread: list[int],
 ) -> str:
     """Writes scale of the input times scales of the weights, one value per output channel."""
-    import numpy as np
-
     scales = engine.out.weight(engine.store.get(weight, f"int8-scale:{axis}"))
     groups = next((a.i for a in node.attribute if a.name == "group"), 1)
     if node.op_type == "ConvTranspose" and groups > 1:
@@ -422,8 +399,6 @@ def _factor(
 
 
 def _bias(engine: SegmentWriter, name: str, beta: float, target: str, spread: list[int]) -> str:
-    import numpy as np
-
     source = engine.static(name) if engine.is_static(name) else engine.view(name, "int8")
     if beta != 1.0:
         common = engine.out.constant(f"{target}#beta", np.array(beta, np.float32))
@@ -438,8 +413,6 @@ def _factors(node: onnx.NodeProto) -> tuple[float, float]:
 
 
 def _zero() -> np.ndarray:
-    import numpy as np
-
     return np.zeros(1, np.float32)
 
 
@@ -463,8 +436,6 @@ def write_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
     Returns:
         Whether it was written.
     """
-    import onnx
-
     if node.op_type in _AVERAGES:
         moving = list(node.input[:1])
     elif node.op_type in _SUMS:
@@ -529,8 +500,6 @@ def emit(
     Raises:
         BuildError: The model's opset is too old for broadcasting, which rounding needs.
     """
-    import onnx
-
     engine = SegmentWriter(graph, segment, numerics, store)
     engine.write()
     proto = onnx.ModelProto(ir_version=graph.model.proto.ir_version, producer_name="edgekit")
@@ -575,8 +544,6 @@ class SegmentWriter:
 
     def value(self, name: str) -> onnx.ValueInfoProto:
         """Returns the type of a border tensor; the model was shape-inferred, so it is known."""
-        import onnx
-
         known = self.graph.values.get(name)
         if known is not None:
             return known
@@ -601,8 +568,6 @@ class SegmentWriter:
 
     def plain(self, node: onnx.NodeProto, precision: str) -> None:
         """Copies a node; its inputs become what its precision reads."""
-        import onnx
-
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         own = set(node.input)
@@ -696,8 +661,6 @@ class SegmentWriter:
         Raises:
             BuildError: It is no scale: zero, negative, NaN, or so large that codes overflow.
         """
-        import numpy as np
-
         value = self.scales[name]
         if not is_scale(value):
             raise BuildError(
@@ -717,8 +680,6 @@ class SegmentWriter:
 
         ``shifted`` ones are UINT8, 128 above. What is not a number has no code: any comes out.
         """
-        import numpy as np
-
         target = f"{name}#u8" if shifted else f"{name}#q"
         if target in self.out.made:
             return target

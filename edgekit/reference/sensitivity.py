@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from edgekit.dla.rules import load_rules
 from edgekit.errors import BuildError, DataError
+from edgekit.network.model import Model, Network
+from edgekit.quantize.data.rows import check_feed
+from edgekit.quantize.scales import Scales
+from edgekit.reference.kernels import Kernels, ReferenceKernel
+from edgekit_device.arrays.deviation import Deviation, worst_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.dla.verdicts import Judgement
-    from edgekit.network.model import Model, Network
     from edgekit.placement.plan import Plan
-    from edgekit.quantize.scales import Scales
-    from edgekit.reference.kernels import Kernels, ReferenceKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,6 @@ class KernelRun:
         Returns:
             By output its rows, and space for ``spare`` more after them.
         """
-        import numpy as np
-
         size = sum(value.nbytes for value in feed.values()) // count
         step = max(1, min(-(-count // workers), _CALL_BYTES // max(1, size)))
         step = step if self._stacked is not None else 1
@@ -201,8 +202,6 @@ class KernelRun:
 
     def _try(self, feed: Mapping[str, np.ndarray]) -> None:
         """Finds out whether rows can be stacked."""
-        import numpy as np
-
         self._tried = True
         feed = {name: _finite(value) for name, value in feed.items()}
         if feed and all(value.ndim for value in feed.values()):
@@ -234,8 +233,6 @@ class KernelRun:
 
 def _finite(value: np.ndarray) -> np.ndarray:
     """Returns the values with 0 for NaN and 1 for infinity, which no comparison distinguishes."""
-    import numpy as np
-
     if value.dtype.kind != "f" or np.isfinite(value).all():
         return value
     finite: np.ndarray = np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=-1.0)
@@ -244,8 +241,6 @@ def _finite(value: np.ndarray) -> np.ndarray:
 
 def _other(value: np.ndarray) -> np.ndarray:
     """Returns values of the same range that differ from ``value`` everywhere it matters."""
-    import numpy as np
-
     turned = np.ascontiguousarray(value.reshape(-1)[::-1]).reshape(value.shape)
     if value.dtype.kind != "f" or not value.size:
         return turned
@@ -254,8 +249,6 @@ def _other(value: np.ndarray) -> np.ndarray:
 
 
 def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
-    import numpy as np
-
     if found.shape != wanted.shape or not found.ndim:
         return False
     if found.dtype.kind != "f":
@@ -280,8 +273,6 @@ class KernelChain:
     """The kernels in order, the INT8 ones among them (the variants), and the running sums."""
 
     def __init__(self, kernels: Kernels, memory: int) -> None:
-        from edgekit_device.arrays.deviation import Deviation
-
         self._all = kernels
         self.kernels = kernels.kernels
         self._running = [KernelRun(kernels, kernel) for kernel in self.kernels]
@@ -378,8 +369,6 @@ class KernelChain:
             alive[name] = VariantRows((*ids, *added), rows)
 
     def _add(self, group: _KernelGroup, alive: Mapping[str, VariantRows], sample: int) -> None:
-        import numpy as np
-
         for at, name in enumerate(self._all.outputs):
             rows = alive[name]
             if rows.base.dtype.kind == "f" and not np.isfinite(rows.base).all():
@@ -394,8 +383,6 @@ class KernelChain:
 
     def impacts(self) -> tuple[Impact, ...]:
         """Returns what each variant costs, worst first."""
-        from edgekit_device.arrays.deviation import worst_of
-
         found = []
         for variant, at in enumerate(self._variants):
             kernel, errors = self.kernels[at], self._errors[variant]
@@ -470,9 +457,6 @@ def analyse(
         DataError: No data, or it does not fit, or FP32 itself gives NaN or infinity.
         BuildError: The plan does not fit the model; ONNX Runtime fails.
     """
-    from edgekit.quantize.data.rows import check_feed
-    from edgekit.reference.kernels import Kernels
-
     chain = KernelChain(Kernels(model, network, plan, scales), memory)
     total = len(data) * chain.runs if isinstance(data, Sized) else 0
     count = 0
@@ -551,7 +535,6 @@ def _rule(name: str, network: Network, judgement: Judgement) -> str:
     verdict = judgement.verdicts.get(name)
     if verdict is None or verdict.precision != "fp16" or judgement.precision_of(name) != "int8":
         return ""
-    from edgekit.dla.rules import load_rules
 
     kind = network.layer(name).kind
     rules = [rule for rule in load_rules() if rule.runs_in == "fp16" and kind in rule.kinds]

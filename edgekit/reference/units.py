@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import onnx
+
 from edgekit.errors import BuildError, ModelError
+from edgekit.network.opaque import before_opaque
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.network.model import Model, Network
     from edgekit.placement.plan import PlacedLayer
 
@@ -122,7 +123,6 @@ class PlanGraph:
 def runnable(model: Model, network: Network) -> tuple[Model, Network]:
     """What ONNX Runtime runs of a model, and its layers: all that comes before opaque ones."""
     from edgekit.network.lowering.layers import layers
-    from edgekit.network.opaque import before_opaque
 
     part = before_opaque(model)
     return part, network if part is model else layers(part)

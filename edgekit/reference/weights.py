@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgekit.dla.scales import LEVELS, channel_blocks, weight_scales
 from edgekit.errors import DataError
 from edgekit.reference.artefacts import Weight
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.network.model import Model
 
 
@@ -22,8 +22,6 @@ _LISTED = 20
 
 def digest_of(value: np.ndarray) -> str:
     """Returns the SHA-256 (hex) of the value's little-endian C-order bytes."""
-    import numpy as np
-
     array = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
     return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
 
@@ -38,8 +36,6 @@ def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
     Raises:
         DataError: Code ``weight.not_finite``; INT8 of a weight with NaN or infinities.
     """
-    import numpy as np
-
     kind, _, axis = transform.partition(":")
     if kind == "none":
         return np.ascontiguousarray(value)
@@ -60,8 +56,6 @@ def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
 
 
 def _channel_scales(value: np.ndarray, axis: int) -> np.ndarray:
-    import numpy as np
-
     scales = weight_scales(value, axis)
     if not np.isfinite(scales).all():
         channel = int(np.flatnonzero(~np.isfinite(scales))[0])

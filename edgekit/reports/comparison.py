@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgekit.errors import DataError
+from edgekit.errors import DataError, EdgekitError
 from edgekit.reports import text
+from edgekit.results.comparison import compare, objections
+from edgekit.results.store import Result
 from edgekit.text import percent
-
-if TYPE_CHECKING:
-    from edgekit.errors import EdgekitError
-    from edgekit.results.store import Result
-
 
 _FIRST, _MORE = "latency.median", ("latency.p99", "throughput", "energy")
 _METRIC_NAMES = {
@@ -36,8 +33,6 @@ def with_baseline(
 
     For measurements that may not be compared see :func:`without_comparison`.
     """
-    from edgekit.results.comparison import compare, objections
-
     try:
         found: dict[str, Any] = compare(baseline, own, metric=_FIRST)
     except DataError as error:

@@ -6,10 +6,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.dla.memory import pool_limits
+from edgekit.network.model import Network
+from edgekit.placement.plan import Plan, device_times, frame_times, plan_devices, predicted_value
+from edgekit.placement.profiles.measured import source_of
 from edgekit.reports import text
-from edgekit.reports.facts import compared_on, measure_words, power_of, serving_words, warning_words
+from edgekit.reports.facts import (
+    RunFacts,
+    compared_on,
+    measure_words,
+    power_of,
+    serving_words,
+    warning_words,
+)
 from edgekit.reports.layers import (
     device_rows,
     layer_rows,
@@ -20,11 +31,6 @@ from edgekit.reports.layers import (
 )
 from edgekit.reports.text import significant
 from edgekit.text import ABSENT, all_of, counted, percent
-
-if TYPE_CHECKING:
-    from edgekit.network.model import Network
-    from edgekit.placement.plan import Plan
-    from edgekit.reports.facts import RunFacts
 
 HISTOGRAM_BINS = 32
 NOT_MEASURED = "NOT MEASURED"
@@ -119,7 +125,6 @@ def _segments(
 def timeline(facts: RunFacts) -> dict[str, Any]:
     """Returns when each segment runs: as predicted, and in ``measured`` a frame as it was."""
     from edgekit.benchmark.schedule import predicted_schedule
-    from edgekit.placement.plan import device_times
 
     plan = facts.plan
     slots = predicted_schedule(plan, facts.network)
@@ -348,7 +353,6 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
             why = f": {reasons[0]['message']}{more}" if reasons else ""
             words += f", INVALID{why}"
         return {"question": "speed", "words": f"{words}.", "ok": ok, "clock": verdict["clock"]}
-    from edgekit.placement.profiles.measured import source_of
 
     plan = facts.plan
     own, alone = plan.predicted, plan.baselines.get("gpu_only")
@@ -405,8 +409,6 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
     ``change`` is by how much of itself the plan's objective would change; ``keeps`` whether the
     baseline keeps what was requested of the plan (None: not known).
     """
-    from edgekit.placement.plan import predicted_value
-
     rows: list[dict[str, Any]] = [
         {"key": "plan", "label": "This plan", **plan.predicted.to_json(), "latency_ratio": 1.0,
          "change": 0.0, "keeps": True}
@@ -460,8 +462,6 @@ def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
 
 def _pool_limits(facts: RunFacts) -> dict[str, int]:
     """Returns what each pool may be: what the build was given, or gets by itself."""
-    from edgekit.dla.memory import pool_limits
-
     if facts.target.dla.cores == 0:
         return {}
     return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.get("pools") or {})
@@ -480,8 +480,6 @@ def _loadables(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from edgekit.placement.plan import device_times, frame_times
-
     plan = facts.plan
     first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
     devices = device_rows(rows, first)
@@ -512,8 +510,6 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 def _plans(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the share of each plan of a mix, and what its devices have of a frame."""
-    from edgekit.placement.plan import plan_devices
-
     macs = {row["name"]: row["macs"] for row in rows}
     total = sum(macs.values())
     found = []
@@ -575,7 +571,6 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         objects, each with its ``clock``.
     """
     from edgekit.placement.forecast import gpu_reasons
-    from edgekit.placement.profiles.measured import source_of
     from edgekit.quantize.constraints import change_rows
 
     plan, target = facts.plan, facts.target

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla.verdicts import Judgement
+from edgekit.placement.plan import booked_layers
 from edgekit.reports import text
 from edgekit.text import percent
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement
     from edgekit.reports.facts import RunFacts
 
 
@@ -155,8 +156,6 @@ def layer_rows(facts: RunFacts, on_gpu: Sequence[Mapping[str, Any]] = ()) -> lis
 
     ``on_gpu`` says why layers are on the GPU that could run on a DLA (``gpu_reasons``).
     """
-    from edgekit.placement.plan import booked_layers
-
     times = layer_times(facts.trace)
     clock = (facts.bench or {}).get("clock", "")
     within = {

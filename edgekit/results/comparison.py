@@ -4,6 +4,7 @@ two may be compared at all, and what a reader must know of the runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -382,8 +383,6 @@ def _judge(found: Difference, metric: Metric, threshold: float) -> dict[str, Any
 
 
 def _side(results: Sequence[Result], measures: Sequence[Measure]) -> dict[str, Any]:
-    import math
-
     runs = [
         {
             "label": result.label, "id": result.id, "at": result.at, "name": result.name,

@@ -5,8 +5,10 @@ block bootstrap, and the interval of the ratio of two sides with runs as what re
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
@@ -162,8 +164,6 @@ def spread(samples: Sequence[float], percent: float | None, *, seed: int = 0) ->
 
 def _ranks(count: int, percent: float) -> tuple[int, ...]:
     """The places in sorted samples of edgekit.bench's median, or of trtexec's percentile."""
-    from fractions import Fraction
-
     if percent == 50 and count % 2 == 0:
         return count // 2 - 1, count // 2
     excluded = math.floor((100 - Fraction(str(percent))) * count / 100)
@@ -420,8 +420,6 @@ def _run(measure: Measure) -> _Side:
 
 def _runs(measures: Sequence[Measure]) -> _Side:
     """The mean of the runs; two that agree by chance are no surer than each is by itself."""
-    import statistics
-
     logs = [math.log(measure.value) for measure in measures]
     count, within = len(logs), _within(measures)
     if count == 1:

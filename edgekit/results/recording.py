@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import time
 from collections.abc import Mapping
@@ -149,7 +150,6 @@ def host_of(document: Mapping[str, Any]) -> str:
     board = document.get("board") or {}
     if board.get("kind") == "remote":
         return ""
-    import platform
 
     return platform.node()
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
-from edgekit.rewriting.graph import APPROXIMATE
+from edgekit.rewriting.graph import APPROXIMATE, Rewrite
 from edgekit.rewriting.rules.order import REWRITES
-
-if TYPE_CHECKING:
-    from edgekit.rewriting.graph import Rewrite
 
 
 def rewrite_list() -> list[dict[str, Any]]:
@@ -72,8 +70,6 @@ _WITHOUT = (
 
 def rewrites_page() -> str:
     """Returns the Markdown page of all rewrites and of the operators and forms they are for."""
-    from edgekit.knowledge import data_folder, read_knowledge
-
     known = read_knowledge(data_folder("dla") / "reconstruction.yaml")
     reason = fill(_sentence(RAISED_REASON), _WIDTH)
     lines = [_HEAD.format(raised=RAISED, reason=reason)]

@@ -18,11 +18,18 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from edgekit.network.graph import WITH_BODIES, reads
+from edgekit.network.load import canonical
+from edgekit.network.model import Model, joined_weights
 from edgekit.network.opaque import opaque_nodes, unknown_tensors
 from edgekit.network.shapes import elem_of
+from edgekit.rewriting.float64.evaluate import evaluate
 from edgekit.rewriting.nodes import (
     MalformedError,
     NewConstant,
@@ -31,20 +38,11 @@ from edgekit.rewriting.nodes import (
     proto_of,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.network.model import Model
-
-
 _OPAQUE = "opaque:"
 
 
 def node_of(proto: onnx.NodeProto, *, opaque: bool = False) -> Node:
     """Returns a node of a model as a Node; an opaque one has an operator that no rewrite knows."""
-    from onnx import helper
-
     attrs: dict[str, Any] = {}
     for item in proto.attribute:
         value = helper.get_attribute_value(item)
@@ -74,8 +72,6 @@ class RewriteGraph:
     """
 
     def __init__(self, model: Model) -> None:
-        from onnx import helper
-
         graph = model.proto.graph
         self.model = model
         self.opset = opset_of(model)
@@ -153,8 +149,6 @@ class RewriteGraph:
 
         Weights are memory maps: look at large ones only where it must be.
         """
-        from onnx import numpy_helper
-
         if tensor in self._fixed:
             return self._fixed[tensor].value
         if tensor in self.model.weights:
@@ -162,8 +156,6 @@ class RewriteGraph:
         if tensor in self._initializers:
             return numpy_helper.to_array(self._initializers[tensor])
         if tensor in self._recipes:
-            from edgekit.rewriting.float64.evaluate import evaluate
-
             recipe = self._recipes[tensor]
             feeds = {n: v for n in recipe.inputs if n and (v := self.value(n)) is not None}
             made = evaluate([recipe], feeds, self.opset)[tensor]
@@ -392,8 +384,6 @@ class Writer:
         Raises:
             TooLargeError: As :meth:`check_size`.
         """
-        import numpy as np
-
         array = np.asarray(value)
         self.check_size(*array.shape)
         if array.dtype.kind == "f":
@@ -458,11 +448,6 @@ def emit(graph: RewriteGraph) -> Model:
 
     The shapes of what nodes write were inferred when a step wrote them, and hold.
     """
-    import onnx
-
-    from edgekit.network.load import canonical
-    from edgekit.network.model import joined_weights
-
     source = graph.model
     old = source.proto
     proto = onnx.ModelProto(ir_version=old.ir_version, opset_import=old.opset_import)
@@ -484,14 +469,10 @@ def emit(graph: RewriteGraph) -> Model:
 
 
 def _stored(item: NewConstant) -> np.ndarray:
-    import numpy as np
-
     return np.asarray(item.stored(), order="C")
 
 
 def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
-    import numpy as np
-
     return elem_of(np.dtype(graph.dtype(tensor))), tuple(graph.shape(tensor))
 
 

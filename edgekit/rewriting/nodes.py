@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import onnx
+from onnx import helper
+
 if TYPE_CHECKING:
     import numpy as np
-    import onnx
 
 
 class MalformedError(Exception):
@@ -75,8 +77,6 @@ def names(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 def proto_of(node: Node) -> onnx.NodeProto:
     """Returns a node as ONNX has it."""
-    from onnx import helper
-
     if node.proto is not None:
         return node.proto
     return helper.make_node(

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from edgekit.network.model import Model
+from edgekit.rewriting.engine.opset import raise_opset
 from edgekit.rewriting.engine.replay import regions
 from edgekit.rewriting.engine.scoring import Judge
 from edgekit.rewriting.engine.search import Search
@@ -14,7 +16,6 @@ from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.rules.order import REWRITES
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Model
     from edgekit.targets.board import Target
 
 
@@ -44,7 +45,6 @@ def offers(
     """
     if target.dla.cores == 0:
         return {}
-    from edgekit.rewriting.engine.opset import raise_opset
 
     raised = raise_opset(model)
     if raised is None:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from edgekit.collector import collector_held
 from edgekit.errors import UsageError
+from edgekit.network.model import Model
 from edgekit.rewriting.engine.acceptance import settle
 from edgekit.rewriting.engine.opset import RAISED, holds, obstacle, raise_opset, raised_entry
 from edgekit.rewriting.engine.replay import entry_of
-from edgekit.rewriting.engine.scoring import Judge
+from edgekit.rewriting.engine.scoring import Cost, Judge
 from edgekit.rewriting.engine.search import Search
-from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph
+from edgekit.rewriting.graph import APPROXIMATE, Applied, Rewrite, RewriteGraph
 from edgekit.rewriting.proof.prove import SEED
 from edgekit.rewriting.provenance.record import with_record
 from edgekit.rewriting.rules.order import REWRITES
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Model
-    from edgekit.rewriting.engine.scoring import Cost
-    from edgekit.rewriting.graph import Rewrite
     from edgekit.targets.board import Target
 
 
@@ -55,8 +54,6 @@ def chosen(
 
 
 def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError:
-    from difflib import get_close_matches
-
     near = get_close_matches(name, known, n=1)
     return UsageError(
         f"unknown {what} '{name}'",

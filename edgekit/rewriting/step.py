@@ -10,8 +10,12 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
 from edgekit.network.windows import POOLS, pooled
-from edgekit.rewriting.graph import LARGEST, Rewrite, RewriteStep, Writer, in_order
+from edgekit.rewriting.graph import LARGEST, Rewrite, RewriteGraph, RewriteStep, Writer, in_order
 from edgekit.rewriting.nodes import (
     MalformedError,
     NewConstant,
@@ -22,10 +26,6 @@ from edgekit.rewriting.nodes import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import numpy as np
-
-    from edgekit.rewriting.graph import RewriteGraph
 
 
 _REMEMBERED_FORMS = 1 << 16
@@ -169,10 +169,6 @@ def _inferred(
 def _by_onnx(
     opset: int, rewrite: str, nodes: Sequence[Node], outer: Mapping[str, _Outer]
 ) -> _Found:
-    import numpy as np
-    import onnx
-    from onnx import helper, numpy_helper
-
     inputs, constants = [], []
     for name, (shape, dtype, value) in outer.items():
         if value is not None:
@@ -238,8 +234,6 @@ def fits_half(graph: RewriteGraph, step: RewriteStep) -> bool:
 
 def _beyond(item: NewConstant, node: Node) -> set[float]:
     """Returns the sizes of what FP16 cannot hold, as FP32 has them."""
-    import numpy as np
-
     sizes = np.abs(item.value.reshape(-1))
     if node.op in _SUMS and item.name != node.input(2):
         sizes = sizes.max(initial=0.0, keepdims=True)
@@ -262,8 +256,6 @@ def _old(graph: RewriteGraph, step: RewriteStep) -> set[float]:
 
 
 def _sizes(value: np.ndarray | float) -> set[float]:
-    import numpy as np
-
     return set(np.abs(np.asarray(value, np.float32)).reshape(-1).tolist())
 
 

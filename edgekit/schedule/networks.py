@@ -7,17 +7,18 @@ from __future__ import annotations
 import dataclasses
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.config.loader import Config
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.steps.accuracy import Work
+from edgekit.placement.plan import Options, Pin
+from edgekit.reports.html.plans import write_plans_report
+from edgekit.schedule.placing import place_several
+from edgekit.schedule.plans import NetworkRequest, Plans
 from edgekit.text import counted
-
-if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.schedule.plans import NetworkRequest, Plans
 
 
 def plan_networks(
@@ -39,8 +40,6 @@ def plan_networks(
         UsageError: The configuration has one network; options that make no sense.
         GateError: "plan.infeasible": rates or deadlines that cannot be kept.
     """
-    from edgekit.schedule.placing import place_several
-
     file = config.file
     if not file.model.networks:
         raise UsageError("this configuration has one network", code="config.networks")
@@ -85,8 +84,6 @@ def write_networks_report(plans: Plans, path: Path, *, name: str = "") -> None:
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    from edgekit.reports.html.plans import write_plans_report
-
     write_plans_report(plans.to_json(), path, name=name)
 
 
@@ -101,9 +98,6 @@ def _config_of_one(config: Config, number: int) -> Config:
 
 
 def _network_request(config: Config, number: int, work: Work) -> NetworkRequest:
-    from edgekit.placement.plan import Options, Pin
-    from edgekit.schedule.plans import NetworkRequest
-
     own = config.file.model.networks[number]
     section = config.file.placement
     layers = [layer.name for layer in work.network.layers]

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.solver.highs import INFINITY, Expression, Program
 from edgekit.solver.problem import (
     OUTSIDE,
@@ -27,8 +29,6 @@ from edgekit.solver.problem import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -97,8 +97,6 @@ def chain_optimum(
 
 def read_chain(problem: PlacementProblem, goal: Goal) -> WeighedChain | None:
     """Returns a problem as a chain, or None when it is none."""
-    import numpy as np
-
     count, kinds = len(problem.costs), len(problem.modes)
     if goal.weights is None or goal.bounds or len(problem.max_transitions) != 1 or not count:
         return None
@@ -256,8 +254,6 @@ def best_path(chain: WeighedChain, active: frozenset[str], cells: int) -> Found 
 
 class _PathSearch:
     def __init__(self, chain: WeighedChain, labels: Labels) -> None:
-        import numpy as np
-
         self.np = np
         self.chain = chain
         problem = chain.problem
@@ -442,8 +438,6 @@ class Labels:
             device: The device of the node.
             begins: Whether a loadable begins at the node.
         """
-        import numpy as np
-
         places = np.indices(self.sizes).reshape(len(self.sizes), self.count)
         good = np.ones(self.count, dtype=bool)
         if begins and device in self.cores:
@@ -482,8 +476,6 @@ class ChainWindow:
     """
 
     def __init__(self, modes: int, labels: int, least: int) -> None:
-        import numpy as np
-
         self._np = np
         self.least = least
         self.open = np.full((modes, least + 1, labels), np.inf)
@@ -763,8 +755,6 @@ class SummedPlacement:
 
     @classmethod
     def of(cls, problem: PlacementProblem, placing: Placing) -> SummedPlacement:
-        import numpy as np
-
         count, resources = len(placing.modes), len(problem.devices) + 2
         amounts = np.zeros((count + 1, resources + 1 + len(problem.devices)))
 
@@ -799,8 +789,6 @@ def _joined(
     problem: PlacementProblem, rows: MetricRows, one: SummedPlacement, other: SummedPlacement
 ) -> tuple[float, SummedPlacement] | None:
     """Returns the best line that is ``one`` but for a stretch of ``other``, with its value."""
-    import numpy as np
-
     count = len(one.modes)
     common = [
         v + 1

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
+import numpy as np
+
 from edgekit.solver.evaluation import better, evaluated, settle
 from edgekit.solver.highs import INFINITY, Expression, interruptible
 from edgekit.solver.loadables import SLACK, Reach, fits
@@ -94,8 +96,6 @@ class Columns:
 
     def add(self, column: _Column) -> bool:
         """Adds a column unless it is there."""
-        import numpy as np
-
         if column in self.columns:
             return False
         rows = [self.links[v, column.core] for v in column.nodes]
@@ -228,8 +228,6 @@ class Columns:
 
     def _forbid(self, solver: Any, cut: OrderingCut) -> None:
         """Allows no circle: of the loadables that hold one of its pairs, one is missing."""
-        import numpy as np
-
         held = [
             index
             for column, index in self.columns.items()
@@ -243,8 +241,6 @@ class Columns:
             self.progress(self.model.real(value), self.model.real(bound))
 
     def _hint(self, whole: Any) -> None:
-        import numpy as np
-
         if self.best is None:
             return
         hint = self.model.hint(self.best.modes)

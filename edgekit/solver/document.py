@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 
 from edgekit.errors import DataError, GateError
 from edgekit.files import parse_json, regular
+from edgekit.solver.cpsat.makespan import schedule_once
+from edgekit.solver.cpsat.running_order import solve_steps
 from edgekit.solver.optimiser import minimise, smallest_conflict
 from edgekit.solver.problem import (
     OPTIMAL_GAP,
@@ -109,8 +111,6 @@ def _minimised(
 
     All searches together take ``seconds``.
     """
-    from edgekit.solver.cpsat.running_order import solve_steps
-
     goal = Goal.of(problem, read.objective, read.bounds)
     effort = Effort(seconds)
     found = minimise(problem, goal, effort=effort, progress=progress)
@@ -657,8 +657,6 @@ def minimise_makespan(
 
     Also whether the wall clock ended the search.
     """
-    from edgekit.solver.cpsat.makespan import schedule_once
-
     found = schedule_once(problem, bounds=read.bounds, seconds=seconds, progress=progress)
     items = [
         node_name(read, places, item.node)

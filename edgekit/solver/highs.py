@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from edgekit.solver.problem import Effort
 
 INFINITY = float("inf")
@@ -102,7 +104,6 @@ class Program:
         integrality.
         """
         import highspy
-        import numpy as np
 
         whole = any(self.integer) and not relaxed
         solver = self.passed(gap=gap, nodes=nodes, relaxed=relaxed)
@@ -139,7 +140,6 @@ class Program:
     ) -> Any:
         """Returns HiGHS with this programme as its model."""
         import highspy
-        import numpy as np
 
         solver = self.solver(gap=gap, nodes=nodes)
         model = highspy.HighsLp()

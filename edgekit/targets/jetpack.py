@@ -8,15 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
+from edgekit.targets.board import Target
 from edgekit.targets.loader import get, read_yaml
-
-if TYPE_CHECKING:
-    from edgekit.targets.board import Target
-
 
 _PREFIX = "jetpack"
 

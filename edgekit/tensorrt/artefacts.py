@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import BuildError
+from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+from edgekit.reference.weights import digest_of
 from edgekit.text import counted
+from edgekit_device.tensorrt.weights import named_weights, origins
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.requests import BuildRequest, RequestedEngine, RequestedLane
 
 
@@ -47,8 +49,6 @@ def artefacts_of(
         BuildError: "build.result": the answer does not fit the request; "build.weights": a weight
             that an engine lacks is not in its model.
     """
-    from edgekit.reference.artefacts import Artefacts, EngineSegment
-
     built = {one["key"]: one for one in result["engines"]}
     missing = [e.key for lane in lanes for e in lane.engines if e.key not in built]
     if missing:
@@ -114,8 +114,6 @@ def artefacts_of(
 
 def golden_of(result: Mapping[str, Any], fetch: Fetch) -> list[dict[str, Any]]:
     """Returns what the unstripped engines answered on the board, with the outputs as arrays."""
-    import numpy as np
-
     cases = result["golden"]
     blobs = fetch(dict.fromkeys(x["digest"] for case in cases for x in case["outputs"].values()))
     return [
@@ -171,9 +169,6 @@ class _Weights:
 
         Names that the parser makes up ("tmp_batch_norm_weight") mean something else in each engine.
         """
-        from edgekit.reference.artefacts import Weight
-        from edgekit.reference.weights import digest_of
-
         arrays, by_node = _named(blobs, requested, one["weights"])
         lacking = sorted(set(one["weights"]) - set(arrays))
         if lacking:
@@ -205,8 +200,6 @@ def _named(
     blobs: Mapping[str, bytes], requested: Mapping[str, Any], wanted: Iterable[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Weights, and the names by node of those that the parser counts."""
-    from edgekit_device.tensorrt.weights import named_weights, origins
-
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         for name, digest in requested.get("data", {}).items():
             Path(folder, name).write_bytes(blobs[digest])

@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from edgekit.buildlog.comparison import compare
+from edgekit.buildlog.parser import parse_log
+from edgekit.dla.verdicts import Judgement
+
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement
     from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan
     from edgekit.tensorrt.requests import RequestedLane
@@ -112,9 +115,6 @@ def _placement(
     log: str,
 ) -> dict[str, Any]:
     """Holds the plan's devices against the builder's lists of layers."""
-    from edgekit.buildlog.comparison import compare
-    from edgekit.buildlog.parser import parse_log
-
     devices = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in placed}
     ours = [loadable.layers for loadable in plan.loadables if loadable.plan == number]
     requested = replace(judgement, placed={**judgement.placed, **devices})

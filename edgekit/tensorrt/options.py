@@ -12,6 +12,7 @@ from typing import Literal
 
 from edgekit.dla.judge import drives_dla
 from edgekit.errors import ConfigError, Problem
+from edgekit.targets.loader import get
 from edgekit.tensorrt.releases import (
     FeatureRule,
     TensorRTRelease,
@@ -217,8 +218,6 @@ _INSTEAD = {
 
 def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Problem]:
     """Returns what a release does not have at all: a DLA of this board, or the kind of typing."""
-    from edgekit.targets.loader import get
-
     target = get(request.target)
     if (request.dla or request.mode == "standalone") and not drives_dla(target, request.tensorrt):
         part = target.facts.get("dla")

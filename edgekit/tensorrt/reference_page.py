@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from edgekit.dla.judge import drives_dla
 from edgekit.errors import ConfigError
+from edgekit.targets import jetpack as jetpack_module
+from edgekit.targets import loader
+from edgekit.targets.loader import get
 from edgekit.tensorrt.options import BuildAttempt, RequestedBuild, decide
 from edgekit.tensorrt.releases import (
     FeatureRule,
@@ -134,9 +138,6 @@ def tensorrt_page() -> str:
 
 def _jetpacks() -> list[tuple[str, str]]:
     """TensorRT and the JetPacks that bring it, from 8.5 on."""
-    from edgekit.targets import jetpack as jetpack_module
-    from edgekit.targets import loader
-
     found = {
         jetpack.tensorrt: (jetpack.versions[0], jetpack.versions[-1])
         for name in loader.names()
@@ -165,9 +166,6 @@ def _releases() -> list[str]:
 
 
 def _drives(tensorrt: str) -> str:
-    from edgekit.dla.judge import drives_dla
-    from edgekit.targets.loader import get
-
     return "yes" if drives_dla(get(_BOARD), tensorrt) else ""
 
 

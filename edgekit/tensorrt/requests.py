@@ -14,14 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnx import helper
+
 from edgekit.dla.formats import shared_with_gpu, vector_format
 from edgekit.errors import BuildError
+from edgekit.network.files import save
+from edgekit.network.graph import extract
+from edgekit.network.model import Layer, Model, Network
+from edgekit.reference.units import Cut, PlanGraph, cut, node_reads
 from edgekit.tensorrt.releases import release
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Layer, Model, Network
     from edgekit.placement.plan import PlacedLayer, Plan, PlannedLoadable
-    from edgekit.reference.units import Cut, PlanGraph
 
 
 # Types and formats of the tensors that cross an engine's border.
@@ -250,8 +254,6 @@ def _segment_engines(
     placed: Sequence[PlacedLayer],
     scales: Mapping[str, float] | None,
 ) -> tuple[RequestedEngine, ...]:
-    from edgekit.reference.units import PlanGraph, cut
-
     graph = PlanGraph.of(model)
     cuts = cut(graph, network, placed)
     borders = border_tensors(
@@ -289,10 +291,6 @@ def _segment_engines(
 
 def _model_part(model: Model, graph: PlanGraph, part: Cut) -> Model:
     """Returns a segment as a model of its own, with the nodes that compute its constants."""
-    from edgekit.network.graph import extract
-    from edgekit.network.model import Model
-    from edgekit.reference.units import node_reads
-
     names = {node.name for node in part.nodes}
     waiting = [*part.nodes]
     while waiting:
@@ -308,8 +306,6 @@ def _model_part(model: Model, graph: PlanGraph, part: Cut) -> Model:
 
 
 def _types(graph: PlanGraph) -> dict[str, str]:
-    from onnx import helper
-
     return {
         name: str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
         for name, value in graph.values.items()
@@ -485,8 +481,6 @@ def build_request(
 
 def _files(model: Model) -> dict[str, bytes]:
     """Returns the ONNX file of a model, and next to it what ONNX keeps outside of large ones."""
-    from edgekit.network.files import save
-
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         save(model, Path(folder, _MODEL))
         return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}

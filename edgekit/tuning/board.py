@@ -11,18 +11,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from edgekit.benchmark.energy import rails_of
+from edgekit.config.loader import Config, check_config, open_config
 from edgekit.errors import BoardError, EdgekitError
 from edgekit.pipeline.boards.status import taken_back_note
+from edgekit.pipeline.cache import Cache, digest_of
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.placement.plan import Plan
+from edgekit.results.store import is_trial, trial_name
+from edgekit.targets.board import Target
 from edgekit.tuning.trials import ORIGINAL, ORIGINAL_SECTION, REWRITTEN, no_power_error
 
 if TYPE_CHECKING:
-    from edgekit.config.loader import Config
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.cache import Cache
-    from edgekit.pipeline.pipeline import Pipeline
     from edgekit.placement.placing import PlacementQuery
-    from edgekit.placement.plan import Plan
-    from edgekit.targets.board import Target
 
 
 # Plans built and measured on the configuration's first board, next to what serves there.
@@ -50,10 +52,6 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
         objective: What is tuned for.
         out: The folder of the tuning, which names the application.
     """
-    from edgekit.config.loader import check_config
-    from edgekit.pipeline.cache import digest_of
-    from edgekit.results.store import trial_name
-
     value: dict[str, Any] = dict(config.document.value)
     value["name"] = trial_name(str(config.file.name), digest_of(str(out.absolute())))
     value["placement"] = {**value.get("placement", {}), "objective": objective}
@@ -109,8 +107,6 @@ class BoardMeasurer:
             self._stack.close()
 
     def _open(self, config: Config | None = None) -> Pipeline:
-        from edgekit.pipeline.pipeline import Pipeline
-
         pipeline = Pipeline(
             config or self.config,
             out=self._out,
@@ -176,8 +172,6 @@ class BoardMeasurer:
         ``rewrite.always`` and ``rewrite.enable: none`` say which one it is to be, and so does a
         profile, whose times are of one of them.
         """
-        from edgekit.config.loader import open_config
-
         file, name = self.config.file, self.name
         if not name or file.rewrite.always or file.placement.profile is not None:
             return None
@@ -248,8 +242,6 @@ class BoardMeasurer:
         _ = self.start
         config = self.config
         if self._fp16_by_gate or config.file.accuracy.fallback != "none":
-            from edgekit.config.loader import open_config
-
             # what a plan must keep in FP16 was found with the first; one that needs more is out
             config = open_config(config, accuracy={"fallback": "none"})
         with self._open(config) as pipeline:
@@ -314,8 +306,6 @@ def leftover_notes(client: BoardClient, name: str, app: str) -> list[str]:
         name: The configuration's.
         app: This tuning's own application, which it removes in the end.
     """
-    from edgekit.results.store import is_trial
-
     try:
         apps = client.releases().get("apps", {})
     except EdgekitError:
@@ -337,8 +327,6 @@ def need_rails(client: BoardClient, target: Target) -> None:
     Raises:
         EnvironmentLack: "tune.no-power": those that make the total are not there.
     """
-    from edgekit.benchmark.energy import rails_of
-
     seen: list[dict[str, Any]] = []
 
     def one(sample: dict[str, Any]) -> bool:

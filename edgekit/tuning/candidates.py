@@ -13,8 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgekit.placement.assembly import assemble
+from edgekit.placement.costs import CostModel
 from edgekit.placement.kernels import LayerKernel
+from edgekit.placement.plan import Options, Plan, Share
 from edgekit.placement.profiles.estimation import CLASSES, EXTRA, Estimate
 from edgekit.placement.profiles.measured import shares
 from edgekit.placement.search import PlanShare, Solved, optimise
@@ -23,11 +27,7 @@ from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Cost, Goal, PlacementProblem, Placing
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.placement.costs import CostModel
     from edgekit.placement.placing import Prepared
-    from edgekit.placement.plan import Options, Plan, Share
 
 
 # Which plan to measure next.
@@ -122,8 +122,6 @@ class PlacementSpace:
     @cached_property
     def prior_us(self) -> dict[str, np.ndarray]:
         """By class, each layer's predicted microseconds; NaN where it cannot run."""
-        import numpy as np
-
         found = {name: np.full(len(self.network.layers), np.nan) for name in CLASSES}
         for v, kernel in enumerate(self.kernels):
             for name, us in self._least(v).items():

@@ -11,24 +11,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import yaml
+
+from edgekit.config.loader import TUNED_HEAD, Config
 from edgekit.errors import EdgekitError
+from edgekit.placement.plan import Plan, plan_summary, plan_value
+from edgekit.placement.profiles.estimation import EXTRA, Estimate
+from edgekit.tuning.candidates import device_class, plan_signature
 from edgekit.tuning.trials import (
     ORIGINAL,
     ORIGINAL_SECTION,
     REWRITTEN,
     UNITS,
+    Trial,
     in_objective_unit,
     readable_value,
     rounded_value,
 )
 
 if TYPE_CHECKING:
-    from edgekit.config.loader import Config
     from edgekit.pipeline.steps.accuracy import Work
-    from edgekit.placement.plan import Plan
-    from edgekit.placement.profiles.estimation import Estimate
     from edgekit.tuning.session import Tuning
-    from edgekit.tuning.trials import Trial
 
 
 SCHEMA = "edgekit.tune/1"
@@ -44,8 +48,6 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
     Costs stand in the objective's unit ("unit"); ``better`` fractions are of costs, positive where
     the winner is better. Predicted and measured never share a number.
     """
-    from edgekit.placement.plan import plan_summary
-
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
     cpu = tuning.measurer.clock == "cpu-measured"
     origin = tuning.origin_of(tuning.form_of(winner))
@@ -101,7 +103,6 @@ def _duel(tuning: Tuning) -> dict[str, Any] | None:
 def _trial(tuning: Tuning, trial: Trial) -> dict[str, Any]:
     objective = tuning.request.objective
     expected = trial.expected
-    from edgekit.placement.plan import plan_value
 
     layers = trial.plan.layers
     return {
@@ -138,7 +139,6 @@ def _changes(tuning: Tuning) -> list[dict[str, Any]]:
     """
     if tuning.winner is tuning.first:
         return []
-    from edgekit.tuning.candidates import device_class
 
     form = tuning.form_of(tuning.winner)
     learnt = tuning.knowledge(form).learnt
@@ -187,8 +187,6 @@ WORST = 8
 
 def estimates_document(tuning: Tuning) -> dict[str, Any]:
     """Returns predicted, learnt and measured by kind and device, and the sums most off."""
-    from edgekit.placement.profiles.estimation import EXTRA
-
     form = tuning.form_of(tuning.winner)
     knowledge = tuning.knowledge(form)
     learnt, table = knowledge.learnt, tuning.table(form)
@@ -219,8 +217,6 @@ def _kinds(learnt: Estimate, table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     "measured_us" is None unless each of them was measured by itself.
     """
-    import numpy as np
-
     within = {(row["device"], name) for row in table["rows"] for name in row["layers"]}
     alone = {
         (row["device"], row["layers"][0]): row["us"]
@@ -261,8 +257,6 @@ def _rows(
 
 def _sum(learnt: Estimate, device: str, indices: list[int]) -> dict[str, float]:
     """Returns a sum of layers as predicted and as learnt, its deviation and learnt / predicted."""
-    import numpy as np
-
     predicted = float(np.nansum(learnt.prior_us[device][indices]))
     us, sd = learnt.value(learnt.row([(device, i) for i in indices]))
     return {
@@ -288,10 +282,6 @@ def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
         profile: The file of the winner's times, already written.
         work: The starting plan's; it plans anew with what is written here.
     """
-    import yaml
-
-    from edgekit.config.loader import TUNED_HEAD
-
     winner = tuning.winner
     head = [
         f"{TUNED_HEAD} ({tuning.request.objective}, {tuning.measurer.clock}), for",
@@ -331,8 +321,6 @@ def _rewrite(config: Config, form: str) -> dict[str, Any]:
 
 def _checked(tuning: Tuning, work: Work, sections: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the sections if planning with them gives the winner, of its network."""
-    from edgekit.tuning.candidates import plan_signature
-
     winner = tuning.winner
     measurer = tuning.form_of(winner).measurer
     try:

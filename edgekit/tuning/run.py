@@ -8,9 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from edgekit.benchmark.document import write_json
+from edgekit.config.loader import Config
 from edgekit.errors import UsageError
+from edgekit.pipeline.cache import Cache, digest_of
+from edgekit.pipeline.outputs import may_fill
+from edgekit.pipeline.progress import Progress
+from edgekit.placement.plan import OBJECTIVES
 from edgekit.tuning.board import BoardMeasurer, trial_config
 from edgekit.tuning.document import snippet, tune_document
 from edgekit.tuning.records import (
@@ -23,12 +29,6 @@ from edgekit.tuning.records import (
 )
 from edgekit.tuning.session import Tuning, budget_too_short, nothing_known
 from edgekit.tuning.trials import TuningRequest
-
-if TYPE_CHECKING:
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.cache import Cache
-    from edgekit.pipeline.progress import Progress
-
 
 SNIPPET_NAME = "tuned.yaml"
 
@@ -69,9 +69,6 @@ def tune(
         DataError: Earlier times that are none, or of something else ("profile.merge").
         EdgekitError: The starting plan cannot be built, deployed or measured.
     """
-    from edgekit.pipeline.cache import Cache, digest_of
-    from edgekit.pipeline.outputs import may_fill
-
     request = request or TuningRequest(objective="")
     request = replace(request, objective=_objective(config, request.objective))
     folder = out or Path("edgekit-out") / config.file.name / "tune"
@@ -123,8 +120,6 @@ def tune(
 
 
 def _objective(config: Config, request: str) -> str:
-    from edgekit.placement.plan import OBJECTIVES
-
     objective = request or str(config.file.placement.objective)
     if objective not in OBJECTIVES:
         raise UsageError(
@@ -137,8 +132,6 @@ def _objective(config: Config, request: str) -> str:
 def _write_results(
     config: Config, tuning: Tuning, folder: Path, measurer: BoardMeasurer
 ) -> dict[str, Any]:
-    from edgekit.benchmark.document import write_json
-
     names = {"profile": PROFILE_NAME, "snippet": SNIPPET_NAME, "journal": "journal.jsonl",
              "document": "tune.json"}  # fmt: skip
     files = {key: str(folder / name) for key, name in names.items()}

@@ -12,8 +12,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
+from edgekit.placement.plan import Plan, plan_from_json
 from edgekit.text import counted
+from edgekit.tuning.candidates import (
+    SIGMAS,
+    Candidate,
+    Knowledge,
+    PlacementSpace,
+    candidates,
+    device_class,
+    plan_signature,
+)
 from edgekit.tuning.trials import (
     Measurer,
     NetworkVariant,
@@ -33,8 +45,6 @@ from edgekit.tuning.trials import (
 if TYPE_CHECKING:
     from edgekit.config.schema import BenchSection
     from edgekit.placement.placing import PlacementQuery
-    from edgekit.placement.plan import Plan
-    from edgekit.tuning.candidates import Candidate, Knowledge, PlacementSpace
     from edgekit.tuning.records import TuningJournal
 
 
@@ -303,8 +313,6 @@ class Tuning:
 
 def replay_journal(tuning: Tuning) -> float:
     """Reads the tuning's journal into its trials and returns the seconds spent on them."""
-    from edgekit.placement.plan import plan_from_json
-
     journal, trials, spent = tuning.journal, tuning.trials, 0.0
     forms = _variants(tuning)
     for entry in journal.entries if journal else ():
@@ -359,8 +367,6 @@ def measure_first_plans(tuning: Tuning) -> None:
     Raises:
         EdgekitError: The starting plan cannot be measured; "tune.nothing-known".
     """
-    from edgekit.tuning.candidates import plan_signature
-
     if not tuning.trials:
         if tuning.request.budget_s == 0:
             raise nothing_known()
@@ -417,8 +423,6 @@ def nothing_known(where: str = "") -> UsageError:
 
 def _measure_other_network(tuning: Tuning) -> None:
     """Measures the best plan of the other network, as predicted."""
-    from edgekit.tuning.candidates import plan_signature
-
     other = tuning.other
     if other is None or other.name in tuning.forms:
         return
@@ -448,10 +452,6 @@ def choose_next(tuning: Tuning) -> tuple[Candidate, str, str] | None:
 
     None, with the tuning's status, where nothing does.
     """
-    import numpy as np
-
-    from edgekit.tuning.candidates import SIGMAS, candidates
-
     best, tolerance = tuning.best, tuning.request.tolerance
     limit = best.cost(tuning.request.objective) if best.counts else float("inf")
     tuning.on_note("looking for plans that could be better")
@@ -580,8 +580,6 @@ def _neighbours(tuning: Tuning, knowledge: Knowledge) -> Iterator[Candidate]:
 
 def _groups(tuning: Tuning, space: PlacementSpace, plan: Plan) -> list[list[int]]:
     """Returns nodes that change places together: each alone, and each segment."""
-    import numpy as np
-
     segments: dict[int, list[int]] = {}
     for v, (_, segment) in enumerate(_places(space, plan)):
         segments.setdefault(segment, []).append(v)
@@ -594,8 +592,6 @@ def _groups(tuning: Tuning, space: PlacementSpace, plan: Plan) -> list[list[int]
 
 def _places(space: PlacementSpace, plan: Plan) -> list[tuple[str, int]]:
     """Returns by node the class of device and the segment that the plan has it in."""
-    from edgekit.tuning.candidates import device_class
-
     layers = {layer.name: layer for layer in plan.layers}
     names = [layer.name for layer in space.network.layers]
     own = [layers[names[kernel.layers[0]]] for kernel in space.kernels]

@@ -11,12 +11,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
+from edgekit.benchmark.statistics import median as middle
 from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.placement.plan import Plan
+from edgekit.placement.profiles.estimation import estimate, table_evidence
+from edgekit.placement.profiles.measured import match_rows
+from edgekit.placement.profiles.profile import Profile, frame_row, layer_row, merge_tables
+from edgekit.placement.profiles.reader import bench_rows
+from edgekit.reports.text import energy, microseconds, significant
+from edgekit.tuning.candidates import Knowledge, PlacementSpace, Scenario, plan_terms
 
 if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
-    from edgekit.placement.plan import Plan
-    from edgekit.tuning.candidates import Knowledge, PlacementSpace, Scenario
 
 
 class Measurer(Protocol):
@@ -119,8 +127,6 @@ class NetworkVariant:
     @cached_property
     def space(self) -> PlacementSpace:
         """The placements."""
-        from edgekit.tuning.candidates import PlacementSpace
-
         return PlacementSpace(self.query.prepared())
 
     @property
@@ -216,9 +222,6 @@ def table_of(
         origin: Clock, board, power mode, precision, model and backend.
         tables: Earlier tables, which are merged with it.
     """
-    from edgekit.placement.profiles.profile import frame_row, merge_tables
-    from edgekit.tuning.candidates import plan_terms
-
     found = [dict(table) for table in tables]
     for trial in trials:
         if not trial.runs:
@@ -245,10 +248,6 @@ def table_of(
 def _measured_rows(
     trial: Trial, space: PlacementSpace, able: Mapping[str, bool], more: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    from edgekit.placement.profiles.measured import match_rows
-    from edgekit.placement.profiles.profile import Profile, layer_row
-    from edgekit.placement.profiles.reader import bench_rows
-
     placement = [[[x.name, x.device] for x in share.layers] for share in trial.plan.plans]
     segments, found = trial.segments(), []
     merged = [
@@ -294,8 +293,6 @@ _JOURNAL_KEYS = (
 
 def median(values: Sequence[float]) -> float:
     """Returns the middle value; ValueError for none."""
-    from edgekit.benchmark.statistics import median as middle
-
     return middle(values)
 
 
@@ -311,8 +308,6 @@ def rounded_value(value: float) -> float:
 
 def readable_value(value: float, unit: str = "us") -> str:
     """Returns a value of a document's unit as people read it: 41.5 ms instead of 41460 us."""
-    from edgekit.reports.text import energy, microseconds, significant
-
     if unit == "us":
         return microseconds(value)
     return energy(value) if unit == "uJ" else f"{significant(value)} {unit}"
@@ -432,8 +427,6 @@ def better_by(
         that positive is better), "low" and "high" (95 %), "turns", and "better": the interval is
         above 0 and no fewer than nine of ten turns say so.
     """
-    import numpy as np
-
     a, b = np.array(ours, float), np.array(theirs, float)
     if not len(a):
         return {"ours": None, "theirs": None, "fraction": 0.0, "low": None, "high": None,
@@ -458,8 +451,6 @@ def better_by(
 
 def _relative_gain(ours: Any, theirs: Any) -> Any:
     """Returns by what part ours are lower; nothing is better than a cost of 0."""
-    import numpy as np
-
     some = theirs > 0
     return np.where(some, 1 - ours / np.where(some, theirs, 1.0), -(ours > 0).astype(float))
 
@@ -495,8 +486,6 @@ def _segment_devices(
     document: Mapping[str, Any], segment: Mapping[str, Any], plan: Plan | None
 ) -> Iterator[tuple[str, float]]:
     """Yields a segment's devices and their microseconds; nothing where they are not known."""
-    from edgekit.placement.profiles.reader import bench_rows
-
     device, us = str(segment["device"]), 1e3 * float(segment["latency_ms"]["median"])
     if device == "GPU" or plan is None or not us:
         yield device, us
@@ -543,9 +532,6 @@ def knowledge_of(
         objective: What is made small.
         like: By class, what a device's predictions are wrong by for another network.
     """
-    from edgekit.placement.profiles.estimation import estimate, table_evidence
-    from edgekit.tuning.candidates import Knowledge
-
     absolute = table.get("clock") == "board-measured"
     evidence = table_evidence(table, space.index, space.model.launch_us())
     learnt = estimate(space.network, space.prior_us, evidence, absolute=absolute, like=like)
@@ -566,8 +552,6 @@ def _scenarios(trials: Sequence[Trial], known: Knowledge) -> tuple[Scenario, ...
 
     The weights are likelihoods: where all measured plans are bound by a DLA, none is ruled out.
     """
-    from edgekit.tuning.candidates import Scenario
-
     found = []
     for moving in MOVING:
         if known.objective in ("throughput", "period"):
@@ -638,8 +622,6 @@ def _energy_factors(
 
     Bayesian linear regression: energy is the sum of the devices' times by their watts.
     """
-    import numpy as np
-
     names = list(watts)
     rows, measured = [], []
     for trial in trials:

@@ -28,20 +28,21 @@ from typing import (
 from edgekit_device.arrays.npz import read_npz
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.benchmark.measure import MeasureSettings, bench, cuda_of
+from edgekit_device.benchmark.trtexec import cross_check, parse_options
+from edgekit_device.board.monitor import Sampler
+from edgekit_device.board.power import held_power
+from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_of
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, golden_inputs
-from edgekit_device.runtime.model import open_model
+from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.refit import need_numpy
 from edgekit_device.store.root import Root
 from edgekit_device.trust.bundle import Checked, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from edgekit_device.benchmark.measure import MeasureSettings
-    from edgekit_device.protocol.manifest import TensorEntry
-    from edgekit_device.runtime.model import Model
 
 
 # ``bench``: measures a release on this board and samples the board meanwhile.
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
     need_numpy()
-    from edgekit_device.benchmark.trtexec import cross_check, parse_options
-    from edgekit_device.board.power import held_power
 
     trtexec_options = None if arguments.trtexec is None else parse_options(arguments.trtexec)
     settings = MeasureSettings(
@@ -132,8 +131,6 @@ def _open(
     root: Root, folder: Path, arguments: argparse.Namespace, spin: Optional[bool]
 ) -> Tuple[Checked, Model, float, Optional[Tuple[int, int]]]:
     """Opens the release: milliseconds until it is ready, and the device's memory before."""
-    from edgekit_device.runtime.model import open_model
-
     began = time.perf_counter()
     checked = check_release(root, folder)
     need_ready(arguments.app, folder)
@@ -143,8 +140,6 @@ def _open(
 
 
 def _device(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
-    from edgekit_device.cuda.driver import choose_wait, open_cuda
-
     try:
         if spin is not None:
             choose_wait(spin)
@@ -279,8 +274,6 @@ class BoardWatch:
         self._on_stage = on_stage
         self._sampler: Any = None
         if interval_ms:
-            from edgekit_device.board.monitor import Sampler
-
             self._sampler = Sampler(int(interval_ms), root=folder)
 
     def __enter__(self) -> "BoardWatch":
@@ -393,7 +386,6 @@ def runtime_of(
             )
         flags.update(graph=False, spin=None, wait=None, transfers=None, buffers=None)
         return dict(_onnxruntime(), flags=flags, notes=notes)
-    from edgekit_device.cuda.driver import wait_of
 
     wait = wait_of(cuda)
     if spin is not None and wait != ("spin" if spin else "blocking"):

@@ -12,19 +12,17 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.arrays.formats import convert, pack, unpack
-from edgekit_device.cuda.driver import CudaGraph
+from edgekit_device.cuda.driver import Cuda, CudaGraph
 from edgekit_device.cuda.memory import DeviceTensor, MemoryLease, MemoryPool, io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
-from edgekit_device.runtime.pipeline import SegmentEvent
+from edgekit_device.runtime.pipeline import LaneRun, SegmentEvent
 from edgekit_device.tensorrt.engine import HeldContext
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit_device.cuda.driver import Cuda
     from edgekit_device.runtime.model import Model
-    from edgekit_device.runtime.pipeline import LaneRun
 
 
 def why_not(model: Model, *, graph: bool) -> str:

@@ -22,15 +22,14 @@ from edgekit_device.benchmark.events import (
     retained_frames,
     segment_times,
 )
+from edgekit_device.benchmark.fixed_addresses import FixedLane, why_not
+from edgekit_device.cuda.driver import Cuda
 from edgekit_device.errors import DeviceError
 from edgekit_device.runtime.model import Model
 from edgekit_device.runtime.pipeline import LaneRun, SegmentEvent, run_stream, share_lanes
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from edgekit_device.benchmark.events import EventPairs
-    from edgekit_device.cuda.driver import Cuda
 
     Frames = Union[Dict[str, np.ndarray], Sequence[Dict[str, np.ndarray]]]
 
@@ -423,7 +422,6 @@ def at_fixed(model: Model, *, graph: bool, transfers: bool) -> bool:
     """
     if model.backend == "reference" or (transfers and not graph):
         return False
-    from edgekit_device.benchmark.fixed_addresses import why_not
 
     reason = why_not(model, graph=graph)
     if reason:
@@ -455,8 +453,6 @@ def fixed_runs(
     Raises:
         DeviceError: As ``FixedLane``.
     """
-    from edgekit_device.benchmark.fixed_addresses import FixedLane
-
     cuda = cuda_of(model)
     assert cuda is not None  # every engine is a plan
     made: Dict[int, FixedLane] = {}

@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
+from edgekit_device.protocol.checks import parse_json
 from edgekit_device.protocol.manifest import SegmentEntry
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.refit import read_full_plan
@@ -36,8 +37,6 @@ def parse_options(text: str) -> Dict[str, Any]:
     Raises:
         DeviceError: "usage".
     """
-    from edgekit_device.protocol.checks import parse_json
-
     options = parse_json(text.encode("utf-8"), "--trtexec", "usage")
     lists = ("always", "gpu", "dla", "version_compatible")
     good = isinstance(options, dict) and isinstance(options.get("timeout_s"), (int, float))

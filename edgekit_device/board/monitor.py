@@ -17,9 +17,11 @@ from typing import IO, Any, BinaryIO, Dict, Iterator, List, Optional, Sequence
 
 from edgekit_device.board import inventory
 from edgekit_device.board.inventory import default_system, text_of
+from edgekit_device.board.power_tools import PowerTools
 from edgekit_device.board.sampling import SampleStream
 from edgekit_device.board.sysfs import clock_caps
 from edgekit_device.board.tegrastats import TegrastatsCommand, find_commands
+from edgekit_device.errors import DeviceError
 from edgekit_device.processes import child_argv
 from edgekit_device.store.root import Root, default_root
 
@@ -261,9 +263,6 @@ def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Ite
 
 
 def _power_mode() -> Optional[str]:
-    from edgekit_device.board.power_tools import PowerTools
-    from edgekit_device.errors import DeviceError
-
     try:
         mode = PowerTools().mode()
     except DeviceError:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import grp
+import importlib.util
 import json
 import os
 import platform
@@ -154,8 +155,6 @@ def _cudla(notes: List[str]) -> Optional[Dict[str, Any]]:
 
 
 def _is_there(name: str) -> bool:
-    import importlib.util
-
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):

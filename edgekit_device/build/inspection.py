@@ -14,6 +14,9 @@ from edgekit_device.build.network import DTYPE_OF_TENSORRT
 from edgekit_device.build.request import EngineSpec, IoSpec
 from edgekit_device.files import map_file
 from edgekit_device.protocol.manifest import DTYPES
+from edgekit_device.tensorrt.refit import full_plan, refit, weights_of
+from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
+from edgekit_device.tensorrt.weights import named_weights
 
 _MODES = {"INPUT": "input", "OUTPUT": "output"}
 
@@ -68,8 +71,6 @@ def plan_facts(
     Raises:
         DeviceError: "engine.*", "refit.*" or "tensorrt.*": the plan is of no use here.
     """
-    from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
-
     # made a moment ago by this board's own TensorRT: the lean runtime in it may run
     compatible = "VERSION_COMPATIBLE" in flags
     embedded = compatible and "EXCLUDE_LEAN_RUNTIME" not in flags
@@ -90,8 +91,6 @@ def plan_facts(
     if engine.refittable:
         facts.weights = _weights(trt, engine, model, spec.key)
     if "STRIP_PLAN" in flags:
-        from edgekit_device.tensorrt.refit import full_plan, refit
-
         refit(trt, engine, model, where=spec.key)
         facts.full = full_plan(trt, engine, lean=embedded, compatible=compatible, where=spec.key)
     return facts
@@ -145,9 +144,6 @@ def _io(
 
 
 def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, Dict[str, Any]]:
-    from edgekit_device.tensorrt.refit import weights_of
-    from edgekit_device.tensorrt.weights import named_weights
-
     found = {}
     facts_of = weights_of(trt, engine, where)
     arrays = named_weights(map_file(model), model.parent, facts_of)

@@ -29,6 +29,8 @@ from edgekit_device.protocol.manifest import (
 )
 from edgekit_device.runtime.golden import golden_inputs
 from edgekit_device.runtime.model import Model, open_model
+from edgekit_device.tensorrt.bindings import fault, find
+from edgekit_device.tensorrt.runtimes import start
 from edgekit_device.trust.bundle import BundleFiles, Checked
 
 # Builds a request's engines on this board: the job "build".
@@ -100,9 +102,6 @@ def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
 
 
 def _start(context: JobContext) -> Dict[str, Any]:
-    from edgekit_device.tensorrt.bindings import fault, find
-    from edgekit_device.tensorrt.runtimes import start
-
     trt = find("full")
     if trt is None or not hasattr(trt, "Builder"):
         raise DeviceError(

@@ -5,6 +5,7 @@ NVRTC is available, otherwise by NumPy; the first result of a kernel is compared
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from collections import deque
@@ -13,8 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Deque, Dict, Iterator, List, Optional, Tuple, Union
 
 from edgekit_device.arrays.formats import convert, pack, stored_shape, unpack
+from edgekit_device.cuda.kernels import PackKernels
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES, IoEntry
+from edgekit_device.store.root import default_root
 
 if TYPE_CHECKING:
     import numpy as np
@@ -159,8 +162,6 @@ class MemoryLease:
 
     def array(self) -> np.ndarray:
         """Pinned memory as bytes; the lease lasts as long as the array."""
-        import ctypes
-
         import numpy as np
 
         memory = (ctypes.c_uint8 * self.nbytes).from_address(self.ptr)
@@ -388,9 +389,6 @@ class Feeder:
     def _kernels(self) -> Any:
         with self._lock:
             if self._packer is None:
-                from edgekit_device.cuda.kernels import PackKernels
-                from edgekit_device.store.root import default_root
-
                 root = default_root()
                 self._packer = PackKernels(self._cuda, root / "kernels" if root.is_dir() else None)
             return self._packer

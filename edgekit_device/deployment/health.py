@@ -16,15 +16,13 @@ from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.changed import HEALTH_SCHEMA, fingerprint_now, read_health, write_health
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, need_golden
+from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.pipeline import share_lanes
 from edgekit_device.store.root import App, Root
-from edgekit_device.trust.bundle import read_checked
+from edgekit_device.trust.bundle import Checked, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from edgekit_device.runtime.model import Model
-    from edgekit_device.trust.bundle import Checked
 
 
 _TRIES = 3
@@ -58,8 +56,6 @@ def examine(
         DeviceError: "selftest.failed", "health.accuracy", "health.latency"; "policy.invalid",
             "release.not-ready"; whatever loading and running raise.
     """
-    from edgekit_device.runtime.model import open_model
-
     limits = read_policy(policy)
     app = root.app(app) if isinstance(app, str) else app
     where = "{}/{}".format(app.name, folder.name)

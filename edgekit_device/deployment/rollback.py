@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any, BinaryIO, Dict, Optional
 
+from edgekit_device.deployment.states import Deployment
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.release.journal import (
@@ -25,6 +26,7 @@ from edgekit_device.release.journal import (
     stamp,
 )
 from edgekit_device.release.releases import rollback
+from edgekit_device.serve.messages import reload
 from edgekit_device.store.root import App, Root, no_such_app
 
 BACK = "back.json"
@@ -73,8 +75,6 @@ def roll_back(
     with claim(app) as held:
         journal = read_journal(app)
         if journal is not None and journal.live:
-            from edgekit_device.deployment.states import Deployment
-
             steps = Deployment(root, app, journal, lambda *step: None, lambda: None, held)
             back = journal.state in AFTER_SWITCH
             steps.give_up(_requested_error(reason))
@@ -99,8 +99,6 @@ def roll_back(
         if "release" in line:
             record(app, line)
         with contextlib.suppress(DeviceError):
-            from edgekit_device.serve.messages import reload
-
             reload(app)
         return _answer(app, before)
 

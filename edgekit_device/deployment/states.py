@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import select
@@ -22,12 +23,15 @@ from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import cause_of_death, send_line
 from edgekit_device.protocol.manifest_reader import parse
 from edgekit_device.release.collect import collect, remove
+from edgekit_device.release.download import fetch_from
 from edgekit_device.release.journal import AFTER_SWITCH, BEFORE_SWITCH, DeploymentJournal, record
 from edgekit_device.release.offer import drop_incoming, read_incoming
 from edgekit_device.release.releases import is_ready, restore, stage, switch
+from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
 from edgekit_device.serve.messages import reload, serving
 from edgekit_device.store.root import App, Root
+from edgekit_device.trust.bundle import BundleFiles, check_bundle, open_release
 from edgekit_device.trust.counters import count, issued_facts
 
 # One deployment, from its journal's state to its end: committed, rolled back or failed.
@@ -143,8 +147,6 @@ class Deployment:
         facts["release"] = staged.release
         facts["issued"] = issued_facts(staged.checked)
         if not is_ready(self.app.releases_folder / staged.release):
-            from edgekit_device.release.requirements import check_requires
-
             check_requires(self.root, staged.checked.manifest)
         self._report_done("verifying")
         found = self.child(
@@ -156,8 +158,6 @@ class Deployment:
 
     def _download(self, turn: StateTurn, on_progress: OnProgress) -> Dict[str, Any]:
         turn("downloading")
-        from edgekit_device.release.download import fetch_from
-        from edgekit_device.trust.bundle import BundleFiles, check_bundle
 
         facts, store = self.journal.facts, self.root.store
         manifest, signature = self._offered()
@@ -172,8 +172,6 @@ class Deployment:
         return {}
 
     def _test(self, turn: StateTurn, on_progress: OnProgress) -> Dict[str, Any]:
-        from edgekit_device.deployment.health import examine
-
         facts = self.journal.facts
         turn("refitting")
         folder = self.app.release(facts["release"])
@@ -210,7 +208,6 @@ class Deployment:
         found = read_incoming(self.root, digest)
         if found is not None:
             return found
-        from edgekit_device.trust.bundle import open_release
 
         for name in self.app.releases():
             if name.endswith("-" + digest[:12]):
@@ -417,8 +414,6 @@ def as_device_error(error: BaseException) -> DeviceError:
 
 
 def _digest(data: bytes) -> str:
-    import hashlib
-
     return hashlib.sha256(data).hexdigest()
 
 

@@ -15,16 +15,16 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
-from edgekit_device.board.identity import COMPARED, onnxruntime_version
+from edgekit_device.board import inventory
+from edgekit_device.board.identity import COMPARED, fingerprint, onnxruntime_version
+from edgekit_device.board.inventory import text_of
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import owners_of, read_owned, write_durably
 from edgekit_device.release.releases import to_bytes
 from edgekit_device.store.root import App, Root
-
-if TYPE_CHECKING:
-    from edgekit_device.trust.bundle import Checked
+from edgekit_device.trust.bundle import Checked
 
 
 def need_unchanged(checked: Checked) -> None:
@@ -134,7 +134,6 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
     known = _read_known(folder, key)
     if known is not None:
         return known
-    from edgekit_device.board.identity import fingerprint
 
     found = fingerprint(folder)
     if version and not _alike(version, found["tensorrt"]):
@@ -178,8 +177,6 @@ def _alike(a: str, b: str) -> bool:
 
 
 def _key(folder: Path, version: str) -> str:
-    from edgekit_device.board import inventory
-
     system = Path("/")
     paths = [system / name for name in _FILES]
     there = inventory.libraries(system)
@@ -190,8 +187,6 @@ def _key(folder: Path, version: str) -> str:
 
 
 def _boot(system: Path) -> str:
-    from edgekit_device.board.inventory import text_of
-
     return text_of(system / "proc/sys/kernel/random/boot_id").strip()
 
 

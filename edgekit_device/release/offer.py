@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
+from edgekit_device.board.identity import HelloThread
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
 from edgekit_device.protocol.checks import is_app_name, is_digest, protocol_error, read_json
@@ -51,8 +52,6 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             }
         hello = None
         if arguments.hello:
-            from edgekit_device.board.identity import HelloThread
-
             hello = HelloThread(root.folder)
         try:
             answer = _answer(root, manifest, signature, arguments.trust_unsigned)

@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NoReturn, Tuple
 
+from edgekit_device.board import inventory
+from edgekit_device.board.identity import hello, query_cudla, query_tensorrt
+from edgekit_device.board.inventory import MODULES
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import Manifest, Requires
 from edgekit_device.store.root import Root
@@ -38,15 +41,9 @@ def check_requires(root: Root, manifest: Manifest) -> Dict[str, Any]:
 
 def facts_here(root: Root, requires: Requires) -> Dict[str, Any]:
     """What ``check_facts`` compares, as it is on this board; None where it is not known."""
-    from edgekit_device.board import inventory
-    from edgekit_device.board.identity import hello
-
     system = Path("/")
     facts = hello(root.folder)
     if requires.cudla or requires.dla_cores:
-        from edgekit_device.board.identity import query_cudla, query_tensorrt
-        from edgekit_device.board.inventory import MODULES
-
         facts["dla_cores"] = len(inventory.dla_devices(system)) or None
         if facts["dla_cores"] is None:
             facts["dla_cores"] = query_tensorrt(MODULES["full"])[0].get("dla_cores")

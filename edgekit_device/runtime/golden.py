@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
 
+from edgekit_device.arrays.deviation import Deviation
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import Manifest, TensorEntry
+from edgekit_device.trust.bundle import Checked, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
 
     from edgekit_device.runtime.model import Model
-    from edgekit_device.trust.bundle import Checked
 
 
 _SHOWN = 3
@@ -78,8 +79,6 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> Dict[st
     """
     import numpy as np
 
-    from edgekit_device.arrays.deviation import Deviation
-
     bit_equal = found.tobytes() == expected.tobytes()
     a, b = found.astype(np.float64), expected.astype(np.float64)
     same_places = bool(np.array_equal(np.isfinite(a), np.isfinite(b)))
@@ -112,8 +111,6 @@ def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
         DeviceError: When a golden output is missing or altered, or a segment fails.
     """
     import numpy as np
-
-    from edgekit_device.trust.bundle import read_checked
 
     manifest = checked.manifest
     cases = []

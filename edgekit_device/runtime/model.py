@@ -22,7 +22,7 @@ from typing import (
 )
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import Engines, SegmentEntry, TensorEntry
+from edgekit_device.protocol.manifest import Engines, Manifest, SegmentEntry, TensorEntry
 from edgekit_device.release.releases import check_release, is_ready
 from edgekit_device.runtime.pipeline import LaneRun, OnSegmentEvent, run_alone, run_stream
 from edgekit_device.store.root import default_root
@@ -30,8 +30,6 @@ from edgekit_device.trust.bundle import Checked, check_blobs, check_bundle, open
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from edgekit_device.protocol.manifest import Manifest
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]

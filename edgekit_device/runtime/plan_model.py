@@ -11,7 +11,10 @@ from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import map_file
 from edgekit_device.protocol.manifest import EngineEntry
 from edgekit_device.store.root import default_root
+from edgekit_device.tensorrt.engine import TensorRTEngine, io_of, names_of
 from edgekit_device.tensorrt.plan import read_header, show
+from edgekit_device.tensorrt.refit import refit
+from edgekit_device.tensorrt.runtimes import Runtimes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,10 +79,6 @@ def load_plan(
         DeviceError: "engine.*", "refit.*", "board.no-gpu", "board.no-tensorrt", "tensorrt.*",
             "cuda.*" or "board.io".
     """
-    from edgekit_device.tensorrt.engine import TensorRTEngine, io_of, names_of
-    from edgekit_device.tensorrt.refit import refit
-    from edgekit_device.tensorrt.runtimes import Runtimes
-
     file = Path(os.path.expanduser(path))
     with map_os_errors(str(file)):
         data = map_file(file)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import SegmentEntry, WeightEntry
-from edgekit_device.trust.bundle import BITS, read_checked, weight_array
+from edgekit_device.trust.bundle import BITS, Checked, read_checked, weight_array
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from edgekit_device.trust.bundle import Checked
 
 
 _SHOWN = 10

@@ -10,18 +10,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Tuple
 
+from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, map_file, workspace, write_durably
 from edgekit_device.protocol.manifest import Manifest, WeightEntry
 from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready, to_bytes
+from edgekit_device.runtime.golden import need_golden
+from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.store.root import App, Root, sha256
 from edgekit_device.tensorrt.weights import named_weights
 from edgekit_device.trust.bundle import Checked, check_blobs
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from edgekit_device.runtime.model import Model
 
 
 def refit_release(
@@ -41,8 +42,6 @@ def refit_release(
     Raises:
         DeviceError: "board.no-numpy", "blob.*", "engine.*", "weights.*", "board.*".
     """
-    from edgekit_device.runtime.model import open_model
-
     need_numpy()
     with root.lock(shared=True):
         checked = check_release(root, folder)
@@ -188,8 +187,6 @@ def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
 
 def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Runs the golden cases."""
-    from edgekit_device.runtime.golden import need_golden
-
     folder, checked, model = _open(root, arguments)
     results = need_golden(model, checked, "{}/{}".format(arguments.app, folder.name))
     return dict(results, release=folder.name, notes=list(model.notes))
@@ -198,8 +195,6 @@ def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> D
 def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
     """Runs one frame, or many with ``--frames``, from .npz to .npz."""
     import numpy as np
-
-    from edgekit_device.arrays.npz import read_npz, write_npz
 
     _, _, model = _open(root, arguments)
     arrays = read_npz(stdin.read())
@@ -214,8 +209,6 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
 
 
 def _open(root: Root, arguments: argparse.Namespace) -> Tuple[Path, Checked, Model]:
-    from edgekit_device.runtime.model import open_model
-
     need_numpy()
     folder = root.app(arguments.app).release(arguments.release)
     checked = check_release(root, folder)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -190,8 +191,6 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _ended(said: bytes, status: int, log: Path) -> Dict[str, Any]:
-    import json
-
     error: Dict[str, Any] = {}
     with contextlib.suppress(ValueError, LookupError):
         error = dict(json.loads(said.decode("utf-8", "replace"))["error"])

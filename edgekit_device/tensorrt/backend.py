@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
+from edgekit_device.board.identity import board_facts
+from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer
 from edgekit_device.protocol.manifest import EngineEntry, SegmentEntry
 from edgekit_device.store.root import default_root
+from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
 from edgekit_device.tensorrt.plan import PlanHeader, Version, parse_version, read_header, show
+from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
 from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board, same_version
-from edgekit_device.trust.bundle import check_blobs, read_checked, weight_array
-
-if TYPE_CHECKING:
-    from edgekit_device.tensorrt.engine import TensorRTEngine
-    from edgekit_device.trust.bundle import Checked
-
+from edgekit_device.trust.bundle import Checked, check_blobs, read_checked, weight_array
 
 _SHOWN = 10
 _TAKES_OTHERS = ("any", "individual")
@@ -59,8 +58,6 @@ def open_engines(
     for key, segment in segments.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
-            from edgekit_device.cuda.cudla import open_loadable
-
             data = read_checked(checked, digest)
             engines[key] = open_loadable(data, segment.core or 0, entry)
             continue
@@ -84,8 +81,6 @@ def open_engines(
 
 
 def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
-    from edgekit_device.board.identity import board_facts
-
     entries = checked.manifest.engines.values()
     facts = board_facts(root)
     # boards of one kit carry different modules: the number distinguishes them where it is known
@@ -107,9 +102,6 @@ def _open_plan(
     checked: Checked, segment: SegmentEntry, runtimes: Runtimes, profile: bool
 ) -> Tuple[TensorRTEngine, Optional[List[str]]]:
     """The engine, and the weights that it was refitted with; None if that was done before."""
-    from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
-    from edgekit_device.tensorrt.refit import read_full_plan
-
     digest, entry = segment.engine, checked.manifest.engines[segment.engine]
     data = _read(checked, digest)
     version = _version(data, entry, digest)
@@ -152,8 +144,6 @@ def _open_plan(
 
 
 def _refit(checked: Checked, digest: str, entry: EngineEntry, loaded: LoadedPlan) -> List[str]:
-    from edgekit_device.tensorrt.refit import refit
-
     weights = checked.manifest.weights
     if entry.refit == "identical":
         # other weights than the builder's give undefined results (NvInfer.h, kREFIT_IDENTICAL):
@@ -174,8 +164,6 @@ def _write_full_plan(
     flavour: str,
 ) -> None:
     """Keeps the full plan; the engine runs all the same where that fails."""
-    from edgekit_device.tensorrt.refit import full_plan, write_full_plan
-
     if entry.lean_embedded and not hasattr(loaded.trt, "SerializationFlag"):
         return  # before 10.0 the plan would carry its runtime, which no signature covers any more
     try:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, NodeTime, Run
 from edgekit.benchmark.trace.chrome import HOST, TraceProcess, nanoseconds
+from edgekit.placement.profiles.profile import Profile, booked_rows
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
     from edgekit.placement.plan import PlacedLayer, Plan, Share
-    from edgekit.placement.profiles.profile import Profile
 
 
 _FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
@@ -272,8 +272,6 @@ def _verb(nodes: Sequence[NodeTime]) -> str:
 def _hybrid(
     run: Run, nodes: Sequence[NodeTime], owners: Owners
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    from edgekit.placement.profiles.profile import booked_rows
-
     for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
         layer = owners.find(row.name) if is_layer else None
         known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else {}

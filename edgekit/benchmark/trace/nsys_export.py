@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -279,8 +280,6 @@ def _about(export: Export) -> None:
 
 
 def _apart(local: object, utc: object) -> int | None:
-    from datetime import datetime
-
     try:
         both = [datetime.fromisoformat(str(text)).replace(tzinfo=None) for text in (local, utc)]
     except ValueError:

@@ -27,11 +27,11 @@ from edgekit.benchmark.schedule import PredictedSlot, predicted_schedule
 from edgekit.benchmark.trace.chrome import HOST, Event, TraceProcess, nanoseconds
 from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
 from edgekit.benchmark.trace.monitor import frames_wall, monitor_process
+from edgekit.placement.plan import Plan
 from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
-    from edgekit.placement.plan import Plan
 
 
 _NAMED = 4  # layers of a kernel that its slice is called after

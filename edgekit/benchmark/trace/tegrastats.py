@@ -10,15 +10,14 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from edgekit.benchmark.energy import BUSY, SCHEMA, number_of, rails_of, samples_of
 from edgekit.errors import DataError
 from edgekit.files import open_stream
-
-if TYPE_CHECKING:
-    from edgekit.targets.board import PowerRails, Target
-
+from edgekit.targets.board import PowerRails, Target
+from edgekit.targets.loader import get, names
+from edgekit_device.board.tegrastats import WALL_FORMAT, UnknownFields, read_line
 
 _HINT = "give the log of the measured board alone, as one tegrastats wrote it"
 _STRAY = 1  # a line of another form alone is damage
@@ -170,8 +169,6 @@ def _fits(ram: int, target: Target) -> bool:
 
 def _like(board: _Board, target: Target) -> str:
     """Returns a target that has that much memory and those rails: modules are sold with several."""
-    from edgekit.targets.loader import get, names
-
     for name in names():
         other = get(name)
         rails = set(other.rails.total if other.rails else ())
@@ -248,8 +245,6 @@ def monitor_of_log(
     Raises:
         DataError: "tegrastats.mixed": it is of several boards.
     """
-    from edgekit_device.board.tegrastats import UnknownFields, read_line
-
     samples: list[dict[str, Any]] = []
     unknown, other, cut = UnknownFields(), 0, False
     for line in lines:
@@ -310,7 +305,6 @@ def _wall(sample: Mapping[str, Any]) -> float | None:
     """Seconds; a date as if it were UTC, because a log does not have its time zone."""
     if "wall" in sample:
         return float(sample["wall"])
-    from edgekit_device.board.tegrastats import WALL_FORMAT
 
     try:
         said = datetime.strptime(sample["wall_text"], WALL_FORMAT)

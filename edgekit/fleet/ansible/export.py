@@ -10,17 +10,25 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import yaml
+
+from edgekit.bundles.files import build_zipapp, read, write
+from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.push import push
+from edgekit.bundles.sign import allowed_signers_line
+from edgekit.config.loader import Config, open_config
 from edgekit.errors import UsageError
 from edgekit.files import not_written
+from edgekit.fleet.bundles import signer_of
+from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, make_waves
-
-if TYPE_CHECKING:
-    from edgekit.bundles.manifest import Bundle
-    from edgekit.config.loader import Config
-    from edgekit.pipeline.progress import Progress
-
+from edgekit.pipeline.boards.addresses import boards_of_config
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.progress import Progress
 
 _ROLE = "edgekit_board"
 _COMMENT = "Written by edgekit fleet export ansible. The waves take boards in this order."
@@ -119,12 +127,6 @@ def export(
         UsageError: Nothing is selected, and what ``export_ansible`` raises.
         EdgekitError: The build failed.
     """
-    from edgekit.bundles.files import read
-    from edgekit.config.loader import open_config
-    from edgekit.fleet.bundles import signer_of
-    from edgekit.fleet.inventory import select
-    from edgekit.pipeline.cache import Cache
-
     opened = open_config(config)
     members = select(_members(inventory, opened), selector)
     configs = {str(m.config): open_config(m.config) for m in members if m.config is not None}
@@ -258,10 +260,7 @@ def _check(
 
 def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
     if inventory is not None:
-        from edgekit.fleet.inventory import load_inventory
-
         return load_inventory(inventory).members
-    from edgekit.pipeline.boards.addresses import boards_of_config
 
     boards = boards_of_config(config)
     if not boards:
@@ -274,8 +273,6 @@ def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
 
 
 def _packed(config: Config, progress: Progress | None) -> Bundle:
-    from edgekit.pipeline.pipeline import Pipeline
-
     with Pipeline(config, progress=progress) as pipeline:
         pipeline.bundle()
         return pipeline.packing.bundle
@@ -283,9 +280,6 @@ def _packed(config: Config, progress: Progress | None) -> Bundle:
 
 def _put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:
     """Writes a bundle as a mirror has it, and the board's request; for copying also whole."""
-    from edgekit.bundles.files import write
-    from edgekit.bundles.push import push
-
     mirror = folder / "bundles"
     push(bundle, str(mirror))
     here = mirror / bundle.name / bundle.digest
@@ -298,8 +292,6 @@ def _put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:
 
 def _put_loader(folder: Path) -> str:
     """Writes the loader under the name that edgekit itself gives it on boards."""
-    from edgekit.bundles.files import build_zipapp
-
     (folder / "loader").mkdir(exist_ok=True)
     temporary = folder / "loader" / ".new"
     digest = build_zipapp(temporary)
@@ -321,10 +313,6 @@ def _notes(members: Sequence[FleetBoard], known: str) -> tuple[str, ...]:
 
 def _trusted(public_key: str) -> str:
     """Returns the allowed_signers line of a public key's text."""
-    from tempfile import TemporaryDirectory
-
-    from edgekit.bundles.sign import allowed_signers_line
-
     with TemporaryDirectory() as folder:
         path = Path(folder, "key.pub")
         path.write_text(public_key + "\n", encoding="utf-8")
@@ -333,8 +321,6 @@ def _trusted(public_key: str) -> str:
 
 def _to_yaml(document: Any, comment: str) -> str:
     """Returns YAML with a comment above it."""
-    import yaml
-
     text: str = yaml.safe_dump(document, sort_keys=False, width=96, allow_unicode=True)
     return "".join(f"# {line}\n" for line in comment.splitlines()) + "---\n" + text
 

@@ -10,18 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.config.loader import open_config
 from edgekit.errors import EnvironmentLack
 from edgekit.fleet.ansible.export import Exported, export
 from edgekit.fleet.hints import ansible_folder, playbook_command, rollout_name, state_folder
 from edgekit.fleet.inventory import find_program
 from edgekit.fleet.waves import DEFAULT_WAVES
+from edgekit.pipeline.progress import Progress
 from edgekit.text import counted
-
-if TYPE_CHECKING:
-    from edgekit.pipeline.progress import Progress
-
 
 _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
 
@@ -77,8 +75,6 @@ def deploy_by_ansible(
         EnvironmentLack: "fleet.no-ansible".
         EdgekitError: What ``export`` raises; then nothing was begun.
     """
-    from edgekit.config.loader import open_config
-
     program = find_program("ansible-playbook")
     if program is None:
         raise EnvironmentLack(

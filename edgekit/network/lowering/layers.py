@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import onnx
 
 from edgekit.network.lowering import pointwise
 from edgekit.network.lowering import pooling as over_axes
@@ -11,14 +12,8 @@ from edgekit.network.lowering import products as by_weights
 from edgekit.network.lowering import shuffles as moving
 from edgekit.network.lowering.fusion import fuse_shuffles
 from edgekit.network.lowering.placer import Placer
-from edgekit.network.model import Network
+from edgekit.network.model import Model, Network
 from edgekit.network.opaque import PLUGIN, opaque_nodes, plugin_of
-
-if TYPE_CHECKING:
-    import onnx
-
-    from edgekit.network.model import Model
-
 
 _Family = Callable[[Placer, "onnx.NodeProto"], None]
 

@@ -7,20 +7,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import free_name
-from edgekit.network.model import Absorbed, Layer, Tensor
+from edgekit.network.model import Absorbed, Layer, Model, Tensor
 from edgekit.network.opaque import is_known
 from edgekit.network.shapes import FLOAT, dtype_name
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.network.model import Model
-
 
 # Counts and names layers as TensorRT's ONNX importer does, to know what its log calls them.
 #
@@ -177,8 +174,6 @@ class Placer:
         Raises:
             ModelError: ``model.parameter`` when it is computed while running.
         """
-        from onnx import numpy_helper
-
         name = node.input[index] if index < len(node.input) else ""
         if not name:
             return None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from edgekit.errors import ModelError
 from edgekit.network.windows import attributes, window
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.network.lowering.placer import Placer
 
 

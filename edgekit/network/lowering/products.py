@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from edgekit.network.windows import KernelWindow, attributes, split_padding, window
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.network.lowering.placer import Placer
     from edgekit.network.model import Absorbed
 

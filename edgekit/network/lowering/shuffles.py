@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from edgekit.network.windows import attributes
 
 if TYPE_CHECKING:
-    import onnx
-
     from edgekit.network.lowering.placer import Placer
 
 

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import UsageError
+from edgekit.errors import EdgekitError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
     from edgekit.deployment.board import Board
     from edgekit.deployment.client import BoardClient
-    from edgekit.errors import EdgekitError
 
 
 _ROOT, _PYTHON = "~/.edgekit", "python3"

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get
+
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
     from edgekit.config.schema import ConfigFile
-    from edgekit.targets.board import Target
 
 
 CheckStatus = Literal["ok", "warn", "missing"]
@@ -322,8 +324,6 @@ def _can(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[DoctorCheck]:
     """Whether the board is what the configuration is for."""
-    from edgekit.targets.loader import get
-
     file = config.file
     module = get(file.target).facts.get("module")
     numbers = module.get("numbers", []) if isinstance(module, Mapping) else []

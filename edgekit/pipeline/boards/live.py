@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.benchmark.energy import rails_of, with_release_warning
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get, names
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
     from edgekit.deployment.client import BoardClient
-    from edgekit.targets.board import Target
 
 
 SCHEMA = "edgekit.top/1"
@@ -162,8 +164,6 @@ class _View:
 
     def shown(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Returns the document of now."""
-        from edgekit.benchmark.energy import with_release_warning
-
         for name in _RETAINED:
             if name in sample:
                 self._latest[name] = sample.pop(name)
@@ -190,8 +190,6 @@ def _state(deployment: object) -> object:
 
 
 def _target_of(facts: object) -> Target | None:
-    from edgekit.targets.loader import get, names
-
     own = facts.get("board_id") if isinstance(facts, Mapping) else None
     if not isinstance(own, str) or not own:
         return None
@@ -206,8 +204,6 @@ def _target_of(facts: object) -> Target | None:
 
 def _total(sample: Mapping[str, Any], target: Target | None) -> float | None:
     """The sum of the rails that are the board's draw, where all of them were read."""
-    from edgekit.benchmark.energy import rails_of
-
     rails = rails_of(sample)
     wanted = target.rails.total if target and target.rails else ()
     return sum(rails[name] for name in wanted) if wanted and set(wanted) <= set(rails) else None

@@ -9,6 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit.files import write_atomically
+from edgekit.tensorrt.releases import release
+
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
@@ -19,8 +25,6 @@ _SHAPE, _CHANNELS, _SEED = (1, 16, 32, 32), 16, 1
 
 def start(client: BoardClient) -> dict[str, Any]:
     """Sends the toy network and starts the job; returns what ``start_job`` does."""
-    from edgekit.tensorrt.releases import release
-
     probe = client.probe()
     version = probe["tensorrt"]["python"]["full"] or probe["tensorrt"]["full"] or "10.3"
     strong = "weak" not in release(version).typings
@@ -92,8 +96,6 @@ def finished(result: Mapping[str, Any], client: BoardClient) -> dict[str, Any]:
 
 def write_answers(document: Mapping[str, Any], path: Path) -> Path:
     """Writes the document and returns its path."""
-    from edgekit.files import write_atomically
-
     with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return path
@@ -101,9 +103,6 @@ def write_answers(document: Mapping[str, Any], path: Path) -> Path:
 
 def _toy(half: bool) -> bytes:
     """Two convolutions and a ReLU between, in float32 or float16: an ONNX file's bytes."""
-    import numpy as np
-    from onnx import TensorProto, helper, numpy_helper
-
     rng = np.random.default_rng(_SEED)
     kind = np.float16 if half else np.float32
     element = TensorProto.FLOAT16 if half else TensorProto.FLOAT

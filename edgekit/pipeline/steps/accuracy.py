@@ -11,15 +11,17 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import GateError
+from edgekit.network.model import Model
+from edgekit.pipeline.cache import load_artefacts, store_artefacts
 from edgekit.pipeline.steps.plan import PlannedWork
 from edgekit.pipeline.steps.translation import float_note
+from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.network.model import Model
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reference.sensitivity import Proposal, Sensitivity
 
@@ -212,7 +214,6 @@ class Work(PlannedWork):
     @cached_property
     def artefacts(self) -> Artefacts:
         """The engines of the reference build, which follow the target's numerics on this CPU."""
-        from edgekit.pipeline.cache import load_artefacts, store_artefacts
         from edgekit.reference.build import build_reference
 
         record = None if self.force else self.cache.get("build", self.build_key)
@@ -404,16 +405,12 @@ def _approximation_note(item: Mapping[str, Any], work: Work) -> str:
 
 
 def _is_approximate(applied: Mapping[str, Any]) -> bool:
-    from edgekit.rewriting.graph import APPROXIMATE
-
     return str(applied["rewrite"]).startswith(APPROXIMATE)
 
 
 def _approximation_error(
     before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
 ) -> dict[str, Any]:
-    import numpy as np
-
     from edgekit.network.session import session
 
     outputs = [value.name for value in before.proto.graph.output]
@@ -436,8 +433,6 @@ def _approximation_error(
 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``|b-a|`` over the largest ``|a|``; infinite where NaNs and infinities are not the same."""
-    import numpy as np
-
     sane = np.isfinite(a)
     if not np.array_equal(b[~sane], a[~sane], equal_nan=True):
         return np.full(1, np.inf)

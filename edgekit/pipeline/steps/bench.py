@@ -4,24 +4,34 @@ the newest, a tegrastats log added to a measurement, and what is kept of all of 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from edgekit.benchmark.document import bench_document, measured_facts, profile_notes, write_json
+from edgekit.benchmark.trace.run import trace_document
+from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
+from edgekit.benchmark.validity import config_words
+from edgekit.deployment.board import BenchSettings
 from edgekit.errors import DataError, EnvironmentLack, UsageError
 from edgekit.files import parse_json, regular, write_atomically
+from edgekit.pipeline.cache import Cache, identity_of_path
+from edgekit.quantize.data.load import load_data
+from edgekit.results.recording import amend, record
+from edgekit.targets.loader import get
+from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
+from edgekit_device.arrays.npz import read_npz, write_npz
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-
     from edgekit.config.loader import Config
     from edgekit.config.schema import BenchSection
-    from edgekit.deployment.board import BenchSettings
-    from edgekit.pipeline.cache import Cache
     from edgekit.pipeline.progress import StepRecord
     from edgekit.pipeline.steps.host import HostSteps
 
@@ -43,8 +53,6 @@ def board_settings(
     Raises:
         BuildError: ``with_trtexec`` and trtexec of that release is not known.
     """
-    from edgekit.deployment.board import BenchSettings
-
     idle_s = section.idle_s
     if idle_s is None:
         idle_s = _IDLE_S if backend != "reference" and section.monitor_ms else 0.0
@@ -67,8 +75,6 @@ def board_settings(
 
 
 def _trtexec(section: BenchSection, backend: str, tensorrt: str | None) -> dict[str, Any]:
-    from edgekit.tensorrt.trtexec import run_command
-
     if backend == "reference":  # the board says that there is nothing for trtexec
         lists = ("always", "gpu", "dla", "version_compatible")
         return {**{name: [] for name in lists}, "timeout_s": 0.0}
@@ -112,8 +118,6 @@ def record_in_results(
     document: Mapping[str, Any], config: Config, release: Mapping[str, Any]
 ) -> list[str]:
     """Keeps a measurement in the history; says why it could not, which is no failure."""
-    from edgekit.results.recording import record
-
     try:
         record(document, config=config, release=release)
     except (DataError, EnvironmentLack) as error:
@@ -166,8 +170,6 @@ class NewestMeasurement:
         section = pipeline.file.bench
         self._settings: dict[str, Any] = section.model_dump(mode="json")
         if section.inputs is not None:
-            from edgekit.pipeline.cache import identity_of_path
-
             # other frames may lie under the same name
             frames = identity_of_path(pipeline.config.resolve(section.inputs))
             self._settings["inputs"] = [str(section.inputs), frames]
@@ -244,11 +246,6 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
         DataError: The document or the log is none, or the log is of another board.
         UsageError: The measurement sampled its power itself, or is none of a board.
     """
-    from edgekit.benchmark.document import measured_facts, write_json
-    from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
-    from edgekit.benchmark.validity import config_words
-    from edgekit.targets.loader import get
-
     document = _read_document(path)
     if not document.get("clock"):
         raise DataError(
@@ -310,9 +307,6 @@ def monitor_from_log(cache: Cache, document: Mapping[str, Any]) -> dict[str, Any
 
 def _store_monitor(document: Mapping[str, Any], cache: Cache | None) -> list[str]:
     """Keeps the log with the run, in cache and history; returns what could not be."""
-    from edgekit.pipeline.cache import Cache
-    from edgekit.results.recording import amend
-
     try:
         cache = cache or Cache()
         cache.put("tegrastats", _measurement_key(cache, document), {"monitor": document["monitor"]})
@@ -373,8 +367,6 @@ def infer(
         and is None for a refitted release, for one that serves instead of one that was taken back,
         and for one whose engines only a board can run.
     """
-    from edgekit_device.arrays.npz import read_npz, write_npz
-
     boards, cache = pipeline.boards, pipeline.cache
     client = boards.clients()[0]
     path = output or pipeline.out / "outputs.npz"
@@ -425,8 +417,6 @@ def bench(
         step: The step, for its detail.
         again: Measure even when the same release was measured before.
     """
-    from edgekit.benchmark.document import bench_document, profile_notes, write_json
-    from edgekit.benchmark.trace.run import trace_document
     from edgekit.pipeline.steps.host import bench_frames  # fmt: skip
 
     boards, work, cache = pipeline.boards, pipeline.work, pipeline.cache
@@ -516,7 +506,6 @@ def inputs_of(pipeline: HostSteps, source: Path | None) -> dict[str, np.ndarray]
     """Returns one inference's inputs: of a file, or the first calibration input."""
     if source is None:
         return dict(next(iter(pipeline.work.inputs())))
-    from edgekit.quantize.data.load import load_data
 
     for sample in load_data(source, pipeline.work.model, whole=True):
         return dict(sample)
@@ -534,8 +523,6 @@ def _equals_unstripped(
 
 
 def _digest(data: bytes) -> str:
-    import hashlib
-
     return hashlib.sha256(data).hexdigest()
 
 
@@ -545,8 +532,6 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _facts(name: str, value: np.ndarray) -> dict[str, Any]:
-    import numpy as np
-
     finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
     return {
         "name": name,

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
+from edgekit.network.model import Model
 from edgekit.pipeline.boards.addresses import job_command
 from edgekit.pipeline.steps.build_request import (
     check_board,
@@ -23,10 +26,7 @@ from edgekit.pipeline.steps.build_request import (
 from edgekit.text import listed
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.deployment.client import BoardClient
-    from edgekit.network.model import Model
     from edgekit.pipeline.steps.accuracy import Work
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight

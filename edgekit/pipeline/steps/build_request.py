@@ -5,16 +5,21 @@ are wrong without any board, what the board lacks, and the request itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from edgekit.dla.judge import drives_dla
+from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
-from edgekit.pipeline.boards.doctor import is_planned_release
+from edgekit.network.model import Model
+from edgekit.network.opaque import before_opaque, opaque_nodes, opaque_notes, unknown_tensors
+from edgekit.pipeline.boards.doctor import examine, is_planned_release
+from edgekit.quantize.caches import cache_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.deployment.client import BoardClient
-    from edgekit.network.model import Model
     from edgekit.pipeline.steps.accuracy import Work
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
@@ -42,7 +47,6 @@ def request_of(
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
     """
-    from edgekit.quantize.caches import cache_of
     from edgekit.tensorrt.requests import BuildOptions, build_request
     from edgekit.tensorrt.trtexec import trtexec_command
 
@@ -228,8 +232,6 @@ def _pools(work: Work) -> dict[str, int]:
 
     What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
     """
-    from edgekit.dla.memory import pool_limits
-
     section = work.file.placement.pools
     given = {} if section == "auto" else section.model_dump(exclude_none=True)
     limits = pool_limits(work.target).to_json()
@@ -249,7 +251,6 @@ def check_build_options(work: Work) -> None:
     """
     if not _on_board(work):
         return
-    from edgekit.dla.judge import drives_dla
     from edgekit.tensorrt.options import decide
 
     build, document = work.file.build, work.config.document
@@ -303,8 +304,6 @@ def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
         ModelError: "model.opaque": nothing comes before them; "model.shape_unknown": a bundle's
             outputs have fixed shapes.
     """
-    from edgekit.network.opaque import before_opaque, opaque_nodes, opaque_notes, unknown_tensors
-
     model = work.source
     opaque = opaque_nodes(model.proto)
     if not opaque:
@@ -344,7 +343,6 @@ def check_names(work: Work) -> None:
     named = work.file.build.refit
     if not isinstance(named, list) or not _on_board(work):
         return
-    from difflib import get_close_matches
 
     known = work.model.weights
     problems = []
@@ -415,7 +413,6 @@ def check_runs(client: BoardClient, probe: Mapping[str, Any], engines: Mapping[s
 def _numpy(client: BoardClient, probe: Mapping[str, Any]) -> None:
     if probe["numpy"]:
         return
-    from edgekit.pipeline.boards.doctor import examine
 
     (check,) = (one for one in examine(probe)["checks"] if one["id"] == "python.numpy")
     raise EnvironmentLack(
@@ -440,8 +437,6 @@ def _release(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:
 
 
 def _cores(work: Work, client: BoardClient, probe: Mapping[str, Any], used: set[str]) -> None:
-    from edgekit.dla.judge import drives_dla
-
     release, cores = release_of(probe), probe["dla"]["cores"]
     if release and not drives_dla(work.target, release):
         why = f"TensorRT {release} there does not drive its DLA"

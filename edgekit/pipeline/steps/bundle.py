@@ -13,20 +13,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import BundleError, DataError
 from edgekit.files import regular
+from edgekit.network.model import Model
 from edgekit.pipeline.cache import load_bundle, store_bundle
+from edgekit.pipeline.steps.build import Builder, BuiltPlan, reweighed
 from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
 from edgekit.text import counted
 from edgekit_device.arrays.deviation import classes_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
-    from edgekit.network.model import Model
     from edgekit.pipeline.steps.accuracy import Work
-    from edgekit.pipeline.steps.build import Builder, BuiltPlan
     from edgekit.pipeline.steps.deploy import SigningKey
     from edgekit.placement.plan import Plan
     from edgekit.reference.artefacts import Artefacts
@@ -249,8 +249,6 @@ class BundlePacker:
         golden = self._golden(artefacts)
         weights, values = artefacts.weights, artefacts.values
         if built.golden is not None:
-            from edgekit.pipeline.steps.build import reweighed
-
             weights, values = reweighed(self.work, self.building, built, model)
             golden = self._loosened(built, golden)
         made = pack_module.with_weights(
@@ -357,8 +355,6 @@ def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
 
 def _relative(a: np.ndarray, b: np.ndarray) -> float:
     """Returns max|a-b| / max|b|."""
-    import numpy as np
-
     most = float(np.abs(b).max(initial=0.0))
     apart = float(np.abs(a.astype(np.float64) - b).max(initial=0.0))
     return apart / most if most else apart

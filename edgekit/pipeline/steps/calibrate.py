@@ -10,7 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from edgekit.dla.precision import Lowering, lowering
+from edgekit.network.model import Model
 from edgekit.network.source import PYTHON
+from edgekit.network.synthetic import synthetic_description, synthetic_inputs
 from edgekit.pipeline.cache import digest_of, identity_of_path
 from edgekit.pipeline.steps.rewrite import RewrittenModel
 from edgekit.pipeline.steps.scales import (
@@ -20,14 +25,10 @@ from edgekit.pipeline.steps.scales import (
     warn_unequal,
 )
 from edgekit.pipeline.steps.translation import describe_translation
+from edgekit.quantize.scales import Ranges, Scales
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.dla.precision import Lowering
-    from edgekit.network.model import Model
     from edgekit.quantize.data.rows import SampleStream
-    from edgekit.quantize.scales import Ranges, Scales
 
 
 # keys of the configuration's section that do not change the inputs
@@ -47,8 +48,6 @@ class Calibration(RewrittenModel):
         """Returns the calibration inputs: the user's, or synthetic seeded ones."""
         section = self.file.calibration
         if section.data is None:
-            from edgekit.network.synthetic import synthetic_inputs
-
             return _Repeat(
                 section.count, lambda: synthetic_inputs(self.model, section.count, section.seed)
             )
@@ -72,8 +71,6 @@ class Calibration(RewrittenModel):
         """
         section = self.file.calibration
         if section.data is None:
-            from edgekit.network.synthetic import synthetic_inputs
-
             return synthetic_inputs(self.model, most, section.seed, first=section.count)
         if section.pick == "spread":
             return ()
@@ -86,8 +83,6 @@ class Calibration(RewrittenModel):
         """What the calibration inputs are, for people."""
         section = self.file.calibration
         if section.data is None:
-            from edgekit.network.synthetic import synthetic_description
-
             return synthetic_description(section.count, section.seed)
         number = f"at most {section.count}" if self.read is None else f"{self.read}"
         return f"{number} input{'' if self.read == 1 else 's'} of {section.data}"
@@ -205,7 +200,6 @@ class Calibration(RewrittenModel):
     def ranges(self) -> Ranges:
         """The measured ranges of all methods; they depend on the network and the data alone."""
         from edgekit.quantize.calibration.measure import measure
-        from edgekit.quantize.scales import Ranges
 
         key = self.cache.key("measuring", self.model_digest, self.inputs_identity)
         state = self.cache.folder / "measuring" / f"{key}.npz"
@@ -272,8 +266,6 @@ class Calibration(RewrittenModel):
         return replace(scales, quantised=quantised, digest=digest)
 
     def _lowered(self, scales: Scales) -> Lowering:
-        from edgekit.dla.precision import lowering
-
         network = self.network
         return lowering(network, scales.scales, self.fp16_layers(network))
 

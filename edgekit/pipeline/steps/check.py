@@ -12,15 +12,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.collector import collector_held
+from edgekit.dla.check_document import check_document
+from edgekit.dla.judge import judge, release_warnings
+from edgekit.dla.loadables import SLOTS, without_slot
+from edgekit.dla.memory import cbuf_use, core_memory, memory_report, pool_disputes, pool_limits
+from edgekit.dla.precision import float_tail
+from edgekit.dla.sparsity import sparsity
+from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
+from edgekit.network.graph import places
+from edgekit.network.load import load
+from edgekit.network.lowering import layers as layers_module
+from edgekit.network.model import Layer, Model, Network, loadable_name
+from edgekit.pipeline.steps.translation import (
+    judged_translation,
+    lowered_note,
+    translation,
+    translation_note,
+    translation_notes,
+)
+from edgekit.placement.forecast import (
+    LATENCY,
+    Fix,
+    Forecast,
+    PlacementTimer,
+    automatic_transitions,
+    combined_fix,
+    fixes,
+    saved_us,
+    timer_of,
+)
+from edgekit.placement.kernel_costs import noise
+from edgekit.rewriting.offers import offers
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement
-    from edgekit.network.model import Layer, Model, Network
-    from edgekit.placement.forecast import Fix, Forecast, PlacementTimer
     from edgekit.quantize.qdq.to_implicit import Translated
-    from edgekit.targets.board import Target
 
 
 MIB = 1 << 20
@@ -28,10 +57,6 @@ MIB = 1 << 20
 
 def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[str, Any]:
     """Returns what the loadables need of the memory pools, alone and on a core, and the limits."""
-    from edgekit.dla.loadables import SLOTS
-    from edgekit.dla.memory import core_memory, memory_report, pool_disputes, pool_limits
-    from edgekit.network.model import loadable_name
-
     held: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
     report = memory_report(network, judgement, target)
@@ -83,8 +108,6 @@ def _pool(limit: Mapping[str, Any]) -> str:
 
 def near_limit(network: Network, judgement: Judgement) -> list[str]:
     """Warns of convolutions so near the limit, or over it, that boards may judge otherwise."""
-    from edgekit.dla.memory import cbuf_use
-
     if not judgement.precisions:  # refused as a whole
         return []
     near = [one for one in cbuf_use(network, judgement.precisions) if one.near]
@@ -173,19 +196,6 @@ def check_model(
         UsageError: Unknown board, precision, power mode, or a malformed release.
         DataError: The calibration cache cannot be read.
     """
-    from edgekit.dla.judge import judge, release_warnings
-    from edgekit.dla.loadables import without_slot
-    from edgekit.dla.precision import float_tail
-    from edgekit.network.lowering import layers as layers_module
-    from edgekit.pipeline.steps.translation import (
-        judged_translation,
-        translation,
-        translation_note,
-        translation_notes,
-    )
-    from edgekit.placement.forecast import timer_of
-    from edgekit.targets.loader import get
-
     board = get(target) if isinstance(target, str) else target
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
@@ -248,9 +258,6 @@ def _document(
     loaded: Model, network: Network, judgement: Judgement, board: Target, forecast: Forecast | None
 ) -> dict[str, Any]:
     """The verdicts, and what TensorRT's own placement makes of them."""
-    from edgekit.dla.check_document import check_document
-    from edgekit.placement.forecast import automatic_transitions
-
     document = check_document(loaded.source, network, judgement, board)
     document["max_loadables"] = judgement.slots
     document["transitions"] = automatic_transitions(network, judgement)
@@ -270,14 +277,11 @@ def _loaded(
 ) -> Model:
     if not isinstance(source, str | Path):
         return source
-    from edgekit.network.load import load
 
     return load(source, shapes=shapes, batch=batch, outputs=outputs or None)
 
 
 def _lowered(model: Model, release: str) -> list[str]:
-    from edgekit.pipeline.steps.translation import lowered_note
-
     return lowered_note(model, release)
 
 
@@ -285,9 +289,6 @@ def _network_sparsity(
     network: Network, judgement: Judgement, target: Target, clock: PlacementTimer | None
 ) -> dict[str, Any]:
     """Returns ``sparsity``; ``pays`` is None without a prediction."""
-    from edgekit.dla.sparsity import sparsity
-    from edgekit.placement.forecast import saved_us
-
     spared, pays = sparsity(network, judgement, target), None
     if clock is not None:
         auto_us = clock.auto_us(judgement.candidates)
@@ -304,16 +305,12 @@ def _help(
     clock: PlacementTimer | None,
 ) -> None:
     """Adds ``fixes``, the best ones at once, and to the layers the rewrites that mend them."""
-    from edgekit.placement.forecast import combined_fix, fixes
-
     every = fixes(network, judgement, clock)
     best = every[:SHOWN]
     combined = combined_fix(network, judgement, clock, best) if best[1:] else None
     matches: Mapping[str, str] = {}
     blamed = {name for fix in every for name in fix.layers}
     if every:
-        from edgekit.rewriting.offers import offers
-
         matches = offers(
             model, target, precision=judgement.precision, tensorrt=judgement.tensorrt,
             nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
@@ -329,9 +326,6 @@ def _help(
 
 def _is_news(combined: Fix, best: Fix) -> bool:
     """Whether several fixes at once gain more than the best one: they can need each other."""
-    from edgekit.placement.forecast import LATENCY
-    from edgekit.placement.kernel_costs import noise
-
     if combined.auto_us is None or best.auto_us is None:
         return True  # nothing is predicted
     if combined.offer != LATENCY:
@@ -379,7 +373,6 @@ def loadable_in_log(result: CheckResult, name: str) -> dict[str, Any] | None:
     match = _NODE.search(name)
     if match is None:
         return None
-    from edgekit.network.model import loadable_name
 
     groups = result.judgement.candidates
     names = [loadable_name(result.network, group.layers) for group in groups]
@@ -443,8 +436,6 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
 
 def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, dict[str, Any] | None]:
     """Returns the layers, why a node is none of them, and the loadable that is meant."""
-    from edgekit.network.graph import places
-
     layers = result.network.whole.layers
     plain = without_kind(name)
     tried = dict.fromkeys((name, plain))  # a layer may itself be called "A: b"
@@ -532,8 +523,6 @@ def _layer_sparsity(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
 
 
 def _cbuf(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
-    from edgekit.dla.memory import cbuf_use
-
     precision = _precision(result, layer)
     if precision == "fp32":
         return None
@@ -543,8 +532,6 @@ def _cbuf(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
 
 def sparsity_document(result: CheckResult) -> dict[str, Any]:
     """Returns an ``edgekit.sparsity/1`` document; reads the weights of the convolutions."""
-    from edgekit.dla.sparsity import sparsity
-
     report = sparsity(result.network, result.judgement, result.target, result.model)
     keys = ("model", "target", "precision", "tensorrt")
     notes = {key: result.document[key] for key in keys}

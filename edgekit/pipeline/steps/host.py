@@ -11,7 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
+from edgekit.config.loader import Config
 from edgekit.errors import DataError, EdgekitError, UsageError
+from edgekit.network.files import save
 from edgekit.pipeline.cache import Cache, file_stamps
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import STEPS, Progress, Quiet, StepLog, StepRecord
@@ -26,12 +30,12 @@ from edgekit.pipeline.steps.build_request import (
 from edgekit.pipeline.steps.bundle import BundlePacker
 from edgekit.pipeline.steps.deploy import ConnectedBoards, SigningKey
 from edgekit.pipeline.steps.plan import methods_are_equal
+from edgekit.pipeline.steps.scales import named_scales
 from edgekit.pipeline.steps.translation import float_note
 from edgekit.text import counted, listed, percent
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
-    from edgekit.config.loader import Config
 
 
 _POSITIONS: dict[str, tuple[str, ...]] = {
@@ -70,7 +74,6 @@ def write_typed(work: Work, path: Path) -> Path | None:
     """
     if not work.lowers or work.scales is None:
         return None
-    from edgekit.network.files import save
 
     key = work.cache.key("qdq", *work.typed_identity, str(path.absolute()))
     stamps = work.cache.get("qdq", key)
@@ -210,8 +213,6 @@ class HostSteps:
 
     def _calibrate(self, *, chosen: bool = False) -> None:
         with self._step("calibrate") as step:
-            from edgekit.pipeline.steps.scales import named_scales
-
             if self.work.chooses and not chosen:
                 # the method is chosen when the plan is known
                 ranges = self.work.measured()
@@ -355,7 +356,6 @@ def bench_frames(pipeline: HostSteps) -> bytes | None:
     named = pipeline.file.bench.inputs
     if named is None:
         return None
-    import numpy as np
 
     from edgekit.quantize.data.load import load_data
     from edgekit_device.arrays.npz import write_npz

@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edgekit.dla.precision import Join, float_tail, uneven_joins
+from edgekit.network.load import canonical, load
+from edgekit.network.model import Model, Network
+from edgekit.network.validation import input_shapes
+from edgekit.network.zoo import builtin
 from edgekit.pipeline.cache import Cache, load_model, store_model
 from edgekit.pipeline.steps.translation import is_typed, translation, typed_note, typed_translation
+from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get
 from edgekit.text import listed
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
-    from edgekit.dla.precision import Join
-    from edgekit.network.model import Model, Network
     from edgekit.placement.plan import Plan
-    from edgekit.quantize.qdq.to_implicit import Translated
-    from edgekit.targets.board import Target
 
 
 class UpdateProgress(Protocol):
@@ -69,8 +73,6 @@ class LoadedModel:
     @cached_property
     def target(self) -> Target:
         """The board."""
-        from edgekit.targets.loader import get
-
         return get(self.file.target)
 
     @cached_property
@@ -135,14 +137,10 @@ class LoadedModel:
 
         The layers of a Q/DQ model run in what its nodes say.
         """
-        from edgekit.dla.precision import float_tail
-
         return frozenset() if self.translated else float_tail(network, self.known_amax)
 
     def _joins(self, network: Network) -> tuple[Join, ...]:
         """Returns the concatenations of tensors that must not share a scale, likewise."""
-        from edgekit.dla.precision import uneven_joins
-
         return () if self.translated else uneven_joins(network, self.known_amax)
 
     def _fp16_chosen(self, network: Network, *, strict: bool, gate: bool) -> frozenset[str]:
@@ -227,8 +225,6 @@ class LoadedModel:
     @cached_property
     def lowers(self) -> bool:
         """Whether the network gets Q/DQ nodes before it is built: strongly typed INT8."""
-        from edgekit.quantize.qdq.to_implicit import has_qdq
-
         if not is_typed(self.target, self.tensorrt, self.file.precision) or has_qdq(self.source):
             return False
         if self.translated is None:
@@ -238,10 +234,6 @@ class LoadedModel:
     @cached_property
     def named(self) -> Model:
         """The model as the user named it."""
-        from edgekit.network.load import canonical, load
-        from edgekit.network.validation import input_shapes
-        from edgekit.network.zoo import builtin
-
         section = self.file.model
         if section.onnx is not None:
             path = self.config.resolve(section.onnx)

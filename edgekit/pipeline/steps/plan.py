@@ -13,23 +13,26 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
+from edgekit.config.loader import open_config
+from edgekit.dla.verdicts import Judgement
 from edgekit.errors import DataError, EdgekitError, GateError, UsageError
+from edgekit.network.model import Model, Network
+from edgekit.network.opaque import before_opaque
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import Calibration, report_inference
+from edgekit.pipeline.steps.scales import ScaleBinding
+from edgekit.quantize.needs import needs, without_too
+from edgekit.quantize.scales import Ranges, Scales
 from edgekit.text import counted
+from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.dla.verdicts import Judgement
-    from edgekit.network.model import Model, Network
-    from edgekit.pipeline.steps.scales import ScaleBinding
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Options, Plan
-    from edgekit.quantize.scales import Ranges, Scales
     from edgekit.reference.run import Runner
-    from edgekit_device.arrays.deviation import Deviation
 
 
 # relative: predictions are no finer
@@ -156,7 +159,6 @@ class MethodErrors:
     """
 
     def __init__(self, work: PlannedWork, plan: Plan, most: int) -> None:
-        from edgekit.network.opaque import before_opaque
         from edgekit.network.session import session
         from edgekit.quantize.calibration.methods import METHODS
         from edgekit.reference.weights import WeightStore
@@ -196,8 +198,6 @@ class MethodErrors:
 
         Their SNR is that of the accuracy.
         """
-        from edgekit_device.arrays.deviation import Deviation, worst_of
-
         near = self._near()
         if len(near) < 2:
             return
@@ -256,8 +256,6 @@ class MethodErrors:
         scales: Mapping[int, Scales],
         text: str,
     ) -> list[dict[str, Deviation]]:
-        from edgekit_device.arrays.deviation import Deviation
-
         found: list[dict[str, Deviation]] = [{} for _ in inputs]
         for ranges, own in scales.items():
             self._work.update(self._runs, self._most_runs, text)
@@ -302,8 +300,6 @@ class MethodErrors:
 
         Errors of the gaps are those of a jackknife over the inputs.
         """
-        import numpy as np
-
         if self.count < 2:
             return False
         noise = {method: self._noise(method) for method in self._left}
@@ -330,10 +326,6 @@ class MethodErrors:
 
     def _noise(self, method: str) -> np.ndarray:
         """Returns RMS error over RMS signal by input and by part of the outputs."""
-        import numpy as np
-
-        from edgekit_device.arrays.deviation import Deviation
-
         columns = []
         for each in self.by_output[method].values():
             joined = Deviation.joined(each)
@@ -348,7 +340,6 @@ class MethodErrors:
 
     def _failures(self, method: str) -> list[str]:
         from edgekit.reference.accuracy import collapses
-        from edgekit_device.arrays.deviation import Deviation
 
         outputs = self.by_output[method]
         joined = {name: Deviation.joined(each) for name, each in outputs.items()}
@@ -375,8 +366,6 @@ class MethodErrors:
 
 def _db(noise: np.ndarray) -> np.ndarray:
     """Returns the SNR of the worst part, of RMS noise over signal."""
-    import numpy as np
-
     with np.errstate(divide="ignore"):
         found = -20 * np.log10(noise.max(axis=-1))
     return np.asarray(np.where(np.isposinf(found), _EXACT, np.maximum(found, _WORST)))
@@ -391,8 +380,6 @@ def methods_are_equal(choice: Mapping[str, Any]) -> bool:
 
 def choice_note(choice: Mapping[str, Any]) -> str:
     """Says which method was chosen, and what all of them gave."""
-    from edgekit_device.arrays.deviation import decibels
-
     which = f"{counted(choice['inputs'], 'input')}, {choice['held_out'] or 'none'} held out"
     ranked = sorted(choice["snr_db"].items(), key=lambda item: -float(item[1]))
     if methods_are_equal(choice):
@@ -669,8 +656,6 @@ class PlannedWork(Calibration):
         unscaled: frozenset[str] = frozenset()
         scales = self.scales_by(ranges, "minmax")
         if scales.missing:
-            from edgekit.quantize.needs import needs, without_too
-
             without = without_too(self.network, scales.missing, scales.scales)
             able = self._binding["dla_layers"]
             lacks = needs(self.network, scales.scales, on_dla=able, without=without).lacks
@@ -752,8 +737,6 @@ class PlannedWork(Calibration):
 
     def variant(self, **changes: Any) -> Self:
         """Returns the same work with other keys of the configuration; what it can, it shares."""
-        from edgekit.config.loader import open_config
-
         other = type(self)(open_config(self.config, **changes), self.cache, force=self.force)
         other.update, other.weighs = self.update, self.weighs
         mine, its = self.file, other.file

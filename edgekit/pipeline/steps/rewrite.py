@@ -9,18 +9,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla.judge import judge
+from edgekit.dla.scales import LEVELS
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.load import load, open_inputs
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, Network
 from edgekit.pipeline.cache import digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.steps.load import LoadedModel
+from edgekit.pipeline.steps.scales import KnownScales, judge_with
+from edgekit.pipeline.steps.translation import translate_likewise, translation_notes
+from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
+from edgekit.rewriting.provenance.record import record_document, record_of
 from edgekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgekit.dla.verdicts import Judgement
-    from edgekit.network.model import Model, Network
     from edgekit.pipeline.steps.check import CheckResult
-    from edgekit.pipeline.steps.scales import KnownScales
-    from edgekit.quantize.caches import CalibrationCache
 
 
 Judged = tuple["Network", "Judgement", "KnownScales | None"]
@@ -44,8 +50,6 @@ class RewrittenModel(LoadedModel):
 
     def _looked_at(self, model: Model) -> Judged:
         if model.digest not in self._seen:
-            from edgekit.network.lowering.layers import layers
-
             network = layers(model)
             self._seen[model.digest] = (network, *self._judge(network, model))
         return self._seen[model.digest]
@@ -78,7 +82,6 @@ class RewrittenModel(LoadedModel):
         cache = self.file.calibration.cache
         if self.file.precision != "int8":
             return None
-        from edgekit.quantize.caches import cache_of, load_cache
 
         if cache is not None:
             return load_cache(self.config.resolve(cache))
@@ -95,7 +98,6 @@ class RewrittenModel(LoadedModel):
     def _given_amax(self) -> tuple[Mapping[str, float], ...]:
         if self.file.calibration.cache is None or self.known is None:
             return ()
-        from edgekit.dla.scales import LEVELS
 
         return ({name: scale * LEVELS for name, scale in self.known.scales.items()},)
 
@@ -108,7 +110,6 @@ class RewrittenModel(LoadedModel):
         """
         if self.known is None:
             return None
-        from edgekit.pipeline.steps.translation import translation_notes
 
         known = self._looked_at(self.model)[2]
         assert known is not None, "it was judged with these scales"
@@ -122,8 +123,6 @@ class RewrittenModel(LoadedModel):
         return known
 
     def _judge(self, network: Network, model: Model) -> tuple[Judgement, KnownScales | None]:
-        from edgekit.dla.judge import judge
-
         def judging(scales: Mapping[str, float] | None) -> Judgement:
             return judge(
                 network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
@@ -135,7 +134,6 @@ class RewrittenModel(LoadedModel):
         if self.known is None:
             names = {*network.whole.tensors, *network.whole.fixed} - self.unscaled
             return judging(dict.fromkeys(names, 1.0) if self.unscaled else None), None
-        from edgekit.pipeline.steps.scales import judge_with
 
         known = judge_with(
             self.known, model, network, judging,
@@ -212,7 +210,6 @@ class RewrittenModel(LoadedModel):
 
         def compute() -> dict[str, Any]:
             from edgekit.placement.forecast import forecast
-            from edgekit.rewriting.provenance.record import record_document
             from edgekit.rewriting.rewrite import rewrite
 
             model, applied, notes = rewrite(
@@ -255,8 +252,6 @@ class RewrittenModel(LoadedModel):
                 self.source.digest, found["model"]["digest"], self._constraints_key, *self._rules,
             )  # fmt: skip
         if why:
-            from edgekit.rewriting.provenance.record import record_document
-
             found = {
                 "model": None,
                 "applied": [],
@@ -346,10 +341,7 @@ class RewrittenModel(LoadedModel):
             DataError: "refit.mismatch": its weights differ in name, shape or type, or something
                 differs that is no weight.
         """
-        from edgekit.network.load import load
-        from edgekit.pipeline.steps.translation import translate_likewise
         from edgekit.rewriting.provenance.other_weights import check_file, check_network, reweigh
-        from edgekit.rewriting.provenance.record import record_of
 
         if self.translated is None:
             check_file(path, self.model)
@@ -366,8 +358,6 @@ class RewrittenModel(LoadedModel):
 
     def _shapes_of(self, path: Path) -> dict[str, list[int]]:
         """The sizes for another file's inputs: those of the configuration, or else of the model."""
-        from edgekit.network.load import open_inputs
-
         own = {
             value.name: value.type.tensor_type.shape.dim for value in self.model.proto.graph.input
         }
@@ -405,8 +395,6 @@ def brief_check(
 
 def _layer_count_note(before: Model, after: Model) -> list[str]:
     """Returns a note that says why a plan has other layers than a check of the model."""
-    from edgekit.network.lowering.layers import layers
-
     old, new = (len(layers(model).layers) for model in (before, after))
     if old == new:
         return []

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from edgekit.errors import DataError
-from edgekit.network.model import SAME_VALUES
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import SAME_VALUES, Model, Network
+from edgekit.quantize.caches import CalibrationCache, cache_of
+from edgekit.quantize.scales import Change, Scales
 from edgekit.text import listed
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
-    from edgekit.network.model import Model, Network
     from edgekit.quantize.cached_scales import CacheReading
-    from edgekit.quantize.caches import CalibrationCache
     from edgekit.quantize.needs import Lack
-    from edgekit.quantize.scales import Change, Scales
 
 
 _SHOWN = 5
@@ -217,13 +217,10 @@ def cache_for_both(
         tensorrt: The release that will read the cache.
     """
     from edgekit.quantize.cached_scales import scales_of
-    from edgekit.quantize.caches import cache_of
 
     # 0: no scale suits the tensor, and what needs one is meant to run in FP16
     known = {**dict.fromkeys(scales.missing, 0.0), **scales.scales}
     if model is not original:
-        from edgekit.network.lowering.layers import layers
-
         old = original.tensor_names
         # where no tensor is in both networks there is nothing to add
         with suppress(DataError):

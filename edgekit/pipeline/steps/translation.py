@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.dla.judge import drives_dla, reads_qdq
+from edgekit.dla.precision import by_quantization
+from edgekit.dla.verdicts import Judgement
 from edgekit.errors import DataError, ModelError
-from edgekit.network.model import QDQ
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import QDQ, Model, Network
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement
-    from edgekit.network.model import Model, Network
     from edgekit.pipeline.steps.scales import KnownScales
     from edgekit.quantize.qdq.to_implicit import Translated
     from edgekit.targets.board import Target
@@ -34,7 +36,6 @@ def translation(
     # most models have none, and need neither of these modules for that
     if precision != "int8" or all(node.op_type not in QDQ for node in model.proto.graph.node):
         return None, ""
-    from edgekit.dla.judge import drives_dla, reads_qdq
     from edgekit.quantize.qdq.to_implicit import from_qdq
 
     if not drives_dla(target, tensorrt) or reads_qdq(target, tensorrt):
@@ -139,8 +140,6 @@ def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
 
 def is_typed(target: Target, tensorrt: str, precision: str) -> bool:
     """Says whether INT8 on the DLA of a board needs Q/DQ nodes with a TensorRT release."""
-    from edgekit.dla.judge import drives_dla, reads_qdq
-
     return precision == "int8" and drives_dla(target, tensorrt) and reads_qdq(target, tensorrt)
 
 
@@ -168,8 +167,6 @@ def typed_translation(model: Model) -> tuple[Translated | None, str]:
         The plain network and its scales, None where there is no such form or nothing to take out;
         and what a person should know.
     """
-    from edgekit.dla.precision import by_quantization
-    from edgekit.network.lowering.layers import layers
     from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 
     if not has_qdq(model):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from edgekit.errors import DataError
 from edgekit.network.model import Layer, Network, Tensor
@@ -23,9 +25,6 @@ from edgekit.placement.profiles.measured import (
     shares,
 )
 from edgekit.placement.profiles.profile import Profile
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,6 @@ def _evidence(
 
 
 def _factors(times: np.ndarray, prior: np.ndarray) -> list[float]:
-    import numpy as np
-
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = times / prior
     return [float(r) for r in np.where(np.isfinite(ratio), ratio, 1.0)]
@@ -164,8 +161,6 @@ def _predicted(
     model: CostModel, network: Network, able: Mapping[str, bool]
 ) -> dict[str, np.ndarray]:
     """Returns each layer's part of what it is predicted to take, fused, on either device."""
-    import numpy as np
-
     rules = cost_data("kinds")["fusion"]
     found = {}
     for name, device in zip(CLASSES, ("GPU", "DLA0"), strict=True):
@@ -249,8 +244,6 @@ class Estimate:
 
     def times(self, logs: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Returns microseconds by class and layer, and the extras; of a sample where given."""
-        import numpy as np
-
         each = np.exp(np.minimum(self.mean if logs is None else logs, 40.0))
         count = len(self.network.layers)
         found = {name: each[i * count : (i + 1) * count] for i, name in enumerate(CLASSES)}
@@ -265,8 +258,6 @@ class Estimate:
 
     def value(self, row: np.ndarray) -> tuple[float, float]:
         """Returns mean and standard deviation of a sum, microseconds."""
-        import numpy as np
-
         slope = row * np.exp(self.mean)
         spread = self._cov(slope[:, None])[:, 0]
         var = float(slope @ spread)
@@ -293,8 +284,6 @@ class Estimate:
         return found
 
     def _device_sd(self) -> np.ndarray:
-        import numpy as np
-
         found: np.ndarray = np.asarray(self._sd["devices"])[self._groups["device"]]
         return found
 
@@ -321,8 +310,6 @@ def estimate(
         like: By class, what another network's times on these devices were off by; of classes that
             the evidence does not say.
     """
-    import numpy as np
-
     count = len(network.layers)
     scale, known = _scales(prior_us, evidence, like or {}, absolute=absolute)
     typical = float(np.mean([e.us for e in evidence])) if evidence else 1.0
@@ -359,8 +346,6 @@ def estimate(
 def _row(
     count: int, layers: Sequence[tuple[str, int, float]], extra: Mapping[str, float] | None
 ) -> np.ndarray:
-    import numpy as np
-
     row = np.zeros(2 * count + len(EXTRA))
     for name, index, times in layers:
         row[CLASSES.index(name) * count + index] += times
@@ -370,8 +355,6 @@ def _row(
 
 
 def _finite_mean(values: np.ndarray) -> float:
-    import numpy as np
-
     good = values[np.isfinite(values)]
     return float(good.mean()) if good.size and good.mean() > 0 else 1.0
 
@@ -381,8 +364,6 @@ def _scales(
     like: Mapping[str, float], *, absolute: bool,
 ) -> tuple[dict[str, float], set[str]]:  # fmt: skip
     """Returns by class measured over predicted of its own rows, and where there are any."""
-    import numpy as np
-
     sums = {name: [0.0, 0.0] for name in CLASSES}
     for one in evidence:
         names = {name for name, _, _ in one.layers}
@@ -406,7 +387,6 @@ def posterior(
     prior: np.ndarray, groups: Mapping[str, np.ndarray], sd: Mapping[str, Any],
     rows: np.ndarray, measured: np.ndarray, noise: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    import numpy as np
 
     mean = prior.copy()
     slopes, gain = np.zeros((0, len(prior))), np.zeros((0, 0))
@@ -431,8 +411,6 @@ def covariance(
     groups: Mapping[str, np.ndarray], sd: Mapping[str, Any], matrix: np.ndarray
 ) -> np.ndarray:
     """Multiplies the prior covariance, which is never written down, with columns."""
-    import numpy as np
-
     found: np.ndarray = sd["own"] ** 2 * matrix
     for name in ("device", "kind"):
         group = groups[name]

@@ -18,6 +18,7 @@ from edgekit.errors import DataError
 from edgekit.placement.kernel_costs import cost_data
 from edgekit.placement.profiles.log_graph import EngineGraph, UnitTensor, engine_graph
 from edgekit.placement.profiles.profile import Profile
+from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import (
     OPTIMAL_GAP,
     OUTSIDE,
@@ -179,7 +180,6 @@ def plan_of_log(
             code="profile.no_log", where=profile.path,
             hint="build with trtexec --verbose, or name the model to plan with this profile",
         )  # fmt: skip
-    from edgekit.solver.optimiser import minimise
 
     timings, log = profile.timings, profile.log
     graph = engine_graph(timings, log)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.buildlog.timings import Combination
 from edgekit.errors import DataError
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.costs import CostModel, Measurements
@@ -24,7 +25,6 @@ from edgekit.text import percent
 
 if TYPE_CHECKING:
     from edgekit.buildlog.layer_names import LayerNames
-    from edgekit.buildlog.timings import Combination
     from edgekit.placement.plan import PlacedLayer
 
 

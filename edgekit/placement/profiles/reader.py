@@ -12,9 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgekit.buildlog.timings import Combination
+from edgekit.buildlog.facts import BuildLog
+from edgekit.buildlog.reading import read_timings
+from edgekit.buildlog.timings import Combination, Timings, UnitTiming
 from edgekit.errors import DataError, UsageError
 from edgekit.files import parse_json, regular
 from edgekit.placement.profiles.profile import (
@@ -26,11 +28,6 @@ from edgekit.placement.profiles.profile import (
     check_table,
 )
 from edgekit.text import listed
-
-if TYPE_CHECKING:
-    from edgekit.buildlog.facts import BuildLog
-    from edgekit.buildlog.timings import Timings, UnitTiming
-
 
 _JSON = re.compile(r'\s*(?:\[\s*(?:[\[{"\]]|$)|\{\s*(?:["}]|$))')
 _HINT = (
@@ -91,8 +88,6 @@ def _head(path: Path) -> str:
 
 
 def _of_log(path: Path) -> Profile:
-    from edgekit.buildlog.reading import read_timings
-
     try:
         log, timings = read_timings(path)
     except UsageError as error:

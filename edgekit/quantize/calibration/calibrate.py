@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgekit.dla.scales import LEVELS
+from edgekit.network.model import Model, Network
 from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.calibration.methods import check_method
 from edgekit.quantize.constraints import constraint_warnings, tie
 from edgekit.quantize.needs import Lack, follow, needs, without_too
-from edgekit.quantize.scales import float32, is_scale, make_scales
+from edgekit.quantize.scales import Ranges, Scales, float32, is_scale, make_scales
 from edgekit.text import counted, listed
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.network.model import Model, Network
-    from edgekit.quantize.scales import Ranges, Scales
-
 
 _SHOWN = 8
 

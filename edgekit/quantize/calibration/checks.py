@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
 
 from edgekit.dla.precision import int8_operators
 from edgekit.errors import DataError, ModelError
-from edgekit.network.model import SAME_VALUES
+from edgekit.network.model import SAME_VALUES, Model
+from edgekit.quantize.calibration.histogram import ValueHistogram
 from edgekit.quantize.calibration.methods import FEWEST
+from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.text import listed
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.network.model import Model
-    from edgekit.quantize.calibration.histogram import ValueHistogram
-
 
 # fewer inputs than this rarely show what a network's tensors can hold
 _FEW = 16
@@ -36,8 +33,6 @@ def check_weights(model: Model) -> None:
     Raises:
         ModelError: ``model.nonfinite``: names the weight and the node that reads it.
     """
-    from onnx import numpy_helper
-
     inline = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
     seen: set[str] = set()
     biased = _biased(model)
@@ -69,8 +64,6 @@ def unbounded(model: Model) -> frozenset[str]:
 
     They have no INT8 scale, as with a mask of -FLT_MAX. A softmax ends it.
     """
-    from onnx import numpy_helper
-
     values = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
     biased = _biased(model)
     found: set[str] = set()
@@ -112,14 +105,10 @@ def _may_mask(node: onnx.NodeProto, biased: Collection[str]) -> bool:
 
 
 def _has_nan(array: np.ndarray) -> bool:
-    import numpy as np
-
     return bool(np.isnan(array).any())
 
 
 def _nonfinite(array: np.ndarray) -> int:
-    import numpy as np
-
     if array.dtype.kind in "iub?":
         return 0
     # a view that repeats one value is looked at once
@@ -168,10 +157,6 @@ def _first_bad(
     model: Model, feed: Mapping[str, np.ndarray], free: Collection[str]
 ) -> tuple[str, str, str] | None:
     """Returns the name and operator of the first node that makes a bad value, and the tensor."""
-    import numpy as np
-
-    from edgekit.quantize.calibration.parts import parts, run_parts
-
     graph = model.proto.graph
     floats = {
         value.name

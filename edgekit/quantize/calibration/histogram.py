@@ -8,16 +8,12 @@ import math
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from edgekit.network.model import SAME_VALUES
+import numpy as np
+import onnx
+from onnx import helper
 
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.network.model import Model, Network
-
+from edgekit.network.model import SAME_VALUES, Model, Network
 
 # on each side of zero; the range is a power of two above the largest magnitude, so between 8192
 # and 16384 of them are in use: at least eight for each bin of the entropy method
@@ -97,8 +93,6 @@ class ValueHistogram:
 
         Returns False, with nothing added, when there is a NaN or an infinity among them.
         """
-        import numpy as np
-
         if not values.size:
             return True
         flat = values.reshape(-1)
@@ -138,8 +132,6 @@ class ValueHistogram:
 
     def rectified(self) -> ValueHistogram:
         """Returns the histogram of ``max(x, 0)``; of one with sides."""
-        import numpy as np
-
         assert self.sided
         if self.low > self.high:
             return ValueHistogram(sided=True)
@@ -188,8 +180,6 @@ class ValueHistogram:
 
     def magnitudes(self, bins: int = BINS) -> np.ndarray:
         """Returns int64 [bins]: counts of ``|x|`` over [0, ``top``); ``bins`` divides BINS."""
-        import numpy as np
-
         if self.counts is None:
             return np.zeros(bins, np.int64)
         folded = self.counts[BINS:] + self.counts[BINS - 1 :: -1]
@@ -206,8 +196,6 @@ class ValueHistogram:
             unsure: float64 [bins + 1], for each edge by how many values the share below it may
                 be wrong (one standard deviation; all of them for values that pile up).
         """
-        import numpy as np
-
         assert self.counts is not None
         counts = self.counts.astype(np.float64)
         below = np.concatenate([[0.0], np.cumsum(counts)])
@@ -250,8 +238,6 @@ def _above(amax: float) -> float:
 
 def _arrays() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Returns this thread's scratch arrays, one block each: twice float32, int32 and intp."""
-    import numpy as np
-
     if not hasattr(_scratch, "arrays"):
         types = (np.float32, np.float32, np.int32, np.intp)
         _scratch.arrays = tuple(np.empty(_BLOCK, kind) for kind in types)
@@ -305,8 +291,6 @@ def merged(model: Model, network: Network) -> list[str]:
 
 def _types(model: Model, network: Network) -> dict[str, tuple[tuple[int, ...], str]]:
     """Returns shape and type by tensor, also of those that no layer has."""
-    from onnx import helper
-
     graph = model.proto.graph
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
@@ -318,8 +302,6 @@ def _types(model: Model, network: Network) -> dict[str, tuple[tuple[int, ...], s
 
 
 def _kind(node: onnx.NodeProto) -> str:
-    from onnx import helper
-
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Relu":
         return "relu"

@@ -11,18 +11,15 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from edgekit.errors import EnvironmentLack
 from edgekit.files import write_atomically
+from edgekit.network.model import Model
 from edgekit.quantize.calibration.histogram import BINS, ValueHistogram
 from edgekit.quantize.data.rows import check_feed
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.network.model import Model
-
 
 _SCHEMA = "edgekit.measuring/2"
 # seconds between two states, and how many times as long as writing one takes
@@ -51,8 +48,6 @@ class MeasurementState:
 
     def load(self) -> tuple[dict[str, ValueHistogram], int, str] | str:
         """Returns histograms, inputs counted and their digest; or why not, empty for no file."""
-        import numpy as np
-
         if self._path is None or not self._path.exists():
             return ""
         try:
@@ -82,8 +77,6 @@ class MeasurementState:
 
     def save(self, histograms: Mapping[str, ValueHistogram], done: int, inputs: str) -> None:
         """Writes the state; the file is the old one or the new one, whatever happens."""
-        import numpy as np
-
         if self._path is None:
             return
         began = time.monotonic()
@@ -177,8 +170,6 @@ class Feeds:
         return self.digest
 
     def _keep(self, feed: Mapping[str, np.ndarray], valid: int | None) -> None:
-        import numpy as np
-
         try:
             self._file.seek(0, 2)
             for array in feed.values():
@@ -194,8 +185,6 @@ class Feeds:
 
     def again(self) -> Iterator[Feed]:
         """Yields the inputs that were read, from the first."""
-        import numpy as np
-
         place = 0
         for names, valid in list(self._stored):
             self._file.seek(place)

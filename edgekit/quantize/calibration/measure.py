@@ -10,9 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgekit.errors import DataError
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, Network
+from edgekit.network.opaque import before_opaque, opaque_nodes
 from edgekit.quantize.calibration.checks import (
     bad_activation,
     bad_input,
@@ -42,12 +46,6 @@ from edgekit.quantize.calibration.methods import (
 from edgekit.quantize.calibration.parts import PART_BYTES, NetworkPart, parts, run_parts
 from edgekit.quantize.scales import Ranges
 from edgekit.text import counted, listed
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.network.model import Model, Network
-
 
 # values counted at once, and how near to an edge (in bins) float32 leaves it open where one lies
 _BLOCK = 1 << 16
@@ -94,8 +92,6 @@ class Recount:
         self, feeds: Feeds, count: int, progress: Callable[[int, int], None] | None
     ) -> dict[str, float]:
         """Returns the entropy method's clipping magnitudes."""
-        import numpy as np
-
         if not self._of:
             return {}
         counts = {
@@ -150,8 +146,6 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
         amax: A float32, above 0.
         bins: At most 4096: a value's place is then known to better than ``_NEAR`` of a bin.
     """
-    import numpy as np
-
     if amax >= LARGE:
         # twice the range is beyond float32; scaling by 4 is exact
         values, amax = values * np.float32(0.25), amax / 4.0
@@ -233,9 +227,6 @@ def measure(
             sample and the node that makes it).
         ModelError: A weight has NaN or infinities, or ONNX Runtime cannot run the model.
     """
-    from edgekit.network.lowering.layers import layers
-    from edgekit.network.opaque import before_opaque
-
     whole, model = model, before_opaque(model)
     lacking: list[str] = []
     if model is not whole:
@@ -279,8 +270,6 @@ def measure(
 
 
 def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
-    from edgekit.network.opaque import opaque_nodes
-
     ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
     first = next(iter(opaque_nodes(whole.proto)))
     unmeasured = f"; not measured behind it: {listed(lacking, _SHOWN)}" if lacking else ""
@@ -403,8 +392,6 @@ class _Measurement:
 
 def _bounded(values: np.ndarray) -> np.ndarray:
     """Returns infinities as the largest float32, which no scale suits either; NaN stays."""
-    import numpy as np
-
     most = np.finfo(np.float32).max
     return np.clip(values.astype(np.float32, copy=False), -most, most)
 

@@ -6,16 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgekit.dla.scales import LEVELS
 from edgekit.errors import UsageError
 from edgekit.quantize.calibration.histogram import TINY, ValueHistogram
 from edgekit.quantize.scales import LARGEST_SCALE
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 LEVELS_OF_ENTROPY = 128
 # smooth_distribution's default
@@ -29,8 +26,6 @@ def as_original(counts: np.ndarray, candidate: int) -> float:
         counts: int64 [bins], over [-amax, amax].
         candidate: Bins on each side of zero.
     """
-    import numpy as np
-
     levels, zero = LEVELS_OF_ENTROPY, counts.size // 2
     start, end = zero - candidate, min(zero + candidate + 1, counts.size)
     inside = counts[start:end]
@@ -54,8 +49,6 @@ def as_original(counts: np.ndarray, candidate: int) -> float:
 
 def _smooth(values: np.ndarray) -> np.ndarray | None:
     """Gives empty bins a little of the others; None when all are empty."""
-    import numpy as np
-
     empty = (values == 0).astype(np.float32)
     count = float(empty.sum())
     if count == values.size:
@@ -91,8 +84,6 @@ def nearest(counts: np.ndarray) -> int:
     Args:
         counts: int64 [an even number], over [-amax, amax].
     """
-    import numpy as np
-
     return _nearest(counts, _divergences(np.asarray(counts, np.int64)))
 
 
@@ -113,8 +104,6 @@ def edges(amax: float, bins: int = ENTROPY_BINS) -> np.ndarray:
     Where float32 does not hold twice ``amax``, they are those of ``amax`` / 4, times 4: the same
     ones but for the overflow.
     """
-    import numpy as np
-
     factor = np.float32(4.0 if amax >= LARGE else 1.0)
     top = np.float32(amax) / factor
     return np.asarray(np.linspace(-top, top, bins + 1, dtype=np.float32) * factor)
@@ -130,8 +119,6 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
     Returns:
         The candidate; None if one more than a bin away may in truth be nearer.
     """
-    import numpy as np
-
     found = _divergences(counts)
     best = _nearest(counts, found)
     if not unsure.any():
@@ -161,8 +148,6 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
 
 def _nearest(counts: np.ndarray, found: np.ndarray) -> int:
     """Picks by ``found``; among those that are close, by the original's float32 arithmetic."""
-    import numpy as np
-
     half = LEVELS_OF_ENTROPY // 2
     least = float(found.min())
     if not np.isfinite(least):
@@ -178,8 +163,6 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     and its number of bins in use, which cumulative sums give; sum(p log p) of the smoothed p is
     expanded to second order in what smoothing takes from each bin (at most some 1e-2 of a count).
     """
-    import numpy as np
-
     start, end, merged, borders = _candidates(counts.size)
     size = end - start
     used = counts > 0
@@ -247,8 +230,6 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
 @cache
 def _candidates(bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Each candidate's first bin, the one after its last, and its levels' bins and borders."""
-    import numpy as np
-
     zero = bins // 2
     grown = np.arange(LEVELS_OF_ENTROPY // 2, zero + 1)
     start, end = zero - grown, np.minimum(zero + grown + 1, bins)
@@ -263,14 +244,10 @@ def _x_log_x(values: np.ndarray) -> np.ndarray:
 
 
 def _log(values: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     return np.log(np.where(values > 0, values, 1.0))
 
 
 def _inverse(values: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
 
 
@@ -343,8 +320,6 @@ def _minmax(histogram: ValueHistogram) -> float:
 
 
 def _percentile(histogram: ValueHistogram) -> float:
-    import numpy as np
-
     counts = histogram.magnitudes()
     cumulative = np.cumsum(counts)
     index = int(np.searchsorted(cumulative, cumulative[-1] * (PERCENTILE / 100.0)))
@@ -353,8 +328,6 @@ def _percentile(histogram: ValueHistogram) -> float:
 
 def _mse(histogram: ValueHistogram) -> float:
     """Least mean squared error of quantise-dequantise, over the bins' centres."""
-    import numpy as np
-
     counts = histogram.magnitudes(_MSE_BINS)
     used = np.flatnonzero(counts)
     centres = (used + 0.5) * (histogram.top / counts.size)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import helper
 
 from edgekit.errors import ModelError
 
 if TYPE_CHECKING:
     import numpy as np
-    import onnx
 
     from edgekit.network.model import Model
 
@@ -123,8 +126,6 @@ def _part(
 
 def _cut(model: Model, nodes: list[onnx.NodeProto], inputs: Sequence[str]) -> Model:
     """Returns the model of a few nodes."""
-    import onnx
-
     graph = model.proto.graph
     needed = _reads(nodes)
     infos = _infos(model)
@@ -165,10 +166,6 @@ def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 def _sizes(model: Model) -> dict[str, int]:
     """Returns bytes by tensor name."""
-    from math import prod
-
-    from onnx import helper
-
     sizes = {}
     for name, value in _infos(model).items():
         tensor = value.type.tensor_type

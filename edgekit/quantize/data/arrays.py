@@ -13,15 +13,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
 
 from edgekit.errors import DataError
 from edgekit.files import regular
 from edgekit.quantize.data.rows import DataRow, RowLayout, ahead, shown
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 #: What reading a broken file raises.
 BROKEN = (
@@ -60,8 +59,6 @@ class Member:
     @contextlib.contextmanager
     def opened(self, rows: RowLayout, name: str) -> Iterator[Callable[[int], np.ndarray]]:
         """Gives a function from ascending row numbers to rows of input ``name``."""
-        import numpy as np
-
         if self.fortran and self.packed is None:
             array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
             yield lambda index: rows.take(name, array, index)
@@ -161,8 +158,6 @@ def refused(path: Path, error: Exception, where: str = "") -> DataError:
 
 
 def _header(file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], bool]:
-    from numpy.lib import format as npy
-
     version = npy.read_magic(file)
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
     if read is None:  # 3.0 is for structured types with names beyond Latin-1
@@ -252,8 +247,6 @@ class _ArrayReader:
         self._views: dict[str, Callable[[int], np.ndarray]] = {}
 
     def row(self, index: int) -> DataRow:
-        import numpy as np
-
         number = bisect.bisect_right(self._starts, index) - 1
         path, found = self._files[number]
         inside = index - self._starts[number]
@@ -297,8 +290,6 @@ def _open(path: Path, rows: RowLayout) -> dict[str, Member]:
 
 
 def _count(rows: RowLayout, name: str, member: Member, path: Path) -> int:
-    import numpy as np
-
     where = f"{shown(path)}:{name}"
     count = rows.count(name, member.shape)
     if count is None:

@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgekit.errors import DataError
 from edgekit.network.source import PYTHON
 from edgekit.quantize.data.rows import DataRow, RowLayout
@@ -161,8 +163,6 @@ class Callables:
             )
 
     def _split(self, item: Any, number: int) -> Iterator[DataRow]:
-        import numpy as np
-
         where = f"{self._spec}[{number}]"
         names = list(self._rows.specs)
         if not isinstance(item, Mapping):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import DataError
 from edgekit.files import regular
 from edgekit.quantize.data.options import (
@@ -30,7 +32,6 @@ from edgekit.quantize.data.options import (
 from edgekit.quantize.data.rows import DataRow, ahead, shown
 
 if TYPE_CHECKING:
-    import numpy as np
     from PIL import Image
 
 
@@ -108,8 +109,6 @@ class Preprocess:
             DataError: "data.options": resized it is smaller than what is cut out of it, or its
                 values do not fit the input's type.
         """
-        import numpy as np
-
         codes = np.asarray(self._fitted(image))
         codes = codes.reshape(self.height, self.width, -1)
         constant = bool((codes == codes[0, 0]).all())
@@ -284,7 +283,6 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
 
     Alpha is dropped, the colour below it stays as it is stored, as with torchvision and OpenCV.
     """
-    import numpy as np
     from PIL import Image, ImageOps
 
     image.load()

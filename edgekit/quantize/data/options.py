@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from edgekit.errors import DataError
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 #: What known training pipelines do; a key that is given with a preset wins.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -108,8 +106,6 @@ def choice(options: Mapping[str, Any], key: str, known: tuple[str, ...], default
 
 def per_channel(values: Any, channels: int, default: float, option: str) -> np.ndarray:
     """Returns an option with one number, or one per channel, as float32."""
-    import numpy as np
-
     every = (
         [default] if values is None else values if isinstance(values, list | tuple) else [values]
     )

@@ -13,13 +13,14 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import numpy as np
+import onnx
+from onnx import helper
+
 from edgekit.errors import DataError
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
     from edgekit.network.model import Model
 
 
@@ -29,8 +30,6 @@ def input_specs(model: Model) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
 
 
 def _spec(value: onnx.ValueInfoProto) -> tuple[np.dtype, tuple[int, ...]]:
-    from onnx import helper
-
     tensor = value.type.tensor_type
     shape = tuple(dim.dim_value for dim in tensor.shape.dim)
     return helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape
@@ -46,8 +45,6 @@ def check_feed(
     Raises:
         DataError: A name is unknown or missing, a shape differs, or a type cannot be converted.
     """
-    import numpy as np
-
     specs = input_specs(model)
     unknown = [name for name in feed if name not in specs]
     missing = [name for name in specs if name not in feed]
@@ -303,8 +300,6 @@ class SampleStream:
         return range(self._skip, most)
 
     def _sample(self, group: list[DataRow]) -> dict[str, np.ndarray]:
-        import numpy as np
-
         sample = {}
         for name, (dtype, shape) in self._rows.specs.items():
             whole = np.empty(shape, dtype)
@@ -318,8 +313,6 @@ class SampleStream:
 
     def _put(self, name: str, row: DataRow, target: np.ndarray) -> None:
         """Copies one row of one input, and looks at its values."""
-        import numpy as np
-
         found, dtype, where = row.arrays[name], target.dtype, row.where
         if not np.can_cast(found.dtype, dtype, casting="same_kind"):
             raise DataError(

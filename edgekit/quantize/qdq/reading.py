@@ -6,19 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, numpy_helper
 
 from edgekit.dla.scales import channel_axis, channel_blocks, weight_scales
 from edgekit.errors import ModelError
-from edgekit.network.model import QDQ
+from edgekit.network.model import QDQ, Model
 from edgekit.text import listed
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.network.model import Model
-
 
 _LISTED = 5
 # the middle of uint8: codes - 128 are those of int8, value for value
@@ -111,8 +108,6 @@ class ModelConstants:
         return name in self._stubs
 
     def __getitem__(self, name: str) -> np.ndarray:
-        from onnx import numpy_helper
-
         if name in self._weights:
             return self._weights[name]
         return numpy_helper.to_array(self._stubs[name])
@@ -124,8 +119,6 @@ class ModelConstants:
 
 def type_name(elem: int) -> str:
     """Returns ONNX's name of an element type, in small letters."""
-    from onnx import TensorProto
-
     return str(TensorProto.DataType.Name(elem)).lower()
 
 
@@ -156,8 +149,6 @@ class Grid:
 
     def same(self, other: Grid) -> bool:
         """Whether both have the same scales and zero."""
-        import numpy as np
-
         return self.shift == other.shift and np.array_equal(
             self.scale.reshape(-1), other.scale.reshape(-1)
         )
@@ -189,8 +180,6 @@ def grid_of(
         known: Type name and rank by tensor.
         problems: Where faults are noted.
     """
-    import numpy as np
-
     given: dict[str, Any] = {item.name: item.i for item in node.attribute}
     inputs = [*node.input, "", ""]
     data, scale_name, zero_name = inputs[:3]
@@ -409,8 +398,6 @@ class _QdqReader:
             self._given[target] = use
 
     def _other(self, node: onnx.NodeProto) -> None:
-        from onnx import AttributeProto
-
         bodies = [item.g for item in node.attribute if item.type == AttributeProto.GRAPH]
         if any(inner.op_type in QDQ for body in bodies for inner in body.node):
             self._problems.add("qdq.subgraph", node.name)
@@ -478,8 +465,6 @@ def values_of(fixed: QuantisedConstant, constants: ModelConstants) -> np.ndarray
 
     As ONNX defines them: codes are round half to even of value / scale, saturated.
     """
-    import numpy as np
-
     grid = fixed.grid
     source = np.asarray(constants[fixed.source])
     scale = grid.along(source)
@@ -494,8 +479,6 @@ def values_of(fixed: QuantisedConstant, constants: ModelConstants) -> np.ndarray
 
 def requantised(value: np.ndarray, wanted: np.ndarray, axis: int) -> bool:
     """Whether ``value``, quantised per index of ``axis``, stands for ``wanted``."""
-    import numpy as np
-
     source, target = np.moveaxis(value, axis, 0), np.moveaxis(wanted, axis, 0)
     scales = weight_scales(value, axis).reshape(-1, *[1] * (value.ndim - 1))
     for block in channel_blocks(source):

@@ -6,22 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgekit.dla.precision import int8_operators, lowering
+import numpy as np
+import onnx
+from onnx import defs, helper, numpy_helper
+
+from edgekit.dla.precision import Lowering, int8_operators, lowering
 from edgekit.dla.scales import channel_axis, weight_scales
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.network.model import QDQ
+from edgekit.network.graph import free_name
+from edgekit.network.load import canonical
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import QDQ, Model, Network
 from edgekit.quantize.calibration.checks import check_weights
 from edgekit.quantize.scales import is_scale
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.dla.precision import Lowering
-    from edgekit.network.model import Model, Network
-
+from edgekit.rewriting.engine.opset import obstacle, raise_opset
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # a constant operand of theirs has to be INT8 as the other operands are
@@ -45,8 +45,6 @@ class LoweredGraph:
         scales: Mapping[str, float],
         weights: str,
     ) -> None:
-        import onnx
-
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(model.proto)
         graph = self.proto.graph
@@ -132,9 +130,6 @@ class LoweredGraph:
 
     def _joined_scale(self, node: onnx.NodeProto, name: str) -> np.ndarray:
         """A concatenation has one scale for all; a maximum compares what it reads."""
-        import numpy as np
-        from onnx import numpy_helper
-
         result = self._scales.get(node.output[0])
         if node.op_type == "Concat" and result is not None:
             return np.array(result, np.float32)
@@ -157,8 +152,6 @@ class LoweredGraph:
         return self._pair(name, name, target, scale, axis)
 
     def _scale(self, name: str) -> np.ndarray:
-        import numpy as np
-
         if not is_scale(self._scales[name]):
             raise DataError(
                 f"the scale of {name!r} is {self._scales[name]!r}",
@@ -172,9 +165,6 @@ class LoweredGraph:
         self, stem: str, source: str, target: str, scale: np.ndarray, axis: int | None = None
     ) -> list[onnx.NodeProto]:
         """Returns QuantizeLinear and DequantizeLinear with their scale and zero point."""
-        import numpy as np
-        from onnx import helper
-
         step = self._initializer(f"{stem}_scale", scale)
         if axis is None:
             self._zero = self._zero or self._initializer("zero_point", np.array(0, np.int8))
@@ -189,16 +179,12 @@ class LoweredGraph:
         ]
 
     def _initializer(self, stem: str, value: np.ndarray) -> str:
-        from onnx import numpy_helper
-
         name = self._free(stem)
         self.proto.graph.initializer.append(numpy_helper.from_array(value, name))
         self.values[name] = value
         return name
 
     def _free(self, stem: str) -> str:
-        from edgekit.network.graph import free_name
-
         name = free_name(stem, self.taken)
         self.taken.add(name)
         return name
@@ -241,8 +227,6 @@ class _Half:
         self._half_of: dict[str, str] = {}
 
     def _can(self, node: onnx.NodeProto) -> bool:
-        from onnx import defs
-
         if node.domain or node.op_type in _UNCHANGED_OPERATORS:
             return False
         if any(item.HasField("g") or item.graphs for item in node.attribute):
@@ -253,8 +237,6 @@ class _Half:
 
     def _changes(self, node: onnx.NodeProto, names: Collection[str], index: int) -> bool:
         """Whether an input or output is FP32 and may be FP16."""
-        from onnx import defs
-
         name = list(names)[index]
         if not name or name not in self._floats:
             return False
@@ -307,13 +289,9 @@ class _Half:
         return self._half_of[name]
 
     def _cast(self, source: str, target: str, kind: int) -> onnx.NodeProto:
-        from onnx import helper
-
         return helper.make_node("Cast", [source], [target], self._free(f"{target}_cast"), to=kind)
 
     def _free(self, stem: str) -> str:
-        from edgekit.network.graph import free_name
-
         name = free_name(stem, self._taken)
         self._taken.add(name)
         return name
@@ -364,10 +342,6 @@ def to_qdq(
         UsageError: ``weights`` is something else.
         DataError: "qdq.scale": a scale is not a positive number.
     """
-    from edgekit.network.load import canonical
-    from edgekit.network.lowering.layers import layers
-    from edgekit.rewriting.engine.opset import obstacle, raise_opset
-
     if weights not in WEIGHTS:
         raise UsageError(
             f"weights can be quantised {' or '.join(WEIGHTS)}, not {weights!r}", code="qdq.weights"

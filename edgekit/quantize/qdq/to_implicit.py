@@ -9,15 +9,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
+from onnx import AttributeProto, numpy_helper
+
 from edgekit.dla.scales import LEVELS
 from edgekit.errors import UsageError
-from edgekit.network.model import QDQ
+from edgekit.network.load import canonical
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import QDQ, Layer, Model, Network
 from edgekit.quantize.needs import follow, needs
 from edgekit.quantize.qdq.reading import (
     ModelConstants,
     Problems,
     QdqReading,
     Quantisation,
+    QuantisedConstant,
     keeps,
     other_codes,
     read_qdq,
@@ -27,12 +34,6 @@ from edgekit.quantize.scales import float32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    import numpy as np
-    import onnx
-
-    from edgekit.network.model import Layer, Model, Network
-    from edgekit.quantize.qdq.reading import QuantisedConstant
 
 
 # onnxruntime.quantization calls the codes of NAME so
@@ -54,8 +55,6 @@ class PlainNames:
         self._choose()
 
     def _choose(self) -> None:
-        from onnx import AttributeProto
-
         graph = self._model.proto.graph
         taken = {name for node in graph.node for name in (*node.input, *node.output)}
         taken |= {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
@@ -97,8 +96,6 @@ class PlainNames:
 
         What dequantises a constant stays under its new name: values are given in its place.
         """
-        import onnx
-
         proto = onnx.ModelProto()
         proto.CopyFrom(self._model.proto)
         plain = set(self._reading.plain)
@@ -292,8 +289,6 @@ def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
     Returns:
         The model; names of nodes; and a text for people where FP16 types had to stay, else "".
     """
-    from edgekit.network.load import canonical
-
     graph = model.proto.graph
     values = (*graph.value_info, *graph.input, *graph.output)
     halves = {v.name for v in values if v.type.tensor_type.elem_type == _HALF}
@@ -340,8 +335,6 @@ class _Wide:
     """
 
     def __init__(self, model: Model, halves: set[str]) -> None:
-        import onnx
-
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(model.proto)
         self._halves = halves
@@ -408,8 +401,6 @@ class _Wide:
         return attribute in (_FLOAT, _HALF) and (source in self._halves or source in self._floats)
 
     def _constant(self, item: onnx.TensorProto) -> onnx.TensorProto:
-        import onnx
-
         made = onnx.TensorProto()
         made.CopyFrom(item)
         if item.data_type == _HALF:
@@ -421,8 +412,6 @@ class _Wide:
         return made
 
     def _tensor(self, item: onnx.TensorProto) -> onnx.TensorProto:
-        from onnx import numpy_helper
-
         return numpy_helper.from_array(self._wide(numpy_helper.to_array(item)), item.name)
 
     def _wide(self, value: np.ndarray) -> np.ndarray:
@@ -494,9 +483,6 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
             INT8 does not have; what does so is named.
         UsageError: ``unequal`` is something else.
     """
-    from edgekit.network.load import canonical
-    from edgekit.network.lowering.layers import layers
-
     if unequal not in UNEQUAL:
         raise UsageError(
             f"unequal scales can be {' or '.join(UNEQUAL)}, not {unequal!r}", code="qdq.unequal"

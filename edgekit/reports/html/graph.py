@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from markupsafe import Markup
+
 from edgekit.reports import text
 from edgekit.reports.charts import device_class
 from edgekit.reports.layers import shape_words
@@ -204,8 +206,6 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
     None for a document without segments, as they were written before reports had a graph.
     """
-    from markupsafe import Markup
-
     graph = document["graph"]
     if not graph["segments"]:
         return None

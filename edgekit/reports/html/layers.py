@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from edgekit.reports import charts, text
 from edgekit.reports.layers import (
     board_us,
@@ -32,8 +34,6 @@ def layers_view(
 
     ``parts`` are what was timed as a whole: their layers have no measured times of their own.
     """
-    from markupsafe import Markup
-
     slowest = max((row["predicted_us"] for row in rows), default=0.0)
     measured = [row["measured"] for row in rows if row["measured"]]
     longest = max((one["us"] for one in measured), default=0.0)
@@ -74,8 +74,6 @@ def _choices(values: Any) -> list[str]:
 
 
 def _row(row: Mapping[str, Any], slowest: float, wholes: Mapping[str, str]) -> dict[str, Any]:
-    from markupsafe import Markup
-
     css = charts.device_class(row["device"])
     measured = row["measured"]
     return {
@@ -107,8 +105,6 @@ def _row(row: Mapping[str, Any], slowest: float, wholes: Mapping[str, str]) -> d
 
 
 def _slow(row: Mapping[str, Any], slowest: float, longest: float) -> dict[str, Any]:
-    from markupsafe import Markup
-
     css = charts.device_class(row["device"])
     measured = row["measured"]
     return {

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from edgekit.reports import charts, text
 from edgekit.reports.facts import cost_facts, few_words, flat_facts, latency_shown, serving_words
 from edgekit.reports.html.verdict import clock_tag
@@ -59,8 +61,6 @@ def _frame(
     clock: str,
     linked: Collection[int],
 ) -> dict[str, Any]:
-    from markupsafe import Markup
-
     at_work = {slot["device"] for slot in slots}
     tracks = [one for one in dict.fromkeys([*tracks, *at_work]) if one in at_work]
     return {
@@ -92,8 +92,6 @@ def trace_view(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Returns the measurement with its histogram; None when nothing was measured."""
-    from markupsafe import Markup
-
     if not bench or not bench["latency_ms"]:
         return None
     drawing = bench["histogram"]
@@ -185,8 +183,6 @@ def _on_board(power: Mapping[str, Any]) -> bool:
 
 
 def _chart(title: str, unit: str, series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from markupsafe import Markup
-
     times = [t for one in series for t, _ in one["points"]]
     begin, end = min(times), max(times)
     top = _round_up(max(one["max"] for one in series))

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
+from edgekit.benchmark.document import write_text
 from edgekit.reports import charts, text
 from edgekit.reports.facts import built_view
 from edgekit.reports.html.graph import graph_view
@@ -18,6 +21,7 @@ from edgekit.reports.html.measurement import bench_view, power_view, timeline_vi
 from edgekit.reports.html.results import accuracy_view, bundle_view, tiles
 from edgekit.reports.html.verdict import baseline_view, clock_tag, verdict_view
 from edgekit.reports.layers import sharing_words
+from edgekit.reports.schema import checked
 from edgekit.text import ABSENT, percent
 
 OBJECTIVES = {
@@ -39,8 +43,6 @@ def _capital(name: str) -> str:
 
 def _markup(svg: str) -> Any:
     """Marks a chart as HTML; every text in it was escaped by ``charts``."""
-    from markupsafe import Markup
-
     return Markup(svg)
 
 
@@ -324,8 +326,6 @@ def render_html(document: Mapping[str, Any]) -> str:
     Raises:
         DataError: The document does not fit the schema of ``edgekit.report/1``.
     """
-    from edgekit.reports.schema import checked
-
     view = page_view(checked(document))
     return page_of("page.html.j2", view, early="page_theme.js", late=SCRIPTS)
 
@@ -342,7 +342,6 @@ def page_of(
         late: Those that run, as one, when the page is there.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
@@ -373,7 +372,5 @@ def write_report(document: Mapping[str, Any], path: Path) -> None:
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    from edgekit.benchmark.document import write_text
-
     # lone surrogates cannot be written; `clean` has escaped them in names
     write_text(path, render_html(document))

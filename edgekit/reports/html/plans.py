@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
+from edgekit.benchmark.document import write_text
 from edgekit.placement.plan import proof_of
 from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt
@@ -25,14 +28,10 @@ def write_plans_report(document: Mapping[str, Any], path: Path, *, name: str = "
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    from edgekit.benchmark.document import write_text
-
     write_text(path, render_plans(document, name=name))
 
 
 def _view(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    from markupsafe import Markup
-
     lower, upper = document["lower"], document["upper"]
     proof = proof_of(lower["optimal"], lower.get("extrapolated", ())) or (
         f"bound {value_text(document, lower['bound'])}, gap {percent(lower['gap'], 2)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit.reference.accuracy import describe_channels, describe_snr
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     MEASURES,
@@ -142,8 +143,6 @@ def accuracy_view(
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Returns a row for each group of channels, as the outputs have them."""
-    from edgekit.reference.accuracy import describe_channels, describe_snr
-
     return [
         {
             "output": text.clean(group["output"]),

@@ -4,6 +4,8 @@ the comparison with a baseline.
 
 from __future__ import annotations
 
+import datetime
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from edgekit.reports.comparison import (
     regression_words,
 )
 from edgekit.text import ABSENT, percent
+from edgekit_device.arrays.deviation import decibels
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,8 +87,6 @@ def _gate(gate: Mapping[str, Any]) -> dict[str, str]:
 
 def _metric(gate: Mapping[str, Any]) -> str:
     """Returns what an accuracy gate found; a passed one without an SNR found no error."""
-    from edgekit_device.arrays.deviation import decibels
-
     found, passed = gate.get("found"), gate.get("passed")
     if gate.get("metric") == "snr_db":
         return decibels(found, found is None and passed is True, "{:.5g}")
@@ -174,8 +175,6 @@ def _runs(baseline: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(side: str, run: Mapping[str, Any]) -> dict[str, str]:
-    import datetime
-
     when = run.get("at")
     dirty = ", with changes" if run.get("dirty") else ""
     return {
@@ -205,8 +204,6 @@ def with_earlier_comparison(document: Mapping[str, Any], path: Path) -> dict[str
         document: An ``edgekit.report/1`` that was not compared.
         path: The ``report.json`` that it replaces; one that is absent or damaged has none.
     """
-    import json
-
     try:
         before = json.loads(regular(path).read_text(encoding="utf-8"))
         compared = before["baseline"]

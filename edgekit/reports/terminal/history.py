@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.benchmark.statistics import tails
 from edgekit.reports import text
 from edgekit.reports.comparison import compared_values, headline
 from edgekit.reports.text import Page, names_in_columns
 from edgekit.results.comparison import describe_value
+from edgekit.results.store import Result, is_trial
 from edgekit.text import ABSENT
-
-if TYPE_CHECKING:
-    from edgekit.results.store import Result
-
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLUMNS = 16  # of the sparkline
@@ -29,7 +28,6 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
     """Returns a table of results; the sparkline is how a run's latencies went over its time."""
     head = ("id", "when", "name", "board", "mode", "clock", "median", "p99", "per second",
             "over time", "verdict", "settings", "commit", "marks")  # fmt: skip
-    from edgekit.results.store import is_trial
 
     settings = _settings(results)
     rows = [
@@ -65,8 +63,6 @@ def _settings(results: Sequence[Result]) -> list[str]:
 
 def sparkline(samples: Sequence[float]) -> str:
     """Returns medians of equal stretches of a run, from the lowest to the highest of them."""
-    import statistics
-
     if len(samples) < 2:
         return ""
     parts = min(_COLUMNS, len(samples))
@@ -145,8 +141,6 @@ def _frames(result: Result) -> int:
 
 def _tail(value: float | None, name: str, frames: int) -> str:
     """Returns a percentile, by the rule of all tables: nothing or a "*" where frames are few."""
-    from edgekit.benchmark.statistics import tails
-
     found = tails(frames) if frames else None
     if found is None or value is None:
         return _ms(value)
@@ -154,8 +148,6 @@ def _tail(value: float | None, name: str, frames: int) -> str:
 
 
 def _latency(latency: Mapping[str, Any], frames: int) -> str:
-    from edgekit.benchmark.statistics import tails
-
     # the median is the p50 by its other name
     values = {k: v for k, v in latency.items() if k != "p50" or "median" not in latency}
     cells = [f"{key} {_tail(value, key, frames)}" for key, value in values.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit.reference.accuracy import NOT_KNOWN, describe_metric, describe_snr
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 
 _CHANGES_SHOWN = 10
@@ -71,8 +72,6 @@ def sensitivity_text(
 
 
 def _layer_row(row: Mapping[str, Any], width: int) -> Sequence[str]:
-    from edgekit.reference.accuracy import describe_snr
-
     ends = f" ({', '.join(row['place'])})" if row["place"] else ""
     limit = max(20, width - 40)
     layers = " + ".join(row["layers"]) + ends
@@ -90,7 +89,6 @@ def _layer_row(row: Mapping[str, Any], width: int) -> Sequence[str]:
 def _proposal(document: Mapping[str, Any]) -> str:
     found = document["proposal"]
     metric = found["metric"]
-    from edgekit.reference.accuracy import NOT_KNOWN, describe_metric
 
     if not found["int8"].get("judged", True):
         return f"{metric} of all of it in INT8 is {NOT_KNOWN}: nothing is proposed"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from edgekit.placement.plan import Plan, frame_times, plan_devices, plan_summary, predicted_value
+from edgekit.placement.profiles.measured import source_of
 from edgekit.reports import text
 from edgekit.reports.document import AIMS, advantage, comparison
 from edgekit.reports.facts import (
@@ -20,13 +26,6 @@ from edgekit.reports.facts import (
 from edgekit.reports.layers import sharing_words
 from edgekit.reports.terminal.plan import UNITS, proof
 from edgekit.text import ABSENT, counted, percent
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
-
-    from edgekit.placement.plan import Plan
-
 
 WIDTH = 80
 SAME_SHARE = 5e-6  # relative; the plan's figures are rounded
@@ -45,10 +44,6 @@ def prediction_table(
         source: Where the plan's times come from, as ``source_of`` says it; "" for predicted.
         unknown: How many layers are in no figure, since their cost is not known.
     """
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     marked = any(row.get("keeps") is False for row in rows)
     table = Table(
         title=text.prediction_title(source, unknown), title_justify="left", title_style="bold",
@@ -190,8 +185,6 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
             Names from the model are printed as text, never as markup or escape sequences.
     """
     from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
 
     rows = _placement(document["placement"])
     if document["accuracy"]:
@@ -266,12 +259,6 @@ def summary_plan(plan: Plan) -> RenderableType:
     """Returns the placement in short: the objective with its proof, devices, loadables with their
     memory and formats, reformats, predictions next to baselines, and options for the builder.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    from edgekit.placement.plan import frame_times
-    from edgekit.placement.profiles.measured import source_of
-
     head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
     parts: list[RenderableType] = [
         Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
@@ -296,10 +283,6 @@ def summary_plan(plan: Plan) -> RenderableType:
 
 def _devices(plan: Plan) -> Table:
     """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
-    from rich.table import Table
-
-    from edgekit.placement.plan import plan_devices
-
     several = len(plan.plans) > 1
     table = Table(box=None, padding=(0, 2, 0, 0))
     if several:
@@ -318,9 +301,6 @@ def _devices(plan: Plan) -> Table:
 
 
 def _objective(plan: Plan) -> str:
-    from edgekit.placement.plan import plan_summary
-    from edgekit.placement.profiles.measured import source_of
-
     summary = plan_summary(plan)
     value = UNITS[summary["unit"]](summary["value"])
     band = _band(plan)
@@ -345,8 +325,6 @@ def _band(plan: Plan) -> tuple[float, float] | None:
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
-    from edgekit.placement.plan import plan_summary, predicted_value
-
     if len(plan.plans) > 1:
         yield f"{len(plan.plans)} plans share the frames"
         for number, part in enumerate(plan.plans, 1):
@@ -391,8 +369,6 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 
 def _alike(plan: Plan) -> bool:
     """Whether the time on the GPU alone is within the uncertainty of the plan's time."""
-    from edgekit.placement.plan import predicted_value
-
     alone, band = plan.baselines.get("gpu_only"), _band(plan)
     if alone is None or band is None or alone == plan.predicted:
         return False
@@ -400,9 +376,6 @@ def _alike(plan: Plan) -> bool:
 
 
 def _loadables(plan: Plan) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
     several = len(plan.plans) > 1
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in (*(["plan"] if several else []), "loadable", "layers", *text.POOLS.values()):

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model
 from edgekit.rewriting.engine.replay import Region, Replayed, regions, replayed
 from edgekit.rewriting.engine.scoring import Judge, Score, apart, pieces, score
 from edgekit.rewriting.graph import RewriteGraph, emit
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Model
     from edgekit.rewriting.engine.search import Search, Taken
 
 
@@ -24,8 +25,6 @@ class Judged:
     """A model judged as a whole: its score, and that of the layers of any of its nodes."""
 
     def __init__(self, model: Model, judge: Judge) -> None:
-        from edgekit.network.lowering.layers import layers
-
         network = layers(model)
         judgement = judge.judge(network)
         predicted = judge.cost(network, judgement) if judge.cost is not None else None

@@ -7,23 +7,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
+from edgekit.network.graph import free_name, subgraphs
+from edgekit.network.load import canonical
+from edgekit.network.model import Model
+from edgekit.network.windows import attributes
 from edgekit.rewriting.graph import Applied, RewriteGraph, opset_of
 from edgekit.rewriting.nodes import MalformedError, Node, names
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, compare, random_feeds
-
-if TYPE_CHECKING:
-    import onnx
-
-    from edgekit.network.model import Model
+from edgekit.rewriting.proof.sides import ProofSide
 
 
 def _take(node: onnx.NodeProto, *names: str) -> dict[str, Any]:
     """Takes attributes out of a node and returns their values; None for those that it lacks."""
-    from edgekit.network.windows import attributes
-
     found = attributes(node)
     retained = [item for item in node.attribute if item.name not in names]
     del node.attribute[:]
@@ -42,7 +44,6 @@ def _read(node: onnx.NodeProto, inputs: Sequence[str]) -> list[onnx.NodeProto]:
 
 def _softmax(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     # all axes from this one on were one: often all but one of them have size 1
-    from onnx import helper
 
     shape = at.types[node.input[0]][1]
     given = _take(node, "axis")["axis"]
@@ -66,8 +67,6 @@ def _softmax(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _clip(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    from onnx import helper
-
     if at.opset >= 11:
         return [node]
     kind = helper.tensor_dtype_to_np_dtype(at.types[node.input[0]][0])
@@ -81,8 +80,6 @@ def _batch_norm(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None
 
 
 def _pad(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    from onnx import helper
-
     if at.opset >= 11:
         return [node]
     kind = helper.tensor_dtype_to_np_dtype(at.types[node.input[0]][0])
@@ -113,10 +110,6 @@ def _listed(attribute: str) -> Callable[[Raiser, onnx.NodeProto], list[onnx.Node
 
 
 def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    from onnx import helper
-
-    from edgekit.network.windows import attributes
-
     if node.op_type == "Resize" and at.opset >= 11:
         return [node] if _half_pixels(node) else None
     given = _take(node, "scales")["scales"]
@@ -145,10 +138,6 @@ def _half_pixels(node: onnx.NodeProto) -> bool:
     That mode, of opset 11 alone, reads at (x + 0.5) / scale, and half_pixel 0.5 before it (ONNX's
     operator changelog, Resize).
     """
-    from onnx import helper
-
-    from edgekit.network.windows import attributes
-
     given = attributes(node)
     if given.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
         return True
@@ -184,8 +173,6 @@ class Raiser:
     """
 
     def __init__(self, model: Model) -> None:
-        import onnx
-
         self.opset = opset_of(model)
         self.stuck = ""
         self.proto = onnx.ModelProto()
@@ -203,10 +190,6 @@ class Raiser:
 
     def run(self) -> onnx.ModelProto | None:
         """Returns the raised model; None when a node cannot be raised."""
-        from onnx import helper
-
-        from edgekit.network.graph import subgraphs
-
         graph = self.proto.graph
         made: list[onnx.NodeProto] = []
         for node in graph.node:
@@ -231,8 +214,6 @@ class Raiser:
 
     def fits(self, node: onnx.NodeProto) -> bool:
         """Whether opset 13 has an operator of this name with these attributes."""
-        import onnx
-
         if node.domain:
             return True
         if not onnx.defs.has(node.op_type, max_inclusive_version=_OPSET):
@@ -244,11 +225,6 @@ class Raiser:
 
     def constant(self, node: onnx.NodeProto, role: str, value: Any, kind: Any) -> str:
         """Adds a constant and returns its name."""
-        import numpy as np
-        from onnx import numpy_helper
-
-        from edgekit.network.graph import free_name
-
         name = free_name(f"{node.name}:{role}", self.tensors)
         self.tensors.add(name)
         array: np.ndarray = np.asarray(value, kind)
@@ -261,8 +237,6 @@ class Raiser:
 
     def name(self, node: onnx.NodeProto, role: str) -> str:
         """Returns a free name for a node next to ``node``."""
-        from edgekit.network.graph import free_name
-
         name = free_name(f"{node.name}:{role}", self.names)
         self.names.add(name)
         return name
@@ -310,8 +284,6 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
         None if an operator cannot be raised (a Scan of opset 8, batch normalization per
         element).
     """
-    from edgekit.network.load import canonical
-
     if opset_of(model) >= min(least, _OPSET):
         return model
     raiser = Raiser(model)
@@ -348,8 +320,6 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
 
     Nodes whose operator, attributes and inputs stayed are none of it.
     """
-    from edgekit.rewriting.proof.sides import ProofSide
-
     old, new = RewriteGraph(model), RewriteGraph(raised)
     gone: list[Node] = []
     come: list[Node] = []

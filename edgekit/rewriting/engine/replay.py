@@ -8,20 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
-from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph
-from edgekit.rewriting.nodes import MalformedError, names
-from edgekit.rewriting.proof.prove import RUNS, SEED, prove
+from edgekit.network.model import Model
+from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, RewriteStep
+from edgekit.rewriting.nodes import MalformedError, NewConstant, Node, names
+from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
 from edgekit.rewriting.rules.order import REWRITES
 from edgekit.rewriting.step import step_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgekit.network.model import Model
     from edgekit.rewriting.engine.search import Taken
-    from edgekit.rewriting.graph import RewriteStep
-    from edgekit.rewriting.nodes import NewConstant, Node
-    from edgekit.rewriting.proof.prove import Proof
 
 
 @dataclass(frozen=True, slots=True, eq=False)

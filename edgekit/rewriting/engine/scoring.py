@@ -9,15 +9,19 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from edgekit.rewriting.graph import in_order
-from edgekit.rewriting.nodes import proto_of
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edgekit.dla.judge import judge
+from edgekit.dla.verdicts import Judgement, LayerVerdict
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Layer, Model, Network
+from edgekit.rewriting.graph import RewriteGraph, RewriteStep, in_order
+from edgekit.rewriting.nodes import Node, proto_of
 from edgekit.rewriting.step import form
 
 if TYPE_CHECKING:
-    from edgekit.dla.verdicts import Judgement, LayerVerdict
-    from edgekit.network.model import Layer, Network
-    from edgekit.rewriting.graph import RewriteGraph, RewriteStep
-    from edgekit.rewriting.nodes import Node
     from edgekit.targets.board import Target
 
 
@@ -122,13 +126,6 @@ class PartialNetwork:
 
     def network(self) -> Network:
         """Returns the layers of the part."""
-        import numpy as np
-        import onnx
-        from onnx import helper, numpy_helper
-
-        from edgekit.network.lowering.layers import layers
-        from edgekit.network.model import Model
-
         written = {n for node in self.nodes for n in node.outputs if n}
         read = dict.fromkeys(n for node in self.nodes for n in node.inputs if n)
         inputs = [n for n in read if n not in written and not self.constant(n)]
@@ -161,18 +158,12 @@ class PartialNetwork:
         return layers(Model(proto, weights, "", "part"))
 
     def _info(self, name: str) -> Any:
-        import numpy as np
-        import onnx
-        from onnx import helper
-
         if not self._graph.known(name):
             return onnx.ValueInfoProto(name=name)
         elem = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(name)))
         return helper.make_tensor_value_info(name, elem, self.shape(name))
 
     def _value(self, name: str) -> Any:
-        import numpy as np
-
         if not self._inline(name):
             return None
         if not self._decides(name):
@@ -382,8 +373,6 @@ class Judge:
 
     def judge(self, network: Network) -> Judgement:
         """Returns the verdicts on a network."""
-        from edgekit.dla.judge import judge
-
         return judge(
             network, self.target, precision=self.precision, tensorrt=self.tensorrt,
             lowers=self.lowers,

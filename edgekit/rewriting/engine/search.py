@@ -7,14 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from edgekit.rewriting.proof.prove import RUNS, SEED, constants_finite, prove
+from edgekit.rewriting.graph import Rewrite, RewriteGraph, RewriteStep
+from edgekit.rewriting.nodes import Node
+from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, constants_finite, prove
 from edgekit.rewriting.step import step_of
 
 if TYPE_CHECKING:
     from edgekit.rewriting.engine.scoring import Judge
-    from edgekit.rewriting.graph import Rewrite, RewriteGraph, RewriteStep
-    from edgekit.rewriting.nodes import Node
-    from edgekit.rewriting.proof.prove import Proof
 
 
 class Unchanged:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+from onnx import TensorProto, helper
+
 from edgekit.network.graph import WITH_BODIES
-from edgekit.rewriting.nodes import MalformedError, proto_of
+from edgekit.rewriting.nodes import MalformedError, Node, proto_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.rewriting.float64.call import Call, OperatorFunction
-    from edgekit.rewriting.nodes import Node
 
 
 def evaluate(
@@ -40,8 +40,6 @@ def evaluate(
     Raises:
         MalformedError: A node that cannot be computed: control flow, an unknown operator.
     """
-    import numpy as np
-
     values = dict(feeds)
     # where each is read for the last time, when that matters
     last: dict[str, int] = {}
@@ -94,8 +92,6 @@ def _kernels() -> Mapping[str, OperatorFunction]:
 
 def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
     """A node that no kernel is written for, by onnx's reference on float64."""
-    import numpy as np
-    from onnx import TensorProto, helper
     from onnx.reference import ReferenceEvaluator
 
     from edgekit.rewriting.float64.call import wide

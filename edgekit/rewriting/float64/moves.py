@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from onnx import helper
 
 from edgekit.rewriting.float64.call import Call, OperatorFunction
 
@@ -16,8 +17,6 @@ def _same(call: Call) -> Sequence[np.ndarray]:
 
 
 def _cast(call: Call) -> Sequence[np.ndarray] | None:
-    from onnx import helper
-
     value = call.array(0)
     if call.op == "CastLike":
         kind = call.array(1).dtype

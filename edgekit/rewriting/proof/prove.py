@@ -8,18 +8,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from edgekit.rewriting.graph import APPROXIMATE, RewriteStep
+import numpy as np
+
+from edgekit.rewriting.graph import APPROXIMATE, RewriteGraph, RewriteStep
+from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, pair_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.rewriting.graph import RewriteGraph
-    from edgekit.rewriting.nodes import Node
-    from edgekit.rewriting.proof.sides import ProofSide
-
 
 # elements that are compared at a time
 _BLOCK = 1 << 16
@@ -50,8 +44,6 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
     In blocks, so that large tensors take no more memory.
     """
-    import numpy as np
-
     never = float("inf"), 1.0
     if a.shape != b.shape:
         return never
@@ -113,8 +105,6 @@ def _numbers(graph: RewriteGraph, node: Node) -> Iterator[float]:
 
 def constants_finite(graph: RewriteGraph, step: RewriteStep) -> bool:
     """Whether the constants that a step's old nodes read are finite numbers, one and all."""
-    import numpy as np
-
     for node in step.old:
         for name in node.inputs:
             if name and graph.constant(name) and graph.floats(name):
@@ -303,8 +293,6 @@ def random_feeds(
 def _values(
     forms: tuple[tuple[tuple[int, ...], str], ...], run: int, seed: int, far: float
 ) -> list[np.ndarray]:
-    import numpy as np
-
     random = np.random.default_rng([seed, run])
     found = [_random(random, shape, dtype, run, far) for shape, dtype in forms]
     for value in found:
@@ -315,8 +303,6 @@ def _values(
 def _random(
     random: np.random.Generator, shape: Sequence[int], dtype: str, run: int, far: float
 ) -> np.ndarray:
-    import numpy as np
-
     if dtype == "bool":
         return random.random(shape) < 0.5
     if dtype.startswith(("int", "uint")):

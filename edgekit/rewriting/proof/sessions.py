@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit.network.load import stub
+from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.nodes import Node, proto_of
 from edgekit.rewriting.step import form
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.rewriting.graph import RewriteGraph
-
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
 _QUIET = 4
@@ -117,8 +116,6 @@ def session_of(
 
 def narrow(value: np.ndarray) -> np.ndarray:
     """Returns a value as ONNX Runtime gets it: whole, aligned, and FP32 for all floating-point."""
-    import numpy as np
-
     # what ONNX Runtime reads in place is whole and aligned
     kind = np.float32 if value.dtype.kind in "fV" else value.dtype
     if value.dtype == kind and value.flags.c_contiguous and value.flags.aligned:
@@ -134,11 +131,6 @@ def _proto(
     feeds: Mapping[str, np.ndarray],
     outputs: Mapping[str, tuple[str, Sequence[int]]],
 ) -> onnx.ModelProto:
-    import numpy as np
-    from onnx import helper, numpy_helper
-
-    from edgekit.network.load import stub
-
     def info(name: str, dtype: np.dtype, shape: Sequence[int]) -> onnx.ValueInfoProto:
         kind = np.dtype(np.float32) if dtype.kind in "fV" else dtype
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape)
@@ -159,17 +151,12 @@ def _proto(
 
 
 def _dtype(name: str) -> np.dtype:
-    import numpy as np
-
     # bfloat16 is none of NumPy's own types
     return np.dtype(np.float32) if name == "bfloat16" else np.dtype(name)
 
 
 def _in_float32(proto: onnx.NodeProto) -> onnx.NodeProto:
     """The node with FP32 where it names another floating-point type."""
-    import onnx
-    from onnx import TensorProto
-
     floats = {TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
     if not any(item.name in {"to", "dtype"} and item.i in floats for item in proto.attribute):
         return proto

@@ -8,19 +8,16 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import numpy as np
+import onnx
 
 from edgekit.rewriting.float64.evaluate import computed, evaluate
+from edgekit.rewriting.graph import APPROXIMATE, RewriteGraph, RewriteStep
 from edgekit.rewriting.nodes import MalformedError, NewConstant, Node, proto_of
 from edgekit.rewriting.proof.sessions import Session, narrow, session_of, shared, started
 from edgekit.rewriting.step import form
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.rewriting.graph import RewriteGraph, RewriteStep
-
 
 #: Operators whose floating-point constants say how they work.
 READS_FLOATS = frozenset(
@@ -70,8 +67,6 @@ def _numbered(
     graph: RewriteGraph, step: RewriteStep, shown: Collection[str] | None
 ) -> tuple[Hashable, dict[str, int]]:
     """The key and the numbers; the values of all constants count where ``shown`` is None."""
-    from edgekit.rewriting.graph import APPROXIMATE
-
     numbers = {"": -1}
     brought = {item.name: item for item in step.fixed}
     parts: list[Hashable] = [graph.opset, len(step.old), step.rewrite.name.startswith(APPROXIMATE)]
@@ -427,8 +422,6 @@ class _Form:
 
     def protos(self) -> Iterable[onnx.NodeProto]:
         """Yields the nodes of the session."""
-        import onnx
-
         for side in _SIDES:
             for node, read, written in self.rows[side]:
                 proto = onnx.NodeProto()
@@ -464,8 +457,6 @@ def _there(value: np.ndarray | None) -> np.ndarray:
 
 
 def _run(rows: Iterable[_Row], values: _Values, opset: int) -> None:
-    import numpy as np
-
     with np.errstate(all="ignore"):
         for node, read, written in rows:
             made = computed(node, [values[at] for at in read], opset)

@@ -7,10 +7,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from edgekit.errors import DataError, ModelError
+from edgekit.network.files import WeightType, check_weights, differences, mismatch, weight_types
 from edgekit.network.graph import free_name
+from edgekit.network.load import canonical
+from edgekit.network.model import Constant, Model, entries
+from edgekit.rewriting.engine.opset import raise_opset
+from edgekit.rewriting.engine.replay import replay
+from edgekit.rewriting.graph import emit
 from edgekit.rewriting.nodes import MalformedError
 from edgekit.rewriting.provenance.record import (
     RewriteRecord,
@@ -21,14 +30,6 @@ from edgekit.rewriting.provenance.record import (
     record_of,
     set_record,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.network.files import WeightType
-    from edgekit.network.model import Constant, Model
-
 
 _SHOWN = 20
 _PRINTED = 4
@@ -77,8 +78,6 @@ def check_derived(
     Raises:
         DataError: Code "refit.mismatch"; the hint lists the constants.
     """
-    import numpy as np
-
     faults = []
     values = built_in(made)
     for name, old in built_in(rewritten).items():
@@ -116,10 +115,6 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
 
     A rewrite may have been chosen for the value; only repeating the same steps shows it.
     """
-    from edgekit.rewriting.engine.opset import raise_opset
-    from edgekit.rewriting.engine.replay import replay
-    from edgekit.rewriting.graph import emit
-
     found = built_in(other)
     given = parameters_of(other)
     changed = [
@@ -144,8 +139,6 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
 
 def _agree(made: Model, again: Model) -> bool:
     """Whether two models have the same nodes and constants, those that ``made`` has."""
-    import numpy as np
-
     left, right = parameters_of(made), parameters_of(again)
     if any(right.get(name) != digest for name, digest in left.items()):
         return False
@@ -217,8 +210,6 @@ def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, W
     Raises:
         ModelError: "rewrite.record": the model's record cannot be true.
     """
-    from edgekit.network.files import weight_types
-
     record = record_of(rewritten)
     types = weight_types(rewritten)
     if record is None:
@@ -242,8 +233,6 @@ def check_file(path: str | Path, rewritten: Model) -> None:
         DataError: Code "refit.mismatch"; the hint lists the weights.
         ModelError: The file cannot be read, or ``rewritten`` has a record that cannot be true.
     """
-    from edgekit.network.files import check_weights
-
     check_weights(path, lambda there: needed_weights(rewritten, there))
 
 
@@ -262,11 +251,6 @@ def reweigh(rewritten: Model, other: Model) -> Model:
             constants and attributes that are no weights and differ.
         ModelError: Code "rewrite.record": the model's record cannot be true.
     """
-    import onnx
-
-    from edgekit.network.files import differences, mismatch, weight_types
-    from edgekit.network.load import canonical
-
     given = _constants(other)
     needed = needed_weights(rewritten, given)
     faults = differences({n: (v.dtype.name, tuple(v.shape)) for n, v in given.items()}, needed)
@@ -295,10 +279,6 @@ def reweigh(rewritten: Model, other: Model) -> Model:
 
 def _constants(model: Model) -> dict[str, Constant]:
     """Every constant of a model by name, none of them computed for it."""
-    from onnx import numpy_helper
-
-    from edgekit.network.model import entries
-
     found: dict[str, Constant] = dict(entries(model.weights))
     for tensor in model.proto.graph.initializer:
         if tensor.name not in found:
@@ -329,8 +309,6 @@ def _retained(
 
 def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, Constant]) -> None:
     """Puts recipes and what they read in the place of the weights that they derive."""
-    from onnx import helper
-
     graph = proto.graph
     derived = {name for name, item in record.weights.items() if item.recipe} - set(values)
     retained = [tensor for tensor in graph.initializer if tensor.name not in derived]
@@ -358,8 +336,6 @@ def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, C
 
 
 def _type(tensor: onnx.TensorProto) -> WeightType:
-    from onnx import helper
-
     return helper.tensor_dtype_to_np_dtype(tensor.data_type).name, tuple(tensor.dims)
 
 

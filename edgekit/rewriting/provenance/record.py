@@ -6,27 +6,32 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
+from edgekit.network.model import Model, metadata, with_metadata
 from edgekit.rewriting.engine.opset import RAISED
-from edgekit.rewriting.graph import RECIPE_OPERATORS, Recipe, opset_of, recipe_of
+from edgekit.rewriting.graph import (
+    RECIPE_OPERATORS,
+    Applied,
+    Recipe,
+    RewriteGraph,
+    opset_of,
+    recipe_of,
+)
+from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.proof.prove import RUNS, SEED
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from edgekit.network.model import Model
-    from edgekit.rewriting.graph import Applied, RewriteGraph
-    from edgekit.rewriting.nodes import Node
-
 
 # a run must stand for so many elements, on average, to be shorter than they are
 _RUN = 4
@@ -138,8 +143,6 @@ def _types(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Any]:
 
 
 def _encoded(value: np.ndarray) -> dict[str, Any]:
-    import numpy as np
-
     data = np.ascontiguousarray(value)
     data = data.astype(data.dtype.newbyteorder("<"), copy=False).reshape(-1)
     found: dict[str, Any] = {"dtype": value.dtype.name, "shape": list(value.shape)}
@@ -163,8 +166,6 @@ def parameters_of(model: Model) -> dict[str, str]:
 
 def built_in(model: Model) -> dict[str, np.ndarray]:
     """Returns the constants that engines have built in: all that are no weights, by name."""
-    from onnx import numpy_helper
-
     return {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in model.proto.graph.initializer
@@ -182,10 +183,6 @@ def operators_of(model: Model) -> dict[str, int]:
 
 
 def _digest(value: np.ndarray) -> str:
-    import hashlib
-
-    import numpy as np
-
     if value.dtype.kind == "O":  # texts
         return hashlib.sha256(repr(value.tolist()).encode()).hexdigest()[:_DIGITS]
     data = np.ascontiguousarray(value)
@@ -195,10 +192,6 @@ def _digest(value: np.ndarray) -> str:
 
 
 def _described(node: onnx.NodeProto) -> str:
-    import hashlib
-
-    from onnx import helper
-
     parts = []
     for item in sorted(node.attribute, key=lambda item: item.name):
         if item.type in (item.GRAPH, item.GRAPHS):
@@ -234,8 +227,6 @@ def record_of(model: Model) -> RewriteRecord | None:
     Raises:
         ModelError: Code "rewrite.record": what stands in its metadata cannot be true.
     """
-    from edgekit.network.model import metadata
-
     text = metadata(model, KEY)
     if text is None:
         return None
@@ -355,7 +346,6 @@ def _is_attribute(value: object) -> bool:
 
 def _decoded(item: Any, name: str) -> np.ndarray:
     import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
-    import numpy as np
 
     dtype, shape = _read_type(item, name)
     data = item.get("data")
@@ -473,8 +463,6 @@ def with_record(
 
 def set_record(model: Model, record: RewriteRecord) -> Model:
     """Returns the model with another record."""
-    from edgekit.network.model import with_metadata
-
     text = json.dumps(record.to_json(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return with_metadata(model, KEY, text)
 

@@ -6,21 +6,19 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+import numpy as np
 
 from edgekit.errors import DataError, EdgekitError, GateError, ModelError
+from edgekit.network.model import Model
+from edgekit.network.session import session
 from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
 from edgekit.rewriting.engine.replay import entry_of, steps_again
 from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, emit, opset_of
 from edgekit.rewriting.nodes import MalformedError
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
 from edgekit.rewriting.provenance.record import RECORD_SCHEMA, record_of, with_record
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from edgekit.network.model import Model
-
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _MOST_RUNS = 100
@@ -167,8 +165,6 @@ def whole_network(
         ModelError: "rewrite.inputs": the original runs with none of these inputs;
             "model.runtime": ONNX Runtime refuses one of the networks.
     """
-    import numpy as np
-
     graph = RewriteGraph(model)
     random = np.random.default_rng(seed)
     worst = 0.0
@@ -190,8 +186,6 @@ class _Pair:
     """Both networks, ready to run."""
 
     def __init__(self, original: Model, rewritten: Model) -> None:
-        from edgekit.network.session import session
-
         self._source = original.source
         self._outputs = [value.name for value in original.proto.graph.output]
         self._old, self._new = (session(item, optimise=False) for item in (original, rewritten))
@@ -239,8 +233,6 @@ def _error(pair: _Pair, graph: RewriteGraph, random: np.random.Generator) -> dic
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    import numpy as np
-
     if a.shape != b.shape:
         return float("inf")
     a, b = a.astype(np.float64), b.astype(np.float64)
