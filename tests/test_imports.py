@@ -1,6 +1,6 @@
-"""Modules that tables name by strings: they are there, and they close no cycle.
+"""Modules that tables name by strings are there and close no cycle; no needless late import.
 
-import-linter (``pyproject.toml``) sees imports only; these edges are added to its graph here.
+import-linter (``pyproject.toml``) sees imports only; the tables' edges are added to its graph here.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -26,13 +27,18 @@ def graph() -> grimp.ImportGraph:
     return grimp.build_graph("edgekit", "edgekit_device")
 
 
-def named(module: str) -> set[str]:
-    """The modules that strings of a module's code name, whole or as ``package.module.function``."""
+@cache
+def tree(module: str) -> ast.Module:
     path = ROOT / (module.replace(".", "/") + ".py")
     if not path.exists():
         path = ROOT / module.replace(".", "/") / "__init__.py"
+    return ast.parse(path.read_text())
+
+
+def named(module: str) -> set[str]:
+    """The modules that strings of a module's code name, whole or as ``package.module.function``."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(module)):
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             continue
         for word in re.findall(r"[a-z_]+(?:\.[a-z_0-9]+)+", node.value):
@@ -82,6 +88,42 @@ def test_tables_close_no_cycle():
         if together.chain_exists(importer=imported, imported=importer)
     ]
     assert cycles == []
+
+
+def imports(node: ast.AST, late: bool = False) -> Iterator[tuple[str, bool]]:
+    """(own module, whether in a function) of all imports below a node but the type-only ones."""
+    late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        each = [f"{node.module}.{alias.name}" for alias in node.names]
+        names = [name if name in graph().modules else str(node.module) for name in each]
+    elif isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+        return
+    else:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                yield from imports(child, late)
+        return
+    yield from ((name, late) for name in names if name in graph().modules)
+
+
+def test_an_import_in_a_function_spares_something():
+    """What a module loads when it is imported is not imported in its functions."""
+    found = {module: set(imports(tree(module))) for module in graph().modules}
+
+    @cache
+    def loaded(module: str) -> frozenset[str]:
+        direct = {name for name, late in found[module] if not late}
+        return frozenset(direct).union(*(loaded(name) for name in direct))
+
+    needless = [
+        f"{module}: {name}"
+        for module in sorted(found)
+        for name, late in sorted(found[module])
+        if late and name in loaded(module)
+    ]
+    assert needless == []
 
 
 def test_names_of_modules_in_texts_are_there():

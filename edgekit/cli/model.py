@@ -147,7 +147,10 @@ def check_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from edgekit.pipeline.named_check import check_named
+    from edgekit.collector import collector_held
+
+    with collector_held():  # the modules make many objects too
+        from edgekit.pipeline.named_check import check_named
 
     if by_layer + sparsity + (layer is not None) + (compare_log is not None) > 1:
         raise UsageError(
@@ -357,9 +360,11 @@ def rewrite_command(
     }
     from edgekit.collector import collector_held
 
-    opened = o.open_pipeline(model, options, quiet=quiet, verbose=verbose)
-    # judging before and after makes as many objects as rewriting does
-    with collector_held(), opened as pipeline:
+    # judging before and after makes as many objects as rewriting does, the modules many too
+    with (
+        collector_held(),
+        o.open_pipeline(model, options, quiet=quiet, verbose=verbose) as pipeline,
+    ):
         document = pipeline.rewrite(save, record)
     if json:
         print_json(document)

@@ -85,15 +85,15 @@ def border_tensors(
     chosen = {frozenset(x.layers): x.formats for x in loadables}
     touching = _touching_precisions(network, precisions)
     found: dict[str, BorderTensor] = {}
-    for cut in cuts:
-        if cut.device == "GPU":
+    for part in cuts:
+        if part.device == "GPU":
             continue
-        formats = chosen.get(frozenset(cut.layers), {})
-        for name in (*cut.outputs, *cut.inputs):
+        formats = chosen.get(frozenset(part.layers), {})
+        for name in (*part.outputs, *part.inputs):
             if name not in found:
-                found[name] = _on_dla(name, cut, formats, touching, scales, types)
-    for cut in cuts:
-        for name in (*cut.inputs, *cut.outputs):
+                found[name] = _on_dla(name, part, formats, touching, scales, types)
+    for part in cuts:
+        for name in (*part.inputs, *part.outputs):
             found.setdefault(name, BorderTensor(types[name]))
     return found
 

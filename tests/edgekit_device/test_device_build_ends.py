@@ -16,7 +16,6 @@ from edgekit_device.build.attempt import isolated
 from edgekit_device.build.engine import EngineBuild
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobCancelled
-from edgekit_device.tensorrt import refit
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_board import Board
 from tests.tensorrt.build_requests import requested_build
@@ -152,7 +151,7 @@ def test_a_plan_that_cannot_be_refitted_is_built_with_its_weights(
         raise DeviceError("only 3 weights of 4 were refitted", code="refit.mismatch")
 
     on = make("10.3.0")
-    monkeypatch.setattr(refit, "refit", never)
+    monkeypatch.setattr("edgekit_device.build.inspection.refit", never)
     attempts = [
         {"flags": [*x.flags], "gives_up": x.gives_up}
         for x in decide(requested_build(dla=False)).plans

@@ -8,7 +8,6 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
-from edgekit_device.board import identity
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError
 from edgekit_device.release import changed
@@ -85,7 +84,7 @@ def test_a_board_is_asked_once_for_each_boot(
 ) -> None:
     asked: list[int] = []
     facts = {"backend": "tensorrt", "tensorrt": "10.3.0.30", "l4t": "36.4.3"}
-    monkeypatch.setattr(identity, "fingerprint", lambda folder: asked.append(1) or dict(facts))
+    monkeypatch.setattr(changed, "fingerprint", lambda folder: asked.append(1) or dict(facts))
     monkeypatch.setattr(changed, "_boot", lambda system: "first")
     for _ in range(3):
         assert fingerprint_now(tmp_path, "tensorrt") == facts

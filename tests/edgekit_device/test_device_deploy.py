@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgekit.bundles.manifest import Bundle
-from edgekit_device.board import identity
 from edgekit_device.deployment.rollback import roll_back
 from edgekit_device.errors import DeviceError
 from edgekit_device.install import resume
 from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.release import requirements
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import (
     HISTORY,
@@ -462,8 +462,8 @@ def test_a_journal_of_no_known_state_is_damaged(bench: Bench, toy: Bundle) -> No
 def test_what_the_board_lacks_is_said_before_its_weights_are_touched(
     bench: Bench, toy: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = identity.hello
-    monkeypatch.setattr(identity, "hello", lambda folder: {**known(folder), "memory_bytes": 1})
+    known = requirements.hello
+    monkeypatch.setattr(requirements, "hello", lambda folder: {**known(folder), "memory_bytes": 1})
     bench.offer(toy)
     assert failed(bench, toy).code == "requires.memory"
     assert bench.done == []

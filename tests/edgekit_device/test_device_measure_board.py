@@ -16,7 +16,6 @@ import pytest
 from edgekit.deployment.board import BenchSettings
 from edgekit_device.arrays.npz import write_npz
 from edgekit_device.benchmark.command import do_bench
-from edgekit_device.board import monitor as monitor_module
 from edgekit_device.board import power
 from edgekit_device.commands import make_parser
 from edgekit_device.errors import DeviceError
@@ -103,7 +102,7 @@ class Watcher:
 def test_the_board_is_watched_idle_warming_up_and_measured(
     board: BoardFolder, installed: str, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    monkeypatch.setattr(monitor_module, "Sampler", Watcher)
+    monkeypatch.setattr("edgekit_device.benchmark.command.Sampler", Watcher)
     monkeypatch.setattr(
         power, "PowerTools", lambda file: SimpleNamespace(mode=lambda: None, clocks=lambda: None)
     )

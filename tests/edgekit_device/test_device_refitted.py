@@ -88,7 +88,7 @@ def test_a_kept_plan_that_tensorrt_refuses_is_made_again(here: Here, tmp_path: P
     np.testing.assert_allclose(
         open_model(bundle)({"x": x})["y"], reference(network(), x), rtol=1e-5
     )
-    here.monkeypatch.setattr("edgekit_device.tensorrt.refit.refit", None)  # not needed any more
+    here.monkeypatch.setattr("edgekit_device.tensorrt.backend.refit", None)  # not needed any more
     open_model(bundle)
 
 

@@ -90,7 +90,8 @@ def test_a_bundle_of_this_machine_fits_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert manifest.requires.runtime == ("onnxruntime", "1.12", "")
     assert manifest.requires.disk_bytes == sum(manifest.sizes().values())
     monkeypatch.setattr(
-        "edgekit_device.board.identity.hello", lambda folder: {**hello(folder), "memory_bytes": 1}
+        "edgekit_device.release.requirements.hello",
+        lambda folder: {**hello(folder), "memory_bytes": 1},
     )
     with pytest.raises(DeviceError) as caught:
         check_requires(root, manifest)

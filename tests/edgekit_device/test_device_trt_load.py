@@ -67,7 +67,7 @@ def test_the_full_plan_is_kept_in_the_release(
     first = open_model(bundle)({"x": x})["y"]
     plans = list((release / "refitted").glob("*.plan"))
     assert len(plans) == 1
-    monkeypatch.setattr("edgekit_device.tensorrt.refit.refit", None)  # not needed any more
+    monkeypatch.setattr("edgekit_device.tensorrt.backend.refit", None)  # not needed any more
     assert np.array_equal(open_model(bundle)({"x": x})["y"], first)
 
 

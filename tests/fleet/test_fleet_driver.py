@@ -112,7 +112,7 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
     )
     asked = []
     monkeypatch.setattr(
-        "edgekit.pipeline.steps.bench.board_settings",
+        "edgekit.fleet.measurement.board_settings",
         lambda *a, backend, **k: asked.append(backend) or board_settings(*a, backend=backend, **k),
     )
     # what serves decides how it is measured, not what the board has

@@ -62,7 +62,8 @@ def traps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(checks, "parse_json", watched)
     monkeypatch.setattr(manifest_reader, "parse", trap)
     monkeypatch.setattr(bundle_module, "parse", trap)
-    monkeypatch.setattr("edgekit_device.runtime.model.open_model", trap)
+    for home in ("runtime.model", "runtime.refit", "benchmark.command", "deployment.health"):
+        monkeypatch.setattr(f"edgekit_device.{home}.open_model", trap)
     monkeypatch.setattr("edgekit_device.trust.bundle.check_blobs", trap)
     return []
 
