@@ -28,6 +28,11 @@ def graph() -> grimp.ImportGraph:
 
 
 @cache
+def modules() -> frozenset[str]:
+    return frozenset(graph().modules)  # grimp makes the set anew each time
+
+
+@cache
 def tree(module: str) -> ast.Module:
     path = ROOT / (module.replace(".", "/") + ".py")
     if not path.exists():
@@ -44,7 +49,7 @@ def named(module: str) -> set[str]:
         for word in re.findall(r"[a-z_]+(?:\.[a-z_0-9]+)+", node.value):
             for full in (word, f"edgekit_device.{word}"):
                 head = full.rpartition(".")[0]
-                found |= {name for name in (full, head) if name in graph().modules}
+                found |= {name for name in (full, head) if name in modules()}
     return found - {"edgekit", "edgekit_device", module}
 
 
@@ -97,7 +102,7 @@ def imports(node: ast.AST, late: bool = False) -> Iterator[tuple[str, bool]]:
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
         each = [f"{node.module}.{alias.name}" for alias in node.names]
-        names = [name if name in graph().modules else str(node.module) for name in each]
+        names = [name if name in modules() else str(node.module) for name in each]
     elif isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
         return
     else:
@@ -105,12 +110,12 @@ def imports(node: ast.AST, late: bool = False) -> Iterator[tuple[str, bool]]:
             if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
                 yield from imports(child, late)
         return
-    yield from ((name, late) for name in names if name in graph().modules)
+    yield from ((name, late) for name in names if name in modules())
 
 
 def test_an_import_in_a_function_spares_something():
     """What a module loads when it is imported is not imported in its functions."""
-    found = {module: set(imports(tree(module))) for module in graph().modules}
+    found = {module: set(imports(tree(module))) for module in modules()}
 
     @cache
     def loaded(module: str) -> frozenset[str]:
