@@ -103,8 +103,8 @@ def memory(folder: Path, runs: int) -> None:
         path = folder / f"large{kind}.onnx"
         onnx.save(large(folder / "large.data", 2 * GIB, half=kind == "FP16"), path)
         seconds = timed(check(str(path)))
-        asked = [sys.executable, "-c", PEAK, *check(str(path))[3:]]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        requested = [sys.executable, "-c", PEAK, *check(str(path))[3:]]
+        done = subprocess.run(requested, capture_output=True, text=True, check=True)
         peak = int(done.stdout) / 1024
         print(f"2 GiB of {kind} weights       {seconds:7.3f} s  {peak:.0f} MiB at most")
 

@@ -54,13 +54,13 @@ def main() -> None:
         source = random.Random(1)
         shares, widths = [], []
         for ratio in (1.0, 1.01):
-            told = 0
+            reported = 0
             for _ in range(given.pairs):
                 a, b = (run(kind, given.samples, level, source) for level in (2.0, 2.0 * ratio))
                 found = compare([a], [b])
-                told += found["direction"] in ("better", "worse")
+                reported += found["direction"] in ("better", "worse")
                 widths.append((found["ratio"]["high"] - found["ratio"]["low"]) / 2)
-            shares.append(told / given.pairs)
+            shares.append(reported / given.pairs)
         print(f"{kind:>8} {shares[0]:>17.1%} {shares[1]:>16.1%} {statistics.median(widths):>10.2%}",
               flush=True)  # fmt: skip
 

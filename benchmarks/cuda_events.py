@@ -59,14 +59,14 @@ def kernels(cuda: Cuda) -> dict[str, Any]:
     run(_FRAMES, 20.0)
     after = time.perf_counter()
     (span,) = marks.read(1)
-    told = [frame["compute"] for frame in marks.frames[:-1]]
-    median = float(np.median(told))
+    reported = [frame["compute"] for frame in marks.frames[:-1]]
+    median = float(np.median(reported))
     late = span.start - before
     return {
         "ok": abs(median / _MS - 1) < 0.02
         and late > -_SLACK_S
         and span.start + span.ms / 1e3 < after + _SLACK_S,
-        "asked_ms": _MS, "median_ms": median, "min_ms": min(told), "max_ms": max(told),
+        "asked_ms": _MS, "median_ms": median, "min_ms": min(reported), "max_ms": max(reported),
         "span_starts_after_us": late * 1e6,
         "span_ends_before_us": (after - span.start - span.ms / 1e3) * 1e6,
     }  # fmt: skip
@@ -91,9 +91,9 @@ def copies(cuda: Cuda) -> dict[str, Any]:
     back = min(frame["d2h"] for frame in marks.frames[1:5])
     slow = min(frame["h2d"] for frame in marks.frames[6:])
     rates = [_COPY / ms / 1e6 for ms in (there, back, slow)]
-    kept = bool((pinned.array() == 7).all())
+    retained = bool((pinned.array() == 7).all())
     return {
-        "ok": kept and rates[0] > rates[2] and 1 < rates[0] < 1000,
+        "ok": retained and rates[0] > rates[2] and 1 < rates[0] < 1000,
         "h2d_gb_s": rates[0], "d2h_gb_s": rates[1], "h2d_not_pinned_gb_s": rates[2],
     }  # fmt: skip
 
@@ -156,15 +156,16 @@ def whole(cuda: Cuda) -> dict[str, Any]:
         "graph, no transfers": {"graph": True, "transfers": False},
     }  # fmt: skip
     for name, more in ways.items():
-        told = bench(model, frames, MeasureSettings(50.0, 0.5, 10, **more))
-        phases = {k: v and v["median"] for k, v in told["phases_ms"].items()}
-        alone = told["streams"] is None
+        reported = bench(model, frames, MeasureSettings(50.0, 0.5, 10, **more))
+        phases = {k: v and v["median"] for k, v in reported["phases_ms"].items()}
+        alone = reported["streams"] is None
         good = abs(phases["compute"] / _MS - 1) < 0.05 if alone else phases["compute"] >= _MS * 0.98
         copied = phases["h2d"] is not None and phases["d2h"] is not None
         found["ok"] &= good and copied == more.get("transfers", True)
         found[name] = {
-            "median_ms": told["latency_ms"]["median"], "p999_ms": told["latency_ms"]["p999"],
-            "qps": told["throughput_qps"], **phases,
+            "median_ms": reported["latency_ms"]["median"],
+            "p999_ms": reported["latency_ms"]["p999"],
+            "qps": reported["throughput_qps"], **phases,
         }  # fmt: skip
     return found
 
@@ -187,7 +188,7 @@ def waiting(wanted: str) -> dict[str, Any]:
         kernel.launch(stream, 0.2)
         cuda.synchronize(stream)
         latencies.append((time.perf_counter() - start) * 1e3 - 0.2)
-    told, share = wait_of(cuda), busy / wall
+    reported, share = wait_of(cuda), busy / wall
     good = {"spin": share > 0.8, "blocking": share < 0.2}.get(wanted, True)
     late = "taken"
     try:
@@ -195,7 +196,7 @@ def waiting(wanted: str) -> dict[str, Any]:
     except DeviceError as error:
         late = error.message
     return {
-        "ok": good and told == wanted, "says": told, "busy_share": share,
+        "ok": good and reported == wanted, "says": reported, "busy_share": share,
         "overhead_us": float(np.median(latencies)) * 1e3, "asked_when_open": late,
         "then": wait_of(cuda),
     }  # fmt: skip

@@ -124,10 +124,12 @@ def stand_in(cuda: Cuda, ms: float) -> Model:
     """A model of one segment on the GPU whose engine is the kernel."""
     digest = hashlib.sha256(b"stand-in").hexdigest()
     x, y = (IoEntry(name, "float32", _SHAPE, "LINEAR", _STRIDES, None) for name in "xy")
-    told = {"runtime": "stand-in", "version": "", "library": None, "host_code": False,
+    reported = {"runtime": "stand-in", "version": "", "library": None, "host_code": False,
             "dla_core": None, "threads": 0}  # fmt: skip
     listener: Any = SimpleNamespace(recorder=None, forget=lambda: None, error=RuntimeError)
-    loaded: Any = SimpleNamespace(engine=_Engine(Kernel(cuda), ms), listener=listener, facts=told)
+    loaded: Any = SimpleNamespace(
+        engine=_Engine(Kernel(cuda), ms), listener=listener, facts=reported
+    )
     engine = TensorRTEngine(loaded, cuda, [x], [y])
     segment = SegmentEntry(0, "GPU", digest, ("x",), ("y",), ())
     tensors = [TensorEntry(one.name, one.dtype, _SHAPE, "LINEAR", _STRIDES) for one in (x, y)]

@@ -93,8 +93,8 @@ def tables(count: int, rows: list[dict[str, Any]]) -> str:
             for way in ways
         ]
         more.append(f"{boards:,} | {' | '.join(cells)} | {amount(boards * 100e6)}")
-    told = f"{count} boards, a bundle of {BYTES:,} bytes:"
-    return "\n\n".join([told, table(*shown), table(*more)])
+    reported = f"{count} boards, a bundle of {BYTES:,} bytes:"
+    return "\n\n".join([reported, table(*shown), table(*more)])
 
 
 BYTES = 0

@@ -43,9 +43,9 @@ def _class(name: str, kind: type, found: dict[str, Any]) -> None:
         elif type(member).__name__ == "pybind11_static_property":
             found[f"{name}.{key}"] = {"kind": "property", "writable": False}
         elif callable(getattr(kind, key)):
-            told = signatures(getattr(kind, key))
-            if told or key != "__init__":  # without a signature: no constructor is bound
-                found[f"{name}.{key}"] = {"kind": "method", "sig": told}
+            reported = signatures(getattr(kind, key))
+            if reported or key != "__init__":  # without a signature: no constructor is bound
+                found[f"{name}.{key}"] = {"kind": "method", "sig": reported}
 
 
 def read(module: Any) -> dict[str, Any]:

@@ -115,8 +115,8 @@ def wrong_calls(
     for part in parts:
         for where, name in _listed(used, part):
             entry = names.get(name)
-            asked = where == "asked" or _applies(where, release)
-            if entry and entry["kind"] == "method" and asked:
+            requested = where == "asked" or _applies(where, release)
+            if entry and entry["kind"] == "method" and requested:
                 methods.setdefault(name.rpartition(".")[2], []).extend(entry["sig"])
                 if name.endswith(".__init__"):  # trt.Builder(logger)
                     methods.setdefault(name.split(".")[0], []).extend(entry["sig"])
@@ -133,11 +133,11 @@ def wrong_calls(
         entry = names.get(f"{owner}.{name}")
         if entry is None:
             continue
-        told = used["trampolines"].get(f"{owner}.{name}")
-        if told is None:
-            told = len(_parameters(entry["sig"][0]))
-        if count != told:
-            wrong.append(f"{places[0]}: {owner}.{name} takes {told} arguments, not {count}")
+        reported = used["trampolines"].get(f"{owner}.{name}")
+        if reported is None:
+            reported = len(_parameters(entry["sig"][0]))
+        if count != reported:
+            wrong.append(f"{places[0]}: {owner}.{name} takes {reported} arguments, not {count}")
     return wrong
 
 

@@ -60,10 +60,19 @@ def fetch(requirement: str, cache: Path) -> Path:
         return folder
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as work:
-        asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "1"]
-        asked += ["--timeout", "20", "--disable-pip-version-check", "--only-binary", ":all:"]
+        requested = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--retries",
+            "1",
+        ]
+        requested += ["--timeout", "20", "--disable-pip-version-check", "--only-binary", ":all:"]
         done = subprocess.run(
-            [*asked, "-d", work, requirement], capture_output=True, text=True, check=False
+            [*requested, "-d", work, requirement], capture_output=True, text=True, check=False
         )
         wheels = list(Path(work).glob("*.whl"))
         if done.returncode or not wheels:

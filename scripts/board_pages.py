@@ -122,15 +122,15 @@ def _dataclasses(module: ModuleType) -> list[type]:
 
 def _class(kind: type) -> list[str]:
     text, _, attributes = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     name = ""
     for line in attributes.splitlines():
         if found := _ATTRIBUTE.match(line):
             name = found[1]
-            told[name] = found[2]
+            reported[name] = found[2]
         elif name:
-            told[name] += " " + line.strip()
-    about = {name: words.replace("``", "`") for name, words in told.items()}
+            reported[name] += " " + line.strip()
+    about = {name: words.replace("``", "`") for name, words in reported.items()}
     rows = [
         f"| `{field.name}` | `{field.type}` | {about[field.name]} |"
         if about

@@ -279,8 +279,8 @@ class Anchor:
         else:
             names = [layer.name for layer in network.layers]
             groups = [tuple(names[:-2]), (names[-1],)]  # its mean over pixels is the GPU's
-        kept = [LoadableCandidate(group, retained=True) for group in groups]
-        found = PlacementTimer(network, model, {}).forecast(kept)
+        remaining = [LoadableCandidate(group, retained=True) for group in groups]
+        found = PlacementTimer(network, model, {}).forecast(remaining)
         gpu_us = found.auto_us - found.dla_us
         return {"GPU": gpu_us, "DLA": found.dla_us, "both": found.auto_us}[self.row["side"]]
 

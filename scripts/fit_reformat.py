@@ -127,11 +127,11 @@ def _descend(
 def fit(rows: Sequence[Row], batches: Sequence[int]) -> tuple[Constants, Constants]:
     """Returns the constants of pairs that enough was measured of, and those of any pair."""
     coarse = solve(rows, batches, by_type)
-    heard: dict[Name, int] = defaultdict(int)
+    received: dict[Name, int] = defaultdict(int)
     for row, batch in zip(rows, batches, strict=True):
         for name, size in by_class(row, batch).items():
-            heard[name] += size * coarse[general(name)] >= NOISE_US
-    thin = {name for name, kernels in heard.items() if kernels < LEAST and name != LAUNCH}
+            received[name] += size * coarse[general(name)] >= NOISE_US
+    thin = {name for name, kernels in received.items() if kernels < LEAST and name != LAUNCH}
 
     def known(row: Row, batch: int) -> Features:
         found = by_class(row, batch)

@@ -138,8 +138,8 @@ def _attributes() -> str:
     module = _module()
     start(module)
     said: list[tuple[str, str]] = []
-    kept = logger(module, lambda *line: said.append(line))
-    runtime = module.Runtime(kept)
+    retained = logger(module, lambda *line: said.append(line))
+    runtime = module.Runtime(retained)
     runtime.engine_host_code_allowed = True
     runtime.max_threads = 2
     with tempfile.TemporaryDirectory() as folder:
@@ -240,10 +240,10 @@ def main() -> int:
         )
         lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
         if done.returncode or not lines:
-            told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
+            reported = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
             answer: dict[str, Any] = {
                 "code": "CRASH",
-                "message": f"exit {done.returncode}: {told}",
+                "message": f"exit {done.returncode}: {reported}",
             }
         else:
             answer = json.loads(lines[-1])

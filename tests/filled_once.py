@@ -34,7 +34,7 @@ def filled_once(factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "filled"
     folder.mkdir(exist_ok=True)
 
-    def kept(
+    def retained(
         graph: ShippedGraph, seed: int, recipe: WeightRecipe
     ) -> dict[str, np.ndarray[Any, Any]]:
         proto = graph.proto.SerializeToString(deterministic=True)
@@ -50,7 +50,7 @@ def filled_once(factory: pytest.TempPathFactory) -> Iterator[None]:
         with np.load(file) as found:
             return {name: found[name] for name in found.files}
 
-    with patch.object(zoo, "fill", kept):
+    with patch.object(zoo, "fill", retained):
         yield
 
 

@@ -19,7 +19,7 @@ def folders(tmp_path, monkeypatch):
     return tmp_path
 
 
-def kept(folders):
+def retained(folders):
     return sorted((folders / "cache").rglob("*.json"))
 
 
@@ -48,7 +48,7 @@ def test_a_damaged_cache_is_no_failure(folders, damage):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
     knowledge.read_knowledge(file)
-    (record,) = kept(folders)
+    (record,) = retained(folders)
     whole = record.read_bytes()
     record.write_bytes(damage)
     assert knowledge.read_knowledge(file) == {"limit": 1}
@@ -63,7 +63,7 @@ def test_two_installations_do_not_evict_each_other(folders, monkeypatch):
         files[-1].write_text(f"name: {name}\n")
         monkeypatch.setattr(knowledge, "data_folder", lambda kind, name=name: folders / name / kind)
         knowledge.read_knowledge(files[-1])
-    assert len(kept(folders)) == 2
+    assert len(retained(folders)) == 2
 
 
 def change(record):
@@ -75,7 +75,7 @@ def test_a_whole_record_of_another_content_is_not_believed(folders):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
     knowledge.read_knowledge(file)
-    (record,) = kept(folders)
+    (record,) = retained(folders)
     record.write_bytes(b"\n".join(change(record)))
     assert knowledge.read_knowledge(file) == {"limit": 1}
     assert b"{}" not in record.read_bytes()
@@ -87,7 +87,7 @@ def test_a_folder_where_others_write_is_not_believed(open_to, folders, monkeypat
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
     knowledge.read_knowledge(file)
-    (record,) = kept(folders)
+    (record,) = retained(folders)
     assert record.parent.stat().st_mode & 0o077 == 0
     key, _, text = change(record)
     record.write_bytes(b"\n".join((key, knowledge._digest(text), text)))
@@ -112,14 +112,14 @@ def test_what_json_cannot_say_is_not_kept(folders, text):
     file.write_text(text)
     first, second = knowledge.read_knowledge(file), knowledge.read_knowledge(file)
     assert repr(first) == repr(second)
-    assert kept(folders) == []
+    assert retained(folders) == []
 
 
 def test_a_file_of_the_users_is_not_kept(folders, tmp_path_factory):
     file = tmp_path_factory.mktemp("own") / "board.yaml"
     file.write_text("limit: 1\n")
     assert knowledge.read_knowledge(file) == {"limit": 1}
-    assert kept(folders) == []
+    assert retained(folders) == []
 
 
 def test_a_mistake_is_named_with_its_line(folders):
@@ -134,7 +134,7 @@ def test_rules_from_the_cache_are_those_of_the_files(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     read = load_rules.__wrapped__
     from_yaml = read()
-    assert kept(tmp_path)
+    assert retained(tmp_path)
     monkeypatch.setattr(knowledge, "_parse", lambda _, path: pytest.fail(f"parsed {path} again"))
     from_json = read()
     assert [rule.to_json() for rule in from_json] == [rule.to_json() for rule in from_yaml]

@@ -17,7 +17,7 @@ from edgekit.benchmark.trace.layers import linked_layers
 from tests.benchmark import handmade_plan
 from tests.benchmark.test_nsys import traced
 
-KEPT = Path(__file__).parents[1] / "data" / "nsys" / "nvtx_2022_4.sqlite"
+RETAINED = Path(__file__).parents[1] / "data" / "nsys" / "nvtx_2022_4.sqlite"
 NVTX = find_library("nvToolsExt")
 
 
@@ -40,11 +40,11 @@ def check(path, out):
 
 
 def test_the_stored_export_is_read(tmp_path):
-    check(KEPT, tmp_path / "t.json")
+    check(RETAINED, tmp_path / "t.json")
 
 
 def test_its_times_nest_in_their_frames(tmp_path):
-    _, _, slices = traced(KEPT, tmp_path / "t.json")
+    _, _, slices = traced(RETAINED, tmp_path / "t.json")
     every = [s for all_of in slices.values() for s in all_of]
     frames = [s for s in every if s["name"].startswith("frame")]
     inner = [s for s in every if s["args"].get("domain") == "TensorRT"]

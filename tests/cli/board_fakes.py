@@ -42,7 +42,7 @@ class FakeBoard:
         self.name = name
         self.rows = list(rows)
         self.events: list[Any] = []
-        self.asked: list[tuple[Any, ...]] = []
+        self.requested: list[tuple[Any, ...]] = []
         self.down = down
         self.answers: dict[str, Any] = {}
 
@@ -66,11 +66,11 @@ class FakeBoard:
         return JobLog(b"" if start else b"a line\n", 7, 7, "running")
 
     def cancel_job(self, id: str) -> str:
-        self.asked.append(("cancel", id))
+        self.requested.append(("cancel", id))
         return "cancelled"
 
     def remove_job(self, id: str) -> None:
-        self.asked.append(("remove", id))
+        self.requested.append(("remove", id))
 
     def probe(self) -> dict[str, Any]:
         found: dict[str, Any] = self.answers["probe"]

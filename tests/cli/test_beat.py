@@ -38,17 +38,17 @@ def test_a_short_command_and_a_quiet_one_say_nothing(capsys):
 
 def test_a_check_tells_its_stages(tmp_path, monkeypatch):
     small_net(tmp_path / "net.onnx")
-    told = []
+    reported = []
 
-    class Told(Heartbeat):
+    class Reported(Heartbeat):
         def __init__(self, name, *, quiet):
             super().__init__(name, quiet=True)
-            told.append((name, quiet))
+            reported.append((name, quiet))
 
         def __call__(self, text):
-            told.append(text)
+            reported.append(text)
 
-    monkeypatch.setattr("edgekit.cli.model.Heartbeat", Told)
+    monkeypatch.setattr("edgekit.cli.model.Heartbeat", Reported)
     assert app(["check", str(tmp_path / "net.onnx"), "-t", "jetson-agx-orin-64gb", "-q"]) == 0
-    assert told[:2] == [("check", True), "reading the model"]
-    assert "judging 10 layers" in told
+    assert reported[:2] == [("check", True), "reading the model"]
+    assert "judging 10 layers" in reported

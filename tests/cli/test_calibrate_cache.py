@@ -159,9 +159,9 @@ def test_show_takes_the_sizes_that_a_file_leaves_open(run: Run, tmp_path: Path) 
     model = onnx.load(tmp_path / "small.onnx")
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "h"
     onnx.save(model, tmp_path / "open.onnx")
-    asked = ("calibrate", "show", "small.cache", "--model", "open.onnx")
-    assert "--shape" in run(*asked, status=2)
-    assert "no scale is missing" in run(*asked, "--shape", "x:1x3x16x16")
-    document = json.loads(run(*asked, "--shape", "x:1x3x16x16", "--outputs", "r1", "--json"))
+    requested = ("calibrate", "show", "small.cache", "--model", "open.onnx")
+    assert "--shape" in run(*requested, status=2)
+    assert "no scale is missing" in run(*requested, "--shape", "x:1x3x16x16")
+    document = json.loads(run(*requested, "--shape", "x:1x3x16x16", "--outputs", "r1", "--json"))
     assert {row["name"] for row in document["tensors"] if row["known"]} == {"x", "c1", "b1", "r1"}
     assert "--model" in run("calibrate", "show", "small.cache", "--outputs", "r1", status=2)

@@ -120,12 +120,12 @@ def test_a_configuration_in_another_folder_builds_from_there(run, folder):
     )
     text = f"version: 1\nname: p\nmodel: {{onnx: small.onnx}}\ntarget: {ORIN}\n"
     (project / "p.yaml").write_text(text + "calibration: {count: 2}\n")
-    asked = ("--sensitivity", "--accuracy", "cosine=0", "--write-config")
-    run("calibrate", "proj/p.yaml", *asked, "sub/out.yaml")
+    requested = ("--sensitivity", "--accuracy", "cosine=0", "--write-config")
+    run("calibrate", "proj/p.yaml", *requested, "sub/out.yaml")
     assert json.loads(run("plan", "sub/out.yaml", "--json")[0])["schema"]
     (project / "p.yaml").write_text(text + "calibration: {data: 'python:feed:batches'}\n")
-    _, error = run("calibrate", "proj/p.yaml", *asked, "sub/out2.yaml", status=2)
+    _, error = run("calibrate", "proj/p.yaml", *requested, "sub/out2.yaml", status=2)
     assert "python:feed:batches" in error
     assert not (folder / "sub" / "out2.yaml").exists()
-    run("calibrate", "proj/p.yaml", *asked, "proj/out2.yaml")
+    run("calibrate", "proj/p.yaml", *requested, "proj/out2.yaml")
     assert json.loads(run("plan", "proj/out2.yaml", "--json")[0])["schema"]

@@ -201,9 +201,9 @@ def test_an_unknown_layer_gets_a_guess(model, run):
     "gate", [("--fail-under", "1", "--precision", "fp32"), ("--max-loadables", "0")]
 )
 def test_a_gate_points_to_the_text_only_where_it_was_not_printed(gate, model, capsys):
-    for asked, hinted in (((), False), (("--json",), True)):
+    for requested, hinted in (((), False), (("--json",), True)):
         with pytest.raises(SystemExit) as caught:
-            main.main(["check", str(model), "-t", ORIN, *gate, *asked])
+            main.main(["check", str(model), "-t", ORIN, *gate, *requested])
         assert caught.value.code == 1
         assert ("without --json" in capsys.readouterr().err) == hinted
 

@@ -98,8 +98,8 @@ def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
     whole["files"]["bench"] = str(tmp_path / "bench.json")
     document.write_text(json.dumps(whole), encoding="utf-8")
     note = tmp_path / "report.md"
-    asked = ("report", document, "--baseline", tmp_path / "other.json", "--markdown")
-    assert run(*asked, note) == 1
+    requested = ("report", document, "--baseline", tmp_path / "other.json", "--markdown")
+    assert run(*requested, note) == 1
     said = capsys.readouterr().err
     assert "not compared, because the power mode is not the same" in said
     assert "compare --force" in said
@@ -107,7 +107,7 @@ def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
     assert "not compared, because" in note.read_text("utf-8")
     # what cannot be written is told before anything is done
     document.with_suffix(".html").unlink()
-    assert run(*asked, tmp_path / "none" / "report.md") == 2
+    assert run(*requested, tmp_path / "none" / "report.md") == 2
     assert "there is no folder" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
     assert not document.with_suffix(".html").exists()

@@ -43,11 +43,11 @@ def test_each_start_of_python_on_the_board_is_told_with_its_seconds(
         # a line within a step names it
         named = (re.match(r"(?:\[.*?\] \S+: )?(lab: .*)", line) for line in said)
         lines = [found[1] for found in named if found]
-        told = [line for line in lines if "lab: Python start " in line]
+        reported = [line for line in lines if "lab: Python start " in line]
         assert all(re.search(r"[:,] \d+\.\d{3} s$", line) for line in lines)
         if words:
-            assert len(starts) == len(told)
-            for number, line in enumerate(told, 1):
+            assert len(starts) == len(reported)
+            for number, line in enumerate(reported, 1):
                 assert line.startswith(f"lab: Python start {number}: ")
             assert any(line.startswith("lab: connecting: ") for line in lines)
             assert lines[-1].startswith(f"lab: {len(starts)} Python starts, ")

@@ -81,9 +81,9 @@ def test_a_board_that_is_down_hides_no_other(
     config = config_of(tmp_path, "left", "right")
     with pytest.raises(EnvironmentLack, match="left: nobody answers"):
         app(["doctor", config])
-    told = capsys.readouterr().out
-    assert "left: not reached" in told
-    assert "It can: backends tensorrt" in told
+    reported = capsys.readouterr().out
+    assert "left: not reached" in reported
+    assert "It can: backends tensorrt" in reported
     with pytest.raises(EnvironmentLack):
         app(["doctor", config, "--json"])
     left, right = json.loads(capsys.readouterr().out)["boards"]

@@ -92,14 +92,14 @@ def test_ctrl_c_leaves_an_attached_job_and_the_command_it_names_comes_back(
         argv = [sys.executable, "-m", "edgekit", "jobs", "attach", ID, *lab]
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as attached:
             assert attached.stderr
-            until_told = next(line for line in attached.stderr if "tactics" in line)
+            until_reported = next(line for line in attached.stderr if "tactics" in line)
             attached.send_signal(signal.SIGINT)
-            told = until_told + attached.stderr.read()
+            reported = until_reported + attached.stderr.read()
         assert attached.returncode == 130
         assert app(["jobs", *lab]) == 0
         assert f"{ID}  running" in capsys.readouterr().out
-    assert "FAILED" not in told
-    command = re.search(r"follow it again: edgekit (.*)", told)
+    assert "FAILED" not in reported
+    command = re.search(r"follow it again: edgekit (.*)", reported)
     assert command
     (job.folder / "result.json").write_text('{"made": 1}')
     job.write(state="done")
@@ -114,14 +114,14 @@ def test_doctor_s_selftest_writes_the_answers(
     python = board_python(tmp_path / "python", "10.3.0")
     argv = ["doctor", *lab[:-1], f"--python={python}", "--selftest", "-o", str(tmp_path / "a.json")]
     assert app(argv) == 0
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     document = json.loads((tmp_path / "a.json").read_text())
     assert document["schema"] == "edgekit.selftest/1"
     counts = document["counts"]
-    assert f"lab: {counts['answered']} answered" in told.out
+    assert f"lab: {counts['answered']} answered" in reported.out
     failed = [item["id"] for item in document["items"] if item["status"] == "failed"]
     assert "tegrastats-dla" in failed
-    assert told.out.splitlines()[-1].endswith(": " + ", ".join(failed))
+    assert reported.out.splitlines()[-1].endswith(": " + ", ".join(failed))
     assert offences(python) == []
     assert app([*argv, "--json"]) == 0  # answered from the board, one document
     again = json.loads(capsys.readouterr().out)

@@ -29,7 +29,7 @@ def test_of_the_same_job_on_two_boards_the_running_one_is_cancelled(
     assert app(["jobs", "cancel", ID, config]) == 0
     assert capsys.readouterr().out == f"{ID} on right: cancelled\n"
     assert app(["jobs", "remove", ID[:4], config]) == 0
-    assert (left.asked, right.asked) == ([("remove", ID)], [("cancel", ID)])
+    assert (left.requested, right.requested) == ([("remove", ID)], [("cancel", ID)])
 
 
 def test_which_of_two_running_ones_is_asked_for(
@@ -41,7 +41,7 @@ def test_which_of_two_running_ones_is_asked_for(
         app(["jobs", "cancel", ID, config])
     assert "--board left" in caught.value.hint
     assert app(["jobs", "cancel", ID, config, "--board", "right"]) == 0
-    assert [board.asked for board in boards] == [[], [("cancel", ID)]]
+    assert [board.requested for board in boards] == [[], [("cancel", ID)]]
     with pytest.raises(UsageError, match="left, right"):
         app(["jobs", "cancel", ID, config, "--board", "middle"])
 
@@ -55,7 +55,7 @@ def test_too_short_an_id_names_no_job(
     lend(monkeypatch, board)
     with pytest.raises(UsageError, match="too short"):
         app(["jobs", action, short, config])
-    assert board.asked == []
+    assert board.requested == []
 
 
 def test_ids_that_begin_alike_are_told(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +72,9 @@ def test_a_board_that_is_down_hides_no_other(
     lend(monkeypatch, left, FakeBoard("right", down=True))
     with pytest.raises(EnvironmentLack, match="right: nobody answers"):
         app(["jobs", config])
-    told = capsys.readouterr().out
-    assert "left: 1 job\n" in told
-    assert "right: not reached: nobody answers\n" in told
+    reported = capsys.readouterr().out
+    assert "left: 1 job\n" in reported
+    assert "right: not reached: nobody answers\n" in reported
     with pytest.raises(EnvironmentLack) as caught:
         app(["jobs", "list", config, "--json"])
     assert caught.value.printed
@@ -116,9 +116,9 @@ def test_ctrl_c_while_attached_leaves_the_job_and_says_how_to_come_back(
     with pytest.raises(SystemExit) as ended:
         main(["jobs", "attach", ID, where, "--board", names[-1]])
     assert ended.value.code == 130
-    told = capsys.readouterr()
-    assert "FAILED" not in told.err
-    command = re.search(r"^the job goes on; follow it again: edgekit (.*)$", told.err, re.M)
+    reported = capsys.readouterr()
+    assert "FAILED" not in reported.err
+    command = re.search(r"^the job goes on; follow it again: edgekit (.*)$", reported.err, re.M)
     assert command
     # what it says works
     assert app(shlex.split(command[1])) == 0

@@ -149,16 +149,16 @@ def test_a_full_disk_is_one_message(unbuffered):
 
 
 @pytest.mark.parametrize(
-    ("closed", "status", "told"),
+    ("closed", "status", "reported"),
     [(">&-", 3, "edgekit: stdout is closed\n"), ("2>&-", 0, ""), (">&- 2>&-", 3, "")],
 )
-def test_a_closed_stream_is_no_traceback(closed, status, told):
+def test_a_closed_stream_is_no_traceback(closed, status, reported):
     done = subprocess.run(
         f"{sys.executable} -m edgekit --version {closed}",
         shell=True, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == status
-    assert done.stderr.partition("  hint")[0] == told
+    assert done.stderr.partition("  hint")[0] == reported
     assert bool(done.stdout) == (status == 0)
 
 

@@ -274,13 +274,13 @@ def test_every_wish_and_the_profiles_content_are_part_of_what_a_plan_depends_on(
         with Pipeline(open_config("small.onnx", target=BOARD, placement=placement)) as pipeline:
             return pipeline.work.plan_identity
 
-    asked = [
+    requested = [
         {}, {"max_transitions": 1}, {"min_loadable_layers": 2}, {"max_loadables": 3},
         {"bounds": {"period_us": 5.0}}, {"pools": {"local_dram": 4096}},
         {"pin": [{"layers": "*", "device": "GPU"}]}, {"profile": "profile.json"},
     ]  # fmt: skip
-    found = [repr(identity(**placement)) for placement in asked]
-    assert len(set(found)) == len(asked)
+    found = [repr(identity(**placement)) for placement in requested]
+    assert len(set(found)) == len(requested)
     (folder / "profile.json").write_text('[{"name": "conv1", "timeMs": 2.0}]')
     assert repr(identity(profile="profile.json")) not in found
     (folder / "layers.json").write_text('{"Layers": []}')
@@ -309,12 +309,22 @@ def test_text_fits_eighty_columns(question, words, capsys):
 def test_a_plan_says_how_much_of_it_a_profile_measured(folder, capsys):
     """Before, all of it was called predicted, with the band of the cost model's errors."""
     names = [layer["name"] for layer in plan(capsys, "small.onnx", "-t", BOARD)["layers"]]
-    asked = ("-t", BOARD, "--dla-cores", "none", "--profile", "p.json", "-q", "--precision", "fp32")
+    requested = (
+        "-t",
+        BOARD,
+        "--dla-cores",
+        "none",
+        "--profile",
+        "p.json",
+        "-q",
+        "--precision",
+        "fp32",
+    )
 
     def read(*rows):
         (folder / "p.json").write_text(json.dumps([{"count": 1}, *rows]))
         with pytest.raises(SystemExit) as caught:
-            main.main(["plan", "small.onnx", *asked])
+            main.main(["plan", "small.onnx", *requested])
         assert caught.value.code == 0
         return " ".join(capsys.readouterr().out.split())
 
@@ -336,8 +346,8 @@ def test_the_band_is_as_wide_as_the_part_that_is_predicted(folder, capsys):
     def width(measured):
         rows = [{"name": n, "timeMs": 0.001, "averageMs": 0.001, "percentage": 1} for n in measured]
         (folder / "p.json").write_text(json.dumps([{"count": 1}, *rows]))
-        asked = ("--dla-cores", "none", *(["--profile", "p.json"] if rows else []))
-        found = plan(capsys, "small.onnx", "-t", BOARD, *asked)
+        requested = ("--dla-cores", "none", *(["--profile", "p.json"] if rows else []))
+        found = plan(capsys, "small.onnx", "-t", BOARD, *requested)
         low, high = found["bands"]["latency_us"]
         fraction = (found["measured"] or {"fraction": 0})["fraction"]
         return (high - low) / found["predicted"]["latency_us"], fraction

@@ -14,7 +14,7 @@ from tests.cli.board_fakes import FakeBoard, lend
 
 class _Server(FakeBoard):
     def serve(self, name: str, action: str, options: list[str]) -> dict[str, Any]:
-        self.asked.append((name, action, *options))
+        self.requested.append((name, action, *options))
         if action == "stop":
             return {"app": name, "stopped": True}
         if action == "install":
@@ -52,7 +52,7 @@ def test_serve_asks_the_board_and_tells_what_it_says(
         app(["serve", "lab", "reload", "--app", "net"])
     assert caught.value.exit_code == 4
     assert caught.value.hint == "edgekit serve lab status --app net says how it is"
-    assert board.asked == [
+    assert board.requested == [
         ("net", "start", "--workers=2", "--timeout-s=5.0"), ("net", "status"), ("net", "install"),
         ("net", "stop"), ("net", "reload"),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from tests.cli.board_fakes import FakeBoard, config_of, lend
 
 __all__ = ["boards", "home"]
 
-NEW, OLD, KEPT = "000002-bbbbbbbbbbbb", "000001-aaaaaaaaaaaa", "000000-cccccccccccc"
+NEW, OLD, RETAINED = "000002-bbbbbbbbbbbb", "000001-aaaaaaaaaaaa", "000000-cccccccccccc"
 WHEN = "2026-01-02T03:04:05Z"
 
 
@@ -48,26 +48,26 @@ class Serving(FakeBoard):
                 "free_bytes": 1000}  # fmt: skip
 
     def resume(self, app: str | None = None) -> list[dict[str, Any]]:
-        self.asked.append(("resume", app))
+        self.requested.append(("resume", app))
         self.alive = True
         return [{"app": "net", "job": "0123456789abcdef", "state": self.state}]
 
     def releases(self, app: str | None = None) -> dict[str, Any]:
         rows = [{"id": id, "digest": id[-12:] * 5, "signer": "me", "staged_at": "then",
                  "ready": True} for id in (OLD, NEW)]  # fmt: skip
-        rows.append(dict(rows[0], id=KEPT, taken_back=self.back))
+        rows.append(dict(rows[0], id=RETAINED, taken_back=self.back))
         return {"apps": {"net": {"current": NEW, "previous": OLD, "releases": rows}}}
 
     def trust(self) -> dict[str, Any]:
         why = {"code": "bundle.revoked-signer", "message": "it is revoked"}
         return {
             "refused": [
-                {"app": app, "release": KEPT, "role": "kept", **why} for app in self.revoked
+                {"app": app, "release": RETAINED, "role": "kept", **why} for app in self.revoked
             ]
         }
 
     def rollback(self, app: str, reason: str | None = None) -> dict[str, Any]:
-        self.asked.append(("rollback", app, reason))
+        self.requested.append(("rollback", app, reason))
         return {"app": app, "current": OLD, "previous": NEW, "from": NEW, "taken_back": None}
 
     def remove(self, app: str, release: str | None = None) -> dict[str, Any]:
@@ -119,13 +119,13 @@ def test_status_carries_on_what_was_cut_off_and_tells_how_to_watch(
     board = Serving("lab", "soaking")
     lend(monkeypatch, board)
     assert app(["status", "lab", "--app", "net"]) == 0
-    assert board.asked == [("resume", "net")]
+    assert board.requested == [("resume", "net")]
     text = " ".join(capsys.readouterr().out.split())
     assert "soaking" in text
     assert "edgekit jobs attach 0123456789abcdef" in text
-    board.asked.clear()
+    board.requested.clear()
     assert app(["status", "lab"]) == 0  # somebody is at work on it now
-    assert board.asked == []
+    assert board.requested == []
 
 
 def test_status_says_why_it_went_back_and_shows_nothing_but_text(
@@ -154,18 +154,18 @@ def test_releases_mark_what_was_taken_back_and_say_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab")
-    board.back = {"release": KEPT, "at": WHEN, "reason": "too many false alarms"}
+    board.back = {"release": RETAINED, "at": WHEN, "reason": "too many false alarms"}
     lend(monkeypatch, board)
     assert app(["releases", "lab"]) == 0
     text = capsys.readouterr().out
     (row,) = [line for line in text.splitlines() if "taken back" in line and "was" not in line]
-    assert KEPT in row
-    note = f"lab: net: {KEPT} was taken back at {WHEN}: too many false alarms"
+    assert RETAINED in row
+    note = f"lab: net: {RETAINED} was taken back at {WHEN}: too many false alarms"
     assert note in " ".join(text.split())
     assert app(["releases", "lab", "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)["boards"]
     backs = {one["id"]: one.get("taken_back") for one in shown["apps"]["net"]["releases"]}
-    assert backs == {OLD: None, NEW: None, KEPT: board.back}
+    assert backs == {OLD: None, NEW: None, RETAINED: board.back}
 
 
 def test_rollback_of_a_host_needs_the_app_and_gives_the_reason(
@@ -177,7 +177,7 @@ def test_rollback_of_a_host_needs_the_app_and_gives_the_reason(
         app(["rollback", "lab"])
     assert "--app" in caught.value.hint
     assert app(["rollback", "lab", "--app", "net", "--reason", "it $(blinks)"]) == 0
-    assert board.asked == [("rollback", "net", "it $(blinks)")]
+    assert board.requested == [("rollback", "net", "it $(blinks)")]
     assert f"lab: {NEW} -> {OLD}" in capsys.readouterr().out
     assert app(["rollback", config_of(tmp_path, "lab"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -16,7 +16,7 @@ from edgekit.cli.boards import last_error, show, table
 from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
 from tests.cli.board_fakes import config_of, lend
-from tests.cli.test_status import KEPT, NEW, OLD, WHEN, Serving
+from tests.cli.test_status import NEW, OLD, RETAINED, WHEN, Serving
 
 _CRASH = {"message": "the worker died", "code": "serve.crashed", "at": WHEN, "where": "net"}
 
@@ -80,7 +80,7 @@ def test_nothing_is_cut_where_no_terminal_is(
     assert note.endswith("let no key in  (deploy.x)")
     assert app(["releases", "lab"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2] for line in lines[1:4]] == [OLD, NEW, KEPT]
+    assert [line.split()[2] for line in lines[1:4]] == [OLD, NEW, RETAINED]
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(200, 2), (110, 3), (80, 2), (20, 2)])
@@ -114,7 +114,7 @@ def test_a_kept_release_that_loads_no_more_is_marked(
     assert app(["releases", "lab"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [("loads no more" in line) for line in lines[1:4]] == [False, False, True]
-    assert lines[4] == f"lab: net: {KEPT} loads no more: it is revoked (edgekit trust)"
+    assert lines[4] == f"lab: net: {RETAINED} loads no more: it is revoked (edgekit trust)"
     assert app(["releases", "lab", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["boards"][0]["apps"]["net"]["releases"]
     assert [one["refused"] and one["refused"]["code"] for one in rows] == [

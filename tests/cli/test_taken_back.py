@@ -125,21 +125,21 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
         assert not any(row["measured"] for row in report["layers"])
         # the terminal says it, too, at the step and at the end
         assert app(["report", str(bench.config), *bench.out[:-1]]) == 0
-        told = bench.said()
-        assert f"note: {note}" in told.out
-        assert f"lab serves {old}, another release than this configuration's" in told.err
+        reported = bench.said()
+        assert f"note: {note}" in reported.out
+        assert f"lab serves {old}, another release than this configuration's" in reported.err
         tuned = bench.ask("tune", "--rounds", "1", "--turns", "0")
         assert any(REASON in note for note in tuned["notes"])
         # where another machine packed what serves, its plan is not known: it is measured all the
         # same, and that is said
-        for kept in Path(os.environ["EDGEKIT_CACHE"]).glob("**/planned/**/*"):
-            kept.unlink()
+        for retained in Path(os.environ["EDGEKIT_CACHE"]).glob("**/planned/**/*"):
+            retained.unlink()
         measured = bench.ask("bench")
         assert (measured["environment"]["release"], measured["predicted"]) == (old, None)
         assert measured["latency_ms"]["median"] > 0
-        told = f"the plan of {old} is not on this machine"
+        reported = f"the plan of {old} is not on this machine"
         for notes in (measured["notes"], bench.ask("report")["notes"]):
-            assert any(note.startswith(told) for note in notes)
+            assert any(note.startswith(reported) for note in notes)
         (board,) = bench.ask("serve", "status")["boards"]
         assert board["taken_back"] == back
         assert REASON in board["notes"][0]
@@ -147,8 +147,8 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
         error = bench.refused("rollback")
         assert (error.code, REASON in error.message) == ("release.no-previous", True)
         assert f"edgekit deploy {bench.config} --again" in error.hint
-        (kept,) = bench.ask("releases")["boards"]
-        rows = {one["id"]: one["taken_back"] for one in kept["apps"]["small"]["releases"]}
+        (retained,) = bench.ask("releases")["boards"]
+        rows = {one["id"]: one["taken_back"] for one in retained["apps"]["small"]["releases"]}
         assert rows == {old: None, new: back}
         # what the configuration was before is no news
         bench.network(1)

@@ -188,10 +188,10 @@ class Cut:
     def status(self) -> dict[str, Any]:
         return {"apps": {"net": {"current": "000001-aa", "deployment": None, "serving": None}}}
 
-    def sample(self, told: Callable[[dict[str, Any]], bool], *, interval_ms: int) -> None:
+    def sample(self, reported: Callable[[dict[str, Any]], bool], *, interval_ms: int) -> None:
         first = {"facts": {"module": "M"}, "power_mode": "30W"} if self.connections == 1 else {}
         for number in range(2):
-            if not told({"t_s": float(number), **first}):
+            if not reported({"t_s": float(number), **first}):
                 return
             first = {}
         raise BoardError("the connection was cut", code="board.connection-lost", where="lab")
@@ -201,36 +201,36 @@ def test_a_cut_is_shown_and_the_board_asked_again(monkeypatch: pytest.MonkeyPatc
     cut, pauses, seen = Cut(), [], []
     monkeypatch.setattr(addresses, "open_client", lambda board, **options: cut)
 
-    def told(document: dict[str, Any]) -> bool:
+    def reported(document: dict[str, Any]) -> bool:
         seen.append(document["connection"])
         assert (document["facts"], document["power_mode"]) == ({"module": "M"}, "30W")
         assert document["apps"]["net"]["current"] == "000001-aa"
         return len(seen) < 6
 
     board = live.board_of("lab")
-    live.watch_board(board, "lab", told, pause=pauses.append)
+    live.watch_board(board, "lab", reported, pause=pauses.append)
     assert seen == [None, None, "the connection was cut", "no route", None, None]
     assert len(pauses) == 2
 
 
 def test_who_looks_each_minute_has_a_first_look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, int]] = []
+    requested: list[dict[str, int]] = []
 
     class Slow(Cut):
-        def sample(self, told: Callable[[dict[str, Any]], bool], **how: int) -> None:
-            asked.append(how)
-            told({"t_s": float(len(asked))})
+        def sample(self, reported: Callable[[dict[str, Any]], bool], **how: int) -> None:
+            requested.append(how)
+            reported({"t_s": float(len(requested))})
 
     monkeypatch.setattr(addresses, "open_client", lambda board, **options: Slow())
     seen: list[float] = []
 
-    def told(document: dict[str, Any]) -> bool:
+    def reported(document: dict[str, Any]) -> bool:
         seen.append(document["sample"]["t_s"])
         return len(seen) < 2
 
-    live.watch_board(live.board_of("lab"), "lab", told, interval_ms=60_000)
+    live.watch_board(live.board_of("lab"), "lab", reported, interval_ms=60_000)
     assert seen == [1.0, 2.0]
-    assert asked == [{"interval_ms": 500, "count": 1}, {"interval_ms": 60_000}]
+    assert requested == [{"interval_ms": 500, "count": 1}, {"interval_ms": 60_000}]
 
 
 def test_a_board_that_was_never_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ _NOTHING: dict[str, Any] = {"added": 0, "removed": 0, "revoked": 0, "refused": [
 
 class _Trusting(FakeBoard):
     def trust(self, lines: list[str], **changes: Any) -> dict[str, Any]:
-        self.asked.append((lines, changes))
+        self.requested.append((lines, changes))
         if "nobody" in changes["remove"]:
             raise BoardError("no such key", code="trust.no-such-key", where=self.name,
                              hint="edgekit trust BOARD --list names them")  # fmt: skip
@@ -52,7 +52,7 @@ def test_a_private_key_stays_here(
     with pytest.raises(UsageError) as caught:
         app(["trust", "lab", f"--{option}", str(key)])
     assert (caught.value.code, caught.value.where) == ("sign.private-key", str(key))
-    assert board.asked == []
+    assert board.requested == []
 
 
 def test_force_is_for_what_removes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_force_is_for_what_removes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError):
         app(["trust", "lab", "--force"])
     assert app(["trust", "lab", "--remove", "ann@desk", "--force"]) == 0
-    assert board.asked[-1][1]["force"] is True
+    assert board.requested[-1][1]["force"] is True
 
 
 def test_hints_name_the_board_as_the_user_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 # --- what is no behaviour
 
 _MEASURED = ("cpu-measured", "board-measured")
-_AS_ASKED = ("settings", "limits", "limit", "threshold", "confidence", "predicted", "tensorrt")
+_AS_REQUESTED = ("settings", "limits", "limit", "threshold", "confidence", "predicted", "tensorrt")
 # measured numbers, and what comes as often as something was measured
 _NUMBERS = ("latency_ms", "memory", "nodes", "events", "pipelined_events", "copies")
 _MANY = ("unbooked", "left_s")
@@ -271,7 +271,7 @@ class Names:
             if key in _MANY or (measured and key in _NUMBERS):
                 plain = _numbers(one)
             else:
-                plain = self._plain(one, False if measured and key in _AS_ASKED else measured)
+                plain = self._plain(one, False if measured and key in _AS_REQUESTED else measured)
             if key == "note_groups":
                 plain = {group: notes for group, notes in plain.items() if notes}
             found[self._text(key, False)] = plain

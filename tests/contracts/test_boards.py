@@ -49,7 +49,7 @@ class Life:
         self._command, self._golden = command, golden
         self._names = boards.Names()
         self._pythons: list[Path] = []
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._before: dict[str, Any] = {}
         self.key = boards.signing_key(folder)
 
@@ -98,9 +98,9 @@ class Life:
         self._names.logs([*passed.values()])
         measured = tuple(f"document.{key}" for key in by_cpu)
         self._compare(name, self._names(answer.contract, exact=exact), measured)
-        told = {place: [self._names(one) for one in found] for place, found in passed.items()}
+        reported = {place: [self._names(one) for one in found] for place, found in passed.items()}
         if wire:
-            documents = {place: self._numbered(name, found) for place, found in told.items()}
+            documents = {place: self._numbered(name, found) for place, found in reported.items()}
             self._compare(f"{name}-wire", documents)
         if board:
             now = boards.listing(self.folder / board)
@@ -112,7 +112,7 @@ class Life:
         """The exchanges by number; of one that was as another before, only which."""
         found: dict[str, Any] = {}
         for number, exchange in enumerate(exchanges, 1):
-            before = self._told.setdefault(json.dumps(exchange, sort_keys=True), name)
+            before = self._reported.setdefault(json.dumps(exchange, sort_keys=True), name)
             parts = {key: {str(n): part for n, part in enumerate(exchange[key], 1)}
                      for key in ("sent", "answered")}  # fmt: skip
             key = f"{number:02} {exchange['command']}"

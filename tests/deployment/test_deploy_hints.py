@@ -14,7 +14,7 @@ from edgekit.deployment.transport import Completed, LocalTransport
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "not_told"),
+    ("code", "reported", "not_reported"),
     [
         ("serve.running", "edgekit serve BOARD status --app net", "serve-stop"),
         ("bundle.unknown-signer", "--trust-key", "allowed_signers=FILE"),
@@ -22,22 +22,22 @@ from edgekit.deployment.transport import Completed, LocalTransport
         ("other.code", "serve-stop, load(", "BOARD"),
     ],
 )
-def test_hints_are_of_the_host(code: str, told: str, not_told: str) -> None:
+def test_hints_are_of_the_host(code: str, reported: str, not_reported: str) -> None:
     hint = "serve-stop, load(..., allowed_signers=FILE), trust_unsigned=True"
     error = {"code": code, "message": "m", "where": "net", "hint": hint}
     done = Completed(4, json.dumps({"error": error}).encode(), b"")
     found = failure(done, "lab", "python3")
-    assert told in found.hint
-    assert not_told not in found.hint
+    assert reported in found.hint
+    assert not_reported not in found.hint
 
 
 def test_an_empty_name_reaches_the_board_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     client = BoardClient(Board("lab"), LocalTransport(), Path("loader"))
-    asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(client, "_request", lambda *words, **more: asked.append(words))
+    requested: list[tuple[str, ...]] = []
+    monkeypatch.setattr(client, "_request", lambda *words, **more: requested.append(words))
     client.remove("net", "")
     client.remove("net")
     client.releases("")
     client.status("")
-    assert asked == [("remove", "--app=net", "--release="), ("remove", "--app=net"),
+    assert requested == [("remove", "--app=net", "--release="), ("remove", "--app=net"),
                      ("releases", "--app="), ("status", "--app=")]  # fmt: skip

@@ -168,10 +168,10 @@ def test_cut_at_any_byte_the_same_command_goes_on(
             send(one, bundle)
         assert caught.value.code in ("board.connection-lost", "transfer.truncated")
         one.close()
-        kept = sum(path.stat().st_size for path in (tmp_path / "board").glob("partial/*"))
-        kept += sum(path.stat().st_size for path in (tmp_path / "board").glob("blobs/*/*"))
-        assert kept >= total
-        total = kept
+        retained = sum(path.stat().st_size for path in (tmp_path / "board").glob("partial/*"))
+        retained += sum(path.stat().st_size for path in (tmp_path / "board").glob("blobs/*/*"))
+        assert retained >= total
+        total = retained
     assert total > 0
     sent = send(client(remote(server)), bundle)
     assert sent.bytes_sent <= 11_005_000 - total + 20_000
@@ -232,11 +232,11 @@ def test_an_interrupt_in_progress_ends_the_sending_and_the_next_goes_on(
 
 def test_frames_begin_behind_what_is_kept_and_progress_ends_with_all() -> None:
     blobs = {f"{n:064x}": bytes(1000 * n) for n in range(1, 20)}
-    heard: list[tuple[str, int, int]] = []
-    stream = b"".join(frames(blobs, {f"{19:064x}": 500}, lambda *step: heard.append(step)))
+    received: list[tuple[str, int, int]] = []
+    stream = b"".join(frames(blobs, {f"{19:064x}": 500}, lambda *step: received.append(step)))
     lines = [json.loads(line) for line in stream.split(b"\0") if line.strip()[:1] == b"{"]
     assert [line["bytes"] for line in lines] == [1000 * n for n in range(19, 0, -1)]
     assert [line["from"] for line in lines if "from" in line] == [500]
     total = sum(map(len, blobs.values()))
-    assert heard[0] == ("send", 19_000, total)
-    assert heard[-1] == ("send", total, total)
+    assert received[0] == ("send", 19_000, total)
+    assert received[-1] == ("send", total, total)

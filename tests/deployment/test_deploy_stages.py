@@ -20,15 +20,15 @@ def test_stages_are_told_wherever_the_output_is_cut(cuts: list[int]) -> None:
     answer = json.dumps({"schema": "x", "stage": "not one of them"}).encode()
     lines = [json.dumps({"stage": name, "left_s": left}).encode() for name, left in STAGES]
     whole = b"\n".join([b"a login shell's words", *lines, answer]) + b"\n"
-    told: list[tuple[str, float | None]] = []
-    staged = StagedOutput(lambda *said: told.append(said))
+    reported: list[tuple[str, float | None]] = []
+    staged = StagedOutput(lambda *said: reported.append(said))
     places = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
     for first, last in itertools.pairwise(places):
         staged.put(whole[first:last])
     staged.put(b"")
-    assert told == STAGES
-    kept = staged.completed(Completed(0, b"", b"why")).out.split(b"\n")
-    assert kept[:2] == [b"a login shell's words", answer]
+    assert reported == STAGES
+    retained = staged.completed(Completed(0, b"", b"why")).out.split(b"\n")
+    assert retained[:2] == [b"a login shell's words", answer]
 
 
 @given(st.binary(max_size=80))

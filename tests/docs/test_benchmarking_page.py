@@ -44,5 +44,5 @@ def test_every_option_and_key_is_there():
 
 def test_every_reason_is_in_the_table():
     raised = set(re.findall(r'"(bench\.[a-z-]+)"', VALIDITY.read_text()))
-    told = set(re.findall(r"`(bench\.[a-z-]+)`", PAGE.split("## The verdict")[1]))
-    assert told == raised
+    reported = set(re.findall(r"`(bench\.[a-z-]+)`", PAGE.split("## The verdict")[1]))
+    assert reported == raised

@@ -43,6 +43,6 @@ def test_the_message_is_the_one_that_a_plan_prints(tmp_path, monkeypatch, capsys
     ):
         with pytest.raises(SystemExit):
             main.main(arguments)
-        told = capsys.readouterr().err
+        reported = capsys.readouterr().err
     shown = re.search(r"```text\n(.*?)```", SECTION, re.S)[1]
-    assert " ".join(shown.split()) in " ".join(told.split())
+    assert " ".join(shown.split()) in " ".join(reported.split())

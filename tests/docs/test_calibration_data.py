@@ -67,6 +67,6 @@ def test_the_tables_have_every_key_and_preset():
     keys, presets = re.findall(r"\| (?:Key|Preset) \|.*\n\|[-|]+\n((?:\|.*\n)+)", SECTION)
     named = {key for row in keys.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == IMAGE_OPTIONS
-    told = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)`", presets, re.M))
-    assert {name: yaml.safe_load(f"{{{text}}}") for name, text in told.items()} == PRESETS
+    reported = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)`", presets, re.M))
+    assert {name: yaml.safe_load(f"{{{text}}}") for name, text in reported.items()} == PRESETS
     assert all(f"`{suffix}`" in SECTION for suffix in IMAGE_SUFFIXES)

@@ -41,8 +41,8 @@ def test_every_key_of_the_tables_is_in_the_document(tmp_path, monkeypatch, capsy
     document = json.loads(capsys.readouterr().out)
     # the second table is that of --compare-log
     tables = re.findall(r"\| Key \| What \|\n((?:\|.*\n)+)", PAGE.read_text())
-    for table, told in zip(tables, (document, document["compare"]), strict=True):
+    for table, reported in zip(tables, (document, document["compare"]), strict=True):
         rows = re.findall(r"^\| (`.*?) \|", table, re.M)
         keys = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
         assert keys
-        assert keys <= set(told)
+        assert keys <= set(reported)

@@ -36,9 +36,9 @@ def test_the_commands_in_their_order(
         assert program == "edgekit"
         with pytest.raises(SystemExit) as caught:
             main.main([*arguments, "-q"])
-        told = capsys.readouterr()
-        assert not caught.value.code, told.err
-        said[arguments[0]] = told.out
+        reported = capsys.readouterr()
+        assert not caught.value.code, reported.err
+        said[arguments[0]] = reported.out
     (board,) = json.loads(said["status"])["boards"]
     app = board["apps"]["app"]
     assert app["deployment"]["state"] == "committed"

@@ -133,13 +133,13 @@ def test_the_readme_has_the_error_that_reports_have():
     from edgekit.placement.kernel_costs import cost_data
 
     error = cost_data("error")["without_network"]
-    told = " ".join(README.read_text().split())
+    reported = " ".join(README.read_text().split())
     for words in (
         f"against {error['rows']} published measurements of networks",
         f"off by {error['median_percent']} % in the median",
         f"nine of ten by up to {error['of_90_percent']} %",
     ):
-        assert words in told
+        assert words in reported
 
 
 def test_the_readme_counts_the_rewrites():

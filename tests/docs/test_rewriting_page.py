@@ -63,8 +63,8 @@ def test_the_python_example(folder, run, capsys, monkeypatch):
 
 def test_the_tables_have_the_keys_of_the_documents(folder, run, written):
     document = json.loads(run("edgekit rewrite model.onnx -t jetson-agx-orin-64gb --json"))
-    kept = json.loads(metadata(load(folder / "out.onnx"), KEY))
-    output_of = {"Record key": document["record"], "Key": document, "Metadata key": kept}
+    retained = json.loads(metadata(load(folder / "out.onnx"), KEY))
+    output_of = {"Record key": document["record"], "Key": document, "Metadata key": retained}
     for head, values in output_of.items():
         (table,) = re.findall(rf"\| {head} \| What \|\n((?:\|.*\n)+)", PAGE.read_text())
         rows = re.findall(r"^\| (`.*?) \|", table, re.M)

@@ -52,10 +52,10 @@ def test_every_command(
         found = capsys.readouterr()
         assert caught.value.code == 0, (line, found.err)
         said[line] = found.out
-    told = list(said.values())
-    assert "nobody may sign" in told[0]
-    assert "ci@example.com" in told[1]
-    document = json.loads(told[-1])["boards"][0]
+    reported = list(said.values())
+    assert "nobody may sign" in reported[0]
+    assert "ci@example.com" in reported[1]
+    document = json.loads(reported[-1])["boards"][0]
     assert document["signers"] == ["new", "guest"]
     assert set(document["revocations"]["fingerprints"]) == {
         keys["ci"].fingerprint, keys["stolen"].fingerprint,

@@ -66,9 +66,9 @@ def test_example(line, folder, monkeypatch, capsys):
     trace = json.loads((folder / file).read_text())
     assert validate_trace(trace) == []
     if "--json" in arguments:
-        told = json.loads(out)
-        assert told["file"] == file
-        assert {p["source"] for p in told["processes"]} == {"bench.json", "task1.csv"}
+        reported = json.loads(out)
+        assert reported["file"] == file
+        assert {p["source"] for p in reported["processes"]} == {"bench.json", "task1.csv"}
     else:
         assert f"trace: {file}" in out
         assert out.count("board-measured") == len(trace["otherData"]["processes"])

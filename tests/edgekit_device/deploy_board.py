@@ -64,9 +64,9 @@ class Bench:
         take_offer(self.root, bundle.manifest_bytes, None, trust_unsigned=True)
 
     def deploy(self, bundle: Bundle, **more: Any) -> dict[str, Any]:
-        asked = {"app": "toy", "digest": bundle.digest, "policy": {}, "operator": "me",
+        requested = {"app": "toy", "digest": bundle.digest, "policy": {}, "operator": "me",
                  "trust_unsigned": True, **more}  # fmt: skip
-        return deploy(self.root, read_request(asked))
+        return deploy(self.root, read_request(requested))
 
     def facts(self) -> tuple[str | None, str | None]:
         """What ``current`` and ``previous`` are."""

@@ -14,10 +14,10 @@ from tests.edgekit_device.device_board import run_command
 @pytest.mark.parametrize("command", ["remove", "rollback"])
 def test_who_errs_in_a_name_is_told_the_names(tmp_path: Path, command: str) -> None:
     root = Root(tmp_path)
-    for names, told in (((), "none"), (("net", "other"), "net, other")):
+    for names, reported in (((), "none"), (("net", "other"), "net, other")):
         for name in names:
             (tmp_path / "apps" / name).mkdir(parents=True)
         with pytest.raises(DeviceError) as caught:
             run_command(root, [command, "--app", "nett"])
         assert (caught.value.code, caught.value.where) == ("app.unknown", "nett")
-        assert caught.value.hint == f"there are: {told}"
+        assert caught.value.hint == f"there are: {reported}"

@@ -78,8 +78,8 @@ def test_a_job_that_is_cancelled_leaves_no_engine(
     monkeypatch.setattr(EngineBuild, "engine", cancel)
     with pytest.raises(JobCancelled):
         on.run(toys.request())
-    kept = (on.context.folder / "blobs.txt").read_text().split()
-    assert not any(on.blob(digest).startswith(b"ftrt") for digest in kept)
+    retained = (on.context.folder / "blobs.txt").read_text().split()
+    assert not any(on.blob(digest).startswith(b"ftrt") for digest in retained)
 
 
 def test_a_builder_that_dies_is_a_failed_attempt(

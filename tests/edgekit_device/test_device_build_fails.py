@@ -67,8 +67,8 @@ def test_a_cache_that_is_not_taken_names_the_tensors(
 
     made = config.calibrator
 
-    def refused(trt: Any, cache: bytes, asked: Any) -> Any:
-        one = made(trt, cache, asked)
+    def refused(trt: Any, cache: bytes, requested: Any) -> Any:
+        one = made(trt, cache, requested)
         monkeypatch.setattr(type(one), "read_calibration_cache", lambda self: None)
         assert isinstance(one, kind)
         return one
@@ -90,7 +90,7 @@ def test_the_cache_gets_the_header_of_the_boards_release(tmp_path: Path) -> None
         patch.setattr(
             builder,
             "calibrator",
-            lambda trt, cache, asked: served.append(cache) or made(trt, cache, asked),
+            lambda trt, cache, requested: served.append(cache) or made(trt, cache, requested),
         )
         on.build(toys.engine())
     assert served[0].split(b"\n")[0] == b"TRT-8601-EntropyCalibration2"

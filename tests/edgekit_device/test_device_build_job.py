@@ -58,8 +58,8 @@ def test_a_person_sees_how_far_it_is(version: str, make: Any) -> None:
     events = [json.loads(line) for line in lines]
     steps = [event for event in events if event["phase"] == "build lane0"]
     # before IProgressMonitor nothing but the log's stages is known
-    told = {event["text"] for event in steps if event["total"] == 0}
-    assert ("placing layers" in told) == (version == "8.6.1")
+    reported = {event["text"] for event in steps if event["total"] == 0}
+    assert ("placing layers" in reported) == (version == "8.6.1")
     assert any(event["total"] for event in steps)
     assert (events[-1]["phase"], events[-1]["done"]) == ("golden vectors", 1)
 
@@ -83,8 +83,8 @@ def test_a_stripped_plan_is_refitted_and_gives_the_networks_own_outputs(
     assert {"w1", "w2", "b1", "b2"} <= set(entry["weights"])
     assert entry["weights"]["w1"] == {"dtype": dtype, "shape": [8, 3, 3, 3], "count": 216}
     (case,) = result["golden"]
-    told = case["outputs"]["y"]
-    found = np.frombuffer(on.blob(told["digest"]), told["dtype"]).reshape(told["shape"])
+    reported = case["outputs"]["y"]
+    found = np.frombuffer(on.blob(reported["digest"]), reported["dtype"]).reshape(reported["shape"])
     tensor = TensorEntry("x", dtype, (1, 3, 8, 8), "LINEAR", ())
     feeds = golden_inputs([tensor], 3, {"x": (-1.0, 1.0)})
     wanted = ort.InferenceSession(toys.toy_onnx(typed=dtype)).run(["y"], feeds)[0]
@@ -117,9 +117,9 @@ def test_indices_are_the_networks_type_outside_of_an_engine_that_narrows_them(
     golden = [{"seed": 3, "inputs": {"x": {"low": -50.0, "high": 50.0}}, "lane": None}]
     result = on.run(toys.request(given, golden=golden, network=network), model)
     assert [io["dtype"] for io in result["engines"][0]["io"]] == [dtype, dtype]
-    told = result["golden"][0]["outputs"]["y"]
-    assert told["dtype"] == "int64"
-    found = np.frombuffer(on.blob(told["digest"]), "int64").reshape(told["shape"])
+    reported = result["golden"][0]["outputs"]["y"]
+    assert reported["dtype"] == "int64"
+    found = np.frombuffer(on.blob(reported["digest"]), "int64").reshape(reported["shape"])
     feeds = golden_inputs([TensorEntry("x", "int64", (1, 6, 4), "LINEAR", ())], 3, {"x": (-50, 50)})
     np.testing.assert_array_equal(found, ort.InferenceSession(model).run(["y"], feeds)[0])
     assert on.offences() == []

@@ -87,8 +87,8 @@ def test_a_flag_that_the_release_lacks_is_left_out_and_said(
 ) -> None:
     on = Bench(version, tmp_path)
     built = on.build(document_for(version), ("STRIP_PLAN", "REFIT_IDENTICAL", "VERSION_COMPATIBLE"))
-    told = {word for note in built.notes for word in lacking if word in note}
-    assert told == lacking
+    reported = {word for note in built.notes for word in lacking if word in note}
+    assert reported == lacking
     assert "VERSION_COMPATIBLE" in built.flags
     assert not lacking & set(built.flags)
 

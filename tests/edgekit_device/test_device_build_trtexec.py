@@ -84,7 +84,7 @@ def build(
     model = folder / "model.onnx"
     model.write_bytes(toys.toy_onnx())
     log = BuilderLog(None, lambda line: None)
-    told: list[tuple[int, int, str]] = []
+    reported: list[tuple[int, int, str]] = []
     built = build_attempt(
         program,
         log,
@@ -96,18 +96,18 @@ def build(
         cache=toys.cache_text(version=8601),
         version="10.3.0.30",
         timing=folder / "root" / "timing" / "t.cache",
-        on_progress=lambda *step: told.append(step),
+        on_progress=lambda *step: reported.append(step),
         cancelled=cancelled or (lambda: False),
     )
-    return built, (log, told)
+    return built, (log, reported)
 
 
 def test_a_build_gives_plan_layers_and_timings(program: Path, tmp_path: Path) -> None:
-    built, (log, told) = build(program, tmp_path)
+    built, (log, reported) = build(program, tmp_path)
     assert read_header(built.data).version == (10, 3, 0, 30)
     assert json.loads(built.inspector or "")["Layers"] == ["conv1", "fc"]
     assert built.flags == ("FP16", "STRIP_PLAN")
-    assert told == [(0, 0, "placing layers")]
+    assert reported == [(0, 0, "placing layers")]
     # the cache has the header of the board's own release
     assert "header TRT-100300-EntropyCalibration2" in log.text()
     assert built.timing_cache == {"entries_bytes_before": 0, "after": 1, "reused": False}

@@ -43,7 +43,7 @@ def hello(loader: Path, python: str = sys.executable, *options: str) -> dict[str
     return {name: value for name, value in answer.items() if not name.endswith("_bytes")}
 
 
-def kept(loader: Path) -> dict[str, Path]:
+def retained(loader: Path) -> dict[str, Path]:
     """What is kept, by module."""
     files = (loader.parent / "__pycache__").glob("*")
     return {file.name.split(".", 1)[1].rsplit(".cpython-", 1)[0]: file for file in files}
@@ -52,14 +52,14 @@ def kept(loader: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("python", PYTHONS)
 def test_modules_are_compiled_once(placed: Path, python: str) -> None:
     first = hello(placed, python)
-    files = kept(placed)
+    files = retained(placed)
     assert {"__main__", "commands", "board", HELLO} <= set(files)
     assert "store.transfer" not in files
     assert {file.stat().st_mode & 0o777 for file in files.values()} == {0o600}
     assert (placed.parent / "__pycache__").stat().st_mode & 0o777 == 0o700
     before = {file: file.stat().st_ino for file in files.values()}
     assert hello(placed, python) == first
-    assert {file: file.stat().st_ino for file in kept(placed).values()} == before
+    assert {file: file.stat().st_ino for file in retained(placed).values()} == before
 
 
 def _answering(file: Path) -> None:
@@ -89,13 +89,13 @@ def test_modules_of_one_name_are_kept_apart(placed: Path) -> None:
             for name in names
         ]
         assert {"release", "release.commands", "serve.commands", "jobs.commands"} <= set(
-            kept(placed)
+            retained(placed)
         )
 
 
 def test_what_is_kept_is_what_runs(placed: Path) -> None:
     hello(placed)
-    _answering(kept(placed)[HELLO])
+    _answering(retained(placed)[HELLO])
     assert hello(placed) == {"from": "kept"}
 
 
@@ -147,11 +147,11 @@ def test_what_is_not_sound_is_compiled_again(
     placed: Path, damage: Callable[[Path], object]
 ) -> None:
     first = hello(placed)
-    file = kept(placed)[HELLO]
+    file = retained(placed)[HELLO]
     right = file.read_bytes()
     damage(file)
     assert hello(placed) == first
-    file = kept(placed)[HELLO]
+    file = retained(placed)[HELLO]
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (right, 0o600)
     assert not file.is_symlink()
 
@@ -176,7 +176,7 @@ def test_what_was_compiled_by_another_python_is_compiled_again(
 ) -> None:
     first = hello(placed)
     monkeypatch.setattr(bytecode, "MAGIC_NUMBER", b"else")
-    _answering(kept(placed)[HELLO])
+    _answering(retained(placed)[HELLO])
     assert hello(placed) == first
 
 
@@ -190,7 +190,7 @@ def test_a_folder_that_others_may_have_filled_is_not_believed(
     placed: Path, damage: Callable[[Path], object]
 ) -> None:
     first = hello(placed)
-    _answering(kept(placed)[HELLO])
+    _answering(retained(placed)[HELLO])
     folder = placed.parent / "__pycache__"
     damage(folder)
     assert hello(placed) == first
@@ -201,12 +201,12 @@ def test_a_folder_that_others_may_have_filled_is_not_believed(
 def test_a_file_in_the_folders_place_gives_way(placed: Path) -> None:
     (placed.parent / "__pycache__").write_text("not a folder")
     assert hello(placed)["version"]
-    assert HELLO in kept(placed)
+    assert HELLO in retained(placed)
 
 
 def test_what_cannot_be_kept_costs_only_time(placed: Path) -> None:
     first = hello(placed)
-    file = kept(placed)[HELLO]
+    file = retained(placed)[HELLO]
     file.unlink()
     (file / "in the way").mkdir(parents=True)
     assert hello(placed) == first

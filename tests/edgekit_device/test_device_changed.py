@@ -82,25 +82,25 @@ def test_only_what_both_sides_know_counts() -> None:
 def test_a_board_is_asked_once_for_each_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
     facts = {"backend": "tensorrt", "tensorrt": "10.3.0.30", "l4t": "36.4.3"}
-    monkeypatch.setattr(changed, "fingerprint", lambda folder: asked.append(1) or dict(facts))
+    monkeypatch.setattr(changed, "fingerprint", lambda folder: requested.append(1) or dict(facts))
     monkeypatch.setattr(changed, "_boot", lambda system: "first")
     for _ in range(3):
         assert fingerprint_now(tmp_path, "tensorrt") == facts
-    assert len(asked) == 1
+    assert len(requested) == 1
     monkeypatch.setattr(changed, "_boot", lambda system: "second")
     fingerprint_now(tmp_path, "tensorrt")
-    assert len(asked) == 2
-    kept = tmp_path / "fingerprint.json"
+    assert len(requested) == 2
+    retained = tmp_path / "fingerprint.json"
     # what others could have written, and what says something else than a fingerprint
-    kept.chmod(0o666)
+    retained.chmod(0o666)
     fingerprint_now(tmp_path, "tensorrt")
-    assert len(asked) == 3
-    told = json.loads(kept.read_text())
-    kept.write_text(json.dumps({**told, "fingerprint": {"tensorrt": 7}}))
+    assert len(requested) == 3
+    reported = json.loads(retained.read_text())
+    retained.write_text(json.dumps({**reported, "fingerprint": {"tensorrt": 7}}))
     assert fingerprint_now(tmp_path, "tensorrt") == facts
-    assert len(asked) == 4
+    assert len(requested) == 4
     # where nothing can be kept it is asked each time
     assert fingerprint_now(tmp_path / "absent", "tensorrt") == facts
     assert not (tmp_path / "absent").exists()

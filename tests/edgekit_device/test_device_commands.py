@@ -86,11 +86,11 @@ def test_from_nothing_to_outputs_that_equal_the_unstripped_build(
     board: BoardFolder, toy: Bundle
 ) -> None:
     everything = {**toy.blobs, **toy.weights}
-    asked = json.dumps([*everything, *everything]).encode()
-    assert board.command("missing", stdin=asked)["missing"] == list(everything)
+    requested = json.dumps([*everything, *everything]).encode()
+    assert board.command("missing", stdin=requested)["missing"] == list(everything)
     sent = board.send(everything)
     assert sent == {"received": len(everything), "bytes": toy.full_bytes - len(toy.manifest_bytes)}
-    assert board.command("missing", stdin=asked)["missing"] == []
+    assert board.command("missing", stdin=requested)["missing"] == []
     staged = board.command("stage", stdin=envelope(toy))
     assert staged == {
         "app": "toy", "release": f"000001-{toy.digest[:12]}", "digest": toy.digest,
@@ -261,9 +261,9 @@ def test_a_rotten_blob_stops_the_stage(board: BoardFolder, toy: Bundle, kind: st
     _flip(board.blob(digest))
     assert refused(board, "stage", stdin=envelope(toy)).code == "blob.digest-mismatch"
     # reading them again finds it, and what is sent anew mends it
-    asked = json.dumps([digest]).encode()
-    assert board.command("missing", stdin=asked)["missing"] == []
-    assert board.command("missing", "--verify", stdin=asked)["missing"] == [digest]
+    requested = json.dumps([digest]).encode()
+    assert board.command("missing", stdin=requested)["missing"] == []
+    assert board.command("missing", "--verify", stdin=requested)["missing"] == [digest]
     board.send({digest: toy.blobs[digest]})
     board.stage(toy)
 
@@ -639,10 +639,10 @@ def test_gc_keeps_what_is_named_and_used(
     stray, data = _garbage(5000)
     board.send({stray: data})
     young = board.command("gc", "--keep", "1")
-    kept = {"removed_releases": [], "damaged_releases": []}
-    assert young == {**kept, "removed_blobs": 0, "freed_bytes": 0}
+    retained = {"removed_releases": [], "damaged_releases": []}
+    assert young == {**retained, "removed_blobs": 0, "freed_bytes": 0}
     swept = board.command("gc", "--keep", "1", "--grace-s", "0")
-    assert swept == {**kept, "removed_blobs": 1, "freed_bytes": 5000}
+    assert swept == {**retained, "removed_blobs": 1, "freed_bytes": 5000}
     assert board.command("remove", "--app", "toy", "--release", first) == {"removed": [first]}
     swept = board.command("gc", "--keep", "1", "--grace-s", "0")
     only_first = set(toy.blobs) | set(toy.weights)
@@ -710,8 +710,8 @@ def test_trust_takes_only_narrow_lines(board: BoardFolder, line: object) -> None
 
 def test_trust_is_idempotent(board: BoardFolder, signer_line: str) -> None:
     stdin = json.dumps({"lines": [signer_line]}).encode()
-    told = board.command("trust", stdin=stdin)
-    assert (told["added"], told["removed"], told["signers"]) == (0, 0, ["tests"])
+    reported = board.command("trust", stdin=stdin)
+    assert (reported["added"], reported["removed"], reported["signers"]) == (0, 0, ["tests"])
 
 
 def test_wrong_arguments_are_json_too(board: BoardFolder) -> None:

@@ -159,8 +159,8 @@ def test_threads_and_living_results_have_memory_of_their_own(calls: Path) -> Non
     for thread in threads:
         thread.join()
     assert results == {number: number + 1 for number in range(4)}
-    kept = [engine.run(None, {"input": np.full(_SHAPE, n, np.int8)})["M0_519"] for n in (7, 8)]
-    assert kept[0].ptr != kept[1].ptr
+    retained = [engine.run(None, {"input": np.full(_SHAPE, n, np.int8)})["M0_519"] for n in (7, 8)]
+    assert retained[0].ptr != retained[1].ptr
     # a result of one loadable feeds the next without a look at its bytes
     second = open_loadable(
         loadable([descriptor("a", _OUT.size, _SHAPE, (3, 4), ())], [_OUT]),
@@ -169,7 +169,7 @@ def test_threads_and_living_results_have_memory_of_their_own(calls: Path) -> Non
         engine.cuda,
     )
     raw = np.empty(1, np.uint8)
-    last = second.run(None, {"a": kept[0]})["M0_519"]
+    last = second.run(None, {"a": retained[0]})["M0_519"]
     second.cuda.copy(raw.ctypes.data, last.ptr, 1, "d2h")
     assert raw[0] == 9
     for one in (second, engine):
@@ -190,9 +190,9 @@ class _Kernels:
         self.cuda.copy(dst, stored.ctypes.data, stored.nbytes, "h2d")
 
 
-@pytest.mark.parametrize(("off", "asked"), [(0, 3), (1, 1)])
+@pytest.mark.parametrize(("off", "requested"), [(0, 3), (1, 1)])
 def test_kernels_pack_for_a_loadable_where_they_agree_with_numpy(
-    calls: Path, off: int, asked: int
+    calls: Path, off: int, requested: int
 ) -> None:
     cuda = HostCuda()
     engine = _open(cuda)
@@ -203,7 +203,7 @@ def test_kernels_pack_for_a_loadable_where_they_agree_with_numpy(
         raw = np.empty(60, np.uint8)
         cuda.copy(raw.ctypes.data, found.ptr, 60, "d2h")
         assert raw.tolist() == (np.arange(60) % 50 * 2 + 1).tolist()
-    assert kernels.calls == asked
+    assert kernels.calls == requested
     engine.close()
 
 

@@ -50,11 +50,11 @@ def test_one_changed_weight_costs_little_of_many() -> None:
 
 def test_a_large_base_is_told_in_few_parts() -> None:
     base = _manifest(20_000)
-    told = prints(base)
-    assert told["grain"] > 1
-    assert len(told["prints"]) < 64 * 1024
+    reported = prints(base)
+    assert reported["grain"] > 1
+    assert len(reported["prints"]) < 64 * 1024
     manifest = _manifest(20_000, changed=7)
-    document = pack(manifest, told)
+    document = pack(manifest, reported)
     assert unpack(document, base) == manifest
     assert len(document["packed"]) < len(pack(manifest)["packed"]) / 20
 

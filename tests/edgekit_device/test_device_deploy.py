@@ -417,9 +417,9 @@ def test_a_cancelled_one_stops_or_goes_back(bench: Bench, toy: Bundle, toy2: Bun
         bench.offer(toy2)
         begun: list[str] = []
         bench.at = begun.append
-        asked = read_request({"app": "toy", "digest": toy2.digest, "trust_unsigned": True})
+        requested = read_request({"app": "toy", "digest": toy2.digest, "trust_unsigned": True})
         with pytest.raises(JobCancelled):
-            deploy(bench.root, asked, cancelled=lambda s=state, b=begun: s in b)
+            deploy(bench.root, requested, cancelled=lambda s=state, b=begun: s in b)
         assert bench.facts()[0] == old
         assert history(bench.app)[-1]["error"]["code"] == "job.cancelled"
 

@@ -43,7 +43,7 @@ def fill(disk: Path, inodes: bool) -> None:
             (disk / f"inode{number}").touch()
 
 
-def make_room(disk: Path) -> None:
+def make_space(disk: Path) -> None:
     for path in (disk / "bytes", *disk.glob("inode*")):
         path.unlink(missing_ok=True)
 
@@ -70,7 +70,7 @@ def test_a_full_disk_does_not_keep_a_release_serving_that_failed(
     assert journal.state == "rolled-back"
     assert not list(bench.app.folder.glob("reserve.*"))
     # with room again it is put back on purpose, as if nothing had been
-    make_room(disk)
+    make_space(disk)
     bench.bad.clear()
     bench.at = lambda state: None
     bench.offer(toy2)

@@ -135,7 +135,7 @@ def test_install_from_a_folder_is_one_command_and_idempotent(
 
 
 def child(work: Any, limit: float | None = 60.0, **more: Any) -> dict[str, Any]:
-    return in_child(work, lambda state: limit, lambda *told: None, lambda: None, **more)
+    return in_child(work, lambda state: limit, lambda *reported: None, lambda: None, **more)
 
 
 def test_work_that_hangs_is_ended_and_work_that_crashes_is_told() -> None:
@@ -171,7 +171,7 @@ def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
 
     with claim(app) as held:
         found = in_child(
-            work, seen.append, lambda *told: seen.append(told[3]), lambda: None, [held]
+            work, seen.append, lambda *reported: seen.append(reported[3]), lambda: None, [held]
         )
         assert is_claimed(app)
     assert found["pid"] != os.getpid()

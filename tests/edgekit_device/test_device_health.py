@@ -198,15 +198,15 @@ def test_one_slow_round_is_measured_again_before_it_counts(
     bundle = bundle_with(signing_key)
     folder = put(root, bundle)
     clock = Clock(monkeypatch)
-    asked = {"latency_ms": 20, "measure_s": 0}
+    requested = {"latency_ms": 20, "measure_s": 0}
     slow_until = clock.frames + 15
     clock.last[bundle.digest] = lambda n: 0.030 if n < slow_until else 0.010
-    assert examine(root, "toy", folder, asked)["latency_ms"]["rounds"] == 2
+    assert examine(root, "toy", folder, requested)["latency_ms"]["rounds"] == 2
     # the release that serves is no measure: neither loaded nor run
     other = bundle_with(signing_key, seed=1)
     switch(root.app("toy"), put(root, other).name)
     clock.ran.clear()
-    examine(root, "toy", folder, asked)
+    examine(root, "toy", folder, requested)
     assert clock.ran == {bundle.digest}
 
 

@@ -358,6 +358,6 @@ def test_fetch_gives_blobs_or_nothing(lab: BoardFolder) -> None:
     frames = [json.dumps({"digest": name, "bytes": size}).encode() for name, size in
               zip(made, (18, 3), strict=True)]  # fmt: skip
     assert data == frames[0] + b"\n" + b"engine" * 3 + frames[1] + b"\nlog\n"
-    asked = json.dumps([made[0], "0" * 64]).encode()
-    assert refused(lab, "fetch", stdin=asked).code == "blob.missing"
+    requested = json.dumps([made[0], "0" * 64]).encode()
+    assert refused(lab, "fetch", stdin=requested).code == "blob.missing"
     assert refused(lab, "fetch", stdin=b'["../x"]').code == "protocol.invalid"

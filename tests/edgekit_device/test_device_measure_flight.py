@@ -32,14 +32,14 @@ def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
     make_segments_wait(monkeypatch, lambda device, _ops: WAITS_US[device])
     seen: list[SegmentEvent] = []
 
-    def told(
-        events: Sequence[SegmentEvent], kept: Sequence[int], spans: Any = ()
+    def reported(
+        events: Sequence[SegmentEvent], retained: Sequence[int], spans: Any = ()
     ) -> list[dict[str, Any]]:
-        seen.extend(event for event in events if event.frame in kept)
-        return events_to_json(events, kept, spans)
+        seen.extend(event for event in events if event.frame in retained)
+        return events_to_json(events, retained, spans)
 
     for module in (measure, measure):
-        monkeypatch.setattr(module, "events_to_json", told)
+        monkeypatch.setattr(module, "events_to_json", reported)
     model = edgekit_device.load(board.root / "apps/toy/releases" / installed)
     frame = {"x": np.ones((1, 3, 8, 8), np.float32)}
     document = bench(model, frame, MeasureSettings(0, 0, 10))

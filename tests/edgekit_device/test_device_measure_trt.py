@@ -64,8 +64,8 @@ def test_the_device_is_at_work_when_its_events_say_else_until_the_call_ends() ->
     ]  # fmt: skip
     spans = [Span(7, "h2d", 10.0005, 1.5), Span(7, "compute", 10.001, 0.2),
              Span(7, "compute", 10.002, 1.5)]  # fmt: skip
-    told = events_to_json(events, [7, 8], spans)
-    found = [(one.get("compute_start_us"), one.get("compute_us")) for one in told]
+    reported = events_to_json(events, [7, 8], spans)
+    found = [(one.get("compute_start_us"), one.get("compute_us")) for one in reported]
     assert found[0] == pytest.approx((2000.0, 1500.0))
     assert found[1] == pytest.approx((9000.0, 1000.0))
     assert found[2] == (None, None)
@@ -107,8 +107,8 @@ def test_a_graph_replays_what_the_engine_does(here: Here, version: str, cuda: st
 def test_without_transfers_nothing_is_copied(here: Here) -> None:
     here.has("10.3.0")
     found = bench(toy(), FRAMES, MeasureSettings(0.0, 0.0, 4, transfers=False))
-    told = {name for name, one in found["phases_ms"].items() if one is not None}
-    assert told == {"enqueue", "compute", "host"}
+    reported = {name for name, one in found["phases_ms"].items() if one is not None}
+    assert reported == {"enqueue", "compute", "host"}
     assert found["copies"] == []
 
 
@@ -172,15 +172,15 @@ def test_the_runtimes_flags_are_those_that_hold(here: Here, spin: bool | None) -
     about = entry("10.3.0", version_compatible=True, lean_embedded=True)
     before = open_cuda().memory()
     model = open_model(checked(plan("10.3.0", flags), about), 2)
-    asked = {"graph": False, "transfers": True, "streams": 1, "threads": 2}
-    found = runtime_of(model, spin=spin, **asked)
+    requested = {"graph": False, "transfers": True, "streams": 1, "threads": 2}
+    found = runtime_of(model, spin=spin, **requested)
     assert (found["library"], found["version"]) == ("tensorrt", "10.3.0")
     assert found["flags"]["runtime"] == "lean"
     assert found["flags"]["host_code"] is True
     assert found["flags"]["spin"] is spin
     assert found["notes"] == []
     if spin is not None:
-        other = runtime_of(model, spin=not spin, **asked)
+        other = runtime_of(model, spin=not spin, **requested)
         assert "whatever was asked for" in other["notes"][0]
     memory = memory_of(model, before)
     assert memory["gpu_total_bytes"] == before[1]

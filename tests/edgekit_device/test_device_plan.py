@@ -68,9 +68,9 @@ def pick(
     plan: Version, installed: Mapping[str, Version], *, library: bool = False, **facts: bool
 ) -> list[tuple[str, bool, bool]]:
     """Ways as (flavour, with a library, host code)."""
-    told = {"version_compatible": True, "lean_embedded": False, "trusted": True, **facts}
+    reported = {"version_compatible": True, "lean_embedded": False, "trusted": True, **facts}
     found = runtime_choices(
-        plan, installed, find_lean=lambda _: Path("/lib/lean") if library else None, **told
+        plan, installed, find_lean=lambda _: Path("/lib/lean") if library else None, **reported
     )
     return [(way.flavour, way.library is not None, way.host_code) for way in found]
 
@@ -150,7 +150,7 @@ BUILT = {"module": "Orin A", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}
 
 
 @pytest.mark.parametrize(
-    ("board", "portable", "told"),
+    ("board", "portable", "reported"),
     [
         (BUILT, False, ""),
         ({**BUILT, "tensorrt": "10.3.0"}, False, ""),
@@ -163,12 +163,12 @@ BUILT = {"module": "Orin A", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}
     ],
 )
 def test_another_kind_of_board_is_told_from_the_same(
-    board: dict[str, str | None], portable: bool, told: str
+    board: dict[str, str | None], portable: bool, reported: str
 ) -> None:
-    if not told:
+    if not reported:
         check_board(BUILT, board, portable=portable)
         return
     with pytest.raises(DeviceError) as caught:
         check_board(BUILT, board, portable=portable)
     assert caught.value.code == "engine.other-board"
-    assert told in caught.value.message
+    assert reported in caught.value.message

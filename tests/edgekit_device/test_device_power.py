@@ -46,13 +46,13 @@ def test_both_are_set_and_taken_back(board: FakeBoard) -> None:
     other = end(board.measure(None, True))  # while the first one measures
     assert other["error"]["code"] == "power.busy"
     assert board.state() == ("0", "held")
-    told = end(process)
+    reported = end(process)
     assert board.state() == ("2", "free")
     assert board.clean()
-    assert (told["locked"], told["restored"], told["notes"]) == (True, True, [])
-    names = [told["mode"][when]["name"] for when in ("before", "during", "after")]
+    assert (reported["locked"], reported["restored"], reported["notes"]) == (True, True, [])
+    names = [reported["mode"][when]["name"] for when in ("before", "during", "after")]
     assert names == ["MODE_30W", "MAXN", "MODE_30W"]
-    gpu = [told["clocks"][when]["gpu"]["min"] for when in ("before", "during", "after")]
+    gpu = [reported["clocks"][when]["gpu"]["min"] for when in ("before", "during", "after")]
     assert gpu == [306000000, 1300500000, 306000000]
 
 
@@ -140,9 +140,9 @@ def test_a_mode_that_somebody_chose_meanwhile_stays(board: FakeBoard) -> None:
     process = board.measure("MAXN", False)
     process.stdout.readline()
     (board.folder / "mode").write_text("1\n")
-    told = end(process)
+    reported = end(process)
     assert board.state()[0] == "1"
-    assert "MODE_15W now" in told["notes"][0]
+    assert "MODE_15W now" in reported["notes"][0]
     assert board.clean()
 
 
@@ -168,14 +168,14 @@ def test_another_account_goes_through_sudo(
     tools = PowerTools(str(board.stored))
     assert hold(board.root, tools, "MAXN", True, board.system)["mode"]["during"]["id"] == 0
     assert undo(board.root, tools, board.system) == []
-    asked = [call for call in board.calls() if call.startswith("sudo")]
+    requested = [call for call in board.calls() if call.startswith("sudo")]
     bin_ = board.folder / "bin"
-    assert asked[:3] == [
+    assert requested[:3] == [
         f"sudo -n {bin_}/jetson_clocks --store {board.stored}",
         f"sudo -n {bin_}/nvpmodel -m 0",
         f"sudo -n {bin_}/jetson_clocks",
     ]
-    assert asked[-1].endswith(f"rm -f {board.stored}")
+    assert requested[-1].endswith(f"rm -f {board.stored}")
     assert board.state() == ("2", "free")
     (board.folder / "password").touch()
     with pytest.raises(DeviceError) as caught:
@@ -201,8 +201,12 @@ def test_without_options_it_only_looks(board: FakeBoard, monkeypatch: pytest.Mon
     with held_power(board.root, **places(board)) as power:
         pass
     assert board.calls() == []
-    told = power.document()
-    assert (told["changed"], told["locked"], told["mode"]["after"]["id"]) == (False, False, 2)
+    reported = power.document()
+    assert (reported["changed"], reported["locked"], reported["mode"]["after"]["id"]) == (
+        False,
+        False,
+        2,
+    )
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with held_power(board.root, **places(board)) as power:
         pass

@@ -52,7 +52,7 @@ def _refused(root: Root, stream: bytes) -> DeviceError:
     return caught.value
 
 
-def _kept(root: Root, digest: str) -> bytes:
+def _retained(root: Root, digest: str) -> bytes:
     return (root.folder / "partial" / digest).read_bytes()
 
 
@@ -69,7 +69,7 @@ def test_a_cut_blob_goes_on_where_it_was_cut(root: Root, cut: int) -> None:
     assert not root.store.has(digest)
     assert received_bytes(root.folder, digest) == cut
     if cut:
-        assert _kept(root, digest) == data[:cut]
+        assert _retained(root, digest) == data[:cut]
     answer = _receive(root, _rest(digest, data, cut))
     assert answer == {"received": 1, "bytes": LARGE - cut}
     assert root.store.path(digest).read_bytes() == data
@@ -80,10 +80,10 @@ def test_a_kept_part_that_is_wrong_is_thrown_away(root: Root) -> None:
     digest, data = _blob()
     _refused(root, frames([(digest, data)])[:2_000_000])
     part = root.folder / "partial" / digest
-    kept = bytearray(part.read_bytes())
-    kept[1000] ^= 1
-    part.write_bytes(kept)
-    error = _refused(root, _rest(digest, data, len(kept)))
+    retained = bytearray(part.read_bytes())
+    retained[1000] ^= 1
+    part.write_bytes(retained)
+    error = _refused(root, _rest(digest, data, len(retained)))
     assert (error.code, error.where) == ("blob.digest-mismatch", digest)
     assert "thrown away" in error.message
     assert not root.store.has(digest)
@@ -103,10 +103,10 @@ def test_a_part_that_is_longer_than_the_blob_does_no_harm(root: Root) -> None:
 def test_an_offset_beyond_what_is_kept_is_refused(root: Root) -> None:
     digest, data = _blob()
     _refused(root, frames([(digest, data)])[:1_000_000])
-    before = _kept(root, digest)
+    before = _retained(root, digest)
     error = _refused(root, _rest(digest, data, len(before) + 1))
     assert error.code == "transfer.offset"
-    assert _kept(root, digest) == before
+    assert _retained(root, digest) == before
 
 
 @pytest.mark.parametrize(
@@ -222,9 +222,9 @@ def test_a_killed_transfer_goes_on_where_it_was(
     board.send({other: more})
     process.send_signal(number)
     process.communicate()
-    kept = received_bytes(board.root, digest)
-    assert kept > 1_000_000
-    board.command("receive", stdin=_rest(digest, data, kept))
+    retained = received_bytes(board.root, digest)
+    assert retained > 1_000_000
+    board.command("receive", stdin=_rest(digest, data, retained))
     assert board.blob(digest).read_bytes() == data
     assert not list((board.root / "tmp").iterdir())
     assert not list((board.root / "partial").iterdir())

@@ -49,9 +49,9 @@ def test_a_server_answers_as_the_model_does(
             inputs = _inputs(seed)
             found = client(inputs["x"] if seed else inputs)
             assert found["y"].tobytes() == model(inputs)["y"].tobytes()
-        kept = found["y"].copy()
+        retained = found["y"].copy()
         client(_inputs(9))
-        assert np.array_equal(kept, found["y"])  # an answer is the caller's own
+        assert np.array_equal(retained, found["y"])  # an answer is the caller's own
         for bad, code in (
             ({"x": _inputs(0)["x"].astype(np.float64)}, "input.dtype"),
             ({"x": _inputs(0)["x"][:, :2]}, "input.shape"),

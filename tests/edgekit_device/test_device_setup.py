@@ -69,12 +69,12 @@ def test_showing_changes_nothing(system: Path, sudo: Path, tmp_path: Path) -> No
 def test_it_is_checked_then_moved_into_place_once(system: Path, sudo: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     assert setup(root, ADA, apply=True, system=system)["state"] == "applied"
-    asked = sudo.read_text().splitlines()
-    assert [line.split()[1] for line in asked] == ["visudo", "install"]
-    assert asked[1].endswith(f"{root}/edgekit.sudoers {SUDOERS}")
+    requested = sudo.read_text().splitlines()
+    assert [line.split()[1] for line in requested] == ["visudo", "install"]
+    assert requested[1].endswith(f"{root}/edgekit.sudoers {SUDOERS}")
     assert (root / "edgekit.sudoers").read_text() == sudoers_text("ada", system)
     assert setup(root, ADA, apply=True, system=system)["state"] == "unneeded"
-    assert sudo.read_text().splitlines() == asked
+    assert sudo.read_text().splitlines() == requested
     assert setup(root, ADA, undo=True, apply=True, system=system)["state"] == "undone"
     assert sudo.read_text().splitlines()[2:] == [f"-n rm -f {SUDOERS}"]
     assert setup(root, ADA, undo=True, apply=True, system=system)["state"] == "unneeded"

@@ -76,12 +76,17 @@ def large(bundle: Bundle) -> str:
 def test_the_newest_bundle_comes_whole_and_then_only_what_changed(
     root, mirror, tmp_path, toy, toy2
 ):
-    told: list[tuple[str, int, int]] = []
-    checked, fetched = take(root, mirror.url, progress=lambda *facts: told.append(facts))
+    reported: list[tuple[str, int, int]] = []
+    checked, fetched = take(root, mirror.url, progress=lambda *facts: reported.append(facts))
     assert checked.signer == "tests"
     assert checked.manifest.digest == toy.digest
     assert fetched.blobs == len(everything(toy))
-    assert fetched.bytes == sum(checked.manifest.sizes().values()) == told[-1][1] == told[-1][2]
+    assert (
+        fetched.bytes
+        == sum(checked.manifest.sizes().values())
+        == reported[-1][1]
+        == reported[-1][2]
+    )
     assert whole(root, toy)
     assert sorted(mirror.blobs_requested()) == sorted(everything(toy))
     # connections are kept: one to look, and one for each thread

@@ -9,7 +9,7 @@ from tests.trt_double import double
 
 # from tensorrt_lean 10.16.1.11 and 11.4.0.106 (scripts/lean_check.py), and from issues 2783, 4106
 # and 4790 of github.com/NVIDIA/TensorRT
-HEARD = {
+RECEIVED = {
     "createInferRuntime: Error Code 6: API Usage Error (CUDA initialization failure with error: 35 "
     "In checkCudaInstallation at /_src/runtime/dispatch/runtime.cpp:811)": "board.no-gpu",
     "IRuntime::deserializeCudaEngine: Error Code 1: Serialization (Serialization assertion "
@@ -38,7 +38,7 @@ HEARD = {
 }
 
 
-@pytest.mark.parametrize(("text", "code"), HEARD.items(), ids=range(len(HEARD)))
+@pytest.mark.parametrize(("text", "code"), RECEIVED.items(), ids=range(len(RECEIVED)))
 def test_a_known_text_has_its_code_and_stays_whole(text: str, code: str) -> None:
     error = explain("it cannot", "engine.failed", lines=[("ERROR", text)])
     assert error.code == code

@@ -63,8 +63,8 @@ def test_strides_are_those_of_the_context(
     shape = (batch, *SHAPE[1:])
     data = plan("10.3.0", model=network(batch), formats={"x": (kind, format, step)})
     (tmp_path / "a.plan").write_bytes(data)
-    (told,) = edgekit_device.load_plan(tmp_path / "a.plan").inputs
-    assert told.strides == strides
+    (reported,) = edgekit_device.load_plan(tmp_path / "a.plan").inputs
+    assert reported.strides == strides
     y = IoEntry("y", "float32", (batch, 5), "LINEAR", (20, 4), None)
 
     def about(steps: Any) -> Any:

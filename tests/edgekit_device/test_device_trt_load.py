@@ -84,8 +84,8 @@ def test_a_kept_plan_carries_no_runtime_whatever_the_first_one_did(
         weights=weights_of(network(), "10.3.0"), root=Root(tmp_path), release=tmp_path,
     )  # fmt: skip
     open_model(bundle)
-    (kept,) = (tmp_path / "refitted").glob("*.plan")
-    assert read(kept.read_bytes())[1]["lean_embedded"] is False
+    (retained,) = (tmp_path / "refitted").glob("*.plan")
+    assert read(retained.read_bytes())[1]["lean_embedded"] is False
     x = random_input()
     np.testing.assert_allclose(
         open_model(bundle)({"x": x})["y"], reference(network(), x), rtol=1e-5
@@ -112,11 +112,11 @@ def test_a_kept_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -> No
         weights=weights_of(network(), "10.3.0"), root=Root(tmp_path), release=tmp_path,
     )  # fmt: skip
     open_model(bundle)
-    (kept,) = (tmp_path / "refitted").glob("*.plan")
-    whole = kept.read_bytes()
-    kept.write_bytes(whole[:-1])
+    (retained,) = (tmp_path / "refitted").glob("*.plan")
+    whole = retained.read_bytes()
+    retained.write_bytes(whole[:-1])
     open_model(bundle)
-    assert kept.read_bytes() == whole
+    assert retained.read_bytes() == whole
 
 
 def test_one_plan_for_two_cores_is_opened_on_each(here: Here) -> None:

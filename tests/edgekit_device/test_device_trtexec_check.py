@@ -63,14 +63,14 @@ def run(tmp_path, given, **options):
 
 def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> None:
     write_full_plan(tmp_path, "gpu2", "lean 10.3.0.30", b"with weights")
-    told = run(
+    reported = run(
         tmp_path,
         checked(
             gpu=entry(lean=True), dla=entry(), dla2=entry("loadable"), gpu2=entry(stripped=True),
             gpu3=entry(stripped=True),
         ),
     )  # fmt: skip
-    gpu, dla, loadable, refitted, lost = told
+    gpu, dla, loadable, refitted, lost = reported
     assert json.loads(gpu["times"]) == [{"plan": "gpu"}]
     assert "--useDLACore=1" in dla["console"]
     assert "--useDLACore" not in gpu["console"]
@@ -99,12 +99,12 @@ def test_trtexec_ends_with_a_bench_that_is_killed(tmp_path: Path) -> None:
         "board.run_plan(Path(sys.argv[1]), [], Path(sys.argv[2]), None, 60.0)\n"
     )
     bench = subprocess.Popen([sys.executable, "-c", code, str(program), str(tmp_path)])
-    with alive.open("rb") as told:  # opens when trtexec has it open
+    with alive.open("rb") as reported:  # opens when trtexec has it open
         bench.kill()
         bench.wait()
         # it ends when nobody has it open any more
-        assert select.select([told], [], [], 20)[0], "trtexec lives on"
-        assert told.read() == b""
+        assert select.select([reported], [], [], 20)[0], "trtexec lives on"
+        assert reported.read() == b""
 
 
 def test_without_a_trtexec_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

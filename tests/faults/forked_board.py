@@ -59,10 +59,10 @@ class Zygote:
         assert process.stdout
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
-        told = json.loads(process.stdout.readline())
-        answers = told["answers"]
+        reported = json.loads(process.stdout.readline())
+        answers = reported["answers"]
         answers = None if answers is None else [tuple(each) for each in answers]
-        return Answer(told["status"], answers, told["before"], told["check"])
+        return Answer(reported["status"], answers, reported["before"], reported["check"])
 
     def close(self) -> None:
         assert self._process.stdin

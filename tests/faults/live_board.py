@@ -135,8 +135,8 @@ class LiveBoard:
 
     def look(self, *allowed: str | None) -> str | None:
         """Checks that what serves is whole and one of ``allowed``; returns it."""
-        asked = {"root": str(self.root), "app": APP, "allowed": list(allowed)}
-        found = self.zygote.run(check=asked).check
+        requested = {"root": str(self.root), "app": APP, "allowed": list(allowed)}
+        found = self.zygote.run(check=requested).check
         assert found is not None
         assert found["problems"] == [], found
         serving: str | None = found["serving"]

@@ -105,8 +105,8 @@ def test_bit_flipped_on_the_wire_or_in_a_part(
     half = data[: cut - 1] + bytes([data[cut - 1] ^ 1])
     frame = json.dumps({"digest": weight, "bytes": len(data)}).encode() + b"\n" + half
     faults.injected("bit flipped in a part")
-    told = zygote.run([(["receive", f"--root={root}"], frame)])
-    assert told.error == "transfer.truncated", told
+    reported = zygote.run([(["receive", f"--root={root}"], frame)])
+    assert reported.error == "transfer.truncated", reported
     _finish(zygote, root, new)
     faults.survived("bit flipped in a part")
     root = copy_of(pair.board, tmp_path / "wire")
@@ -114,8 +114,8 @@ def test_bit_flipped_on_the_wire_or_in_a_part(
     wrong[rng.randrange(len(data))] ^= 1
     faults.injected("bit flipped on the wire")
     whole = json.dumps({"digest": weight, "bytes": len(data)}).encode() + b"\n" + wrong + b"\n"
-    told = zygote.run([(["receive", f"--root={root}"], whole)])
-    assert told.error == "blob.digest-mismatch", told
+    reported = zygote.run([(["receive", f"--root={root}"], whole)])
+    assert reported.error == "blob.digest-mismatch", reported
     assert not _blob(root, weight).exists()
     _finish(zygote, root, new)
     faults.survived("bit flipped on the wire")
@@ -194,10 +194,10 @@ def test_small_files_that_only_tell(
     faults.injected("small file damaged")
     damage(path)
     check = {"root": str(root), "app": APP, "allowed": [pair.old.digest]}
-    told = zygote.run([(["status", f"--root={root}"], b"")], check=check)
-    assert told.error == "", told.answers
-    assert told.check is not None
-    assert told.check["problems"] == [], told.check
+    reported = zygote.run([(["status", f"--root={root}"], b"")], check=check)
+    assert reported.error == "", reported.answers
+    assert reported.check is not None
+    assert reported.check["problems"] == [], reported.check
     _finish(zygote, root, pair.new)
     faults.survived("small file damaged")
 

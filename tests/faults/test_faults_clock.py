@@ -25,16 +25,16 @@ def test_between_steps(
     root = copy_of(pair.board, tmp_path / "board")
     send, deploy = deployment(root, pair.new)
     faults.injected("clock jumps")
-    asked = {"root": str(root), "app": APP}
+    requested = {"root": str(root), "app": APP}
     for step, shift in ((send, shifts[0]), (deploy, shifts[1]), (collected(root), 0.0)):
-        wanted = {**asked, "allowed": [pair.old.digest, pair.new.digest]}
+        wanted = {**requested, "allowed": [pair.old.digest, pair.new.digest]}
         done = zygote.run([step], clock_s=shift, check=wanted)
         assert done.error == "", done.answers
         assert done.check is not None
         assert done.check["problems"] == [], done.check
     # and once more, by the time of the other side
     for shift in shifts:
-        wanted = {**asked, "allowed": [pair.new.digest]}
+        wanted = {**requested, "allowed": [pair.new.digest]}
         done = zygote.run(
             [*deployment(root, pair.new), collected(root)], clock_s=shift, check=wanted
         )

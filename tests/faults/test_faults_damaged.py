@@ -71,15 +71,15 @@ def test_told_and_kept_until_it_is_removed(
     faults.injected("collection beside a damaged release")
     name = _with_a_damaged_one(pair, zygote, root, damage)
     before = _blobs(root)
-    told = _collect(zygote, root, keep=2)
-    (named,) = told["damaged_releases"]
+    reported = _collect(zygote, root, keep=2)
+    (named,) = reported["damaged_releases"]
     assert named["release"] == f"{APP}/{name}"
     assert f"edgekit remove --app {APP} --release {name}" in named["hint"]
     assert _blobs(root) == before
     done = zygote.run([(["remove", f"--root={root}", f"--app={APP}", f"--release={name}"], b"")])
     assert done.error == "", done.answers
-    told = _collect(zygote, root, keep=2)
-    assert told["damaged_releases"] == []
+    reported = _collect(zygote, root, keep=2)
+    assert reported["damaged_releases"] == []
     assert _blobs(root) == {*pair.old.blobs, *pair.old.weights}
     faults.survived("collection beside a damaged release")
 
@@ -101,7 +101,7 @@ def test_goes_by_itself_with_the_releases_after_it(
         assert done.check["problems"] == [], done.check
     assert not (root / "apps" / APP / "releases" / name / "manifest.json").exists()
     assert _collect(zygote, root, keep=2)["damaged_releases"] == []
-    kept = [pair.new, third]
-    assert _blobs(root) == {digest for each in kept for digest in (*each.blobs, *each.weights)}
+    retained = [pair.new, third]
+    assert _blobs(root) == {digest for each in retained for digest in (*each.blobs, *each.weights)}
     assert leftovers(root) == []
     faults.survived("collection beside a damaged release")

@@ -70,7 +70,7 @@ class _Small:
         assert done.check["problems"] == [], done
         return done
 
-    def with_room(self) -> None:
+    def with_space(self) -> None:
         """There is room again: the same command finishes."""
         _remount(self.disk, "rw,size=64m,nr_inodes=10000")
         check = {"root": str(self.root), "app": APP, "allowed": [self.pair.new.digest]}
@@ -108,7 +108,7 @@ def test_full_at_every_level(
             done = small.try_it()
             assert done.error == "" or done.error in _FULL, (left, done.answers)
             failed += done.error != ""
-            small.with_room()
+            small.with_space()
             faults.survived(f"disk full, no {what}")
         assert failed > 2
 
@@ -121,7 +121,7 @@ def test_read_only(pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults) -
         faults.injected("file system read-only")
         done = small.try_it()
         assert done.error.startswith("board."), done
-        told = json.loads((done.answers or [(0, "")])[-1][1])["error"]
-        assert "ead-only" in told["message"], told
-        small.with_room()
+        reported = json.loads((done.answers or [(0, "")])[-1][1])["error"]
+        assert "ead-only" in reported["message"], reported
+        small.with_space()
         faults.survived("file system read-only")

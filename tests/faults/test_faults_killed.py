@@ -35,18 +35,18 @@ def _journal(live: LiveBoard) -> dict[str, object]:
 
 
 def _deploy_meanwhile(live: LiveBoard, bundle: HandMade) -> tuple[threading.Thread, list[str]]:
-    told: list[str] = []
+    reported: list[str] = []
 
     def run() -> None:
         try:
             live.deploy(bundle)
-            told.append("done")
+            reported.append("done")
         except EdgekitError as error:
-            told.append(error.code)
+            reported.append(error.code)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread, told
+    return thread, reported
 
 
 def _in_state(live: LiveBoard, bundle: HandMade, state: str) -> Callable[[], bool]:
@@ -99,18 +99,18 @@ def test_operator_killed_or_interrupted(live: LiveBoard, faults: Faults, home: P
 def test_two_operators_at_once(live: LiveBoard, faults: Faults) -> None:
     same = live.bundle()
     faults.injected("two operators, one bundle")
-    (thread, told), (other, said) = _deploy_meanwhile(live, same), _deploy_meanwhile(live, same)
+    (thread, reported), (other, said) = _deploy_meanwhile(live, same), _deploy_meanwhile(live, same)
     thread.join(120)
     other.join(120)
-    assert (told, said) == (["done"], ["done"])
+    assert (reported, said) == (["done"], ["done"])
     live.settled(same)
     faults.survived("two operators, one bundle")
     one, two = live.bundle(), live.bundle()
     faults.injected("two operators, two bundles")
-    (thread, told), (other, said) = _deploy_meanwhile(live, one), _deploy_meanwhile(live, two)
+    (thread, reported), (other, said) = _deploy_meanwhile(live, one), _deploy_meanwhile(live, two)
     thread.join(120)
     other.join(120)
-    codes = {*told, *said}
+    codes = {*reported, *said}
     assert "done" in codes
     assert codes <= {"done", "deploy.busy"}
     live.quiet()
@@ -152,9 +152,9 @@ def _operator(live: LiveBoard, bundle: HandMade) -> subprocess.Popen[bytes]:
 
     from tests.faults.forked_board import POLICY
 
-    told = live.scratch / "operator"
-    told.write_bytes(pickle.dumps((live.board, bundle, live.loader, POLICY)))
+    reported = live.scratch / "operator"
+    reported.write_bytes(pickle.dumps((live.board, bundle, live.loader, POLICY)))
     return subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(told)],
+        [sys.executable, "-c", _PROGRAM, str(reported)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
     )  # fmt: skip

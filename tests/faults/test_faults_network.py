@@ -79,11 +79,11 @@ def test_slow_and_lossy_link(
     if index >= len(spoils):
         pytest.skip("this kernel has no netem")
     root = copy_of(pair.board, tmp_path / "board")
-    told = tmp_path / "told"
-    told.write_bytes(pickle.dumps((root, pair.new, loader, POLICY, spoils[index])))
+    reported = tmp_path / "told"
+    reported.write_bytes(pickle.dumps((root, pair.new, loader, POLICY, spoils[index])))
     faults.injected("slow and lossy link")
     done = subprocess.run(
-        [*_namespace(), sys.executable, "-c", _PROGRAM, str(told)],
+        [*_namespace(), sys.executable, "-c", _PROGRAM, str(reported)],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

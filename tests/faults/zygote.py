@@ -64,13 +64,13 @@ def _remember_keygen(folder: Path) -> None:
         for word in argv[1:]:
             path = Path(word)
             facts.append(path.read_bytes() if "/" in word and path.is_file() else word)
-        kept = folder / hashlib.sha256(pickle.dumps(facts)).hexdigest()
-        if not kept.exists():
+        retained = folder / hashlib.sha256(pickle.dumps(facts)).hexdigest()
+        if not retained.exists():
             done = really(argv, **options)
-            temporary = kept.with_suffix(f".{os.getpid()}")
+            temporary = retained.with_suffix(f".{os.getpid()}")
             temporary.write_bytes(pickle.dumps((done.returncode, done.stdout, done.stderr)))
-            os.replace(temporary, kept)
-        status, out, err = pickle.loads(kept.read_bytes())
+            os.replace(temporary, retained)
+        status, out, err = pickle.loads(retained.read_bytes())
         return subprocess.CompletedProcess(argv, status, out, err)
 
     subprocess.run = run  # type: ignore[assignment]
@@ -119,10 +119,10 @@ def _send(root: Path, bundle: Any) -> Any:
 
 def _frames(bundle: Any, missing: list[Any]) -> bytes:
     parts = []
-    for digest, kept in missing:
+    for digest, retained in missing:
         data = bundle["blobs"][digest].encode("latin-1")
-        frame = {"digest": digest, "bytes": len(data), "from": kept}
-        parts += [json.dumps(frame).encode(), b"\n", data[kept:]]
+        frame = {"digest": digest, "bytes": len(data), "from": retained}
+        parts += [json.dumps(frame).encode(), b"\n", data[retained:]]
     return b"".join([*parts, b"\n"])
 
 
@@ -170,11 +170,11 @@ def _child(request: dict[str, Any], answer: Path) -> None:
     answer.write_text(json.dumps({"answers": answers, "before": before, "check": after}))
 
 
-def _look(asked: dict[str, Any] | None) -> dict[str, Any] | None:
+def _look(requested: dict[str, Any] | None) -> dict[str, Any] | None:
     from tests.faults.board_check import check
 
     try:
-        return check(**asked) if asked else None
+        return check(**requested) if requested else None
     except Exception:
         return {"problems": [traceback.format_exc()]}
 
@@ -219,10 +219,10 @@ def _serve() -> None:
                 finally:
                     os._exit(status)
             _, status = os.waitpid(pid, 0)
-            told: dict[str, Any] = {"answers": None, "before": None, "check": None}
+            reported: dict[str, Any] = {"answers": None, "before": None, "check": None}
             with contextlib.suppress(FileNotFoundError, ValueError):
-                told = json.loads(answer.read_text())
-            print(json.dumps({"status": status, **told}), flush=True)
+                reported = json.loads(answer.read_text())
+            print(json.dumps({"status": status, **reported}), flush=True)
 
 
 if __name__ == "__main__":

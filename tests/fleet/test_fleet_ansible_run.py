@@ -144,14 +144,14 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
         assert (status, document["state"], document["failure"]["code"]) == (
             1, "failed", "fleet.failures"
         )  # fmt: skip
-        told = {row["board"]: row for row in document["boards"]}
-        assert {name: (row["wave"], row["state"]) for name, row in told.items()} == {
+        reported = {row["board"]: row for row in document["boards"]}
+        assert {name: (row["wave"], row["state"]) for name, row in reported.items()} == {
             "cam-0": (1, "failed"), "cam-1": (1, "failed"), "cam-2": (1, "unreachable"),
             "cam-3": (2, "not-begun"),
         }  # fmt: skip
-        assert "net: taken back with its wave" in told["cam-0"]["error"]["message"]
-        assert told["cam-1"]["error"]["code"] == "bundle.unknown-signer"
-        assert told["cam-2"]["error"]["code"] == "board.unreachable"
+        assert "net: taken back with its wave" in reported["cam-0"]["error"]["message"]
+        assert reported["cam-1"]["error"]["code"] == "bundle.unknown-signer"
+        assert reported["cam-2"]["error"]["code"] == "board.unreachable"
         assert str(folder) in document["failure"]["hint"]
         assert there.serving() == ["", one.digest]
         # Ansible's own words go by; it copied only what the board lacked

@@ -66,12 +66,12 @@ def test_too_many_failures_take_the_wave_back_and_leave_the_ones_before(given):
     )
     assert document["state"] == "failed"
     assert document["failure"]["code"] == "fleet.failures"
-    told = states(document)
-    assert [told[f"b{n:02}"] for n in (1, 2, 3)] == ["done"] * 3
-    assert [told[f"b{n:02}"] for n in (4, 5)] == ["rolled-back"] * 2
-    assert [told[f"b{n:02}"] for n in (6, 7)] == ["failed"] * 2
+    reported = states(document)
+    assert [reported[f"b{n:02}"] for n in (1, 2, 3)] == ["done"] * 3
+    assert [reported[f"b{n:02}"] for n in (4, 5)] == ["rolled-back"] * 2
+    assert [reported[f"b{n:02}"] for n in (6, 7)] == ["failed"] * 2
     # the wave stopped at the second failure: b08 was not begun, nor was a later wave
-    assert [told[f"b{n:02}"] for n in (8, 9, 10)] == ["aborted"] * 3
+    assert [reported[f"b{n:02}"] for n in (8, 9, 10)] == ["aborted"] * 3
     assert [given.boards.serves.get(f"b{n:02}", OLD) for n in (3, 4, 5, 6, 8)] == [
         NEW, OLD, OLD, OLD, OLD,
     ]  # fmt: skip
@@ -110,14 +110,14 @@ def test_a_cut_answer_is_asked_for_again_and_nothing_is_done_twice(given):
 def test_pause_waits_for_what_is_under_way_and_resume_forgets_none(given):
     with given.fleet() as fleet, given.fleet() as other:
         name = given.begin(fleet, waves="100%", settings={"parallel": 2})
-        asked = threading.Event()
+        requested = threading.Event()
 
         def ask(board):
             if board == "b03":
                 other.request(name, "pause")
-                asked.set()
+                requested.set()
             elif board > "b03":
-                assert asked.wait(30)
+                assert requested.wait(30)
 
         given.boards.each = ask
         paused = fleet.drive(name)
@@ -190,9 +190,9 @@ def test_the_inventory_may_change_between_pause_and_resume(given):
         gone = [line for line in text.splitlines() if "b04" not in line]
         given.inventory.write_text("\n".join(gone) + "\n  - {name: new, host: new.lan}\n")
         document = fleet.drive(name)
-    told = states(document)
-    assert told["b04"] == "skipped"
-    assert "new" not in told
+    reported = states(document)
+    assert reported["b04"] == "skipped"
+    assert "new" not in reported
     assert next(r for r in document["boards"] if r["board"] == "b03")["host"] == "10.9.9.9"
     assert any("not in this rollout: 1 board of the inventory" in n for n in document["notes"])
 

@@ -110,17 +110,19 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
         f"  - {{name: away, host: 127.0.0.1, port: 1, user: {board.user}, key: {board.key}, "
         f"host_key: '{board.host_key}', labels: {{kind: x86}}}}\n"
     )
-    asked = []
+    requested = []
     monkeypatch.setattr(
         "edgekit.fleet.measurement.board_settings",
-        lambda *a, backend, **k: asked.append(backend) or board_settings(*a, backend=backend, **k),
+        lambda *a, backend, **k: (
+            requested.append(backend) or board_settings(*a, backend=backend, **k)
+        ),
     )
     # what serves decides how it is measured, not what the board has
     hello = BoardClient.hello
     monkeypatch.setattr(BoardClient, "hello", lambda self: {**hello(self), "tensorrt": "10.3.0"})
     status, document = bench(capsys, config, inventory, "--select", "name=cam")
     assert status == 0
-    assert asked == ["reference"]
+    assert requested == ["reference"]
     (row,) = document["boards"]
     assert row["release"].endswith(one.digest[:12])
     assert 0 < row["latency_ms"]["median"] < 1000

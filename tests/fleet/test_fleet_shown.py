@@ -38,9 +38,9 @@ def deploy(run, given, *more, name="one"):
 def follow(run, text, action):
     """Types the first command of an action that a text advises, as it stands."""
     words = shlex.split(re.findall(rf"edgekit fleet {action} [^;,\n]*", text)[0])
-    told = words[3:]
-    end = next((i for i, word in enumerate(told) if not re.match(r"--|/|one|\d", word)), None)
-    return run(action, *told[:end], state=())
+    reported = words[3:]
+    end = next((i for i, word in enumerate(reported) if not re.match(r"--|/|one|\d", word)), None)
+    return run(action, *reported[:end], state=())
 
 
 def test_a_rollout_that_nobody_drives_says_how_it_goes_on(given, run):
@@ -66,8 +66,8 @@ def test_a_board_that_went_back_is_shown_with_what_it_serves(given, run):
     rows = [line.split() for line in out.splitlines()]
     (head,) = [row for row in rows if row[:1] == ["board"]]
     assert head == ["board", "state", "serves", "why"]
-    told = {row[0]: row[1:3] for row in rows if row[0].startswith("b0")}
-    assert told == {
+    reported = {row[0]: row[1:3] for row in rows if row[0].startswith("b0")}
+    assert reported == {
         "b01": ["done", "000002-1"],
         "b02": ["rolled-back", "nothing"],
         "b03": ["rolled-back", OLD[:12]],
@@ -107,12 +107,12 @@ def test_a_rollout_that_waits_for_host_keys_advises_to_accept_them(given, run, m
         patched.setattr(given.boards, "_reach", stranger)
         assert deploy(run, given)[0] == 1
     # the list, the rollout itself, and its name once more
-    told = [run("status")[1], run("status", "one")[1], deploy(run, given)[2]]
-    for text in told:
+    reported = [run("status")[1], run("status", "one")[1], deploy(run, given)[2]]
+    for text in reported:
         commands = re.findall(r"edgekit fleet resume one[^;,\n]*(?=goes on)", text)
         assert commands
         assert all("--accept-host-key" in one for one in commands)
-    status, out, _ = follow(run, told[1], "resume")
+    status, out, _ = follow(run, reported[1], "resume")
     assert (status, "10 done" in out) == (0, True)
 
 

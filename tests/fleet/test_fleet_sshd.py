@@ -111,8 +111,8 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
         assert status == 0
         assert document["state"] == "done"
         assert document["counts"] == {"done": COUNT - len(BAD), "failed": len(BAD)}
-        told = states(document)
-        assert [told[name] for name in BAD] == ["failed"] * len(BAD)
+        reported = states(document)
+        assert [reported[name] for name in BAD] == ["failed"] * len(BAD)
         was_running = {n for n, s in states(left).items() if s in ("running", "offline")}
         for row in document["boards"]:
             name = row["board"]

@@ -116,8 +116,8 @@ def test_every_change_of_a_board_is_in_the_history(given):
     given.rollout(waves="100%")
     with given.fleet() as fleet:
         events = fleet.store.events(fleet.rollout("one")["id"])
-    told = [row["state"] for row in events if row["board"] == "b02"]
-    assert told == ["running", "offline", "running", "done"]
+    reported = [row["state"] for row in events if row["board"] == "b02"]
+    assert reported == ["running", "offline", "running", "done"]
 
 
 def test_the_first_signal_pauses_and_the_second_is_pythons_again():
@@ -145,11 +145,11 @@ def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
     with given.fleet() as fleet, given.fleet() as other:
         real, met = given.boards.back, []
 
-        def back(*asked):
+        def back(*requested):
             with pytest.raises(UsageError) as caught:
                 other.request("one", "abort")
             met.append(caught.value.code)
-            return real(*asked)
+            return real(*requested)
 
         given.boards.back = back
         assert fleet.roll_back("one", stopped=lambda: bool(met))["state"] == "rolling-back"

@@ -94,11 +94,11 @@ class Interrupting(Quiet):
 
     def __init__(self, trial=0):
         self.trial = trial
-        self.told = []
+        self.messages = []
 
     def update(self, done, total, text):
         if text.startswith("trial "):
-            self.told.append(text)
+            self.messages.append(text)
         if self.trial and text.startswith(f"trial {self.trial},"):
             raise KeyboardInterrupt
 
@@ -127,8 +127,8 @@ def test_an_interrupted_search_goes_on_with_the_trials_it_has(plain, monkeypatch
         pipeline.build()
     assert not set(first) & set(measured)
     assert len([text for text in measured if text]) >= 1
-    assert "trial 2, best so far none yet" in progress.told
-    assert any("layers in FP16" in text for text in progress.told)
+    assert "trial 2, best so far none yet" in progress.messages
+    assert any("layers in FP16" in text for text in progress.messages)
 
 
 def test_a_search_that_ended_early_is_reported(plain, monkeypatch):

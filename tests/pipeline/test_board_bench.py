@@ -51,7 +51,7 @@ class Lab:
         out = str(self.folder / "out")
         return ["bench", str(self.config), "--trust-key", "-o", out, "--json", *options]
 
-    def told(self, name: str) -> str:
+    def reported(self, name: str) -> str:
         """The end of what a command wrote."""
         return (self.folder / name).read_text()[-2000:]
 
@@ -98,13 +98,13 @@ def first(lab):
     """The first bench, which also builds and deploys: what it printed."""
     frames = np.random.default_rng(1).normal(size=(3, 3, 16, 16)).astype(np.float32)
     np.savez(lab.folder / "frames.npz", x=frames)
-    told = lab.command(
+    reported = lab.command(
         "--inputs", str(lab.folder / "frames.npz"), "--power-mode", "30w", "--lock-clocks",
         "--with-trtexec", "--idle", "0.1", "--monitor", "20", "--iterations", "7",
         "--require-valid",
     )  # fmt: skip
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        assert status_of(told) == 1
+        assert status_of(reported) == 1
     return out.getvalue(), err.getvalue()
 
 
@@ -171,12 +171,14 @@ def test_a_log_s_energy_is_in_the_next_report_and_in_the_history(lab, first, cap
 
 def test_what_is_refused_leaves_the_clocks_as_they_were(lab, first, capsys):
     assert status_of(lab.command("--graph", "--lock-clocks")) == ConfigError.exit_code
-    told = json.loads(capsys.readouterr().out)
-    assert told["error"]["code"] == "bench.graph"
-    assert "DLA0" in told["error"]["message"]
-    assert "placement.dla_cores: []" in told["error"]["hint"]
-    assert told["error"]["where"] == "--graph"
-    assert "build" not in {step["name"] for step in told["steps"]}  # known before a board builds
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["error"]["code"] == "bench.graph"
+    assert "DLA0" in reported["error"]["message"]
+    assert "placement.dla_cores: []" in reported["error"]["hint"]
+    assert reported["error"]["where"] == "--graph"
+    assert "build" not in {
+        step["name"] for step in reported["steps"]
+    }  # known before a board builds
     with (
         open_board(lab.board, state_folder=lab.folder) as client,
         pytest.raises(BoardError) as caught,

@@ -52,4 +52,4 @@ def test_ctrl_c_names_a_command_that_ends_the_build(
     command = re.search("`edgekit (.*)`", reported[-1])
     assert command
     assert app(shlex.split(command[1])) == 0
-    assert [board.asked for board in boards] == [[]] * (len(boards) - 1) + [[("cancel", ID)]]
+    assert [board.requested for board in boards] == [[]] * (len(boards) - 1) + [[("cancel", ID)]]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 # The share of scores that stay above the threshold, on the images of the calibration and on others.
 # At the 22 to 27 dB of these scores about one in twenty crosses a threshold in the midst of them;
 # which ones differs from image to image, and the gate looks at those of the calibration alone.
-KEPT, KEPT_HELD_OUT = 0.95, 0.93
+RETAINED, RETAINED_HELD_OUT = 0.95, 0.93
 # the choice of a method takes longest, and has tests of its own
 CONFIG = """\
 version: 1
@@ -67,7 +67,7 @@ def test_a_detector_in_int8_keeps_its_detections(detected):
     document, plan, scores = detected
     share = (scores[0][0].max(axis=1) > THRESHOLD).mean()
     assert 0.005 <= share <= 0.02
-    for (wanted, found), least in zip(scores, (KEPT, KEPT_HELD_OUT), strict=True):
+    for (wanted, found), least in zip(scores, (RETAINED, RETAINED_HELD_OUT), strict=True):
         # the scores go on through the threshold: no gap makes it easy
         assert ((wanted > THRESHOLD * 0.8) & (wanted <= THRESHOLD)).any()
         assert ((wanted > THRESHOLD) & (wanted < THRESHOLD * 1.2)).any()

@@ -13,29 +13,29 @@ from edgekit.pipeline.progress import Terminal
 from edgekit.pipeline.steps.bench import board_settings, report_stages, tensorrt_of
 
 
-def asked(backend="tensorrt", tensorrt="10.3.0.30", **section):
+def requested(backend="tensorrt", tensorrt="10.3.0.30", **section):
     return board_settings(BenchSection(**section), backend=backend, tensorrt=tensorrt).options()
 
 
 def test_a_board_is_watched_idle_and_a_pc_is_not():
-    assert "--idle-ms=2000" in asked()
-    assert "--monitor-ms=100" in asked("reference")
-    for options in (asked("reference"), asked(monitor_ms=0), asked(idle_s=0)):
+    assert "--idle-ms=2000" in requested()
+    assert "--monitor-ms=100" in requested("reference")
+    for options in (requested("reference"), requested(monitor_ms=0), requested(idle_s=0)):
         assert not any(option.startswith("--idle-ms") for option in options)
 
 
 def test_power_mode_and_clocks_go_along():
-    options = asked(power_mode="MAXN", lock_clocks=True, spin=False, transfers=False, streams=3)
+    options = requested(power_mode="MAXN", lock_clocks=True, spin=False, transfers=False, streams=3)
     assert {"--power-mode=MAXN", "--lock-clocks", "--blocking", "--no-transfers",
             "--streams=3"} <= set(options)  # fmt: skip
 
 
 def test_trtexec_is_requested_as_its_release_takes_it():
-    (constraint,) = [one for one in asked(with_trtexec=True) if one.startswith("--trtexec=")]
+    (constraint,) = [one for one in requested(with_trtexec=True) if one.startswith("--trtexec=")]
     assert "--loadEngine={engine}" in json.loads(constraint.partition("=")[2])["always"]
-    assert not any(one.startswith("--trtexec") for one in asked())
+    assert not any(one.startswith("--trtexec") for one in requested())
     with pytest.raises(EnvironmentLack, match="does not tell its TensorRT"):
-        asked(tensorrt=None, with_trtexec=True)
+        requested(tensorrt=None, with_trtexec=True)
 
 
 def test_the_probe_reports_what_a_hello_does_not():

@@ -139,14 +139,14 @@ class Passes(Quiet):
     """Keeps what share of which pass was told: a pass is a text without its counts."""
 
     def __init__(self):
-        self.step, self.told = "", []
+        self.step, self.messages = "", []
 
     def begin(self, number, total, name):
         self.step = name
 
     def update(self, done, total, text="", *, at=None):
         name = self.step, re.sub(r"(, (input|segment) |: ).*", "", text)
-        self.told.append((name, done / total if total else None))
+        self.messages.append((name, done / total if total else None))
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
         open_config(config), cache=Cache(tmp_path / "cache"), progress=reported
     ) as pipeline:
         pipeline.build()
-    names = {(step, re.sub(r"\d+ layers?", "N", name)) for (step, name), _ in reported.told}
+    names = {(step, re.sub(r"\d+ layers?", "N", name)) for (step, name), _ in reported.messages}
     assert passes <= names, names
     before, shares = None, {}
-    for name, share in reported.told:
+    for name, share in reported.messages:
         assert name == before or name not in shares or "placing" in name[1], f"{name} twice"
         if share is not None:
             assert shares.get(name, 0.0) <= share, name

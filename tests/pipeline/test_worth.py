@@ -12,7 +12,7 @@ from edgekit.network.files import save
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps import plan as worth
+from edgekit.pipeline.steps import plan as gain
 from edgekit.placement.forecast import forecast
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import plan_value
@@ -207,16 +207,16 @@ def test_it_is_planned_twice_only_where_the_gpu_got_slower(opened, monkeypatch):
     monkeypatch.setattr(
         PlacementQuery, "plan", lambda *a, **k: requested.append(a[0]) or plan(*a, **k)
     )
-    assert worth.better_without(before, after)
+    assert gain.better_without(before, after)
     assert len(requested) == 2
     # the other way round the GPU gets faster, and nothing has to be weighed
-    assert worth.better_without(after, before) == ""
-    assert worth.better_without(before, before) == ""
+    assert gain.better_without(after, before) == ""
+    assert gain.better_without(before, before) == ""
     assert len(requested) == 2
 
 
 def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
-    monkeypatch.setattr(worth, "better_without", None)
+    monkeypatch.setattr(gain, "better_without", None)
     pipeline = opened(model="plain.onnx")
     pipeline.plan()
     assert pipeline.work.rewrites == []

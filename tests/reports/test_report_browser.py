@@ -12,7 +12,7 @@ pytestmark = [
 ]
 # rows that are on the screen, and those that would be on paper
 SHOWN = "document.querySelectorAll('#layer-table tbody tr:not([hidden], .off)').length"
-KEPT = "document.querySelectorAll('#layer-table tbody tr:not([hidden])').length"
+RETAINED = "document.querySelectorAll('#layer-table tbody tr:not([hidden])').length"
 WIDTH = "document.documentElement.scrollWidth"
 
 
@@ -21,7 +21,7 @@ def typed(page, words):
     return page.js(
         "(() => { const one = document.getElementById('layer-search'); "
         f"one.value = {json.dumps(words)}; one.dispatchEvent(new Event('input')); "
-        f"return {KEPT}; }})()"
+        f"return {RETAINED}; }})()"
     )
 
 
@@ -40,7 +40,7 @@ def test_search_filters_order_and_links_on_a_phones_width(opened):
     page = opened("board", 360)
     assert page.js(WIDTH) == 360
     assert page.js(SHOWN) == 100
-    assert page.js(KEPT) == 123
+    assert page.js(RETAINED) == 123
     assert typed(page, "softmax gpu") == 1
     assert page.js("document.getElementById('layer-found').textContent") == "1 of 123 layers"
     # a link to a row that is filtered away shows it
@@ -51,11 +51,11 @@ def test_search_filters_order_and_links_on_a_phones_width(opened):
     for name, value, rows in (("device", "GPU", 5), ("rule", "softmax.orin-axis", 1)):
         changed = f"document.getElementById('layer-{name}')"
         page.js(f"{changed}.value = '{value}'; {changed}.dispatchEvent(new Event('change'))")
-        assert page.js(KEPT) == rows
+        assert page.js(RETAINED) == rows
     page.js("document.querySelector('#layer-tools').reset()")
     page.js("document.querySelector('#why-not [data-rule]').closest('details').open = true")
     page.js("document.querySelector('#why-not [data-rule]').click()")
-    assert page.js(KEPT) == 1
+    assert page.js(RETAINED) == 1
     page.js("document.querySelector('#layer-tools').reset()")
     time = "document.querySelectorAll('#layer-table thead th')[8]"
     page.js(f"{time}.querySelector('button').click(), {time}.querySelector('button').click()")
@@ -83,4 +83,4 @@ def test_links_lead_somewhere(opened):
     page.js(f"{slots}[9].dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
     assert page.js("location.hash") == page.js(f"{slots}[9].getAttribute('href')")
     page.js("document.querySelector('[data-segment=\"1\"]').click()")
-    assert page.js(KEPT) == 117
+    assert page.js(RETAINED) == 117

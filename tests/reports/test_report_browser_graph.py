@@ -3,7 +3,7 @@
 import pytest
 
 from tests.reports.chromium_pipe import CHROMIUM
-from tests.reports.test_report_browser import KEPT, SHOWN, typed
+from tests.reports.test_report_browser import RETAINED, SHOWN, typed
 
 pytestmark = [
     pytest.mark.browser,
@@ -104,7 +104,7 @@ def test_the_keyboard_reaches_everything(opened):
 def test_two_thousand_layers_stay_usable(opened, folder):
     page = opened("large")
     assert page.js(SHOWN) == 100
-    assert page.js(KEPT) == 2000
+    assert page.js(RETAINED) == 2000
     page.js(DRAWN)
     assert page.js(OPTIONS) <= 34
     page.js("document.querySelector('[data-graph=all]').click()")

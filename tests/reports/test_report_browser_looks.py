@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.reports.chromium_pipe import CHROMIUM
-from tests.reports.test_report_browser import KEPT, SHOWN, typed
+from tests.reports.test_report_browser import RETAINED, SHOWN, typed
 
 pytestmark = [
     pytest.mark.browser,
@@ -16,7 +16,7 @@ AXE = Path(__file__).parent.parent / "data" / "vendor" / "axe-core" / "axe.min.j
 WIDTH = "document.documentElement.scrollWidth"
 DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 # rows that take room, in whatever medium
-ROOM = (
+SPACE = (
     "Array.from(document.querySelectorAll('#layer-table tbody tr'))"
     ".filter(row => row.offsetHeight > 0).length"
 )
@@ -151,9 +151,9 @@ def test_a_phone_fits_the_graph(opened):
 
 def test_paper_has_the_heaviest_rows_that_were_found_and_all_details(opened, folder):
     page = opened("board")
-    assert (page.js(SHOWN), page.js(ROOM)) == (100, 100)
+    assert (page.js(SHOWN), page.js(SPACE)) == (100, 100)
     page.media(print_=True)
-    assert page.js(ROOM) == 100
+    assert page.js(SPACE) == 100
     left = "document.getElementById('layer-light')"
     assert "23 more are on the page itself" in page.js(f"{left}.textContent")
     assert page.js(f"{left}.offsetHeight") > 0
@@ -164,8 +164,8 @@ def test_paper_has_the_heaviest_rows_that_were_found_and_all_details(opened, fol
     assert page.js("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert page.js("getComputedStyle(document.querySelector('.still svg')).display") == "block"
     assert typed(page, "prob") == 1
-    assert page.js(ROOM) == 1
-    assert page.js(KEPT) == 1
+    assert page.js(SPACE) == 1
+    assert page.js(RETAINED) == 1
     assert page.js(f"{left}.offsetHeight") == 0
     # all parts are opened on paper: with one row left there are pages of them
     paper = folder / "page.pdf"

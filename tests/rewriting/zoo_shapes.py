@@ -13,7 +13,11 @@ def resize(source, target, scales, **attributes):
     return named, {"s": np.float32(scales)}
 
 
-FLOOR = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+MINIMUM = {
+    "mode": "nearest",
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
 LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 
 
@@ -90,13 +94,13 @@ def split_along_the_height():
 
 @entry(int8=(), xavier=())
 def resized_in_height_alone():
-    made, weights = resize("c", "h", [1, 1, 2, 1], **FLOOR)
+    made, weights = resize("c", "h", [1, 1, 2, 1], **MINIMUM)
     return between(made, weights=weights)
 
 
 @entry(int8=(), xavier=())
 def resized_along_the_channels():
-    made, weights = resize("c", "h", [1, 2, 1, 1], **FLOOR)
+    made, weights = resize("c", "h", [1, 2, 1, 1], **MINIMUM)
     return between(made, weights=weights, out_maps=16)
 
 

@@ -47,12 +47,12 @@ def survive(read: Callable[[], Any]) -> bool:
         try:
             read()
         except DeviceError as error:
-            told = error.to_json()["error"]
+            reported = error.to_json()["error"]
         else:
             return True
-    assert told["code"]
-    assert told["message"]
-    json.dumps(told).encode("ascii")
+    assert reported["code"]
+    assert reported["message"]
+    json.dumps(reported).encode("ascii")
     return False
 
 

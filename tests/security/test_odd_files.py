@@ -101,7 +101,7 @@ def test_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('model: {onnx: "m\\0.onnx"}\n', "c.yaml:4:9: a NUL character"),
         ('model: {"on\\0nx": m.onnx}\n', "c.yaml:4:1: a NUL character"),
@@ -118,7 +118,7 @@ def test_one_clear_error(
 )
 def test_a_configurations_values(
     text: str,
-    told: str,
+    reported: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -129,7 +129,7 @@ def test_a_configurations_values(
     with pytest.raises(SystemExit) as end:
         main(["check", "c.yaml"])
     assert end.value.code == 2
-    assert told in capfd.readouterr().err
+    assert reported in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ def test_rotation_and_revocation_on_a_board(
     answer = tell(board, revoke=[old.public.read_text()], remove=[old.fingerprint])
     assert (answer["revoked"], answer["removed"], answer["signers"]) == (1, 1, ["new"])
     assert answer["revocations"] == {"kind": "list", "fingerprints": [old.fingerprint]}
-    told = [(one["release"], one["role"], one["code"]) for one in answer["refused"]]
-    assert told == [(first, "previous", "bundle.revoked-signer")]
+    reported = [(one["release"], one["role"], one["code"]) for one in answer["refused"]]
+    assert reported == [(first, "previous", "bundle.revoked-signer")]
     with pytest.raises(Refused) as caught:  # what would not load is not made to serve
         board.command("rollback", "--app", small_bundle().name)
     assert caught.value.code == "bundle.revoked-signer"

@@ -185,9 +185,9 @@ def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
     first, second = ({"flags": [], "gives_up": ""}, {"flags": ["REFIT"], "gives_up": "stripping"})
     lanes = lanes_of(model, network, plan, "split", SCALES)
     options = BuildOptions("trtexec", "10.3", "weak", ("fp16", "int8"))
-    asked = {"plan": [first, second], "loadable": [first]}
+    requests = {"plan": [first, second], "loadable": [first]}
     whole = build_request(
-        "toy", lanes, options, inputs=[], outputs=[], attempts=asked,
+        "toy", lanes, options, inputs=[], outputs=[], attempts=requests,
         command=lambda engine, attempt: [engine["key"], *attempt["flags"]],
     )  # fmt: skip
     left = whole.trying({"plan": [second], "loadable": [first]})
@@ -196,4 +196,4 @@ def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
     assert [one["trtexec"] for one in plans] == [[[one["key"], "REFIT"]] for one in plans]
     assert left.blobs == whole.blobs
     assert left.digest != whole.digest
-    assert whole.trying(asked).digest == whole.digest
+    assert whole.trying(requests).digest == whole.digest

@@ -27,13 +27,13 @@ def placement(network: Any, config: Any) -> tuple[list[Any], list[Any], list[Any
     for layer in network._s.layers:
         if layer._s.kind_name in _FREE:
             continue
-        asked = state.device_types.get(id(layer), state.default_device_type).name == "DLA"
+        requested = state.device_types.get(id(layer), state.default_device_type).name == "DLA"
         fits = not slow and (weak or id(layer) in narrow) and settings.can_run_on_dla(layer)
-        if asked and settings.dla_cores and fits:
+        if requested and settings.dla_cores and fits:
             on_dla.append(layer)
         else:
             on_gpu.append(layer)
-            if asked:
+            if requested:
                 refused.append(layer)
     return on_dla, on_gpu, refused
 

@@ -70,7 +70,7 @@ class Memory:
         self.host.discard(address)
         return True
 
-    def room(self, address: int) -> int | None:
+    def space(self, address: int) -> int | None:
         """Bytes from `address` to the end of its block; None outside every block."""
         for start, block in self.blocks.items():
             if start <= address < start + len(block):
@@ -79,9 +79,9 @@ class Memory:
 
     def covers(self, address: int, size: int, what: str) -> bool:
         """Whether `size` bytes from `address` lie in one block; else an offence."""
-        room = self.room(address)
-        if room is None or room < size:
-            self.offend(f"{what}: {size} bytes at {address:#x}, where {room} are allocated")
+        space = self.space(address)
+        if space is None or space < size:
+            self.offend(f"{what}: {size} bytes at {address:#x}, where {space} are allocated")
             return False
         return True
 

@@ -44,7 +44,7 @@ _ONE = {
     "DEQUANTIZE": "DequantizeLinear",
 }
 KINDS = {op: kind for kind, ops in _ONE.items() for op in ops.split()}
-_BESIDE = {"ELEMENTWISE", "MATRIX_MULTIPLY", "QUANTIZE", "DEQUANTIZE", "PARAMETRIC_RELU"}
+_NEXT_TO = {"ELEMENTWISE", "MATRIX_MULTIPLY", "QUANTIZE", "DEQUANTIZE", "PARAMETRIC_RELU"}
 _MORE = {"Gemm", "HardSwish", "Split", "Mish"}
 SUPPORTED = frozenset(KINDS) | _MORE | {"Constant"}
 
@@ -131,13 +131,13 @@ class Importer:
         else:
             kind = KINDS[op]
             fed = [name for name in inputs if name not in self.weights]
-            if kind in _BESIDE:
+            if kind in _NEXT_TO:
                 fed = [
-                    self._beside(name, kind) if name in self.weights else name for name in inputs
+                    self._next_to(name, kind) if name in self.weights else name for name in inputs
                 ]
             self._add(kind, node, fed, outputs)
 
-    def _beside(self, name: str, kind: str) -> str:
+    def _next_to(self, name: str, kind: str) -> str:
         constant = self._constant(name)
         if kind != "ELEMENTWISE":
             return constant
@@ -156,7 +156,7 @@ class Importer:
             product = self._scaled("alpha", product, node, output if steps[-1] == "alpha" else "")
         if len(inputs) < 3:
             return
-        bias = self._beside(inputs[2], "ELEMENTWISE") if inputs[2] in self.weights else inputs[2]
+        bias = self._next_to(inputs[2], "ELEMENTWISE") if inputs[2] in self.weights else inputs[2]
         if scales.get("beta", 1.0) != 1.0:
             bias = self._scaled("beta", bias, node)
         self._unnamed("ELEMENTWISE", [product, bias], [output], node_name(node))

@@ -65,7 +65,7 @@ def _copy(target: int, source: int, count: int, kind: Any) -> bool:
     }.get(kind.name, (False, False))
     fine = True
     for on_device, address in zip(sides, (target, source), strict=True):
-        if on_device or MEMORY.room(address) is not None:
+        if on_device or MEMORY.space(address) is not None:
             fine = MEMORY.covers(address, count, kind.name) and fine
     return fine
 

@@ -87,12 +87,12 @@ def _bound(function: Any) -> Any:
     def call(*arguments: Any) -> tuple[Any, ...]:
         if not getattr(_THREAD, "context", 0):
             return CUresult.CUDA_ERROR_INVALID_CONTEXT, *[None] * _WRITES.get(function.__name__, 0)
-        return _told(function(*arguments))
+        return _reported(function(*arguments))
 
     return call
 
 
-def _told(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+def _reported(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     """A runtime answer with the driver's status."""
     return (CUresult(int(answer[0])), *answer[1:])
 

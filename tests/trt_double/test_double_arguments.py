@@ -105,7 +105,7 @@ def test_a_derived_class_calls_its_bases_constructor(trt: Any) -> None:
         def __init__(self) -> None:
             pass
 
-    class Kept(trt.ILogger):  # type: ignore[misc, name-defined]
+    class Retained(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.lines: list[str] = []
@@ -115,8 +115,8 @@ def test_a_derived_class_calls_its_bases_constructor(trt: Any) -> None:
 
     with pytest.raises(TypeError, match="must be called"):
         Forgot()
-    kept = Kept()
-    assert trt.Builder(kept).create_network(0).num_layers == 0
+    retained = Retained()
+    assert trt.Builder(retained).create_network(0).num_layers == 0
     with pytest.raises(TypeError, match="No constructor"):
         trt.INetworkDefinition()
 

@@ -202,7 +202,7 @@ def test_progress_comes_from_another_thread_and_can_cancel() -> None:
 def test_a_calibrator_serves_its_cache_alone() -> None:
     on = setup("8.6.1", "INT8")
     scale = struct.pack(">f", 0.5).hex()
-    asked: list[str] = []
+    requested: list[str] = []
 
     class Served(on.trt.IInt8EntropyCalibrator2):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -212,15 +212,15 @@ def test_a_calibrator_serves_its_cache_alone() -> None:
             return 1
 
         def get_batch(self, names: list[str]) -> None:
-            asked.append("batch")
+            requested.append("batch")
 
         def read_calibration_cache(self) -> bytes:
-            asked.append("cache")
+            requested.append("cache")
             return f"TRT-8601-EntropyCalibration2\nx: {scale}\n".encode()
 
     on.config.int8_calibrator = Served()
     assert on.plan() is not None
-    assert asked == ["cache"]
+    assert requested == ["cache"]
 
 
 def test_a_timing_cache_is_of_its_release() -> None:
@@ -228,8 +228,8 @@ def test_a_timing_cache_is_of_its_release() -> None:
     cache = on.config.create_timing_cache(b"")
     assert on.config.set_timing_cache(cache, False)
     assert on.plan() is not None
-    kept = bytes(on.config.get_timing_cache().serialize())
-    again = other.config.create_timing_cache(kept)
+    retained = bytes(on.config.get_timing_cache().serialize())
+    again = other.config.create_timing_cache(retained)
     assert not other.config.set_timing_cache(again, False)
     assert other.config.set_timing_cache(again, True)
     with pytest.raises(TypeError):

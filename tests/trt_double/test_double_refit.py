@@ -90,10 +90,10 @@ def test_identical_means_the_same_weights() -> None:
 def test_memory_is_read_when_the_engine_is_refitted() -> None:
     on, engine = stripped("10.3.0", "REFIT")
     refitter = on.trt.Refitter(engine, on.logger)
-    kept = {name: value.copy() for name, value in weights().items()}
-    for name, value in kept.items():
+    retained = {name: value.copy() for name, value in weights().items()}
+    for name, value in retained.items():
         refitter.set_named_weights(name, on.trt.Weights(value))
-    for value in kept.values():
+    for value in retained.values():
         value[:] = 0  # a caller that frees or reuses the memory too early
     refitter.refit_cuda_engine()
     assert not run(engine, inputs()).any()

@@ -141,7 +141,7 @@ def test_another_releases_runtime_is_loaded_from_a_file(tmp_path: Path) -> None:
 def test_streams_are_read_as_the_release_reads_them() -> None:
     on = setup("10.7.0")
     data = bytes(on.plan())
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     class Second(on.trt.IStreamReaderV2):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -154,13 +154,13 @@ def test_streams_are_read_as_the_release_reads_them() -> None:
             return piece
 
         def seek(self, offset: int, where: Any) -> bool:
-            asked.append((offset, where.name))
+            requested.append((offset, where.name))
             self.at = offset
             return True
 
     reader = Second()
     assert on.runtime().deserialize_cuda_engine(reader) is not None
-    assert asked == [(0, "SET")]
+    assert requested == [(0, "SET")]
     with pytest.raises(AttributeError):
         setup("10.3.0").trt.IStreamReaderV2  # noqa: B018
 
@@ -176,14 +176,14 @@ def test_layers_are_reported_to_a_profiler() -> None:
     on = setup("10.3.0")
     engine = on.runtime().deserialize_cuda_engine(on.plan())
     context = engine.create_execution_context()
-    told: list[str] = []
+    reported: list[str] = []
 
     class Profiler(on.trt.IProfiler):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             on.trt.IProfiler.__init__(self)
 
         def report_layer_time(self, layer_name: str, ms: float) -> None:
-            told.append(layer_name)
+            reported.append(layer_name)
 
     x, y = np.zeros((1, 3, 8, 8), np.float32), np.zeros((1, 5), np.float32)
     context.set_tensor_address("x", x.ctypes.data)
@@ -191,9 +191,9 @@ def test_layers_are_reported_to_a_profiler() -> None:
     profiler = context.profiler = Profiler()
     context.enqueue_emits_profile = False
     assert context.execute_async_v3(0)
-    assert (told, profiler) == ([], context.profiler)
+    assert (reported, profiler) == ([], context.profiler)
     assert context.report_to_profiler()
-    assert told[:2] == ["conv", "bn"]
+    assert reported[:2] == ["conv", "bn"]
 
 
 @pytest.mark.parametrize(

@@ -416,15 +416,15 @@ def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, 
     if verdict.placeable and layer.kind != "CONSTANT":
         return 0, int(bool(verdict.reasons))
     found: list[str] = []
-    four = 0
+    four_dimensional = 0
     rank = len(network.tensors[layer.inputs[0]].shape) if layer.inputs else 0
     for part in layer.params.get("parts", ()):
         before, rank = rank, len(part["shape"])
         if (before, rank) == _FOUR:
-            four += 1
+            four_dimensional += 1
         else:
             found.append(part["mode"])
-    return max(1, found.count("TRANSPOSE") + ("RESHAPE" in found)), four
+    return max(1, found.count("TRANSPOSE") + ("RESHAPE" in found)), four_dimensional
 
 
 def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:

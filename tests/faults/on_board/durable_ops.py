@@ -81,7 +81,7 @@ class Watch:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 number = self._count("count")
-                if self._is_told(name, path):
+                if self._is_reported(name, path):
                     self.kill_at = self.kill_at and number
                     self.cut_at = self.cut_at and number
                 cut = os.path.join(self.log, "cut")
@@ -101,7 +101,7 @@ class Watch:
                 self._depth -= 1
                 os.close(handle)
 
-    def _is_told(self, name, path):
+    def _is_reported(self, name, path):
         if self.at is None or [name, os.path.basename(path)] != self.at[:2]:
             return False
         before = self._count("told")
@@ -162,11 +162,11 @@ def pool(log, path, calls):
     with calls.open(path, "rb") as file:
         data = file.read()
     digest = hashlib.sha256(data).hexdigest()
-    kept = os.path.join(log, "pool", digest)
-    if not os.path.exists(kept):
-        with calls.open(kept + ".%d" % os.getpid(), "wb") as file:
+    retained = os.path.join(log, "pool", digest)
+    if not os.path.exists(retained):
+        with calls.open(retained + ".%d" % os.getpid(), "wb") as file:
             file.write(data)
-        os.rename(kept + ".%d" % os.getpid(), kept)
+        os.rename(retained + ".%d" % os.getpid(), retained)
     return digest
 
 
