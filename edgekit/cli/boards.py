@@ -17,7 +17,7 @@ from edgekit.cli import commands
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
 from edgekit.cli.jobs import follow, jobs_arguments
-from edgekit.cli.output import console, mark_printed, print_json, say, terminal_format
+from edgekit.cli.output import WIDE, console, mark_printed, print_json, say, terminal_format
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, GateError, UsageError
 from edgekit.files import regular
 from edgekit.text import counted
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _COLUMN_WIDTHS = {
     "release": 19, "serves": 19, "previous": 19, "since": 20, "last deployment": 20,
 }  # fmt: skip
-_WIDE = 1 << 16
 
 boards_argument = argument(
     "wheres",
@@ -111,10 +110,10 @@ def show(rows: Table, notes: Sequence[str] = ()) -> None:
     """
     from rich.measure import Measurement
 
-    screen = console(width=None if terminal_format()[0] else _WIDE)
-    options = screen.options.update(width=_WIDE)  # or nothing is wider than the terminal
+    screen = console(width=None if terminal_format()[0] else WIDE)
+    options = screen.options.update(width=WIDE)  # or nothing is wider than the terminal
     if Measurement.get(screen, options, rows).minimum > screen.width:
-        screen = console(width=_WIDE)
+        screen = console(width=WIDE)
     screen.print(rows)
     for note in notes:
         screen.print(plain(note), soft_wrap=True)

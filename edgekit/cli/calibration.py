@@ -23,6 +23,7 @@ from edgekit.cli.output import (
     say_notes,
     say_page,
     say_rows,
+    show_page,
     terminal_format,
 )
 from edgekit.errors import GateError, UsageError
@@ -172,8 +173,7 @@ def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
     else:
         from edgekit.reports.terminal.quantization import sensitivity_text
 
-        width, colour = terminal_format()
-        say_page(sensitivity_text(document, width=width or 100, colour=colour))
+        show_page(sensitivity_text(document, width=terminal_format()[0] or 100))
         if document["file"]:
             say(f"written to {document['file']}")
         elif document["config"]:
@@ -430,11 +430,9 @@ def _notes(document: dict[str, Any]) -> None:
 
 
 def _say_table(head: list[str], rows: list[list[str]]) -> None:
-    from edgekit.reports.text import Page
+    from edgekit.reports.terminal.layout import table
 
-    page = Page()
-    page.table(head, rows, " rr")
-    say(str(page))
+    show_page(table(head, rows, " rr"))
 
 
 # ``edgekit calibrate from-qdq``: a Q/DQ model as the plain model, its cache and precisions.

@@ -22,7 +22,7 @@ from edgekit.cli import options as o
 from edgekit.cli.commands import argument
 from edgekit.cli.options import all_of, write_markdown
 from edgekit.cli.options import markdown as markdown_option
-from edgekit.cli.output import mark_printed, print_json, say, say_page, terminal_format
+from edgekit.cli.output import mark_printed, print_json, say, say_page, show_page, terminal_format
 from edgekit.errors import GateError, UsageError
 from edgekit.text import plain
 
@@ -158,8 +158,7 @@ def _invalid(document: dict[str, Any]) -> GateError:
 def _show_bench(document: dict[str, Any], written: list[str]) -> None:
     from edgekit.reports.terminal.measurement import bench_text
 
-    width, colour = terminal_format()
-    say_page(bench_text(document, width=width, colour=colour))
+    show_page(bench_text(document))
     for name in written:
         say(f"{name}: {Path(document['files'][name])}")
 

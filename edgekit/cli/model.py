@@ -21,6 +21,7 @@ from edgekit.cli.output import (
     print_json,
     say,
     say_page,
+    show_page,
     terminal_format,
 )
 from edgekit.cli.planning import parse_names
@@ -371,8 +372,7 @@ def rewrite_command(
         return
     from edgekit.reports.terminal.rewriting import rewrite_text
 
-    width, colour = terminal_format()
-    say_page(rewrite_text(document, width=width or 100, colour=colour))
+    show_page(rewrite_text(document, width=terminal_format()[0] or 100))
     for path in (save, record):
         if path is not None:
             say(f"written to {path}")
@@ -402,8 +402,7 @@ def _list(json: bool) -> None:
         return
     from edgekit.reports.terminal.rewriting import rewrite_list_text
 
-    width, colour = terminal_format()
-    say_page(rewrite_list_text(document, width=width or 80, colour=colour))
+    show_page(rewrite_list_text(document))
 
 
 def _verify(model: str, record: Path, part: dict[str, Any], json: bool, progress: Any) -> None:
@@ -417,7 +416,6 @@ def _verify(model: str, record: Path, part: dict[str, Any], json: bool, progress
     else:
         from edgekit.reports.terminal.rewriting import verified_text
 
-        width, colour = terminal_format()
-        say_page(verified_text(document, width=width or 100, colour=colour))
+        show_page(verified_text(document, width=terminal_format()[0] or 100))
     if error is not None:
         raise mark_printed(error)

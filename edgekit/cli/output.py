@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 from edgekit.text import printable_output, unfiltered, write_page
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from edgekit.errors import EdgekitError
     from edgekit.pipeline.progress import Progress
 
 
 _ROWS = 10
+WIDE = 1 << 16  # columns where stdout is no terminal
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,6 +45,11 @@ def say(text: str) -> None:
 def say_page(text: str) -> None:
     """Prints a page of ``edgekit.reports``, with its colours."""
     write_page(f"{text}\n")
+
+
+def show_page(page: RenderableType) -> None:
+    """Prints what rich lays out; where stdout is no terminal, a row of a table is a line."""
+    console(width=None if sys.stdout.isatty() else WIDE).print(page, crop=False)
 
 
 def say_notes(document: Mapping[str, Any]) -> None:

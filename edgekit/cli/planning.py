@@ -13,7 +13,7 @@ import click
 from edgekit.cli import commands, output
 from edgekit.cli import options as o
 from edgekit.cli.options import annotate
-from edgekit.cli.output import Interrupted, console, print_json, say, say_page, terminal_format
+from edgekit.cli.output import Interrupted, console, print_json, say, show_page, terminal_format
 from edgekit.errors import UsageError
 from edgekit.text import counted
 
@@ -409,12 +409,10 @@ def _print(document: Any, text: str, json: bool) -> None:
     if json:
         print_json(document)
         return
-    from edgekit.reports.plans import plans_text
     from edgekit.reports.terminal import plan as texts
 
-    width, colour = terminal_format()
-    render = plans_text if text == "plans_text" else getattr(texts, text)
-    say_page(render(document, width=width or 80, colour=colour))
+    settings = {"width": terminal_format()[0] or 80} if text == "plans_text" else {}
+    show_page(getattr(texts, text)(document, **settings))
 
 
 def _solved(path: Path, quiet: bool, verbose: bool) -> dict[str, Any]:

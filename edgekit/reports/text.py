@@ -13,8 +13,6 @@ from edgekit.text import ABSENT, counted, plain
 
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 WIDTH = 80
-# SGR codes of ECMA-48; the names are those that rich has for the same
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _LEAST = 12  # columns that a name shares a line with the others in
 _GAP = 2
 
@@ -180,9 +178,10 @@ class Page:
     def _styled(self, line: str, style: str) -> str:
         if not self._colour or not style or not line:
             return line
-        codes = ";".join(_CODES[name] for name in style.split())
+        from rich.style import Style
+
         body = line.lstrip(" ")
-        return f"{line[: len(line) - len(body)]}\x1b[{codes}m{body}\x1b[0m"
+        return line[: len(line) - len(body)] + Style.parse(style).render(body)
 
     def __str__(self) -> str:
         return "\n".join(self._lines)

@@ -7,6 +7,7 @@ from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
 from tests.benchmark.test_verdict import idle, power, sample
+from tests.reports.shown import shown
 
 
 def rails(draw):
@@ -29,7 +30,7 @@ def board(**changes):
     }  # fmt: skip
     target = get("jetson-agx-orin-64gb")
     document = bench_document(measured, handmade_plan.plan(), name="net", target=target)
-    return bench_text({**document, "board": {"name": "lab"}}, width=100)
+    return shown(bench_text({**document, "board": {"name": "lab"}}), 100)
 
 
 def test_a_board_says_all_that_was_seen():
@@ -95,7 +96,7 @@ def test_reasons_stand_with_their_remedies():
 
 def test_a_cpus_verdict_is_a_footnote():
     measured = {**handmade_plan.measurement(), "iterations": 3}
-    lines = bench_text(bench_document(measured, handmade_plan.plan())).splitlines()
+    lines = shown(bench_text(bench_document(measured, handmade_plan.plan()))).splitlines()
     (verdict,) = (i for i, line in enumerate(lines) if "INVALID" in line)
     assert lines[verdict].startswith("footnote: the reference backend's time on a CPU is INVALID")
     assert verdict > next(i for i, line in enumerate(lines) if line.startswith("throughput:"))
@@ -117,16 +118,16 @@ def test_remedies_name_what_was_measured(config, named):
     remedies = [one["remedy"] for one in verdict["reasons"]]
     assert len(remedies) == 2
     assert all(one.startswith(named + " --") for one in remedies)
-    assert "CONFIG" not in bench_text(document)
+    assert "CONFIG" not in shown(bench_text(document))
 
 
 def test_a_pc_is_no_board():
     measured = handmade_plan.measurement()
-    text = bench_text(bench_document(measured, handmade_plan.plan()), width=80)
+    text = shown(bench_text(bench_document(measured, handmade_plan.plan())))
     assert "not a board time" in text
     assert "this CPU" not in text  # it may be a board's far away
     assert "energy" not in text
     assert "not seen:" in text
-    assert "nothing was measured" in bench_text(
-        {**bench_document(None, handmade_plan.plan()), "note": ""}
+    assert "nothing was measured" in shown(
+        bench_text({**bench_document(None, handmade_plan.plan()), "note": ""})
     )

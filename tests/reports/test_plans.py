@@ -6,8 +6,9 @@ import pytest
 
 from edgekit.reports.charts import gantt, ticks
 from edgekit.reports.html.plans import render_plans, write_plans_report
-from edgekit.reports.plans import plans_text
+from edgekit.reports.terminal.plan import plans_text
 from tests.reports.chromium_pipe import CHROMIUM, Browser
+from tests.reports.shown import shown
 
 
 def slot(network, frame, device, start, end, layers=3):
@@ -60,7 +61,7 @@ def test_the_picture_has_every_slot_and_names_are_escaped():
 
 
 def test_the_text_says_both_bounds_and_draws_every_device():
-    said = plans_text(document(), width=72)
+    said = shown(plans_text(document(), width=72), 72)
     assert "40.0 % without contention (optimal under the model), 90.0 %" in " ".join(said.split())
     assert "predicted" in said
     assert max(map(len, said.splitlines())) <= 80

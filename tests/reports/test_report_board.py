@@ -13,6 +13,7 @@ from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
 from tests.reports import handmade_run
+from tests.reports.shown import shown
 
 LOG = Path(__file__).parent.parent / "data" / "orin_jp62_trt103" / "teg_pm_MAXN_dla_int8.log"
 
@@ -55,4 +56,4 @@ def test_the_page_says_it_and_calls_nothing_a_cpu_time(measured):
         assert f">{name}</span>" in section
     assert "not a board time" not in page
     assert "measured on the board" in page
-    assert "cpu-measured" not in markdown(document) + bench_text(measured)
+    assert "cpu-measured" not in markdown(document) + shown(bench_text(measured))

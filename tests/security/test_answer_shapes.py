@@ -101,7 +101,7 @@ def job_rows(found: Mapping[str, Any]) -> None:
 def measured(found: Answer) -> None:
     with contextlib.suppress(BoardError):  # without times there is nothing to show
         shown = bench_document(found, handmade_plan.plan(), target=get("jetson-agx-orin-64gb"))
-        bench_text(shown, width=80)
+        bench_text(shown)
 
 
 SHOWN: dict[str, Callable[[Answer], object]] = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from rich.console import RenderableType, group
 
 from edgekit.reports import text
 from edgekit.reports.facts import baseline_word, few_words, latency_shown, power_of
-from edgekit.reports.text import WIDTH, Page
+from edgekit.reports.terminal.layout import named, paragraph, table
 from edgekit.text import counted
 
 _PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
@@ -16,56 +18,50 @@ _SEGMENTS = 12
 _INDENT = 2
 
 
-def bench_text(
-    document: Mapping[str, Any], *, width: int | None = None, colour: bool = False
-) -> str:
+@group()
+def bench_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns the summary: verdict, times, throughput, energy, clocks, temperatures.
 
     Args:
         document: An ``edgekit.bench/1``; parts that its loader did not report are left out.
-        width: Columns of the terminal; None if lines may be of any length.
-        colour: Whether the verdict has a colour.
     """
-    page = Page(width or 10 * WIDTH, colour=colour)
-    _head(page, document)
+    yield from _head(document)
     if not document.get("latency_ms"):
-        page.add(str(document.get("note") or "nothing was measured"))
-        return str(page)
+        yield paragraph(str(document.get("note") or "nothing was measured"))
+        return
     on_cpu = document["clock"] == "cpu-measured"
     if not on_cpu:
-        _verdict(page, document.get("verdict") or {}, on_cpu=on_cpu)
-        page.add()
-    _times(page, document)
-    page.add()
-    for name, value in _facts(document):
-        page.add(f"{name + ':':<13}{value}", hang=13)
+        yield from _verdict(document.get("verdict") or {}, on_cpu=on_cpu)
+        yield ""
+    yield from _times(document)
+    yield ""
+    yield named((f"{name}:", value) for name, value in _facts(document))
     unseen = (document.get("verdict") or {}).get("unchecked") or ()
-    for one in unseen:
-        page.add(f"not seen:    {one}", hang=13, style="dim")
+    if unseen:
+        yield named((("not seen:", one) for one in unseen), style="dim")
     if on_cpu:  # of no board: whether this CPU's time may be quoted is a footnote
-        page.add()
-        _verdict(page, document.get("verdict") or {}, on_cpu=on_cpu)
+        yield ""
+        yield from _verdict(document.get("verdict") or {}, on_cpu=on_cpu)
     monitor = document.get("monitor") or {}
     of_log = [f"{monitor['log']}: {one}" for one in monitor.get("warnings") or ()
               if monitor.get("log")]  # fmt: skip
     for one in (*(document.get("notes") or ()), *of_log):
-        page.add(f"note: {one}")
-    return str(page)
+        yield paragraph(f"note: {one}")
 
 
-def _head(page: Page, document: Mapping[str, Any]) -> None:
+def _head(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     board = document.get("board") or {}
     where = f" on {board['name']}" if board.get("name") else ""
     kind = ", ".join(filter(None, (document["target"], document["precision"])))
-    page.add(
+    yield paragraph(
         f"{document.get('name') or 'bench'}{where} ({kind}): {document['clock']}",
         style="bold",
     )
     if document["clock"] == "cpu-measured":
-        page.add("measured on a CPU, reference backend; not a board time", style="yellow")
+        yield paragraph("measured on a CPU, reference backend; not a board time", style="yellow")
 
 
-def _verdict(page: Page, verdict: Mapping[str, Any], *, on_cpu: bool) -> None:
+def _verdict(verdict: Mapping[str, Any], *, on_cpu: bool) -> Iterator[RenderableType]:
     status = str(verdict.get("status") or "")
     measured = "the reference backend's time on a CPU" if on_cpu else "the measurement"
     words = {
@@ -73,15 +69,15 @@ def _verdict(page: Page, verdict: Mapping[str, Any], *, on_cpu: bool) -> None:
     }.get(status, f"{measured} was not judged")  # fmt: skip
     good = status == "VALID"
     style = "dim" if on_cpu else "green" if good else "bold red"
-    page.add(f"{'footnote: ' if on_cpu else ''}{words}", style=style)
+    yield paragraph(f"{'footnote: ' if on_cpu else ''}{words}", style=style)
     for reason in verdict.get("reasons") or ():
-        page.add(f"{reason['code']}: {reason['message']}", indent=_INDENT, hang=_INDENT)
-        page.add(f"remedy: {reason['remedy']}", indent=2 * _INDENT, hang=_INDENT, style="dim")
+        yield paragraph(f"{reason['code']}: {reason['message']}", indent=_INDENT)
+        yield paragraph(f"remedy: {reason['remedy']}", indent=2 * _INDENT, style="dim")
     if command := verdict.get("command"):
-        page.add(f"measure again: {command}", indent=_INDENT, hang=_INDENT)
+        yield paragraph(f"measure again: {command}", indent=_INDENT)
 
 
-def _times(page: Page, document: Mapping[str, Any]) -> None:
+def _times(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     rows = [("latency", document["latency_ms"])]
     phases = document.get("phases_ms") or {}
     rows += [(f"  {word}", phases[name]) for name, word in _PHASES.items() if phases.get(name)]
@@ -91,11 +87,11 @@ def _times(page: Page, document: Mapping[str, Any]) -> None:
     shown = latency_shown(document)
     cells = [[name, *(_milliseconds(_value(times, one)) for one in shown)] for name, times in rows]
     head = ["median" if name == "median" else label for name, label in shown.items()]
-    page.table(["ms", *head], cells, "l" + "r" * len(shown))
+    yield table(["ms", *head], cells, "l" + "r" * len(shown))
     if few := few_words(document):
-        page.add(few, style="dim")
+        yield paragraph(few, style="dim")
     if len(segments) > _SEGMENTS:
-        page.add(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")
+        yield paragraph(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")
 
 
 def _segment(segment: Mapping[str, Any]) -> str:

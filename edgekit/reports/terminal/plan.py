@@ -1,15 +1,20 @@
-"""``edgekit plan`` for people: the answers about a plan (what-if, Pareto front, solution), and
-why a layer is where it is.
+"""``edgekit plan`` for people: the answers about a plan (what-if, Pareto front, solution), why a
+layer is where it is, and several networks on one board.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from rich.console import RenderableType, group
+from rich.text import Text
 
 from edgekit.placement.plan import proof_of
 from edgekit.reports import text
-from edgekit.reports.text import Page
+from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
+from edgekit.reports.terminal.layout import paragraph, table
+from edgekit.reports.text import WIDTH
 from edgekit.text import ABSENT, counted, percent
 
 METRICS = {
@@ -35,13 +40,13 @@ def proof(document: Mapping[str, Any]) -> str:
     return f"not proved optimal: bound {bound}, gap {percent(document['gap'], 2)}"
 
 
-def what_if_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+@group()
+def what_if_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.whatif/1`` as text: two plans side by side."""
-    page = Page(width, colour=colour)
     before, after = document["before"], document["after"]
-    page.add(f"What if: {'; '.join(document['changes'])}", style="bold")
-    page.add("predicted, not measured", style="dim")
-    page.add()
+    yield paragraph(f"What if: {'; '.join(document['changes'])}", style="bold")
+    yield paragraph("predicted, not measured", style="dim")
+    yield ""
     rows = []
     for key in ("latency_us", "throughput_qps", "energy_uj", "gpu_us"):
         label, show = METRICS[key]
@@ -55,34 +60,34 @@ def what_if_text(document: Mapping[str, Any], *, width: int = 80, colour: bool =
     for device in sorted({*before["layers"], *after["layers"]}, key=lambda d: (d != "GPU", d)):
         old, new = before["layers"].get(device, 0), after["layers"].get(device, 0)
         rows.append([f"layers on {device}", f"{old:,}", f"{new:,}", f"{new - old:+d}"])
-    page.table(["", "now", "then", "change"], rows, "lrrr")
-    page.add()
+    yield table(["", "now", "then", "change"], rows, "lrrr")
+    yield ""
     for label, plan in (("now", before), ("then", after)):
-        page.add(f"{label}: objective {plan['objective']} {UNITS[plan['unit']](plan['value'])}, "
-                 f"{proof(plan)}; {plan['target']} {plan['power_mode']}, "
-                 f"{plan['precision'].upper()}", hang=2)  # fmt: skip
+        yield paragraph(f"{label}: objective {plan['objective']} "
+                 f"{UNITS[plan['unit']](plan['value'])}, {proof(plan)}; "
+                 f"{plan['target']} {plan['power_mode']}, {plan['precision'].upper()}")  # fmt: skip
     moved = document["moved"]
-    page.add()
-    page.add(f"{counted(len(moved), 'layer')} would move" + (":" if moved else ""))
+    yield ""
+    yield paragraph(f"{counted(len(moved), 'layer')} would move" + (":" if moved else ""))
     for row in moved[:SHOWN]:
-        page.add(f"{row['layer']}  {row['from']} -> {row['to']}", indent=2, hang=2)
+        yield paragraph(f"{row['layer']}  {row['from']} -> {row['to']}", indent=2)
     if len(moved) > SHOWN:
-        page.add(f"and {len(moved) - SHOWN} more; --json lists them", indent=2)
-    return str(page)
+        yield paragraph(f"and {len(moved) - SHOWN} more; --json lists them", indent=2)
 
 
-def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+@group()
+def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.plan-table/1`` as text."""
-    page = Page(width, colour=colour)
     aim = document["objective"]
     whose = f"plans for {aim}" if aim else "each row is one plan"
-    page.add(f"Predicted, not measured; {whose}", style="bold")
+    yield paragraph(f"Predicted, not measured; {whose}", style="bold")
     rows: list[list[str]] = []
+    errors: list[str] = []
     several = len({row["target"] for row in document["rows"]}) > 1
     for row in document["rows"]:
         name = f"{row['target']} {row['power_mode']}" if several else row["power_mode"]
         if row["error"]:
-            rows.append([f"{name}: {row['error']['message']}"])
+            errors.append(f"{name}: {row['error']['message']}")
             continue
         (plan,) = row["plans"].values()
         rows.append([
@@ -93,15 +98,15 @@ def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: boo
         ])  # fmt: skip
     head = ["board and mode" if several else "mode", *([] if aim else ["plan for"]), "latency",
             "per second", "energy", "on DLA", "proof"]  # fmt: skip
-    page.table(head, rows, "lrrrrl" if aim else "llrrrrl")
-    page.add()
-    page.add(
+    yield table(head, rows, "lrrrrl" if aim else "llrrrrl")
+    yield from map(paragraph, errors)
+    yield ""
+    yield paragraph(
         "on DLA: share of the time that devices work for a frame. optimal: under the model.",
         style="dim",
     )
     for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
-        page.add(f"note: {note}", style="yellow", hang=2)
-    return str(page)
+        yield paragraph(f"note: {note}", style="yellow")
 
 
 def _short(optimal: bool, documents: Iterable[Mapping[str, Any]]) -> str:
@@ -112,133 +117,131 @@ def _short(optimal: bool, documents: Iterable[Mapping[str, Any]]) -> str:
     return "optimal, extrapolated" if extrapolated else "optimal"
 
 
-def pareto_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+@group()
+def pareto_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.pareto/1`` as text."""
-    page = Page(width, colour=colour)
     first, second = document["metrics"]
     names = f"{METRICS[first][0]} against {METRICS[second][0]}"
-    page.add(f"{names}, predicted, not measured", style="bold")
+    yield paragraph(f"{names}, predicted, not measured", style="bold")
     others = [key for key in METRICS if key not in (first, second)]
     keys = [first, second, *(k for k in others if all(k in p for p in document["points"]))]
-    page.table(
+    yield table(
         [*(METRICS[key][0] for key in keys), "on DLA", "loadables", "proof"],
         [[*(METRICS[key][1](point[key]) for key in keys), f"{point['dla_layers']:,}",
           f"{point['loadables']:,}", _short(point["optimal"], [point]) or
           f"gap {percent(point['gap'], 2)}"] for point in document["points"]],
         "r" * (len(keys) + 2) + "l",
     )  # fmt: skip
-    page.add()
+    yield ""
     count = counted(len(document["points"]), "point")
     if document["complete"]:
-        page.add(f"{count}: the whole front under the model; every other placement is worse in "
-                 "one of the two and no better in the other")  # fmt: skip
+        yield paragraph(f"{count}: the whole front under the model; every other placement is worse "
+                 "in one of the two and no better in the other")  # fmt: skip
     else:
-        page.add(f"{count} of a longer front: {document['note']}")
-    return str(page)
+        yield paragraph(f"{count} of a longer front: {document['note']}")
 
 
-def solution_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+@group()
+def solution_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.solution/1`` as text."""
-    page = Page(width, colour=colour)
     unit = UNITS["uj" if document["objective"] == "energy" else "us"]
-    page.add(f"{document['objective']} {unit(document['value'])}, {proof(document)}", style="bold")
-    page.add()
+    yield paragraph(
+        f"{document['objective']} {unit(document['value'])}, {proof(document)}", style="bold"
+    )
+    yield ""
     rows = [
         [network, node, device, str(document["loadable_of"].get(network, {}).get(node, ""))]
         for network, nodes in document["assignment"].items()
         for node, device in nodes.items()
     ]
-    page.table(["network", "node", "device", "loadable"], rows, "lllr")
-    return str(page)
+    yield table(["network", "node", "device", "loadable"], rows, "lllr")
 
 
-def log_plan_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+@group()
+def log_plan_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.logplan/1`` as text."""
-    page = Page(width, colour=colour)
     board = ", ".join(filter(None, (document["board"], f"TensorRT {document['tensorrt']}")))
     latency = text.microseconds(document["latency_us"])
-    page.add(f"latency {latency}, {percent(document['measured'])} of it measured by the log; "
-             f"{proof(document)}", style="bold")  # fmt: skip
-    page.add(f"{board}; {text.microseconds(document['dla_us'])} on the DLA, "
+    yield paragraph(f"latency {latency}, {percent(document['measured'])} of it measured by the log"
+             f"; {proof(document)}", style="bold")  # fmt: skip
+    yield paragraph(f"{board}; {text.microseconds(document['dla_us'])} on the DLA, "
              f"{text.microseconds(document['gpu_us'])} on the GPU, without copies from and to the "
              "host", style="dim")  # fmt: skip
     copies = document["host_copies"]
     if copies:
         low, high = (text.microseconds(side) for side in copies["latency_us"])
-        page.add(f"with host copies ({copies['clock']}): {low} to {high}", style="dim")
-    page.add()
-    page.add("Layers and loadables, their best formats together", style="bold")
+        yield paragraph(f"with host copies ({copies['clock']}): {low} to {high}", style="dim")
+    yield ""
+    yield paragraph("Layers and loadables, their best formats together", style="bold")
     for unit in document["units"]:
-        page.add(f"{text.microseconds(unit['us']):>8}  {unit['device']}  {unit['name']}", hang=2)
-        page.add(f"{', '.join(unit['reads'])} -> {', '.join(unit['writes'])}", indent=10, hang=2,
+        yield paragraph(f"{text.microseconds(unit['us']):>8}  {unit['device']}  {unit['name']}")
+        yield paragraph(f"{', '.join(unit['reads'])} -> {', '.join(unit['writes'])}", indent=10,
                  style="dim")  # fmt: skip
-    page.add()
-    page.add(counted(len(document["reformats"]), "reformat"), style="bold")
+    yield ""
+    yield paragraph(counted(len(document["reformats"]), "reformat"), style="bold")
     for one in document["reformats"]:
-        page.add(f"{text.microseconds(one['us']):>8}  {one['tensor']}: {one['from']} -> "
-                 f"{one['to']}, {one['clock']}", hang=2)  # fmt: skip
+        yield paragraph(f"{text.microseconds(one['us']):>8}  {one['tensor']}: {one['from']} -> "
+                 f"{one['to']}, {one['clock']}")  # fmt: skip
     agrees = {True: "the builder put in the same reformats",
               False: "the builder put in other reformats"}  # fmt: skip
     if document["agrees_with_builder"] is not None:
-        page.add(agrees[document["agrees_with_builder"]])
+        yield paragraph(agrees[document["agrees_with_builder"]])
     for note in document["notes"]:
-        page.add(f"note: {note}", style="yellow", hang=2)
-    return str(page)
+        yield paragraph(f"note: {note}", style="yellow")
 
 
-def why_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+@group()
+def why_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.why/1`` as text."""
-    page = Page(width, colour=colour)
     value = UNITS[document["unit"]](document["value"])
-    page.add(f"{document['layer']} runs on {document['device']}", style="bold")
-    page.add(f"{document['kind']}, {document['target']} {document['power_mode']}, "
+    yield paragraph(f"{document['layer']} runs on {document['device']}", style="bold")
+    yield paragraph(f"{document['kind']}, {document['target']} {document['power_mode']}, "
              f"{document['precision'].upper()}; objective {document['objective']} {value} "
              "(predicted)", style="dim")  # fmt: skip
     if len(document["shares"]) > 1:
         parts = (f"{percent(s)} on {device}" for device, s in document["shares"].items())
-        page.add(f"frames use several plans: {', '.join(parts)}")
-    page.add()
+        yield paragraph(f"frames use several plans: {', '.join(parts)}")
+    yield ""
     for reason in document["because"]:
-        page.add(f"- {reason}", hang=2)
+        yield paragraph(f"- {reason}")
     dla = document["dla"]
-    page.add()
+    yield ""
     disputed = ", disputed between sources" if dla["certainty"] == "disputed" else ""
-    page.add(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{disputed}")
+    yield paragraph(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{disputed}")
     for reason in dla["reasons"]:
-        page.add(f"{reason['rule']}: {reason['message']}", indent=2, hang=2)
+        yield paragraph(f"{reason['rule']}: {reason['message']}", indent=2)
         if reason["fix"]:
-            page.add(f"fix: {reason['fix']}", indent=4, hang=2)
+            yield paragraph(f"fix: {reason['fix']}", indent=4)
     others = [name for name in document["kernel"] if name != document["layer"]]
     if others:
-        page.add(f"runs as one kernel with {', '.join(others)}", hang=2)
-    page.add()
-    _costs(page, document)
-    _binds(page, document)
-    _otherwise(page, document)
-    return str(page)
+        yield paragraph(f"runs as one kernel with {', '.join(others)}")
+    yield ""
+    yield from _costs(document)
+    yield from _binds(document)
+    yield from _otherwise(document)
 
 
-def _costs(page: Page, document: Mapping[str, Any]) -> None:
-    page.add("Its kernel alone", style="bold")
-    page.table(
+def _costs(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    yield paragraph("Its kernel alone", style="bold")
+    yield table(
         ["device", "precision", "format", "time", "", "energy (predicted)"],
         [[row["device"], row["precision"], row["format"], text.microseconds(row["us"]),
           row["clock"], text.energy(row["uj"])] for row in document["costs"]],
         "lllrlr",
     )  # fmt: skip
     if document["costs"] and document["costs"][0]["us"] and not document["planned_us"]:
-        page.add("in this plan it takes no time of its own: a kernel of its neighbour computes it, "
-                 "and is booked with the whole time (predicted)", hang=2)  # fmt: skip
+        yield paragraph("in this plan it takes no time of its own: a kernel of its neighbour "
+                 "computes it, and is booked with the whole time (predicted)")  # fmt: skip
     if document["launch_us"] and any(row["device"] != "GPU" for row in document["costs"]):
-        page.add(
+        yield paragraph(
             f"starting a loadable takes {text.microseconds(document['launch_us'])} (predicted)"
         )
     rows = [row for row in document["borders"] if row["us"] or row["otherwise_us"]]
     if rows:
-        page.add()
-        page.add("Reformats at its border (predicted)", style="bold")
+        yield ""
+        yield paragraph("Reformats at its border (predicted)", style="bold")
         other = document["otherwise"]["device"]
-        page.table(
+        yield table(
             [document["device"], f"on {other}", "neighbours", "tensor"],
             [[text.microseconds(row["us"]), text.microseconds(row["otherwise_us"]),
               ", ".join(row["neighbours"]), f"{row['direction']} {row['tensor']}"] for row in rows],
@@ -246,36 +249,115 @@ def _costs(page: Page, document: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _binds(page: Page, document: Mapping[str, Any]) -> None:
-    page.add()
+def _binds(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    yield ""
     if not document["binds"]:
-        page.add("No constraint binds: without any of them the plan would be no better.")
+        yield paragraph("No constraint binds: without any of them the plan would be no better.")
         return
-    page.add("What binds", style="bold")
+    yield paragraph("What binds", style="bold")
     show = UNITS[document["unit"]]
     for bind in document["binds"]:
         if bind["value"] is None:
-            page.add(f"- {bind['text']}", hang=2)
+            yield paragraph(f"- {bind['text']}")
             continue
         device = "the GPU" if bind["device"] == "GPU" else bind["device"]
         where = f"it would be on {device}" if bind["moves"] else "it would stay here"
-        page.add(f"- {bind['text']}: without it, {where}, {document['objective']} "
-                 f"{show(bind['value'])} (predicted)", hang=2)  # fmt: skip
+        yield paragraph(f"- {bind['text']}: without it, {where}, {document['objective']} "
+                 f"{show(bind['value'])} (predicted)")  # fmt: skip
 
 
-def _otherwise(page: Page, document: Mapping[str, Any]) -> None:
+def _otherwise(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     other = document["otherwise"]
-    page.add()
+    yield ""
     if not other["possible"]:
         device = other["device"] or "a DLA"
-        page.add(f"The other way: not possible on {device}, {other['reason']}", hang=2)
+        yield paragraph(f"The other way: not possible on {device}, {other['reason']}")
         return
     show = UNITS[document["unit"]]
     change = "" if other["percent"] is None else f" ({text.change(other['percent'])})"
     sign = "+" if other["difference"] >= 0 else "-"
-    page.add(f"The other way, on {other['device']}: {document['objective']} "
+    yield paragraph(f"The other way, on {other['device']}: {document['objective']} "
              f"{show(other['value'])}, {sign}{show(abs(other['difference']))}{change}, predicted",
              style="bold")  # fmt: skip
-    page.add(f"{counted(other['loadables'], 'loadable')}, "
+    yield paragraph(f"{counted(other['loadables'], 'loadable')}, "
              f"{counted(other['transitions'], 'device change')}, "
              f"{counted(len(other['moved']), 'layer')} elsewhere", indent=2)  # fmt: skip
+
+
+@group()
+def plans_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator[RenderableType]:
+    """Returns an ``edgekit.plans/1`` as text, with a timeline of so many columns."""
+    yield paragraph(plans_headline(document), style="bold")
+    yield paragraph(
+        f"{document['target']} {document['power_mode']}, TensorRT {document['tensorrt']}; "
+        "everything is predicted", style="dim",
+    )  # fmt: skip
+    lower, upper = document["lower"], document["upper"]
+    proof = proof_of(lower["optimal"], lower.get("extrapolated", ())) or (
+        f"not proved optimal: bound {value_text(document, lower['bound'])}, gap "
+        f"{percent(lower['gap'], 2)}"
+    )  # fmt: skip
+    yield paragraph(
+        f"{GOALS[document['objective']]}: {value_text(document, lower['value'])} without "
+        f"contention ({proof}), {value_text(document, upper['value'])} with it",
+    )  # fmt: skip
+    yield ""
+    yield table(
+        ("network", "rate", "deadline", "latency without", "with", "devices", "loadables"),
+        [
+            (r["name"], r["rate"], r["deadline"], r["lower"], r["upper"], r["devices"],
+             r["loadables"])
+            for r in plans_rows(document)
+        ],
+        "lrrrrlr",
+    )  # fmt: skip
+    yield ""
+    cores = document["loadables"]["cores"]
+    yield table(
+        ("device", "busy without", "with", "loadables"),
+        [
+            (name, percent(busy["lower"]), percent(busy["upper"]),
+             f"{cores[name]} of {document['loadables']['max']}" if name in cores else "")
+            for name, busy in document["utilisation"].items()
+        ],
+        "lrrr",
+    )  # fmt: skip
+    yield ""
+    yield Text("\n".join(_lanes(document, max(width, 40))), no_wrap=True, overflow="ignore")
+    yield ""
+    for note in document["notes"]:
+        yield paragraph(f"note: {note}", style="yellow")
+
+
+def _lanes(document: Mapping[str, Any], width: int) -> list[str]:
+    """Returns a row of letters for each device, and what they mean."""
+    names = [one["name"] for one in document["networks"]]
+    letters = dict(zip(names, "ABCDEFGHIJKLMNOP", strict=False))
+    label = max(map(len, document["utilisation"])) + 2
+    columns = width - label - 2
+    cycle = document["cycle_us"]
+    lines = []
+    for device in document["utilisation"]:
+        share: list[dict[str, float]] = [{} for _ in range(columns)]
+        for slot in document["timeline"]:
+            if slot["device"] == device and cycle:
+                _spread(share, slot, cycle)
+        row = "".join(letters[max(cell, key=lambda n: cell[n])] if cell else "." for cell in share)
+        lines.append(f"{device:<{label}}|{row}|")
+    end = text.microseconds(cycle)
+    lines.append(f"{'':<{label}} 0{end:>{columns - 1}}")
+    meaning = ", ".join(f"{letter} {text.clean(name)}" for name, letter in letters.items())
+    lines.append(f"{'':<{label}} {meaning}")
+    return lines
+
+
+def _spread(share: list[dict[str, float]], slot: Mapping[str, Any], cycle: float) -> None:
+    """Adds a slot's time to the columns that it covers; what passes the end goes on in front."""
+    columns, name = len(share), slot["network"]
+    step = cycle / columns
+    first, last = slot["start_us"] / step, slot["end_us"] / step
+    for column in range(int(first), int(last) + 1):
+        part = min(last, column + 1) - max(first, column)
+        if part > 0:
+            cell = share[column % columns]
+            cell[name] = cell.get(name, 0.0) + part

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import RenderableType, group
+
 from edgekit.reference.accuracy import NOT_KNOWN, describe_metric, describe_snr
+from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 
 _CHANGES_SHOWN = 10
@@ -49,26 +52,27 @@ def _change_row(change: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+@group()
 def sensitivity_text(
-    document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False
-) -> str:
+    document: Mapping[str, Any], *, width: int = WIDTH
+) -> Iterator[RenderableType]:
     """Returns an ``edgekit.sensitivity/1`` document as text: the ranking and the proposal."""
-    page = Page(width, colour=colour)
     kernels = document["kernels"]
-    page.table(_LAYERS_HEAD, [_layer_row(row, width) for row in kernels[:_LAYERS_SHOWN]], "rrrll")
+    yield table(_LAYERS_HEAD, [_layer_row(row, width) for row in kernels[:_LAYERS_SHOWN]], "rrrll")
     if len(kernels) > _LAYERS_SHOWN:
-        page.add(f"and {len(kernels) - _LAYERS_SHOWN} that cost less (--json has all)", style="dim")
+        yield paragraph(
+            f"and {len(kernels) - _LAYERS_SHOWN} that cost less (--json has all)", style="dim"
+        )
     floats = document["floats"]
     for row in floats[:_LAYERS_SHOWN]:
         rule = f" [{row['rule']}]" if row["rule"] else ""
-        page.add(f"not INT8: {row['layer']}: {row['why']}{rule}", hang=2)
+        yield paragraph(f"not INT8: {row['layer']}: {row['why']}{rule}")
     if len(floats) > _LAYERS_SHOWN:
-        page.add(f"and {len(floats) - _LAYERS_SHOWN} more that are not INT8", style="dim")
+        yield paragraph(f"and {len(floats) - _LAYERS_SHOWN} more that are not INT8", style="dim")
     if document["proposal"] is not None and document["proposal"]["reached"]:
-        page.add(_proposal(document), hang=2)
+        yield paragraph(_proposal(document))
     for note in document["notes"]:
-        page.add(f"note: {note}", hang=2, style="yellow")
-    return str(page)
+        yield paragraph(f"note: {note}", style="yellow")
 
 
 def _layer_row(row: Mapping[str, Any], width: int) -> Sequence[str]:

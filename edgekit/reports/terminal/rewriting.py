@@ -2,84 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import RenderableType, group
+
 from edgekit.reports import text
-from edgekit.reports.text import WIDTH, Page
+from edgekit.reports.terminal.layout import paragraph, table
+from edgekit.reports.text import WIDTH
 from edgekit.text import ABSENT, counted
 
 _SHOWN = 3
 _HEAD = ("rewrite", "times", "largest error", "nodes")
 
 
-def rewrite_text(document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False) -> str:
+@group()
+def rewrite_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator[RenderableType]:
     """Returns an ``edgekit.rewrite/1`` document as text: what was applied, before and after."""
-    page = Page(width, colour=colour)
     applied = document["rewrites"]
     if applied:
-        page.table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
-        page.add(
+        yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
+        yield paragraph(
             f"Each was proved on {counted(applied[0]['runs'], 'random input')} (seed "
             f"{applied[0]['seed']}); errors are of the largest value.",
             style="dim",
         )
-        page.add()
+        yield ""
     else:
-        page.add("nothing to rewrite")
+        yield paragraph("nothing to rewrite")
     for item in document["approximations"]:
-        page.add(item["note"], hang=2, style="yellow")
+        yield paragraph(item["note"], style="yellow")
     rows: list[Sequence[str]] = [_layers(document)]
     for key in ("loadables", "transitions"):
         rows.append((key, *(str(document[part][key]) for part in ("before", "after"))))
     rows.append(("predicted latency", *(_latency(document[p]) for p in ("before", "after"))))
-    page.table(("", "before", "after"), rows, "lrr")
+    yield table(("", "before", "after"), rows, "lrr")
     for note in document["notes"]:
-        page.add(f"note: {note}", hang=2, style="yellow")
-    return str(page)
+        yield paragraph(f"note: {note}", style="yellow")
 
 
-def rewrite_list_text(
-    document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False
-) -> str:
+@group()
+def rewrite_list_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.rewrite-list/1`` document as text: every rewrite and its reason."""
-    page = Page(width, colour=colour)
     for number, approximate in enumerate((False, True)):
         rows = [row for row in document["rewrites"] if row["approximate"] is approximate]
         if not rows:
             continue
         if number:
-            page.add()
+            yield ""
         title = "approximate: off unless allowed with --allow-approx" if approximate else "exact"
-        page.add(title, style="dim")
+        yield paragraph(title, style="dim")
         for row in rows:
-            page.add(row["name"], style="bold")
-            page.add(row["reason"], indent=4)
-    return str(page)
+            yield paragraph(row["name"], style="bold")
+            yield paragraph(row["reason"], indent=4)
 
 
-def verified_text(document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False) -> str:
+@group()
+def verified_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator[RenderableType]:
     """Returns an ``edgekit.verified/1`` document as text."""
-    page = Page(width, colour=colour)
     applied = document["rewrites"]
     if applied:
-        page.table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
+        yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
     held = sum(row["holds"] for row in applied)
-    page.add(
+    yield paragraph(
         f"{held} of {len(applied)} proofs hold on "
         f"{counted(document['runs'], 'random input')} (seed {document['seed']}); recorded "
         f"errors differ by at most {document['largest_change']:.1e}",
-        hang=2,
     )
     network = document["network"]
     limit = "no limit" if network["limit"] is None else f"at most {network['limit']:g} is allowed"
-    page.add(
+    yield paragraph(
         f"whole network, FP32: {_error(network['max_error'])} of the largest value ({limit})",
-        hang=2,
     )
     same = "the recorded network" if document["same"] else "another network than the recorded one"
-    page.add(f"the rewrites make {same} ({document['rewritten'][:12]})", hang=2)
-    return str(page)
+    yield paragraph(f"the rewrites make {same} ({document['rewritten'][:12]})")
 
 
 def _by_kind(applied: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +25,7 @@ from edgekit.reports.facts import (
     warning_words,
 )
 from edgekit.reports.layers import sharing_words
+from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import UNITS, proof
 from edgekit.text import ABSENT, counted, percent
 
@@ -45,19 +47,19 @@ def prediction_table(
         unknown: How many layers are in no figure, since their cost is not known.
     """
     marked = any(row.get("keeps") is False for row in rows)
-    table = Table(
+    found = Table(
         title=text.prediction_title(source, unknown), title_justify="left", title_style="bold",
         box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
     )  # fmt: skip
-    table.add_column("placement", header_style="dim")
+    found.add_column("placement", header_style="dim")
     against = f"{AIMS[objective][1]}\nvs plan"
     for name in ("latency", "per second", "energy", "GPU time", against):
-        table.add_column(name, justify="right", header_style="dim", no_wrap=True)
+        found.add_column(name, justify="right", header_style="dim", no_wrap=True)
     for row in rows:
         if row["latency_us"] is None:
-            table.add_row(row["label"], "not possible", style="dim")
+            found.add_row(row["label"], "not possible", style="dim")
             continue
-        table.add_row(
+        found.add_row(
             f"{row['label']} *" if row.get("keeps") is False else row["label"],
             text.microseconds(row["latency_us"]),
             text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
@@ -65,9 +67,9 @@ def prediction_table(
             style="bold" if row["key"] == "plan" else "",
         )  # fmt: skip
     if marked:
-        table.caption, table.caption_justify = "* breaks what was asked of the plan", "left"
+        found.caption, found.caption_justify = "* breaks what was asked of the plan", "left"
     brings = advantage(rows, objective)
-    return Group(table, Text(brings, style="bold")) if brings else table
+    return Group(found, Text(brings, style="bold")) if brings else found
 
 
 def _change(row: Mapping[str, Any]) -> str:
@@ -184,8 +186,6 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         console: Decides about colours: rich drops them for NO_COLOR and for what is no terminal.
             Names from the model are printed as text, never as markup or escape sequences.
     """
-    from rich.panel import Panel
-
     rows = _placement(document["placement"])
     if document["accuracy"]:
         rows.append(("Against FP32", _accuracy(document["accuracy"])))
@@ -284,20 +284,14 @@ def summary_plan(plan: Plan) -> RenderableType:
 def _devices(plan: Plan) -> Table:
     """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
     several = len(plan.plans) > 1
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    if several:
-        table.add_column("plan", header_style="dim", justify="right")
-    table.add_column("device", header_style="dim")
     busy = "busy" if plan.measured and plan.measured["fraction"] else "busy (predicted)"
-    for name in ("layers", "segments", busy):
-        table.add_column(name, justify="right", header_style="dim")
-    for number in range(len(plan.plans)):
-        for row in plan_devices(plan, number):
-            table.add_row(
-                *([str(number + 1)] if several else []), row["device"], text.count(row["layers"]),
-                text.count(row["segments"]), text.microseconds(row["busy_us"]),
-            )  # fmt: skip
-    return table
+    rows = [
+        [*([str(number + 1)] if several else []), row["device"], text.count(row["layers"]),
+         text.count(row["segments"]), text.microseconds(row["busy_us"])]
+        for number in range(len(plan.plans)) for row in plan_devices(plan, number)
+    ]  # fmt: skip
+    head = [*(["plan"] if several else []), "device", "layers", "segments", busy]
+    return table(head, rows, "rlrrr" if several else "lrrr")
 
 
 def _objective(plan: Plan) -> str:
@@ -376,23 +370,20 @@ def _alike(plan: Plan) -> bool:
 
 
 def _loadables(plan: Plan) -> Table:
-    several = len(plan.plans) > 1
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in (*(["plan"] if several else []), "loadable", "layers", *text.POOLS.values()):
-        table.add_column(name, justify="right", header_style="dim", no_wrap=True)
-    table.add_column("formats", header_style="dim", overflow="fold")
+    first = ["plan"] if len(plan.plans) > 1 else []
+    head = [*first, "loadable", "layers", *text.POOLS.values(), "formats"]
+    rows = []
     for loadable in plan.loadables[:SHOWN]:
         memory = loadable.memory.to_json()
-        formats = dict.fromkeys(loadable.formats.values())
-        table.add_row(
-            *([str(loadable.plan + 1)] if several else []),
-            f"DLA{loadable.core}", text.count(len(loadable.layers)),
-            *(text.size(memory[key]) for key in text.POOLS),
-            Text(text.clean(", ".join(formats)) or ABSENT),
-        )  # fmt: skip
+        formats = ", ".join(dict.fromkeys(loadable.formats.values()))
+        rows.append([
+            *([str(loadable.plan + 1)] if first else []), f"DLA{loadable.core}",
+            text.count(len(loadable.layers)), *(text.size(memory[key]) for key in text.POOLS),
+            formats or ABSENT,
+        ])  # fmt: skip
     if len(plan.loadables) > SHOWN:
-        table.add_row(f"and {len(plan.loadables) - SHOWN} more")
-    return table
+        rows.append([f"and {len(plan.loadables) - SHOWN} more", *[""] * (len(head) - 1)])
+    return table(head, rows, "r" * (len(head) - 1))
 
 
 def _reformats(plan: Plan) -> Iterator[str]:

@@ -1,0 +1,49 @@
+"""Paragraphs and tables that rich lays out; names from a model or a board are made harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.console import JustifyMethod
+from rich.constrain import Constrain
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from edgekit.reports.text import WIDTH, clean
+
+
+def paragraph(text: str, *, indent: int = 0, style: str = "") -> Constrain:
+    """Returns a text of at most 80 columns, all lines of it ``indent`` columns deep."""
+    return Constrain(
+        Padding(Text(clean(text), style=style), (0, 0, 0, indent), expand=False), WIDTH
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
+    """Returns a table without lines; ``right`` has an "r" for each column that is aligned right.
+
+    Where a terminal is too narrow, the last column goes on in further lines; no word is broken.
+    """
+    found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    cells = [[Text(clean(cell)) for cell in row] for row in rows]
+    for number, name in enumerate(head):
+        side: JustifyMethod = "right" if right[number : number + 1] == "r" else "left"
+        texts = [name, *(row[number].plain for row in cells)]
+        unbroken = texts if number + 1 < len(head) else [*" ".join(texts).split(), ""]
+        least = max(map(cell_len, unbroken))
+        found.add_column(name, justify=side, overflow="fold", min_width=least)
+    for row in cells:
+        found.add_row(*row)
+    return found
+
+
+def named(rows: Iterable[tuple[str, str]], style: str = "") -> Table:
+    """Returns values beside their names."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(Text(clean(name)), Text(clean(value)), style=style)
+    return grid
