@@ -1,4 +1,8 @@
-"""Activations, exact and approximate."""
+"""Activations, exact and approximate.
+
+Functions that the DLA lacks, by those that it has; GELU in the forms in which exporters write it.
+The approximate ones, which change results, are off unless allowed by name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Scales, arithmetic, broadcasting and logic."""
+"""Scales, arithmetic, broadcasting and logic.
+
+What becomes one scale or a sum; operands that repeat in a form that the DLA does not have; and
+truth values as numbers 0 and 1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clips, PReLU and leaky ReLU."""
+"""Clips, PReLU and leaky ReLU.
+
+Between any bounds, and as Max, Min, Where or sums of rectifiers write them.
+"""
 
 from __future__ import annotations
 

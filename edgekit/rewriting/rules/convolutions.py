@@ -1,4 +1,8 @@
-"""Convolutions beyond the limits of the DLA."""
+"""Convolutions beyond the limits of the DLA.
+
+As sums of convolutions within them, as two of smaller strides, or as two-dimensional ones; and what
+other modules need to know of a convolution (:class:`Conv`) and to write one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Deconvolutions."""
+"""Deconvolutions.
+
+Left out, and why: deconvolutions of more channels than the limit (their tensors are too large for a
+DLA themselves), over three axes (it has two), with weights computed while running.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Matrix products, scales and padding as convolutions."""
+"""Matrix products, scales and padding as convolutions.
+
+Gemm and MatMul with constant weights become convolutions; scales around a convolution go into its
+weights and bias, a Pad into the padding of the next one.
+"""
 
 from __future__ import annotations
 

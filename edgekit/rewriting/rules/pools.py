@@ -1,4 +1,7 @@
-"""Pooling and reductions."""
+"""Pooling and reductions.
+
+Within the limits of the DLA; :mod:`~edgekit.rewriting.rules.windows` takes the windows apart.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Reshapes, what needs none, and layouts that are shared."""
+"""Reshapes, what needs none, and layouts that are shared.
+
+Reshapes merge, or move to the other side of an operation: they are read as views (:class:`View`),
+and :class:`Carried` is an operation written on the other side of one. Operations that change
+nothing or stand twice go away.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Resizing."""
+"""Resizing.
+
+What a Resize does along each axis is compared (:class:`Resizing`), as ONNX defines it; growth by
+whole factors goes in steps that the DLA has.
+
+Left out, and why: ``antialias`` where an axis shrinks (runtimes differ at the borders); regions of
+interest (tf_crop_and_resize); and linear or cubic resizing of long axes by factors that are no
+power of 2: runtimes compute its coordinates in FP32, and what comes of that is no exact result to
+be equal to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Recurrences, gathers and scatters, cumulative sums."""
+"""Recurrences, gathers and scatters, cumulative sums.
+
+GRU, LSTM and RNN are written out step by step; whole channels, rows and columns at constant indices
+are selections; running sums are convolutions with ones.
+"""
 
 from __future__ import annotations
 

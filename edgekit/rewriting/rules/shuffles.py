@@ -1,4 +1,8 @@
-"""Channel shuffles, space to depth and depth to space."""
+"""Channel shuffles, space to depth and depth to space.
+
+Reshapes and transpositions are read as one move of blocks (:class:`Blocks`), which is folded into
+neighbouring weights, gathered at once, or written as a convolution.
+"""
 
 from __future__ import annotations
 

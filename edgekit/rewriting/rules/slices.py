@@ -1,4 +1,7 @@
-"""Slices, splits, concatenations and repetition."""
+"""Slices, splits, concatenations and repetition.
+
+Each in what the DLA has: slices of stride 1, concatenation along C, resizes and convolutions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Transpositions."""
+"""Transpositions.
+
+They merge, move after an operation, or go into weights.
+"""
 
 from __future__ import annotations
 

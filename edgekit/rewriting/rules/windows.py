@@ -1,4 +1,8 @@
-"""Large windows as several that the DLA has."""
+"""Large windows as several that the DLA has.
+
+Along one axis (:class:`PoolAxis`) a window is a cascade of averages, maxima or convolutions; over H
+and W it is pools and depthwise convolutions in a row (:class:`RowNode`).
+"""
 
 from __future__ import annotations
 
