@@ -139,6 +139,8 @@ def _is_sound(facts: os.stat_result, kind: Callable[[int], bool]) -> bool:
 
 
 def _write(file: str, data: bytes) -> None:
+    # not ``write_durably``: its syncs cost the start more than compiling, and a digest finds what a
+    # power cut leaves
     _make(os.path.dirname(file))
     data = _digest(file, data) + data
     temporary = "{}.{}.tmp".format(file, os.getpid())

@@ -70,3 +70,8 @@ def map_os_errors(where: str) -> Iterator[None]:
                 hint="give the user the right to write there, or use another --root",
             ) from error
         raise DeviceError(reason, code="board.io", where=where) from error
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns "1 sample" or "2 samples"."""
+    return "{} {}{}".format(number, noun, "" if number == 1 else "s")

@@ -114,6 +114,7 @@ def _own_board(
 def _loader(folder: Path) -> Path:
     """Returns the loader under its digest: hosts of different versions share the folder."""
     folder.mkdir(exist_ok=True)
+    # not ``write_atomically``: its name is known when it is whole
     with tempfile.TemporaryDirectory(dir=folder) as made:
         digest = build_zipapp(Path(made, "loader"))
         path = folder / f"edgekit_device-{digest[:16]}.pyz"

@@ -105,7 +105,6 @@ class SentBundle:
         blobs_reused: Number of blobs that the board had.
         bytes_sent: Bytes of blobs sent.
         bytes_reused: Bytes of blobs that the board had, parts included.
-        notes: What people should know, such as that a partial blob was wrong and was sent anew.
     """
 
     digest: str
@@ -116,7 +115,6 @@ class SentBundle:
     bytes_reused: int
     deployment: Mapping[str, Any] | None = None
     hello: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def send(
@@ -149,7 +147,7 @@ def send(
     signature = bundle.signature if signature is None else signature
     board.ensure_loader(progress)
     sizes = _sizes(bundle)
-    notes: list[str] = []
+    anew = False
     partial: dict[str, int] = {}
     while True:
         try:
@@ -165,9 +163,9 @@ def send(
             break
         except BoardError as error:
             # what was there was wrong or is gone: the board dropped it, and needs all of it
-            if notes or error.code not in _RETAINED_WRONG or not any(partial.values()):
+            if anew or error.code not in _RETAINED_WRONG or not any(partial.values()):
                 raise
-            notes.append(f"{error.where}: {error.message}; it was sent anew")
+            anew = True
     return SentBundle(
         digest=str(offer["digest"]),
         serving=offer["serving"],
@@ -177,7 +175,6 @@ def send(
         bytes_reused=sum(sizes.values()) - sent,
         deployment=offer["deployment"],
         hello=offer["hello"],
-        notes=tuple(notes),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgekit_device.arrays.formats import four
 from edgekit_device.build.network import DTYPE_OF_TENSORRT
 from edgekit_device.build.request import EngineSpec, IoSpec
+from edgekit_device.errors import counted
 from edgekit_device.files import map_file
 from edgekit_device.protocol.manifest import DTYPES
 from edgekit_device.tensorrt.refit import full_plan, refit, weights_of
@@ -201,7 +202,7 @@ def summary(text: str) -> Tuple[List[Dict[str, str]], List[str]]:
             described.append({"name": layer["Name"], "type": kind, "device": device})
         else:
             odd += 1
-    notes = ["the inspector lists {} layers without a name".format(odd)] if odd else []
+    notes = ["the inspector lists {} without a name".format(counted(odd, "layer"))] if odd else []
     return described, notes
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.benchmark.measure import summary
 from edgekit_device.deployment.request import read_policy
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, counted
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.changed import HEALTH_SCHEMA, fingerprint_now, read_health, write_health
 from edgekit_device.release.releases import check_release, need_ready
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _TRIES = 3
 _UNGATED_S = 0.2  # a figure for the record alone costs no more
+_LEAST_FRAMES = 10
+_WARM_FRAMES = 3
 
 
 def examine(
@@ -113,11 +115,8 @@ def _latency(
     )
 
 
-# Accuracy on the board: the inputs that travelled with the bundle, held against FP32's outputs.
-
-
 def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]:
-    """Runs the bundle's samples on every lane and takes the worst lane's figures.
+    """Runs the bundle's samples on every lane, against FP32's outputs; the worst lane's figures.
 
     Returns:
         "metric", "value" (None: "snr_db" without any error, or where nothing varies), "min" (the
@@ -210,9 +209,9 @@ def need_accuracy(
     value = found["value"]
     if limit is not None and value is not None and value < limit:
         raise DeviceError(
-            "{} on {} samples ({}) is {} on this board, {:g} is asked for".format(
+            "{} on {} ({}) is {} on this board, {:g} is asked for".format(
                 found["metric"],
-                found["samples"],
+                counted(found["samples"], "sample"),
                 found["source"],
                 decibels(value, False, "{:.6g}")
                 if found["metric"] == "snr_db"
@@ -239,13 +238,6 @@ def _arrays(
     return dict(found)
 
 
-# Latency of a release on the board's own clock, as a budget judges it.
-
-
-_LEAST = 10
-_WARM = 3
-
-
 def clock_of(model: Model) -> str:
     """What the figures are: "cpu-measured" (no board's) or "board-measured"."""
     return "cpu-measured" if model.backend == "reference" else "board-measured"
@@ -259,11 +251,11 @@ def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) 
     """
     turns = share_lanes(model.lanes)
     checked = model.check(frame)
-    for _ in range(_WARM):
+    for _ in range(_WARM_FRAMES):
         model.run_lane(next(turns).number, checked)
     spent: List[float] = []
     start = time.perf_counter()
-    while len(spent) < _LEAST or time.perf_counter() - start < seconds:
+    while len(spent) < _LEAST_FRAMES or time.perf_counter() - start < seconds:
         lane = next(turns).number
         before = time.perf_counter()
         model.run_lane(lane, checked)

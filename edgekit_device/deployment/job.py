@@ -11,9 +11,10 @@ import contextlib
 import os
 from typing import Any, Callable, Dict, Optional
 
+from edgekit_device.deployment.child import OnProgress
 from edgekit_device.deployment.request import DeployRequest, read_request
 from edgekit_device.deployment.rollback import BACK, wanted_back
-from edgekit_device.deployment.states import Deployment, OnProgress
+from edgekit_device.deployment.states import Deployment
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import CANCEL, JobCancelled, JobContext
 from edgekit_device.release.journal import (

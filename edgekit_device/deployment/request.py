@@ -27,6 +27,11 @@ _NUMBERS: Dict[str, Tuple[Optional[float], float, float]] = {
 }
 _TIMEOUTS = {"download_s": 3600.0, "refit_s": 600.0, "test_s": 300.0}
 _KEEP = 3
+_FIELDS = (
+    "app", "digest", "policy", "source", "operator", "nonce", "trust_unsigned", "resume", "again",
+    "on_purpose", "put_back",
+)  # fmt: skip
+_MOST_TEXT = 4096
 
 
 def read_policy(value: object) -> Dict[str, Any]:
@@ -74,13 +79,6 @@ def _known(value: object, where: str, fields: "list[str]") -> Dict[str, Any]:
 
 def _has(value: object, name: str) -> bool:
     return isinstance(value, dict) and name in value
-
-
-_FIELDS = (
-    "app", "digest", "policy", "source", "operator", "nonce", "trust_unsigned", "resume", "again",
-    "on_purpose", "put_back",
-)  # fmt: skip
-_MOST_TEXT = 4096
 
 
 @dataclass(frozen=True)

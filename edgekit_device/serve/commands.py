@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import fsync_folder, locked, replace_link, write_durably
+from edgekit_device.files import locked, replace_link, write_durably
 from edgekit_device.release.journal import last_taken_back
 from edgekit_device.serve.messages import SOCKET, read_record, reload, send_request, serving
 from edgekit_device.store.root import App, Root
@@ -88,13 +88,7 @@ def keep_loader(app: App) -> Optional[Path]:
     cached = app.folder / "serve-{}.pyz".format(str(loader_digest())[:12])
     with map_os_errors(str(cached)):
         if not cached.exists():
-            temporary = cached.with_name(".{}.{}".format(cached.name, os.getpid()))
-            try:
-                os.link(str(file), str(temporary))
-            except OSError:
-                shutil.copyfile(str(file), str(temporary))
-            os.replace(str(temporary), str(cached))
-            fsync_folder(app.folder)
+            write_durably(cached, file.read_bytes())
         replace_link(app.folder / LOADER, cached.name)
     return app.folder / LOADER
 

@@ -103,7 +103,6 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
 
     patch.setattr(states, "refit_release", refit)
     patch.setattr(states, "in_child", child)
-    patch.setattr("edgekit_device.deployment.health.examine", test)
     patch.setattr(states, "examine", test)
     return bench
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgekit.bundles.manifest import Bundle
-from edgekit_device.deployment.states import in_child
+from edgekit_device.deployment.child import in_child
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import LIVE, Job
 from edgekit_device.release.journal import claim, is_claimed

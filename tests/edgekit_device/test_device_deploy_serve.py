@@ -75,7 +75,7 @@ def test_what_dies_in_the_soak_takes_the_release_back(
     bench.at = kill
     error = failed(bench, toy2)
     assert error.code == "health.serving"
-    assert ("new restarts" if victim == "worker" else "the server ended") in error.message
+    assert ("new restart" if victim == "worker" else "the server ended") in error.message
     assert "{" not in error.message  # a sentence, no document
     assert bench.facts() == old
     if victim == "worker":
