@@ -21,6 +21,14 @@ _LOCK_POLL_S = 0.02
 
 # the names that ``_temporary`` gives
 _TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\Z")
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+_MAPPED_BYTES = 256 << 20  # from here on a file is not copied to be hashed
+
+Buffer = Union[bytes, memoryview]
+
+# <sys/mman.h> and <linux/mman.h>: the same on every architecture of Linux
+_PROT_READ, _MAP_SHARED = 1, 1
+_PAGE = 4096
 
 
 def fsync_folder(folder: Path) -> None:
@@ -229,13 +237,6 @@ def _sweep(folder: Path) -> None:
         os.close(handle)
 
 
-# Files of a release that no signature covers: whose they must be to be believed.
-
-
-_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
-_MAPPED_BYTES = 256 << 20  # from here on a file is not copied to be hashed
-
-
 def owners_of(release: Path) -> Set[int]:
     """Who may have written such files: root, this user and the release's owner."""
     return {0, os.geteuid(), release.stat().st_uid}
@@ -262,13 +263,6 @@ def read_owned(path: Path, owners: Set[int]) -> Optional[Buffer]:
         if facts.st_size < _MAPPED_BYTES:
             return file.read()
         return map_handle(file.fileno())
-
-
-Buffer = Union[bytes, memoryview]
-
-# <sys/mman.h> and <linux/mman.h>: the same on every architecture of Linux
-_PROT_READ, _MAP_SHARED = 1, 1
-_PAGE = 4096
 
 
 @functools.lru_cache(maxsize=1)

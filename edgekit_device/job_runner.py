@@ -42,6 +42,21 @@ from edgekit_device.store.root import Root
 
 _MAX_REQUEST = 128 << 20
 _LOADER = "loader.pyz"
+_POLL_S = 0.2
+_GRACE_S = 10.0
+
+# freed before the last state is written, so that a job which filled the disk can say so
+_RESERVE = 64 * 1024
+
+JOBS = {
+    "build": "edgekit_device.build.job",
+    "deploy": "edgekit_device.deployment.job",
+    "selftest": "edgekit_device.selftest",
+}
+"""Kinds of jobs by the module whose ``run(context: JobContext) -> dict`` does the work."""
+
+CONCURRENT_JOBS = ("deploy",)
+"""Kinds that do not wait for the board's turn: they run beside a build."""
 
 
 def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -171,13 +186,6 @@ def _link(source: Path, target: Path) -> None:
 # The supervisor holds the job's lock, waits for its turn (one job at a time on a board), runs the
 # work in a child of a process group of its own and writes how that ended. The work may crash,
 # eat the memory or hang in a builder: the supervisor is always left to report it and to end it.
-
-
-_POLL_S = 0.2
-_GRACE_S = 10.0
-
-# freed before the last state is written, so that a job which filled the disk can say so
-_RESERVE = 64 * 1024
 
 
 def detach() -> None:
@@ -366,9 +374,6 @@ def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
     return {"state": "failed", "error": fields_of(DeviceError(message, code=code, hint=hint))}
 
 
-# The process that does a job's work, below its supervisor: runs it and says how it ended.
-
-
 def work(job: Job, writing: int) -> None:
     """Does the job's work and says through ``writing`` how it ended; never returns.
 
@@ -439,14 +444,3 @@ def fields_of(error: Any) -> Dict[str, str]:
     """An error's "code", "message", "where" and "hint"."""
     fields: Dict[str, str] = error.to_json()["error"]
     return fields
-
-
-JOBS = {
-    "build": "edgekit_device.build.job",
-    "deploy": "edgekit_device.deployment.job",
-    "selftest": "edgekit_device.selftest",
-}
-"""Kinds of jobs by the module whose ``run(context: JobContext) -> dict`` does the work."""
-
-CONCURRENT_JOBS = ("deploy",)
-"""Kinds that do not wait for the board's turn: they run beside a build."""

@@ -17,6 +17,8 @@ from edgekit_device.errors import DeviceError
 
 # -I: ``python -c`` would look for modules in the working folder first, for json itself too
 _PATH = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
+_GRACE_S = 1.0
+_EXIT_GONE = 143
 
 
 def child_argv(code: str, *arguments: str) -> List[str]:
@@ -41,13 +43,6 @@ def cause_of_death(status: int) -> str:
     if os.WIFSIGNALED(status):
         return signal.Signals(os.WTERMSIG(status)).name
     return "exit status {}".format(os.WEXITSTATUS(status))
-
-
-# Notices that the host went away: its end of stdin closes, so the answer has no reader.
-
-
-_GRACE_S = 1.0
-_EXIT_GONE = 143
 
 
 def watch(stdin: BinaryIO, size: int) -> BinaryIO:

@@ -35,6 +35,40 @@ from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import weights_of
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, start
 
+_VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
+
+SCHEMA = "edgekit.selftest/1"
+_MOST_TEXT = 20_000
+
+_BUILT = Dict[str, Dict[str, Any]]
+_TEGRASTATS_S = 3.5
+_SAMPLED_S = 3.0
+
+# of a build's answer, what the questions are about
+_COPIED = ("bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded", "refit",
+         "dla_core", "attempts", "weights", "io", "layers", "can_run_on_dla", "unmapped",
+         "timing_cache", "seconds")  # fmt: skip
+
+BUILDS = frozenset({"build", "build_again"})
+"""Asks that run a build, which isolates itself."""
+
+_LAUNCHES = 10
+
+_SHOWN_PREFIXES = (
+    "Latency:",
+    "Enqueue Time:",
+    "GPU Compute Time:",
+    "Throughput:",
+    "[E]",
+    "[W]",
+    "&&&&",
+)
+
+_TRTEXEC = ("--loadEngine={engine}", "--exportTimes={times}", "--warmUp=100", "--duration=1",
+            "--iterations=10")  # fmt: skip
+_TIMEOUT_S = 120.0
+
+
 # What a board has still to show: the questions of ``edgekit doctor --selftest``, as data.
 #
 # docs/not-yet-on-hardware.md names the same ids; a test holds both together.
@@ -63,8 +97,6 @@ class SelftestItem(NamedTuple):
     device: str = "DLA0"
     standalone: bool = False
 
-
-_VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
 
 ITEMS: Tuple[SelftestItem, ...] = (
     SelftestItem("probe", "edgekit_device.pyz probe", "every field is known", "probe"),
@@ -130,10 +162,6 @@ ITEMS: Tuple[SelftestItem, ...] = (
 #
 # Each check runs in a process of its own, so that a crash is an answer too. Nothing in the
 # document says whose board it is: names of host and account and the home folder are taken out.
-
-
-SCHEMA = "edgekit.selftest/1"
-_MOST_TEXT = 20_000
 
 
 def run(context: JobContext) -> Dict[str, Any]:
@@ -212,19 +240,6 @@ def scrub(value: Any, names: List[str]) -> Any:
     if isinstance(value, list):
         return [scrub(one, names) for one in value]
     return value
-
-
-# The checks of the self-test; what each returns goes into the document as it is.
-
-
-_BUILT = Dict[str, Dict[str, Any]]
-_TEGRASTATS_S = 3.5
-_SAMPLED_S = 3.0
-
-# of a build's answer, what the questions are about
-_COPIED = ("bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded", "refit",
-         "dla_core", "attempts", "weights", "io", "layers", "can_run_on_dla", "unmapped",
-         "timing_cache", "seconds")  # fmt: skip
 
 
 def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Dict[str, Any]:
@@ -416,29 +431,6 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
     "trtexec": _trtexec,
     "verdicts": _verdicts,
 }
-
-BUILDS = frozenset({"build", "build_again"})
-"""Asks that run a build, which isolates itself."""
-
-
-# Questions of the self-test that run a plan: as a CUDA graph, and by trtexec.
-
-
-_LAUNCHES = 10
-
-_SHOWN_PREFIXES = (
-    "Latency:",
-    "Enqueue Time:",
-    "GPU Compute Time:",
-    "Throughput:",
-    "[E]",
-    "[W]",
-    "&&&&",
-)
-
-_TRTEXEC = ("--loadEngine={engine}", "--exportTimes={times}", "--warmUp=100", "--duration=1",
-            "--iterations=10")  # fmt: skip
-_TIMEOUT_S = 120.0
 
 
 def sides_of(made: Mapping[str, Any]) -> Dict[str, List[IoEntry]]:

@@ -238,9 +238,6 @@ def _wrong(shape: Sequence[int], format: str, strides: Sequence[int]) -> DeviceE
     )
 
 
-# Types of tensors at an engine's border: floats to INT8 steps and back.
-
-
 def convert(
     array: np.ndarray,
     dtype: str,

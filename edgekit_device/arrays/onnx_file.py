@@ -24,6 +24,19 @@ if TYPE_CHECKING:
 
 #: A varint, or the bytes of anything else.
 Value = Union[int, memoryview]
+STRIPPED = b"stripped"
+_EXTERNAL = 1
+
+#: TensorProto.DataType: NumPy's names, and bfloat16.
+DTYPES: Mapping[int, str] = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
+    9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
+}  # fmt: skip
+
+_FLOATS, _INT32S, _INT64S, _RAW, _DOUBLES, _UINT64S = 4, 5, 7, 9, 10, 11
+
+# which typed field holds a type, and how wide its numbers are there
+_FIXED = {_FLOATS: "<f4", _DOUBLES: "<f8"}
 
 
 def fields(data: memoryview) -> Iterator[Tuple[int, Value]]:
@@ -93,16 +106,6 @@ def as_text(value: Value) -> str:
 # The board has no onnx package. Field numbers are those of onnx/onnx.proto (IR version 3 and
 # later): ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.output 2, name 3, op_type
 # 4; TensorProto.dims 1, data_type 2, name 8, external_data 13, data_location 14.
-
-
-STRIPPED = b"stripped"
-_EXTERNAL = 1
-
-#: TensorProto.DataType: NumPy's names, and bfloat16.
-DTYPES: Mapping[int, str] = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
-    9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -202,12 +205,6 @@ def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
 # Field numbers of onnx/onnx.proto: TensorProto.dims 1, data_type 2, float_data 4, int32_data 5,
 # int64_data 7, name 8, raw_data 9, double_data 10, uint64_data 11, external_data 13,
 # data_location 14; StringStringEntryProto.key 1, value 2.
-
-
-_FLOATS, _INT32S, _INT64S, _RAW, _DOUBLES, _UINT64S = 4, 5, 7, 9, 10, 11
-
-# which typed field holds a type, and how wide its numbers are there
-_FIXED = {_FLOATS: "<f4", _DOUBLES: "<f8"}
 
 
 @dataclass

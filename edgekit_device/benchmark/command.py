@@ -44,6 +44,15 @@ from edgekit_device.trust.bundle import Checked, read_checked
 if TYPE_CHECKING:
     import numpy as np
 
+_MOST_FRAMES = 32
+_MOST_BYTES = 256 << 20
+
+_STATUS = Path("/proc/self/status")
+_ENGINE = ("runtime", "library", "host_code", "dla_core", "threads")
+
+_PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
+_KERNEL_TIME = "_kernel_time"
+
 
 # ``bench``: measures a release on this board and samples the board meanwhile.
 #
@@ -179,10 +188,6 @@ def _settings(
 # Several different ones are cycled: one frame alone would stay in caches that a camera's never are.
 
 
-_MOST_FRAMES = 32
-_MOST_BYTES = 256 << 20
-
-
 class BenchFrames(NamedTuple):
     """Frames and where they are from: "given", "samples" or "golden"."""
 
@@ -252,9 +257,6 @@ def _bounded(source: str, frames: List[Dict[str, np.ndarray]]) -> BenchFrames:
 
 def _notes(used: int, there: int) -> List[str]:
     return [] if used == there else ["the first {} of {} frames are cycled".format(used, there)]
-
-
-# What runs during a bench: the board is sampled, and progress goes to the host.
 
 
 class BoardWatch:
@@ -331,13 +333,6 @@ def progress_reporter(arguments: argparse.Namespace) -> Callable[[str], None]:
         os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode("ascii"))
 
     return report
-
-
-# What surrounds a bench's figures: memory, and how the runtime was really set.
-
-
-_STATUS = Path("/proc/self/status")
-_ENGINE = ("runtime", "library", "host_code", "dla_core", "threads")
 
 
 def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> Dict[str, Optional[int]]:
@@ -437,13 +432,6 @@ def _status() -> Dict[str, int]:
         if unit == "kB" and number.isdigit():
             found[name] = int(number) << 10
     return found
-
-
-# Times of single nodes or layers, as the backend's own profiler has them.
-
-
-_PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
-_KERNEL_TIME = "_kernel_time"
 
 
 def profile(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _PHASES = ("h2d", "compute", "d2h")
 _TRIES = 5
 _UNREAD = 4096  # frames whose events may wait to be read
+#: Frames whose events are retained for timelines.
+EVENT_FRAMES = 8
 
 
 class Span(NamedTuple):
@@ -139,10 +141,6 @@ class EventPairs:
                 self._cuda.destroy_event(event)
             except Exception:  # at the process's end the context may be gone already
                 return
-
-
-#: Frames whose events are retained for timelines.
-EVENT_FRAMES = 8
 
 
 def by_host(events: Sequence[SegmentEvent]) -> bool:

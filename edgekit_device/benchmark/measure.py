@@ -51,6 +51,11 @@ if TYPE_CHECKING:
 _MOST_STREAMS = 64
 _PHASES = ("enqueue", "h2d", "compute", "d2h", "host")
 _NONE = dict.fromkeys(_PHASES)
+_LOOK_S = 0.2  # how long a wait for threads may hold up a signal
+_END_S = 2.0
+
+#: Runs one frame of one lane: (lane, index of the frame, number, record).
+RunFrame = Callable[[LaneRun, int, int, Optional[Callable[[SegmentEvent], None]]], None]
 
 
 class MeasureSettings:
@@ -241,16 +246,6 @@ def _phases(streams: Sequence[BenchStream]) -> Dict[str, Any]:
     }
 
 
-# The measured loop: one stream in the caller's thread, several in a thread each.
-
-
-_LOOK_S = 0.2  # how long a wait for threads may hold up a signal
-_END_S = 2.0
-
-#: Runs one frame of one lane: (lane, index of the frame, number, record).
-RunFrame = Callable[[LaneRun, int, int, Optional[Callable[[SegmentEvent], None]]], None]
-
-
 class Pace:
     """How long to go on: trtexec's three numbers, and a pause after each frame."""
 
@@ -402,9 +397,6 @@ def run_streams(
         raise errors[0]
 
 
-# Two ways to run a measured frame: as callers do, or at fixed addresses as trtexec does.
-
-
 def cuda_of(model: Model) -> Optional[Cuda]:
     """The device that the model's engines run on; None for the reference backend."""
     for engine in model.engines.values():
@@ -469,9 +461,6 @@ def fixed_runs(
     finally:
         for one in made.values():
             one.close()
-
-
-# Frames in flight over several devices: their rate, and a few of them on the run's one clock.
 
 
 def in_flight(

@@ -36,6 +36,73 @@ if TYPE_CHECKING:
 
 # distributions that bring the package, in the order of how likely a Jetson has them
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
+BOARD_FACTS = "board.json"
+"""File below ROOT in which the board itself keeps what a container on it cannot see."""
+
+_NAMES = ("module", "board_id", "l4t")
+
+_TIMEOUT_S = 90.0
+
+# each line counts once printed, although the next step may crash
+_TENSORRT = """
+import importlib, json, sys
+name = sys.argv[1]
+trt = importlib.import_module(name)
+print(json.dumps({"version": str(trt.__version__)}), flush=True)
+if name == "tensorrt":
+    builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
+    print(json.dumps({"dla_cores": int(builder.num_DLA_cores)}), flush=True)
+"""
+
+# cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR is 75, _MINOR is 76,
+# CU_DEVICE_ATTRIBUTE_INTEGRATED is 18 (cuda.h)
+_CUDA = """
+import ctypes, json
+cuda = ctypes.CDLL("libcuda.so.1")
+def ask(function, *arguments):
+    status = function(*arguments)
+    if status:
+        raise SystemExit("libcuda: error %d" % status)
+value = ctypes.c_int()
+ask(cuda.cuInit, 0)
+ask(cuda.cuDriverGetVersion, ctypes.byref(value))
+print(json.dumps({"driver": "%d.%d" % (value.value // 1000, value.value % 1000 // 10)}), flush=True)
+device = ctypes.c_int()
+ask(cuda.cuDeviceGet, ctypes.byref(device), 0)
+found = []
+for number in (75, 76, 18):
+    ask(cuda.cuDeviceGetAttribute, ctypes.byref(value), number, device)
+    found.append(value.value)
+print(json.dumps({"compute_capability": "%d.%d" % tuple(found[:2]), "integrated": bool(found[2])}))
+"""
+
+# where the loader looks beyond the usual folders: a file by name, or what the linker finds
+_CUDLA = """
+import ctypes, json, os
+own = os.environ.get("EDGEKIT_CUDLA")
+for name in [own] if own else ["libcudla.so.1", "libcudla.so"]:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        continue
+    print(json.dumps({"path": name}), flush=True)
+    break
+"""
+
+# the folder or archive that holds this module comes first; the rest is cuDLA's own answer
+_CUDLA_FACTS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from edgekit_device.cuda.cudla_library import cudla_facts
+print(json.dumps(cudla_facts()))
+"""
+
+#: What makes a board another one for a release that was tested on it. CUDA is not among them: an
+#: engine's CUDA is TensorRT's; an installed toolkit changes nothing about it.
+COMPARED = {
+    "reference": ("runtime_version", "machine"),
+    "tensorrt": ("machine", "module", "l4t", "tensorrt", "compute_capability", "dla_compiler"),
+}
 
 
 def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -151,15 +218,6 @@ def _free_bytes(root: Path) -> int:
     return facts.f_bavail * facts.f_frsize
 
 
-# What a built engine is bound to: module, L4T, TensorRT, CUDA, GPU and the DLA's compiler.
-
-
-BOARD_FACTS = "board.json"
-"""File below ROOT in which the board itself keeps what a container on it cannot see."""
-
-_NAMES = ("module", "board_id", "l4t")
-
-
 def board_facts(folder: Path, system: Path = Path("/")) -> Dict[str, Optional[str]]:
     """Module, its number and L4T: as seen here, or in a container as the board itself saw them.
 
@@ -253,63 +311,6 @@ def _text(value: Any) -> Optional[str]:
 # do so at import. So what these answer is a fact, and how they end is a note.
 
 
-_TIMEOUT_S = 90.0
-
-# each line counts once printed, although the next step may crash
-_TENSORRT = """
-import importlib, json, sys
-name = sys.argv[1]
-trt = importlib.import_module(name)
-print(json.dumps({"version": str(trt.__version__)}), flush=True)
-if name == "tensorrt":
-    builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
-    print(json.dumps({"dla_cores": int(builder.num_DLA_cores)}), flush=True)
-"""
-
-# cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR is 75, _MINOR is 76,
-# CU_DEVICE_ATTRIBUTE_INTEGRATED is 18 (cuda.h)
-_CUDA = """
-import ctypes, json
-cuda = ctypes.CDLL("libcuda.so.1")
-def ask(function, *arguments):
-    status = function(*arguments)
-    if status:
-        raise SystemExit("libcuda: error %d" % status)
-value = ctypes.c_int()
-ask(cuda.cuInit, 0)
-ask(cuda.cuDriverGetVersion, ctypes.byref(value))
-print(json.dumps({"driver": "%d.%d" % (value.value // 1000, value.value % 1000 // 10)}), flush=True)
-device = ctypes.c_int()
-ask(cuda.cuDeviceGet, ctypes.byref(device), 0)
-found = []
-for number in (75, 76, 18):
-    ask(cuda.cuDeviceGetAttribute, ctypes.byref(value), number, device)
-    found.append(value.value)
-print(json.dumps({"compute_capability": "%d.%d" % tuple(found[:2]), "integrated": bool(found[2])}))
-"""
-
-# where the loader looks beyond the usual folders: a file by name, or what the linker finds
-_CUDLA = """
-import ctypes, json, os
-own = os.environ.get("EDGEKIT_CUDLA")
-for name in [own] if own else ["libcudla.so.1", "libcudla.so"]:
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        continue
-    print(json.dumps({"path": name}), flush=True)
-    break
-"""
-
-# the folder or archive that holds this module comes first; the rest is cuDLA's own answer
-_CUDLA_FACTS = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from edgekit_device.cuda.cudla_library import cudla_facts
-print(json.dumps(cudla_facts()))
-"""
-
-
 def query_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
     """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and returns its version.
 
@@ -365,14 +366,6 @@ def _query(code: str, arguments: List[str]) -> Tuple[Dict[str, Any], str]:
         return found, "it was ended by {}".format(signal.Signals(-status).name)
     lines = err.decode("utf-8", "replace").strip().splitlines()
     return found, lines[-1][:300] if lines else "it ended with status {}".format(status)
-
-
-#: What makes a board another one for a release that was tested on it. CUDA is not among them: an
-#: engine's CUDA is TensorRT's; an installed toolkit changes nothing about it.
-COMPARED = {
-    "reference": ("runtime_version", "machine"),
-    "tensorrt": ("machine", "module", "l4t", "tensorrt", "compute_capability", "dla_compiler"),
-}
 
 
 def loader_argv() -> List[str]:

@@ -48,6 +48,22 @@ _STEMS = tuple(_LIBRARIES.values())
 _RELEASE = re.compile(r"#\s*R(\d+) \(release\), REVISION: ([0-9.]+)")
 _BOARD_ID = re.compile(r"(?:\+|\b)(p\d{4}-\d{4})")
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
+_MOST = 64 << 10
+_RECORDED_VERSION = re.compile(rb"^version:[ \t]*(\S+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_SEPARATORS = re.compile(r"[-_.]+")
+
+MODULES = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
+_PATTERNS = ("libnvinfer*", "python3-libnvinfer*", "nvidia-l4t-*", "libcudla*", "tensorrt*")
+
+# JetPack's and the archive's names of the runtimes' packages; the number is TensorRT's major
+_PACKAGE = {
+    "full": re.compile(r"libnvinfer\d*\Z"),
+    "lean": re.compile(r"libnvinfer-lean\d*\Z"),
+    "dispatch": re.compile(r"libnvinfer-dispatch\d*\Z"),
+}
+_ASSIGNED = re.compile(r"^__version__\s*=\s*[\"']([0-9][0-9.a-z+]*)[\"']", re.MULTILINE)
+_TRTEXEC = ("usr/src/tensorrt/bin/trtexec", "usr/bin/trtexec", "usr/local/tensorrt/bin/trtexec")
+_TIMEOUT_S = 30.0
 
 
 def default_system() -> Path:
@@ -170,11 +186,6 @@ def _numbers(version: str) -> List[int]:
 # file or a folder with PKG-INFO (packaging.python.org, "Recording installed projects").
 
 
-_MOST = 64 << 10
-_RECORDED_VERSION = re.compile(rb"^version:[ \t]*(\S+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-_SEPARATORS = re.compile(r"[-_.]+")
-
-
 def recorded_version(name: str) -> Optional[str]:
     """The version of the distribution ``name``; None where no record of it is found."""
     wanted = _SEPARATORS.sub("_", name).lower()
@@ -211,23 +222,6 @@ def _read(path: str) -> Optional[str]:
         return None
     found = _RECORDED_VERSION.search(headers)
     return found.group(1).decode("utf-8", "replace") if found else None
-
-
-# Which TensorRT, Python modules, tools and packages a board has, without loading any of them.
-
-
-MODULES = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
-_PATTERNS = ("libnvinfer*", "python3-libnvinfer*", "nvidia-l4t-*", "libcudla*", "tensorrt*")
-
-# JetPack's and the archive's names of the runtimes' packages; the number is TensorRT's major
-_PACKAGE = {
-    "full": re.compile(r"libnvinfer\d*\Z"),
-    "lean": re.compile(r"libnvinfer-lean\d*\Z"),
-    "dispatch": re.compile(r"libnvinfer-dispatch\d*\Z"),
-}
-_ASSIGNED = re.compile(r"^__version__\s*=\s*[\"']([0-9][0-9.a-z+]*)[\"']", re.MULTILINE)
-_TRTEXEC = ("usr/src/tensorrt/bin/trtexec", "usr/bin/trtexec", "usr/local/tensorrt/bin/trtexec")
-_TIMEOUT_S = 30.0
 
 
 def output_of(argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> Optional[str]:

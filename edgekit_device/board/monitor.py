@@ -42,6 +42,11 @@ SCHEMA = "edgekit.monitor/1"
 LEAST_MS = 10
 _CHILD = "import sys\nfrom edgekit_device.board.sampling import main\nmain(sys.argv[1])\n"
 _PATIENCE_S = 5.0
+_RELEASE = re.compile(r"^#\s*R(\d{1,4}) \(release\), REVISION: (\d{1,4}(?:\.\d{1,4}){0,3})", re.M)
+_FIELD = re.compile(r"(GCID|BOARD|EABI|DATE): ([^,\n]{1,80})")
+_BELOW = re.compile(r"^(KERNEL_VARIANT|TARGET_USERSPACE_LIB_DIR[A-Z_]*)=(\S{1,200})$", re.M)
+
+_MODE_EVERY_S = 10.0
 
 
 class Sampler:
@@ -196,11 +201,6 @@ def _line(line: bytes) -> Optional[Dict[str, Any]]:
 # ``TARGET_USERSPACE_LIB_DIR`` stand below it.
 
 
-_RELEASE = re.compile(r"^#\s*R(\d{1,4}) \(release\), REVISION: (\d{1,4}(?:\.\d{1,4}){0,3})", re.M)
-_FIELD = re.compile(r"(GCID|BOARD|EABI|DATE): ([^,\n]{1,80})")
-_BELOW = re.compile(r"^(KERNEL_VARIANT|TARGET_USERSPACE_LIB_DIR[A-Z_]*)=(\S{1,200})$", re.M)
-
-
 def parse_release(text: str) -> Optional[Dict[str, str]]:
     """What the file says; None where it has another form.
 
@@ -223,12 +223,6 @@ def release_warning(system: Path) -> str:
     if not text.strip() or parse_release(text) is not None:
         return ""
     return "/etc/nv_tegra_release has a form that is not known: {!r}".format(text[:80])
-
-
-# ``sample``: what a board does now, one sample a line, until the host has seen enough.
-
-
-_MODE_EVERY_S = 10.0
 
 
 def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iterator[bytes]:

@@ -33,6 +33,9 @@ from edgekit_device.processes import child_argv
 SCHEMA = "edgekit.power/1"
 JOURNAL = "power.json"
 LOCK = "power.lock"
+_WAIT_S = 30.0
+_END_S = 300.0
+_GUARD = "from edgekit_device.board.power import run_guard\nrun_guard()\n"
 
 
 def hold(
@@ -201,11 +204,6 @@ def _write(folder: Path, journal: Dict[str, Any]) -> None:
 
 def _boot(system: Path) -> str:
     return text_of(system / "proc/sys/kernel/random/boot_id").strip()
-
-
-_WAIT_S = 30.0
-_END_S = 300.0
-_GUARD = "from edgekit_device.board.power import run_guard\nrun_guard()\n"
 
 
 class PowerRecord:

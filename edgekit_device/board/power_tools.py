@@ -22,6 +22,16 @@ _CLOCK = re.compile(r"(?P<name>[A-Za-z0-9_]{1,60}):?\s{1,40}(?=.{0,2000}MaxFreq=
 _FIELD = re.compile(r"(\w{1,60})=(\S{1,60})")
 _HERTZ = re.compile(r"[0-9]{1,15}\Z")
 _KILOHERTZ = re.compile(r"cpu\d+\Z")
+CONF = "etc/nvpmodel.conf"
+_HEAD = re.compile(r"<\s*POWER_MODEL:?\s+ID=(\d+)\s+NAME=(\S+)")
+
+# a line of a mode, "TPC_POWER_GATING TPC_PG_MASK 240": the parts of the GPU that it switches off
+_GATE = re.compile(r"^\s*((?:FBP|TPC|GPC)_POWER_GATING)\s+\S+\s+(\S+)")
+
+CLOCKS_FILE = "/run/edgekit.clocks"
+_TIMEOUT_S = 60.0
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_SETUP = "run `edgekit doctor --setup` (again), which lets the account do it, or do it as root"
 
 
 def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
@@ -73,16 +83,6 @@ def parse_clocks(text: str) -> Dict[str, Dict[str, Any]]:
             one["online"] = fields["Online"] == "1"
         clocks[name] = one
     return clocks
-
-
-# nvpmodel's configuration file: its modes, and which of them part the GPU in another way.
-
-
-CONF = "etc/nvpmodel.conf"
-_HEAD = re.compile(r"<\s*POWER_MODEL:?\s+ID=(\d+)\s+NAME=(\S+)")
-
-# a line of a mode, "TPC_POWER_GATING TPC_PG_MASK 240": the parts of the GPU that it switches off
-_GATE = re.compile(r"^\s*((?:FBP|TPC|GPC)_POWER_GATING)\s+\S+\s+(\S+)")
 
 
 def find_mode(wanted: str, system: Path = Path("/")) -> Dict[str, Any]:
@@ -149,12 +149,6 @@ def _plain(name: str) -> str:
 # the file says into whatever files it names), and it is empty after a start, as the clocks are then
 # nvpmodel's again. nvpmodel is never told to restart the board: its question gets the end of input,
 # which it takes for no.
-
-
-CLOCKS_FILE = "/run/edgekit.clocks"
-_TIMEOUT_S = 60.0
-_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-_SETUP = "run `edgekit doctor --setup` (again), which lets the account do it, or do it as root"
 
 
 class PowerTools:

@@ -13,6 +13,29 @@ from edgekit_device.board.inventory import dla_devices, text_of
 
 _MOST = 1 << 16
 _MOST_DIGITS = 18
+_GPU = re.compile(r"gpu|gv11b|ga10b|gp10b|gb10b|gm20b")
+_CLOCKS = (
+    ("sys/kernel/debug/clk/dla[01]_*/clk_rate", re.compile(r"/(dla\d_\w+)/clk_rate$")),
+    (
+        "sys/kernel/debug/bpmp/debug/clk/nafll_dla[01]_core/rate",
+        re.compile(r"/nafll_(dla\d_core)/rate$"),
+    ),
+    ("sys/kernel/debug/bpmp/debug/clk/emc/rate", re.compile(r"/(emc)/rate$")),
+)
+
+_CORE = re.compile(r"^cpu(\d{1,4}) ([\d ]{1,400})$", re.MULTILINE)
+_SIZE = re.compile(r"^(MemTotal|MemAvailable|SwapTotal|SwapFree):\s+(\d{1,15}) kB", re.MULTILINE)
+_STAT, _MEMINFO = 1 << 15, 4096
+
+_IIO = "sys/bus/i2c/drivers/ina3221*/*/iio:device*"
+_HWMON = ("sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*", "sys/class/hwmon/hwmon*")
+_CHANNELS = range(1, 4)
+_LABEL_OF_INA238 = "VIN"  # the whole board's input is what Thor measures with it
+_UNUSED = ("", "NC")
+
+_SUFFIX = re.compile(r"[-_]therm(?:al)?$")
+_NO_POWER = -200000
+_FANS = ("pwm-fan", "pwm_fan", "fan")
 
 
 class Watched:
@@ -66,17 +89,6 @@ def whole(text: Optional[str]) -> Optional[int]:
 # ``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
 # ``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the
 # release of L4T has put that; its clocks are in debugfs, which root alone may read.
-
-
-_GPU = re.compile(r"gpu|gv11b|ga10b|gp10b|gb10b|gm20b")
-_CLOCKS = (
-    ("sys/kernel/debug/clk/dla[01]_*/clk_rate", re.compile(r"/(dla\d_\w+)/clk_rate$")),
-    (
-        "sys/kernel/debug/bpmp/debug/clk/nafll_dla[01]_core/rate",
-        re.compile(r"/nafll_(dla\d_core)/rate$"),
-    ),
-    ("sys/kernel/debug/bpmp/debug/clk/emc/rate", re.compile(r"/(emc)/rate$")),
-)
 
 
 class GpuReader:
@@ -152,11 +164,6 @@ def clock_caps(system: Path) -> Dict[str, int]:
 # Any Linux has them, a PC too. A load is the share of the time since the sample before that a core
 # was not idle (proc(5): all of a line but idle and iowait). Memory in use is what is not available
 # (MemTotal - MemAvailable), which is a little more than tegrastats's.
-
-
-_CORE = re.compile(r"^cpu(\d{1,4}) ([\d ]{1,400})$", re.MULTILINE)
-_SIZE = re.compile(r"^(MemTotal|MemAvailable|SwapTotal|SwapFree):\s+(\d{1,15}) kB", re.MULTILINE)
-_STAT, _MEMINFO = 1 << 15, 4096
 
 
 class ProcessorLoad:
@@ -250,13 +257,6 @@ class ProcessLoad:
 # microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not connected.
 
 
-_IIO = "sys/bus/i2c/drivers/ina3221*/*/iio:device*"
-_HWMON = ("sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*", "sys/class/hwmon/hwmon*")
-_CHANNELS = range(1, 4)
-_LABEL_OF_INA238 = "VIN"  # the whole board's input is what Thor measures with it
-_UNUSED = ("", "NC")
-
-
 class RailReader:
     """The rails of a board; ``names`` is empty where none can be read."""
 
@@ -331,11 +331,6 @@ def _folders(system: Path, patterns: Tuple[str, ...], seen: Set[str]) -> Iterato
 # ``/sys/class/hwmon/hwmon*/oc*_event_cnt`` counts how often it did so for too much current (NVIDIA,
 # Jetson Linux Developer Guide, "Orin Series: Software-Based Throttling", "Over-Current
 # Throttling").
-
-
-_SUFFIX = re.compile(r"[-_]therm(?:al)?$")
-_NO_POWER = -200000
-_FANS = ("pwm-fan", "pwm_fan", "fan")
 
 
 class Temperatures:

@@ -49,6 +49,15 @@ _CLUSTER = r"(?:\d{1,6}|off)"
 _CLOCKED = r"(?:APE|VIC|NVENC|NVDEC|NVJPG|MSENC|OFA|SE|[A-Za-z][A-Za-z0-9_]{0,39}_FREQ)\d?"
 Found = Dict[str, Any]
 _Taker = Callable[[Match[str], Found], bool]
+_NO_RAILS = ("RAM", "SWAP", "IRAM", "lfb")
+_ANY = re.compile(r"\S+")
+
+_NUMBER = re.compile(r"\d+")
+_MOST = 64
+
+_ALLOWED = re.compile(r"NOPASSWD: (/\S+/tegrastats) --interval (\d{1,6})$", re.MULTILINE)
+_LONGEST_LINE = 1 << 16
+_GRACE_S = 1.0
 
 
 def read_line(text: str) -> Tuple[Optional[Found], List[str]]:
@@ -196,7 +205,6 @@ def _rail(found: Match[str], sample: Found) -> bool:
     return True
 
 
-_NO_RAILS = ("RAM", "SWAP", "IRAM", "lfb")
 _FIELDS: List[Tuple[Pattern[str], _Taker]] = [
     (re.compile(r"(\d{2}-\d{2}-\d{4} \d{2}:\d{2}:\d{2})" + _END), _date),
     (re.compile(r"(\d{9,11}(?:\.\d{1,9})?)::"), _stamp),
@@ -235,14 +243,6 @@ _FIELDS: List[Tuple[Pattern[str], _Taker]] = [
     (re.compile(r"({1}) ({0})mW(?:/({0})mW(?:/({0})mW)?)?".format(_P, _NAME) + _END), _rail),
     (re.compile(r"({1}) ({0})/({0})(?:/({0}))?".format(_N, _NAME) + _END), _rail),
 ]
-_ANY = re.compile(r"\S+")
-
-
-# Counts fields whose meaning is not known, one entry for each form of a field.
-
-
-_NUMBER = re.compile(r"\d+")
-_MOST = 64
 
 
 class UnknownFields:
@@ -268,11 +268,6 @@ class UnknownFields:
 # called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours, and
 # ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as well where
 # the reader was killed.
-
-
-_ALLOWED = re.compile(r"NOPASSWD: (/\S+/tegrastats) --interval (\d{1,6})$", re.MULTILINE)
-_LONGEST_LINE = 1 << 16
-_GRACE_S = 1.0
 
 
 class TegrastatsCommand(NamedTuple):

@@ -40,6 +40,41 @@ _POLL_S = 0.2
 
 # a builder that can stop does so at its next step; then the process is ended
 _GRACE_S = 5.0
+_LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
+
+# "[11/21/2026-10:00:00] [E] [TRT] text"; trtexec's own lines lack the [TRT]
+_LINE = re.compile(r"(?:\[[^\]]*\] )?\[([VIWEF])\] (?:\[TRT\] ?)?(.*)\Z", re.DOTALL)
+
+# what a person is shown of a failure; the log has the rest
+_SHOWN_MESSAGES = 8
+
+# a verbose build of a large network writes hundreds of megabytes, nearly all of them about tactics
+_MOST_RETAINED = 32 << 20
+
+# verbose lines that are retained beyond that: what runs where, and what memory it takes
+_IMPORTANT = re.compile(r"\[DlaLayer\]|\[GpuLayer\]|Layers Running on|running on GPU|DLA|offloaded")
+
+#: ``(what the builder is at, pattern of the message that begins it)``, for releases without
+#: IProgressMonitor; the texts are TensorRT's own (verbose, 8.5 to 10.3).
+STAGES: Tuple[Tuple[str, Any], ...] = (
+    ("optimising the graph", re.compile(r"Original: \d+ layers|After .+: \d+ layers")),
+    ("placing layers", re.compile(r"-+ Layers [Rr]unning on")),
+    ("compiling for the DLA", re.compile(r"DLA Memory Pool Sizes|offloaded to DLA")),
+    ("timing tactics", re.compile(r"-+ Timing Runner|\*{3,} Autotuning format combination")),
+    ("generating the engine", re.compile(r"Engine generation completed|Formats and tactics sel")),
+)
+
+#: Code of a failure that other flags may mend.
+ATTEMPT = "build.attempt"
+
+#: Code of a version compatible plan that would need plugins: it is built without that.
+PLUGINS = "build.plugins"
+_SHOWN = 10
+
+# as TensorRT's errors and CUDA's say it, and the builder's of memory that it could not get
+_NO_MEMORY = re.compile(
+    r"out ?of ?memory|MemoryAllocation|could not be allocated|FAILED_ALLOCATION", re.IGNORECASE
+)
 
 
 def isolated(context: JobContext, work: Callable[[OnProgress], Dict[str, Any]]) -> Dict[str, Any]:
@@ -144,31 +179,6 @@ def _kill(pid: int) -> None:
 # logger serves a whole process and its readers mark where their part begins.
 
 
-_LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
-
-# "[11/21/2026-10:00:00] [E] [TRT] text"; trtexec's own lines lack the [TRT]
-_LINE = re.compile(r"(?:\[[^\]]*\] )?\[([VIWEF])\] (?:\[TRT\] ?)?(.*)\Z", re.DOTALL)
-
-# what a person is shown of a failure; the log has the rest
-_SHOWN_MESSAGES = 8
-
-# a verbose build of a large network writes hundreds of megabytes, nearly all of them about tactics
-_MOST_RETAINED = 32 << 20
-
-# verbose lines that are retained beyond that: what runs where, and what memory it takes
-_IMPORTANT = re.compile(r"\[DlaLayer\]|\[GpuLayer\]|Layers Running on|running on GPU|DLA|offloaded")
-
-#: ``(what the builder is at, pattern of the message that begins it)``, for releases without
-#: IProgressMonitor; the texts are TensorRT's own (verbose, 8.5 to 10.3).
-STAGES: Tuple[Tuple[str, Any], ...] = (
-    ("optimising the graph", re.compile(r"Original: \d+ layers|After .+: \d+ layers")),
-    ("placing layers", re.compile(r"-+ Layers [Rr]unning on")),
-    ("compiling for the DLA", re.compile(r"DLA Memory Pool Sizes|offloaded to DLA")),
-    ("timing tactics", re.compile(r"-+ Timing Runner|\*{3,} Autotuning format combination")),
-    ("generating the engine", re.compile(r"Engine generation completed|Formats and tactics sel")),
-)
-
-
 class BuilderLog:
     """Receives TensorRT's messages from any thread.
 
@@ -241,19 +251,6 @@ def last_errors(messages: Sequence[str]) -> str:
     return "; ".join(
         " ".join(text.split()) for text in list(dict.fromkeys(messages))[-_SHOWN_MESSAGES:]
     )
-
-
-#: Code of a failure that other flags may mend.
-ATTEMPT = "build.attempt"
-
-#: Code of a version compatible plan that would need plugins: it is built without that.
-PLUGINS = "build.plugins"
-_SHOWN = 10
-
-# as TensorRT's errors and CUDA's say it, and the builder's of memory that it could not get
-_NO_MEMORY = re.compile(
-    r"out ?of ?memory|MemoryAllocation|could not be allocated|FAILED_ALLOCATION", re.IGNORECASE
-)
 
 
 def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:

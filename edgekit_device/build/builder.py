@@ -33,6 +33,8 @@ from edgekit_device.jobs.job import JobCancelled
 
 
 _SHOWN = 10
+#: A whole build has this many steps, whatever TensorRT counts.
+STEPS = 1000
 
 
 def calibration_of(spec: EngineSpec, cache: Optional[bytes]) -> Dict[str, float]:
@@ -196,13 +198,6 @@ def _watch(
 
     log.stage = stage
     return None
-
-
-# How far a build is: IProgressMonitor's phases as one fraction, and cancellation.
-
-
-#: A whole build has this many steps, whatever TensorRT counts.
-STEPS = 1000
 
 
 class Phases:

@@ -24,6 +24,9 @@ _TYPED = (
     "TRIP_LIMIT", "PLUGIN", "PLUGIN_V2", "PLUGIN_V3", "NON_ZERO",
 )  # fmt: skip
 _HARDWARE = "HARDWARE_COMPATIBILITY"
+_HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*\Z")
+_MISSING = re.compile(r"Missing scale and zero-point for tensor (.+?)(?:, expect fall back|\Z)")
+_ALGORITHM = "EntropyCalibration2"
 
 
 def set_flags(
@@ -221,14 +224,6 @@ def refit_kind(flags: Sequence[str]) -> str:
         "STRIP_PLAN": "identical",
     }  # fmt: skip
     return next((kind for flag, kind in kinds.items() if flag in flags), "none")
-
-
-# INT8 scales from a calibration cache: the calibrator that serves it, and the cache's text.
-
-
-_HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*\Z")
-_MISSING = re.compile(r"Missing scale and zero-point for tensor (.+?)(?:, expect fall back|\Z)")
-_ALGORITHM = "EntropyCalibration2"
 
 
 def version_number(version: str) -> int:

@@ -20,6 +20,19 @@ from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
 from edgekit_device.tensorrt.weights import named_weights
 
 _MODES = {"INPUT": "input", "OUTPUT": "output"}
+_DLA = "DLA"
+_REFORMATS = tuple(
+    "Reformatting CopyNode for Network {} ".format(what) for what in ("Input", "Output")
+)
+
+# bytes that a line is padded to, by DLA generation
+_LINES = {
+    "DLA_LINEAR": {"1.0": 64, "2.0": 64},
+    "DLA_HWC4": {"1.0": 32, "2.0": 64},
+}
+_HELD = {1: 1, 3: 4, 4: 4}
+_VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
+_PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
 
 
 @dataclass
@@ -159,15 +172,6 @@ def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, Dict[s
     return found
 
 
-# What the engine inspector says: layers with their devices, and reformatting at the borders.
-
-
-_DLA = "DLA"
-_REFORMATS = tuple(
-    "Reformatting CopyNode for Network {} ".format(what) for what in ("Input", "Output")
-)
-
-
 def inspect_text(trt: Any, engine: Any) -> str:
     """The inspector's JSON of a whole engine; "" where it gives none."""
     inspector = engine.create_engine_inspector()
@@ -236,16 +240,6 @@ def reformats(text: str, borders: Sequence[str]) -> List[str]:
 #
 # Paddings: NVIDIA's guide "DLA runtime configuration" and cudla.h, as ``edgekit.dla`` has them; a
 # test holds both together.
-
-
-# bytes that a line is padded to, by DLA generation
-_LINES = {
-    "DLA_LINEAR": {"1.0": 64, "2.0": 64},
-    "DLA_HWC4": {"1.0": 32, "2.0": 64},
-}
-_HELD = {1: 1, 3: 4, 4: 4}
-_VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
-_PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
 
 
 def generation_of(module: str) -> str:

@@ -165,9 +165,6 @@ def _golden(
     return found
 
 
-# Runs the golden cases on what was just built, as the loader will run it.
-
-
 def run_golden(
     request: BuildJobRequest,
     engines: Mapping[str, Mapping[str, Any]],

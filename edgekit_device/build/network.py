@@ -31,6 +31,13 @@ _STANDALONE: Mapping[Tuple[str, str], Tuple[str, ...]] = {
 }
 _SHOWN = 10
 _INT8_MAX = 127.0
+_METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
+_SEPARATORS = re.compile("[\x1e\x1f]")
+_SUFFIX = re.compile(r"_\d+\Z")
+_INSIDE = "(Unnamed Layer*"  # how a tensor's name begins that is no ONNX tensor
+
+#: Layers without work of their own: their builder takes them into others.
+_CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
 
 
 def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
@@ -227,15 +234,6 @@ def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
 # with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the tensors
 # between them show that they belong together: "(Unnamed Layer* 9) [Matrix Multiply]_output". What
 # else is inserted (constants, shuffles) follows its readers.
-
-
-_METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
-_SEPARATORS = re.compile("[\x1e\x1f]")
-_SUFFIX = re.compile(r"_\d+\Z")
-_INSIDE = "(Unnamed Layer*"  # how a tensor's name begins that is no ONNX tensor
-
-#: Layers without work of their own: their builder takes them into others.
-_CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,36 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import checks as check
 from edgekit_device.protocol.manifest import DTYPES
 
+PRECISIONS = ("fp32", "fp16", "int8")
+_ENUM = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
+
+SCHEMA = "edgekit.build.request/1"
+
+_FIELDS = (
+    "schema", "name", "backend", "tensorrt", "timing_cache", "lanes", "network", "golden",
+    "engines",
+)  # fmt: skip
+_ENGINE = (
+    "key", "kind", "model", "data", "device", "gpu_fallback", "typing", "precisions", "layers",
+    "inputs", "outputs", "calibration", "pools", "constraints", "optimization_level",
+    "refit_individual", "profiles", "attempts", "trtexec",
+)  # fmt: skip
+
+# what a request may leave out: outside data of large models, commands that are not used
+_ABSENT: Dict[str, Any] = {"data": {}, "trtexec": []}
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_DEVICE = re.compile(r"GPU\Z|DLA[0-9]\Z")
+_PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
+
+#: The placeholders of an argument template.
+_PLACEHOLDERS = frozenset({"model", "engine", "calibration", "timing_cache", "layer_info"})
+_MAX_SEED = (1 << 63) - 1
+_MAX_BYTES = 1 << 44
+
+#: Linux takes no longer argument (MAX_ARG_STRLEN, with its end).
+_MAX_ARGUMENT = (1 << 17) - 1
+
 
 @dataclass(frozen=True)
 class IoSpec:
@@ -151,13 +181,6 @@ class BuiltEngine:
     notes: List[str] = field(default_factory=list)
 
 
-# Parts of a build request: layers, tensors, and values from known sets.
-
-
-PRECISIONS = ("fp32", "fp16", "int8")
-_ENUM = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
-
-
 def layers(value: Any, where: str) -> Tuple[LayerSpec, ...]:
     """The plan's layers, of different names."""
     fields = ("name", "builder_name", "nodes", "kind", "device", "precision")
@@ -252,34 +275,6 @@ def enums(value: Any, where: str) -> Tuple[str, ...]:
         if not _ENUM.match(name):
             check.fail(where, "{!r} is no name of a TensorRT enum".format(name[:80]))
     return found
-
-
-SCHEMA = "edgekit.build.request/1"
-
-_FIELDS = (
-    "schema", "name", "backend", "tensorrt", "timing_cache", "lanes", "network", "golden",
-    "engines",
-)  # fmt: skip
-_ENGINE = (
-    "key", "kind", "model", "data", "device", "gpu_fallback", "typing", "precisions", "layers",
-    "inputs", "outputs", "calibration", "pools", "constraints", "optimization_level",
-    "refit_individual", "profiles", "attempts", "trtexec",
-)  # fmt: skip
-
-# what a request may leave out: outside data of large models, commands that are not used
-_ABSENT: Dict[str, Any] = {"data": {}, "trtexec": []}
-_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
-_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
-_DEVICE = re.compile(r"GPU\Z|DLA[0-9]\Z")
-_PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
-
-#: The placeholders of an argument template.
-_PLACEHOLDERS = frozenset({"model", "engine", "calibration", "timing_cache", "layer_info"})
-_MAX_SEED = (1 << 63) - 1
-_MAX_BYTES = 1 << 44
-
-#: Linux takes no longer argument (MAX_ARG_STRLEN, with its end).
-_MAX_ARGUMENT = (1 << 17) - 1
 
 
 def request_digest(document: Mapping[str, Any]) -> str:

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 
 _PLAN_TAG = b"ftrt"  # a plan's first bytes (tensorrt/plan.py); a loadable is a flat buffer
+_FORMATS = {
+    "DLA_LINEAR": ("NCHW",), "DLA_HWC4": ("NHWC",), "CHW16": ("NCxHWx",), "CHW32": ("NCxHWx",)
+}  # fmt: skip
+_ITEM = {"int8": 1, "uint8": 1, "float16": 2}
+_LONGEST = 80
+_PAGE = 4096  # memory beyond the tensor that does no harm
 
 
 def open_loadable(data: bytes, core: int, io: Any, cuda: Any = None) -> LoadableEngine:
@@ -254,14 +260,6 @@ def _a_plan() -> DeviceError:
 # second stride is a line, the third a plane (or a plane of vectors), and zero says nothing.
 
 
-_FORMATS = {
-    "DLA_LINEAR": ("NCHW",), "DLA_HWC4": ("NHWC",), "CHW16": ("NCxHWx",), "CHW32": ("NCxHWx",)
-}  # fmt: skip
-_ITEM = {"int8": 1, "uint8": 1, "float16": 2}
-_LONGEST = 80
-_PAGE = 4096  # memory beyond the tensor that does no harm
-
-
 def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: str) -> List[Any]:
     """Returns the manifest's entries in the order of the loadable's tensors.
 
@@ -363,9 +361,6 @@ def _mismatch(loadable: str, manifest: str, where: str) -> DeviceError:
         where=where,
         hint="build the bundle again for this board",
     )
-
-
-# What a loadable's runs hold: memory that is registered once, and the way back out of it all.
 
 
 class CudlaHandle:

@@ -39,6 +39,26 @@ DATA_FORMATS = {0: "UNKNOWN", 1: "NCHW", 2: "NHWC", 3: "NCxHWx"}
 DATA_TYPES = {
     0: "unknown", 1: "float32", 2: "float16", 3: "int16", 4: "int8", 5: "uint8", 6: "uint16"
 }  # fmt: skip
+_P, _U32, _U64, _SIZE = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
+
+# packages libcudla-11-4, libcudla-12-6 and libcudla-13-2 all bring libcudla.so.1
+_NAMES = ("libcudla.so.1", "libcudla.so")
+_FOLDERS = (
+    "/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/cuda-*/targets/*/lib",
+    "/usr/lib/aarch64-linux-gnu/tegra", "/usr/lib/aarch64-linux-gnu/nvidia",
+)  # fmt: skip
+_NVSCI = ("libnvscibuf.so.1", "libnvscisync.so.1")
+_ENV = "EDGEKIT_CUDLA"
+_HINTS = {
+    "Umd": "the DLA runtime's own log (dmesg) says more",
+    "InvalidAddress": "memory must be CUDA memory that is registered once",
+    "IncompatibleDlaSWVersion": "libcudla and the board's L4T must be of one JetPack",
+    "OutOfResources": "a core holds a limited number of loadables: unload others",
+    "UnsupportedOperation": "the current GPU must be the board's integrated one",
+}
+
+_OPEN: List[Library] = []
+_LOCK = threading.Lock()
 
 
 class TensorDescriptor(ctypes.Structure):
@@ -89,8 +109,6 @@ class Task(ctypes.Structure):
     ]
 
 
-_P, _U32, _U64, _SIZE = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
-
 #: Argument types by function; every function returns a cudlaStatus.
 FUNCTIONS = {
     "cudlaGetVersion": [ctypes.POINTER(_U64)],
@@ -105,23 +123,6 @@ FUNCTIONS = {
     "cudlaMemUnregister": [_P, _P],
     "cudlaGetLastError": [_P],
     "cudlaDestroyDevice": [_P],
-}
-
-
-# packages libcudla-11-4, libcudla-12-6 and libcudla-13-2 all bring libcudla.so.1
-_NAMES = ("libcudla.so.1", "libcudla.so")
-_FOLDERS = (
-    "/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/cuda-*/targets/*/lib",
-    "/usr/lib/aarch64-linux-gnu/tegra", "/usr/lib/aarch64-linux-gnu/nvidia",
-)  # fmt: skip
-_NVSCI = ("libnvscibuf.so.1", "libnvscisync.so.1")
-_ENV = "EDGEKIT_CUDLA"
-_HINTS = {
-    "Umd": "the DLA runtime's own log (dmesg) says more",
-    "InvalidAddress": "memory must be CUDA memory that is registered once",
-    "IncompatibleDlaSWVersion": "libcudla and the board's L4T must be of one JetPack",
-    "OutOfResources": "a core holds a limited number of loadables: unload others",
-    "UnsupportedOperation": "the current GPU must be the board's integrated one",
 }
 
 
@@ -169,10 +170,6 @@ class Library:
             where=where,
             hint=_HINTS.get(text, ""),
         )
-
-
-_OPEN: List[Library] = []
-_LOCK = threading.Lock()
 
 
 def find_library() -> Optional[str]:

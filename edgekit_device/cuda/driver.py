@@ -80,6 +80,21 @@ _ENUMS = {
     "cuDeviceGetAttribute": (0, "CUdevice_attribute"),
     "cuStreamBeginCapture": (1, "CUstreamCaptureMode"),
 }
+Grid = Tuple[int, int, int]
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no hidden waiting for the default stream
+_COPIES = {"h2d": "cuMemcpyHtoDAsync", "d2h": "cuMemcpyDtoHAsync", "d2d": "cuMemcpyDtoDAsync"}
+
+# CUdevice_attribute
+_INTEGRATED, _MAJOR, _MINOR = 18, 75, 76
+
+_OPEN: Dict[int, Cuda] = {}
+_LOCK = threading.Lock()
+
+# CUctx_flags: CU_CTX_SCHED_*
+_FLAGS = {"auto": 0, "spin": 1, "yield": 2, "blocking": 4}
+_SCHEDULE = 7  # CU_CTX_SCHED_MASK
+
+_THREAD_LOCAL = 1
 
 
 class DriverApi:
@@ -223,14 +238,6 @@ def _no_driver(reason: str) -> DeviceError:
 # in the device's primary context, which is the one that TensorRT and the runtime API use too, so
 # that pointers, streams and events can be handed to them as plain integers. Names and arguments:
 # CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
-
-
-Grid = Tuple[int, int, int]
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no hidden waiting for the default stream
-_COPIES = {"h2d": "cuMemcpyHtoDAsync", "d2h": "cuMemcpyDtoHAsync", "d2d": "cuMemcpyDtoDAsync"}
-
-# CUdevice_attribute
-_INTEGRATED, _MAJOR, _MINOR = 18, 75, 76
 
 
 class Cuda:
@@ -403,10 +410,6 @@ def _bytes(size: int) -> int:
     return max(size, 1)
 
 
-_OPEN: Dict[int, Cuda] = {}
-_LOCK = threading.Lock()
-
-
 def open_cuda(device: int = 0, way: Optional[DriverApi] = None) -> Cuda:
     """Opens a device's primary context; one for the process, since the context is shared.
 
@@ -432,11 +435,6 @@ def open_cuda(device: int = 0, way: Optional[DriverApi] = None) -> Cuda:
 # CUDA takes CU_CTX_SCHED_AUTO, which spins where there are cores enough and, on Tegra, may block.
 
 
-# CUctx_flags: CU_CTX_SCHED_*
-_FLAGS = {"auto": 0, "spin": 1, "yield": 2, "blocking": 4}
-_SCHEDULE = 7  # CU_CTX_SCHED_MASK
-
-
 def choose_wait(spin: bool, device: int = 0, way: Optional[DriverApi] = None) -> None:
     """Has the process wait spinning or blocked; to be called before anything opens the device.
 
@@ -460,9 +458,6 @@ def wait_of(cuda: Cuda) -> str:
 #
 # Captured in CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, as trtexec does (samples/common/sampleDevice.h,
 # TrtCudaGraph): this thread may call nothing meanwhile that would wait or allocate.
-
-
-_THREAD_LOCAL = 1
 
 
 class CudaGraph:

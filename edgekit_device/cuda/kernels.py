@@ -31,203 +31,6 @@ _LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.
 _FOLDERS = ("/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/local/cuda-*/targets/*/lib")
 _PACKAGES = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")  # pip's wheels
 _MOST_LOG = 2000
-
-
-class Compiler:
-    """NVRTC in one of its ways.
-
-    Attributes:
-        name: "cuda.bindings.nvrtc", "cuda.nvrtc" or the library's path.
-        version: NVRTC's own, such as (12, 6).
-    """
-
-    def __init__(self, way: Any, name: str) -> None:
-        self._way = way
-        self.name = name
-        self.version: Tuple[int, int] = tuple(way.version())
-
-    def compile(self, source: str, capability: Tuple[int, int], name: str = "kernel.cu") -> bytes:
-        """Compiles to a cubin for the device, or to PTX where NVRTC is older than the device.
-
-        Args:
-            source: CUDA C++ text.
-            capability: The device's compute capability, such as (8, 7).
-            name: What NVRTC calls the text in its messages.
-
-        Raises:
-            DeviceError: "nvrtc.failed" with NVRTC's log, "nvrtc.device" for a device that this
-                NVRTC no longer knows.
-        """
-        wanted = 10 * capability[0] + capability[1]
-        known = self._way.architectures()
-        if known and wanted < min(known):
-            raise DeviceError(
-                "NVRTC {}.{} cannot compile for compute capability {}.{}".format(
-                    *self.version, *capability
-                ),
-                code="nvrtc.device",
-                where=self.name,
-                hint="use the NVRTC of the board's own CUDA",
-            )
-        exact = not known or wanted in known
-        arch = "sm_{}".format(wanted)
-        if not exact:
-            arch = "compute_{}".format(max(one for one in known if one <= wanted))
-        options = ["--gpu-architecture=" + arch, "--fmad=false", "--std=c++14"]
-        status, image, log = self._way.build(
-            source.encode("ascii"), name.encode(), [one.encode() for one in options], exact
-        )
-        if status:
-            raise DeviceError(
-                "NVRTC could not compile a kernel (error {})".format(status),
-                code="nvrtc.failed",
-                where="{} for {}".format(name, arch),
-                hint=log.strip()[:_MOST_LOG],
-            )
-        return bytes(image)
-
-
-class _PythonNvrtc:
-    """cuda-python's module: each function returns its status and what it writes."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        status = self._call("nvrtcVersion")
-        self._version = (int(status[0]), int(status[1]))
-
-    def _call(self, name: str, *arguments: Any) -> List[Any]:
-        status, *found = getattr(self._module, name)(*arguments)
-        if int(status):
-            raise RuntimeError("{}: error {}".format(name, int(status)))
-        return list(found)
-
-    def version(self) -> Tuple[int, int]:
-        return self._version
-
-    def architectures(self) -> List[int]:
-        try:
-            _, found = self._call("nvrtcGetSupportedArchs")
-        except (AttributeError, ValueError, RuntimeError):
-            return []
-        return [int(one) for one in found]
-
-    def build(
-        self, source: bytes, name: bytes, options: List[bytes], exact: bool
-    ) -> Tuple[int, bytes, str]:
-        module = self._module
-        program = self._call("nvrtcCreateProgram", source, name, 0, [], [])[0]
-        status = int(module.nvrtcCompileProgram(program, len(options), options)[0])
-        log = b" " * int(self._call("nvrtcGetProgramLogSize", program)[0])
-        self._call("nvrtcGetProgramLog", program, log)
-        image = b""
-        if not status:
-            kind = "CUBIN" if exact else "PTX"
-            image = b" " * int(self._call("nvrtcGet{}Size".format(kind), program)[0])
-            self._call("nvrtcGet" + kind, program, image)
-        self._call("nvrtcDestroyProgram", program)
-        return status, image, log.decode("utf-8", "replace").rstrip("\0")
-
-
-class _LibraryNvrtc:
-    """NVRTC's library itself."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        first, second = ctypes.c_int(), ctypes.c_int()
-        self._call("nvrtcVersion", ctypes.byref(first), ctypes.byref(second))
-        self._version = (first.value, second.value)
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status:
-            raise RuntimeError("{}: error {}".format(name, status))
-
-    def version(self) -> Tuple[int, int]:
-        return self._version
-
-    def architectures(self) -> List[int]:
-        count = ctypes.c_int()
-        try:
-            self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
-            found = (ctypes.c_int * max(count.value, 1))()
-            self._call("nvrtcGetSupportedArchs", found)
-        except (AttributeError, RuntimeError):
-            return []
-        return list(found)[: count.value]
-
-    def _read(self, kind: str, program: ctypes.c_void_p) -> bytes:
-        size = ctypes.c_size_t()
-        self._call("nvrtcGet{}Size".format(kind), program, ctypes.byref(size))
-        buffer = ctypes.create_string_buffer(max(size.value, 1))
-        self._call("nvrtcGet" + kind, program, buffer)
-        return buffer.raw[: size.value]
-
-    def build(
-        self, source: bytes, name: bytes, options: List[bytes], exact: bool
-    ) -> Tuple[int, bytes, str]:
-        program = ctypes.c_void_p()
-        self._call("nvrtcCreateProgram", ctypes.byref(program), source, name, 0, None, None)
-        try:
-            given = (ctypes.c_char_p * len(options))(*options)
-            status = int(self._library.nvrtcCompileProgram(program, len(options), given))
-            log = self._read("ProgramLog", program).decode("utf-8", "replace").rstrip("\0")
-            image = b"" if status else self._read("CUBIN" if exact else "PTX", program)
-        finally:
-            self._call("nvrtcDestroyProgram", ctypes.byref(program))
-        return status, image, log
-
-
-def open_compiler(path: Optional[str] = None) -> Compiler:
-    """Finds NVRTC, cuda-python's before a library.
-
-    Args:
-        path: A library to take instead.
-
-    Raises:
-        DeviceError: "nvrtc.missing".
-    """
-    for module in () if path else ("cuda.bindings.nvrtc", "cuda.nvrtc"):
-        try:
-            return Compiler(_PythonNvrtc(importlib.import_module(module)), module)
-        except Exception:  # not installed, or its library is missing: the next way
-            continue
-    for name in (path,) if path else _candidates():
-        try:
-            return Compiler(_LibraryNvrtc(ctypes.CDLL(name)), name)
-        except (OSError, AttributeError, RuntimeError):
-            continue
-    raise DeviceError(
-        "NVRTC, which compiles the pack kernels, is not here",
-        code="nvrtc.missing",
-        where=path or "",
-        hint="install the board's package cuda-nvrtc-X-Y, or pip's nvidia-cuda-nvrtc-cu12",
-    )
-
-
-def _candidates() -> List[str]:
-    found = list(_LIBRARIES)
-    for folder in _FOLDERS:
-        found += sorted(glob.glob(os.path.join(folder, "libnvrtc.so*")), reverse=True)
-    for base in sys.path:
-        for package in _PACKAGES:
-            found += sorted(glob.glob(os.path.join(base or ".", package, "libnvrtc.so*")))
-    return found
-
-
-# Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
-#
-# The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it
-# and compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.formats``) bit
-# for bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
-#
-# Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a
-# pixel lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a
-# line with its padding. A thread moves CW channels of PX pixels through its registers: it reads
-# them in runs along whatever is contiguous in the source, in aligned words of up to 16 bytes,
-# converts each element and writes runs along whatever is contiguous in the target. Where lines do
-# not begin at multiples of 4 bytes, elements are moved one at a time.
-
-
 _TYPES = {"float32": 0, "float16": 1, "uint8": 2, "int8": 3}
 _SIZES = {"float32": 4, "float16": 2, "uint8": 1, "int8": 1}
 _VECTORS = {"CHW16": 16, "CHW32": 32}
@@ -244,61 +47,6 @@ _FEW = 4  # channels next to each other up to which a run holds whole pixels
 _THREADS, _WARP = 256, 32
 _ROUND = 12582912.0  # as TEXT has it
 _ALONG_PIXELS, _ALONG_CHANNELS, _WHOLE_PIXELS = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor lies in memory; an ``IoEntry`` or ``DeviceTensor`` serves as well.
-
-    Attributes:
-        dtype: "float32", "float16", "uint8" or "int8".
-        shape: The tensor's own shape; leading dimensions beyond (C, H, W) are one batch.
-        format: "LINEAR" (planes), "HWC" (channels last), "DLA_LINEAR", "DLA_HWC4", "CHW16" or
-            "CHW32".
-        strides: Bytes along N, C (or vectors of C), H and W; may be empty for LINEAR, and for HWC
-            without padding.
-        scale: Value of one step of an INT8 tensor; None where the elements are the values.
-    """
-
-    dtype: str
-    shape: Tuple[int, ...]
-    format: str
-    strides: Tuple[int, ...] = ()
-    scale: Optional[float] = None
-
-
-class Numbers(ctypes.Structure):
-    """The kernel's third parameter, as :data:`TEXT` declares it."""
-
-    _fields_ = [
-        *[(name, ctypes.c_int) for name in (
-            "batch", "channels", "height", "width", "columns", "blocks",
-            "src_groups", "src_line", "src_held", "dst_groups", "dst_line", "dst_held",
-        )],
-        *[(name, ctypes.c_float) for name in (
-            "src_scale", "dst_scale", "inverse", "low", "high", "slope", "start",
-        )],
-    ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel's definitions (its source is made of them), its numbers and its grid."""
-
-    defines: Tuple[Tuple[str, int], ...]
-    numbers: Numbers
-    grid: Tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Memory of (batch, groups, height, line, held) elements of ``size`` bytes."""
-
-    size: int
-    groups: int
-    line: int
-    held: int
-
 
 # What the text stands on in CUDA C++; the tests have the same for a C compiler.
 CUDA_PRELUDE = """\
@@ -546,6 +294,255 @@ KERNEL(const u8 *src, u8 *dst, const Numbers numbers) {
   }
 }
 """
+
+
+class Compiler:
+    """NVRTC in one of its ways.
+
+    Attributes:
+        name: "cuda.bindings.nvrtc", "cuda.nvrtc" or the library's path.
+        version: NVRTC's own, such as (12, 6).
+    """
+
+    def __init__(self, way: Any, name: str) -> None:
+        self._way = way
+        self.name = name
+        self.version: Tuple[int, int] = tuple(way.version())
+
+    def compile(self, source: str, capability: Tuple[int, int], name: str = "kernel.cu") -> bytes:
+        """Compiles to a cubin for the device, or to PTX where NVRTC is older than the device.
+
+        Args:
+            source: CUDA C++ text.
+            capability: The device's compute capability, such as (8, 7).
+            name: What NVRTC calls the text in its messages.
+
+        Raises:
+            DeviceError: "nvrtc.failed" with NVRTC's log, "nvrtc.device" for a device that this
+                NVRTC no longer knows.
+        """
+        wanted = 10 * capability[0] + capability[1]
+        known = self._way.architectures()
+        if known and wanted < min(known):
+            raise DeviceError(
+                "NVRTC {}.{} cannot compile for compute capability {}.{}".format(
+                    *self.version, *capability
+                ),
+                code="nvrtc.device",
+                where=self.name,
+                hint="use the NVRTC of the board's own CUDA",
+            )
+        exact = not known or wanted in known
+        arch = "sm_{}".format(wanted)
+        if not exact:
+            arch = "compute_{}".format(max(one for one in known if one <= wanted))
+        options = ["--gpu-architecture=" + arch, "--fmad=false", "--std=c++14"]
+        status, image, log = self._way.build(
+            source.encode("ascii"), name.encode(), [one.encode() for one in options], exact
+        )
+        if status:
+            raise DeviceError(
+                "NVRTC could not compile a kernel (error {})".format(status),
+                code="nvrtc.failed",
+                where="{} for {}".format(name, arch),
+                hint=log.strip()[:_MOST_LOG],
+            )
+        return bytes(image)
+
+
+class _PythonNvrtc:
+    """cuda-python's module: each function returns its status and what it writes."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        status = self._call("nvrtcVersion")
+        self._version = (int(status[0]), int(status[1]))
+
+    def _call(self, name: str, *arguments: Any) -> List[Any]:
+        status, *found = getattr(self._module, name)(*arguments)
+        if int(status):
+            raise RuntimeError("{}: error {}".format(name, int(status)))
+        return list(found)
+
+    def version(self) -> Tuple[int, int]:
+        return self._version
+
+    def architectures(self) -> List[int]:
+        try:
+            _, found = self._call("nvrtcGetSupportedArchs")
+        except (AttributeError, ValueError, RuntimeError):
+            return []
+        return [int(one) for one in found]
+
+    def build(
+        self, source: bytes, name: bytes, options: List[bytes], exact: bool
+    ) -> Tuple[int, bytes, str]:
+        module = self._module
+        program = self._call("nvrtcCreateProgram", source, name, 0, [], [])[0]
+        status = int(module.nvrtcCompileProgram(program, len(options), options)[0])
+        log = b" " * int(self._call("nvrtcGetProgramLogSize", program)[0])
+        self._call("nvrtcGetProgramLog", program, log)
+        image = b""
+        if not status:
+            kind = "CUBIN" if exact else "PTX"
+            image = b" " * int(self._call("nvrtcGet{}Size".format(kind), program)[0])
+            self._call("nvrtcGet" + kind, program, image)
+        self._call("nvrtcDestroyProgram", program)
+        return status, image, log.decode("utf-8", "replace").rstrip("\0")
+
+
+class _LibraryNvrtc:
+    """NVRTC's library itself."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        first, second = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(first), ctypes.byref(second))
+        self._version = (first.value, second.value)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise RuntimeError("{}: error {}".format(name, status))
+
+    def version(self) -> Tuple[int, int]:
+        return self._version
+
+    def architectures(self) -> List[int]:
+        count = ctypes.c_int()
+        try:
+            self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+            found = (ctypes.c_int * max(count.value, 1))()
+            self._call("nvrtcGetSupportedArchs", found)
+        except (AttributeError, RuntimeError):
+            return []
+        return list(found)[: count.value]
+
+    def _read(self, kind: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call("nvrtcGet{}Size".format(kind), program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(max(size.value, 1))
+        self._call("nvrtcGet" + kind, program, buffer)
+        return buffer.raw[: size.value]
+
+    def build(
+        self, source: bytes, name: bytes, options: List[bytes], exact: bool
+    ) -> Tuple[int, bytes, str]:
+        program = ctypes.c_void_p()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), source, name, 0, None, None)
+        try:
+            given = (ctypes.c_char_p * len(options))(*options)
+            status = int(self._library.nvrtcCompileProgram(program, len(options), given))
+            log = self._read("ProgramLog", program).decode("utf-8", "replace").rstrip("\0")
+            image = b"" if status else self._read("CUBIN" if exact else "PTX", program)
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+        return status, image, log
+
+
+def open_compiler(path: Optional[str] = None) -> Compiler:
+    """Finds NVRTC, cuda-python's before a library.
+
+    Args:
+        path: A library to take instead.
+
+    Raises:
+        DeviceError: "nvrtc.missing".
+    """
+    for module in () if path else ("cuda.bindings.nvrtc", "cuda.nvrtc"):
+        try:
+            return Compiler(_PythonNvrtc(importlib.import_module(module)), module)
+        except Exception:  # not installed, or its library is missing: the next way
+            continue
+    for name in (path,) if path else _candidates():
+        try:
+            return Compiler(_LibraryNvrtc(ctypes.CDLL(name)), name)
+        except (OSError, AttributeError, RuntimeError):
+            continue
+    raise DeviceError(
+        "NVRTC, which compiles the pack kernels, is not here",
+        code="nvrtc.missing",
+        where=path or "",
+        hint="install the board's package cuda-nvrtc-X-Y, or pip's nvidia-cuda-nvrtc-cu12",
+    )
+
+
+def _candidates() -> List[str]:
+    found = list(_LIBRARIES)
+    for folder in _FOLDERS:
+        found += sorted(glob.glob(os.path.join(folder, "libnvrtc.so*")), reverse=True)
+    for base in sys.path:
+        for package in _PACKAGES:
+            found += sorted(glob.glob(os.path.join(base or ".", package, "libnvrtc.so*")))
+    return found
+
+
+# Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
+#
+# The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it
+# and compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.formats``) bit
+# for bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
+#
+# Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a
+# pixel lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a
+# line with its padding. A thread moves CW channels of PX pixels through its registers: it reads
+# them in runs along whatever is contiguous in the source, in aligned words of up to 16 bytes,
+# converts each element and writes runs along whatever is contiguous in the target. Where lines do
+# not begin at multiples of 4 bytes, elements are moved one at a time.
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory; an ``IoEntry`` or ``DeviceTensor`` serves as well.
+
+    Attributes:
+        dtype: "float32", "float16", "uint8" or "int8".
+        shape: The tensor's own shape; leading dimensions beyond (C, H, W) are one batch.
+        format: "LINEAR" (planes), "HWC" (channels last), "DLA_LINEAR", "DLA_HWC4", "CHW16" or
+            "CHW32".
+        strides: Bytes along N, C (or vectors of C), H and W; may be empty for LINEAR, and for HWC
+            without padding.
+        scale: Value of one step of an INT8 tensor; None where the elements are the values.
+    """
+
+    dtype: str
+    shape: Tuple[int, ...]
+    format: str
+    strides: Tuple[int, ...] = ()
+    scale: Optional[float] = None
+
+
+class Numbers(ctypes.Structure):
+    """The kernel's third parameter, as :data:`TEXT` declares it."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in (
+            "batch", "channels", "height", "width", "columns", "blocks",
+            "src_groups", "src_line", "src_held", "dst_groups", "dst_line", "dst_held",
+        )],
+        *[(name, ctypes.c_float) for name in (
+            "src_scale", "dst_scale", "inverse", "low", "high", "slope", "start",
+        )],
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's definitions (its source is made of them), its numbers and its grid."""
+
+    defines: Tuple[Tuple[str, int], ...]
+    numbers: Numbers
+    grid: Tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Memory of (batch, groups, height, line, held) elements of ``size`` bytes."""
+
+    size: int
+    groups: int
+    line: int
+    held: int
 
 
 def source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:

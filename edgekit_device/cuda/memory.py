@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _LARGER = 2  # a buffer so many times as large as wanted still serves
+_Kind = Tuple[Any, ...]
 
 
 class MemoryPool:
@@ -190,9 +191,6 @@ class MemoryLease:
         self.pool.give(self.ptr, self._capacity)
 
 
-# A tensor in the device's memory, as engines hand it to each other.
-
-
 class DeviceBuffer:
     """Device memory that is freed with its last user.
 
@@ -275,7 +273,6 @@ class DeviceTensor:
 
 
 Tensor = Union["np.ndarray", DeviceTensor]
-_Kind = Tuple[Any, ...]
 
 
 class Feeder:

@@ -32,6 +32,16 @@ LOG, EVENTS, BLOBS, CANCEL = "log.txt", "events.jsonl", "blobs.txt", "cancel"
 
 # a builder reports thousands of steps a second; people and links need a few
 _EVENT_EVERY_S = 0.2
+LIVE = ("queued", "running")
+RESULT = "result.json"
+
+# a job that was prepared only counts as queued for so long
+STARTS_S = 60.0
+
+_ID = re.compile(r"[0-9a-f]{16}\Z")
+_MOST_EVENTS = 1000
+
+_RETAINED = 16  # ended jobs, newest first
 
 
 class JobCancelled(DeviceError):
@@ -154,16 +164,6 @@ def job_context(
 # state.json says what a job wrote last; whether the job still lives is told by the flock on its
 # lock file, which the kernel lets go of however the job ended. So a power cut leaves "lost" jobs
 # and never one that seems to run.
-
-
-LIVE = ("queued", "running")
-RESULT = "result.json"
-
-# a job that was prepared only counts as queued for so long
-STARTS_S = 60.0
-
-_ID = re.compile(r"[0-9a-f]{16}\Z")
-_MOST_EVENTS = 1000
 
 
 class Job:
@@ -358,12 +358,6 @@ def json_of(path: Path) -> Dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(path.read_text(encoding="utf-8"))
     return found if isinstance(found, dict) else {}
-
-
-# What a collection leaves of jobs: those that run, the newest that ended, and their blobs.
-
-
-_RETAINED = 16  # ended jobs, newest first
 
 
 def outdated(root: Root, grace_s: float) -> List[Job]:

@@ -163,9 +163,6 @@ def _kind(value: object) -> str:
     return "null" if value is None else type(value).__name__
 
 
-# What every command that reads stdin needs: one bounded JSON document, and its error.
-
-
 def read_json(stdin: BinaryIO, most: int) -> Any:
     """The one JSON document on stdin, of at most ``most`` bytes; "protocol.invalid"."""
     data = stdin.read(most + 1)

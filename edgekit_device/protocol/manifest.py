@@ -5,6 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+#: Item size in bytes by NumPy type name: the types that tensors may have.
+DTYPES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
+    "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+
+#: Weights may also have types that NumPy has no name for; their blobs hold the bit patterns.
+WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
+
+#: Opened engines by digest and device.
+Engines = Mapping[Tuple[str, str], Any]
+
 
 @dataclass(frozen=True)
 class Issued:
@@ -74,19 +86,6 @@ class Samples:
     synthetic: bool
     least: Optional[float]
     cases: Tuple[SampleCase, ...]
-
-
-#: Item size in bytes by NumPy type name: the types that tensors may have.
-DTYPES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
-    "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
-
-#: Weights may also have types that NumPy has no name for; their blobs hold the bit patterns.
-WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
-
-#: Opened engines by digest and device.
-Engines = Mapping[Tuple[str, str], Any]
 
 
 @dataclass(frozen=True)

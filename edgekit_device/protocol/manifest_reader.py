@@ -46,6 +46,34 @@ _FIELDS = (
     "golden", "placement", "plugins",
 )  # fmt: skip
 _OPTIONAL = ("engines", "rewrites", "requires", "samples", "issued")
+_BACKEND = "tensorrt"
+_ENGINE_KINDS = ("plan", "loadable")
+_REFITS = ("identical", "any", "individual", "none")
+_ENGINE_FIELDS = (
+    "kind", "tensorrt", "stripped", "version_compatible", "lean_embedded", "refit", "dla_core",
+    "inputs", "outputs",
+)  # fmt: skip
+_IO = ("name", "dtype", "shape", "format", "strides", "scale")
+_TENSORRT_VERSION = re.compile(r"\d{1,3}(\.\d{1,5}){2,3}\Z")
+_MOST_CORES = 16
+_MAX_STRIDE = 1 << 42
+
+#: What accuracy is measured in; as the configuration's ``accuracy.metric``.
+METRICS = ("cosine", "snr_db", "top1_agreement")
+
+#: The metric of samples with labels: the share of inputs whose class the first output names.
+LABELLED = "top1_accuracy"
+
+_REQUIRES = (
+    "backend", "loader", "runtime", "boards", "portable", "dla_cores", "cudla", "disk_bytes",
+    "memory_bytes",
+)  # fmt: skip
+_BOARD = ("module", "l4t", "tensorrt")
+_BOARD_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,4}\Z")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
+_MAX_REQUIRED_BYTES = 1 << 50
+_MOST_COUNTER = (1 << 63) - 1
+_MOST_SAMPLES = 4096
 
 
 def parse(data: bytes) -> Manifest:
@@ -238,22 +266,6 @@ def _segment(
     return SegmentEntry(index, entry["device"], engine, reads, writes, layers)
 
 
-# The manifest's "engines": what a TensorRT engine is and how its inputs and outputs lie.
-
-
-_BACKEND = "tensorrt"
-_ENGINE_KINDS = ("plan", "loadable")
-_REFITS = ("identical", "any", "individual", "none")
-_ENGINE_FIELDS = (
-    "kind", "tensorrt", "stripped", "version_compatible", "lean_embedded", "refit", "dla_core",
-    "inputs", "outputs",
-)  # fmt: skip
-_IO = ("name", "dtype", "shape", "format", "strides", "scale")
-_TENSORRT_VERSION = re.compile(r"\d{1,3}(\.\d{1,5}){2,3}\Z")
-_MOST_CORES = 16
-_MAX_STRIDE = 1 << 42
-
-
 def parse_engines(value: object, lanes: Tuple[Lane, ...], backend: str) -> Dict[str, EngineEntry]:
     """Reads the field; a bundle of TensorRT engines must have it, with each engine's entry.
 
@@ -367,9 +379,6 @@ def _io(value: object, at: str) -> IoEntry:
     )
 
 
-# The manifest's golden cases: seeds and ranges of inputs, blobs of outputs, tolerances.
-
-
 def parse_golden(
     value: object,
     inputs: Tuple[TensorEntry, ...],
@@ -415,27 +424,6 @@ def parse_golden(
         seed = check.integer(entry["seed"], at + ".seed", 0, (1 << 63) - 1)
         found.append(GoldenCase(seed, ranges, wanted, relative, lane))
     return tuple(found)
-
-
-# The manifest's "requires", "samples" and "issued": what a release is held against on a board.
-
-
-#: What accuracy is measured in; as the configuration's ``accuracy.metric``.
-METRICS = ("cosine", "snr_db", "top1_agreement")
-
-#: The metric of samples with labels: the share of inputs whose class the first output names.
-LABELLED = "top1_accuracy"
-
-_REQUIRES = (
-    "backend", "loader", "runtime", "boards", "portable", "dla_cores", "cudla", "disk_bytes",
-    "memory_bytes",
-)  # fmt: skip
-_BOARD = ("module", "l4t", "tensorrt")
-_BOARD_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,4}\Z")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
-_MAX_REQUIRED_BYTES = 1 << 50
-_MOST_COUNTER = (1 << 63) - 1
-_MOST_SAMPLES = 4096
 
 
 def needs_of(document: Mapping[str, Any]) -> Optional[Requires]:

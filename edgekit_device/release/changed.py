@@ -26,6 +26,19 @@ from edgekit_device.release.releases import to_bytes
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import Checked
 
+_FINGERPRINT = "fingerprint.json"
+_FINGERPRINT_SCHEMA = "edgekit.fingerprint/1"
+
+# JetPack's releases, Debian's packages, device trees, CUDA: what an upgrade changes
+_FILES = (
+    "etc/nv_tegra_release", "var/lib/dpkg/status", "proc/device-tree/model",
+    "usr/local/cuda/version.json", "usr/local/cuda",
+)  # fmt: skip
+_LIBRARIES = ("full", "dla_compiler", "cudart")
+
+HEALTH = "health.json"
+HEALTH_SCHEMA = "edgekit.health/1"
+
 
 def need_unchanged(checked: Checked) -> None:
     """Refuses a release whose board is no longer what it was tested on.
@@ -101,17 +114,6 @@ def _same_release(name: str, before: str, here: str) -> bool:
 # The key is of the running system (its boot), of the files that JetPack, TensorRT and CUDA come as,
 # and of the TensorRT that this process has. A file that was changed since, or by another account,
 # is not trusted; then the board is examined again.
-
-
-_FINGERPRINT = "fingerprint.json"
-_FINGERPRINT_SCHEMA = "edgekit.fingerprint/1"
-
-# JetPack's releases, Debian's packages, device trees, CUDA: what an upgrade changes
-_FILES = (
-    "etc/nv_tegra_release", "var/lib/dpkg/status", "proc/device-tree/model",
-    "usr/local/cuda/version.json", "usr/local/cuda",
-)  # fmt: skip
-_LIBRARIES = ("full", "dla_compiler", "cudart")
 
 
 def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[str, str]:
@@ -215,13 +217,6 @@ def _read_known(folder: Path, key: str) -> Optional[Dict[str, str]]:
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         return None
     return found
-
-
-# A release's health.json: what was measured on this board when it was deployed.
-
-
-HEALTH = "health.json"
-HEALTH_SCHEMA = "edgekit.health/1"
 
 
 def read_health(folder: Path) -> Optional[Dict[str, Any]]:

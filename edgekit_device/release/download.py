@@ -42,6 +42,17 @@ PIECE = 1 << 20
 # a link that brings this much between two breaks is slow, not dead
 _ENOUGH = 64 << 10
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)\Z")
+# blobs up to here are held in memory and made durable together
+_SMALL = 1 << 20
+
+# such a source will not do better with the next blob; others are tried first
+_GONE = ("source.unreachable", "source.refused", "source.certificate", "source.redirect")
+
+Piece = Union[bytes, memoryview]
+
+_THREADS = 4
+OnProgress = Callable[[str, int, int], None]
+Blob = Tuple[str, int]
 
 
 def stream(
@@ -144,18 +155,6 @@ def wrong(source: Source, digest: str) -> DeviceError:
         where=source.where,
         hint="it is damaged or not to be trusted: push the bundle there again",
     )
-
-
-# One blob on its way into the store: from sources in turn, after the bytes that are there.
-
-
-# blobs up to here are held in memory and made durable together
-_SMALL = 1 << 20
-
-# such a source will not do better with the next blob; others are tried first
-_GONE = ("source.unreachable", "source.refused", "source.certificate", "source.redirect")
-
-Piece = Union[bytes, memoryview]
 
 
 class WrongBytes(Exception):
@@ -302,11 +301,6 @@ def _hash_received(handle: int, size: int) -> "hashlib._Hash":
         found.update(piece)
         at += len(piece)
     return found
-
-
-_THREADS = 4
-OnProgress = Callable[[str, int, int], None]
-Blob = Tuple[str, int]
 
 
 class _Stopped(Exception):

@@ -49,6 +49,12 @@ _TAKEN_BACK_SCHEMA = "edgekit.taken-back/1"
 
 # of use while it runs, and too much for a line
 _NOT_IN_HISTORY = ("policy", "health", "steps", "source")
+LOCK = "deploying"
+
+# readers, and a rollback or removal by hand, hold it for moments
+_WAIT_S = 10.0
+_BY_HAND_S = 2.0
+_POLL_S = 0.02
 
 
 class DeploymentJournal:
@@ -363,14 +369,6 @@ def _sound(found: object) -> bool:
 
 def _line(document: Dict[str, Any]) -> bytes:
     return (json.dumps(document, sort_keys=True) + "\n").encode("utf-8")
-
-
-LOCK = "deploying"
-
-# readers, and a rollback or removal by hand, hold it for moments
-_WAIT_S = 10.0
-_BY_HAND_S = 2.0
-_POLL_S = 0.02
 
 
 @contextmanager

@@ -27,6 +27,17 @@ from edgekit_device.protocol.checks import parse_json
 
 
 _MAX_FILE = 1 << 20
+TRIES = 4
+FIRST_WAIT_S = 0.5
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+Result = TypeVar("Result")
+
+TIMEOUT_S = 30.0
+_REDIRECTS = 5
+_AGENT = "edgekit-device"
+
+# a server may close an idle connection just as the next request goes out
+_IDLE = (ConnectionError, http.client.BadStatusLine)
 
 
 class Credentials:
@@ -103,15 +114,6 @@ def _pair(path: Path, name: str, entry: object) -> Tuple[str, str]:
 
 def _bad_credentials(path: Path, message: str, hint: str) -> DeviceError:
     return DeviceError(message, code="source.credentials", where=str(path), hint=hint)
-
-
-# What holds for every bundle source on a network: addresses, redirects, failures, tries.
-
-
-TRIES = 4
-FIRST_WAIT_S = 0.5
-_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-Result = TypeVar("Result")
 
 
 class Trouble(Exception):
@@ -307,14 +309,6 @@ def _bad_address(text: str, message: str) -> DeviceError:
 #
 # ``urllib.request`` opens a connection for each request; a network has hundreds of small tensors,
 # so this stands on ``http.client`` and keeps them open. One ``Web`` belongs to one thread.
-
-
-TIMEOUT_S = 30.0
-_REDIRECTS = 5
-_AGENT = "edgekit-device"
-
-# a server may close an idle connection just as the next request goes out
-_IDLE = (ConnectionError, http.client.BadStatusLine)
 
 
 class Web:

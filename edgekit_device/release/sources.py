@@ -40,6 +40,15 @@ from edgekit_device.trust.bundle import (
 from edgekit_device.trust.signature import MAX_SIGNATURE
 
 _MOST = 12  # apps that an error lists
+_RELEASE_NAME = re.compile(r"(?P<base>.*/)(?P<app>[^/]+)/(?P<digest>[0-9a-f]{64})/\Z")
+Offer = Tuple[bytes, Optional[bytes]]
+
+CREDENTIALS = "registries.json"
+AUTHORITIES = "mirror-ca.pem"
+_KINDS = "a path, or http(s)://HOST/PATH/ of a mirror (edgekit bundle push writes one)"
+
+Locations = Union[str, Sequence[str]]
+"""One source, or several (in one text: a line each) in the order in which they are asked."""
 
 
 class LocalSource:
@@ -136,10 +145,6 @@ def _mirrored(path: Path, digest: str) -> Optional[Path]:
 #     APP/latest                      the newest bundle's digest, one line
 #     APP/DIGEST/manifest.json(.sig)  DIGEST is the manifest's SHA-256
 #     blobs/XX/SHA256                 XX is the first byte of SHA256, as in the board's own store
-
-
-_RELEASE_NAME = re.compile(r"(?P<base>.*/)(?P<app>[^/]+)/(?P<digest>[0-9a-f]{64})/\Z")
-Offer = Tuple[bytes, Optional[bytes]]
 
 
 class Mirror:
@@ -254,13 +259,6 @@ def _check_name(where: str, data: bytes, digest: str) -> None:
 # source says, the signature decides before anything of a manifest is read, and a blob has its
 # name's SHA-256 before it is in the store.
 
-
-CREDENTIALS = "registries.json"
-AUTHORITIES = "mirror-ca.pem"
-_KINDS = "a path, or http(s)://HOST/PATH/ of a mirror (edgekit bundle push writes one)"
-
-Locations = Union[str, Sequence[str]]
-"""One source, or several (in one text: a line each) in the order in which they are asked."""
 
 Source = Union[LocalSource, Mirror]
 

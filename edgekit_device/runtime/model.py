@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
+#: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
+#: returns an object with ``run(segment, feeds)`` by engine digest and device.
+BACKENDS = {
+    "reference": "edgekit_device.runtime.reference",
+    "tensorrt": "edgekit_device.tensorrt.backend",
+}
 
 
 class Model:
@@ -210,14 +216,6 @@ class _Bound:
 
     def __call__(self, feeds: Dict[str, Any]) -> Dict[str, Any]:
         return dict(self.engine.run(self.segment, feeds))
-
-
-#: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
-#: returns an object with ``run(segment, feeds)`` by engine digest and device.
-BACKENDS = {
-    "reference": "edgekit_device.runtime.reference",
-    "tensorrt": "edgekit_device.tensorrt.backend",
-}
 
 
 def import_backend(manifest: Manifest) -> Any:

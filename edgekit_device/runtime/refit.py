@@ -24,6 +24,9 @@ from edgekit_device.trust.bundle import Checked, check_blobs
 if TYPE_CHECKING:
     import numpy as np
 
+_SHOWN = 10
+_BY_NODE = ("batch-norm-", "constant-of-shape:")
+
 
 def refit_release(
     root: Root, app: App, folder: Path, threads: int = 0
@@ -98,10 +101,6 @@ def need_numpy() -> None:
 # Whatever file is given, only values with the digests of the (signed) manifest are taken: an engine
 # built with REFIT_IDENTICAL can never get others, and a bundle for other weights is a bundle of its
 # own.
-
-
-_SHOWN = 10
-_BY_NODE = ("batch-norm-", "constant-of-shape:")
 
 
 def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:

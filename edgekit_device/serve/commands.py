@@ -28,6 +28,8 @@ _LOG = "serve.log"
 _STOP_S = 60.0
 _POLL_S = 0.05
 _EXECUTED = "EDGEKIT_SERVE_LOADER"
+_SYSTEM = Path("/etc/systemd/system")
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
 
 
 def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -194,13 +196,6 @@ def _ended(said: bytes, status: int, log: Path) -> Dict[str, Any]:
         where=str(error.get("where") or log),
         hint=str(error.get("hint", "look at its log")),
     )
-
-
-# The systemd unit of a server: its text, and its place.
-
-
-_SYSTEM = Path("/etc/systemd/system")
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
 
 
 def do_serve_unit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

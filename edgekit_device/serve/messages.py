@@ -33,6 +33,11 @@ _MAX_DESCRIPTORS = 2
 
 # sun_path holds 108 bytes with the final zero (unix(7))
 _MAX_PATH = 107
+SOCKET = "serve.sock"
+RECORD = "serving.json"
+_STATUS_S = 5.0
+_RELOAD_S = 600.0
+_MAX_RECORD = 1 << 20
 
 
 class Closed(Exception):
@@ -242,16 +247,6 @@ class AnsweredError(DeviceError):
             hint=str(fields.get("hint", "")),
         )
         self.document = document
-
-
-# What serves an app on this board, found through its socket.
-
-
-SOCKET = "serve.sock"
-RECORD = "serving.json"
-_STATUS_S = 5.0
-_RELOAD_S = 600.0
-_MAX_RECORD = 1 << 20
 
 
 def serving(app: App) -> Optional[Dict[str, Any]]:

@@ -21,6 +21,8 @@ from edgekit_device.serve.worker import CODE, frame
 from edgekit_device.store.root import App
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: SO_PEERCRED, unix(7)
+_DELAY_S, _MOST_DELAY_S = 0.1, 10.0
+_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -169,10 +171,6 @@ class RequestQueue:
         for request in late:
             self.drop(request.peer)
         return late
-
-
-_DELAY_S, _MOST_DELAY_S = 0.1, 10.0
-_WINDOW_S = 60.0
 
 
 def environment() -> Dict[str, str]:

@@ -22,6 +22,11 @@ from edgekit_device.store.root import App
 _LAST = 1000
 _MOST_PROVEN = 16
 _CLIENTS = ("input.", "serve.protocol", "serve.memory", "serve.room", "serve.busy", "serve.version")
+_CRASHES = 3
+
+_LOAD_S = 600.0
+_END_S = 10.0
+_MOST_RETRY_S = 30.0
 
 
 def is_clients_fault(code: str) -> bool:
@@ -114,12 +119,6 @@ class ServerRecord:
             write_durably(self._app.folder / RECORD, data)
 
 
-# Takes a release back that crashes as soon as it serves; runs the loader's commands meanwhile.
-
-
-_CRASHES = 3
-
-
 class CrashRollback:
     """Starts ``rollback`` after the third crash of a new release within a minute.
 
@@ -204,11 +203,6 @@ def _message(said: str) -> str:
         return str(json.loads(said)["error"]["message"])
     except (ValueError, LookupError, TypeError):
         return said[-200:]
-
-
-_LOAD_S = 600.0
-_END_S = 10.0
-_MOST_RETRY_S = 30.0
 
 
 class ServedReleases:

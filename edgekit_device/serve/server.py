@@ -35,6 +35,13 @@ from edgekit_device.store.root import App
 _TICK_S = 0.2
 _DRAIN_S = 30.0
 _FAULTS = 3  # in a row: an engine whose device is lost fails for ever
+_STALL_S = 10.0  # a message that begins is whole by then
+_MOST_CLIENTS = 256
+_MOST_WITHIN_S = 3600.0
+
+_BACKLOG = 128
+
+_MOST = 4 << 20
 
 
 class Server:
@@ -230,14 +237,6 @@ class Server:
 def _fields(error: DeviceError) -> Dict[str, str]:
     fields: Dict[str, str] = error.to_json()["error"]
     return fields
-
-
-# The server's clients: connections, requests and answers.
-
-
-_STALL_S = 10.0  # a message that begins is whole by then
-_MOST_CLIENTS = 256
-_MOST_WITHIN_S = 3600.0
 
 
 class ConnectionHandler:
@@ -458,9 +457,6 @@ class ConnectionHandler:
         peer.close()
 
 
-# What a server says of itself and of the release that it serves.
-
-
 def describe_serving(releases: ServedReleases) -> Dict[str, Any]:
     """What serves, as ``describe`` answers it.
 
@@ -513,12 +509,6 @@ def server_status(connections: ConnectionHandler) -> Dict[str, Any]:
         loading=None if loading is None else loading.release,
         stopping=connections.stopping,
     )
-
-
-# The server's socket in the file system: private from its first moment, and watched.
-
-
-_BACKLOG = 128
 
 
 class ListeningSocket:
@@ -588,12 +578,6 @@ class ListeningSocket:
         self.socket.close()
 
 
-# The server's log: lines on standard error, which a file that grows too long begins anew.
-
-
-_MOST = 4 << 20
-
-
 class ServerLog:
     """Writes lines with the time; a journal adds its own."""
 
@@ -614,9 +598,6 @@ class ServerLog:
             if stat.S_ISREG(facts.st_mode) and facts.st_size > _MOST:
                 os.ftruncate(2, 0)
             print("{}serve {}: {}".format(stamp, self._app, line), file=sys.stderr, flush=True)
-
-
-# Notifies systemd of a service's state: one datagram on $NOTIFY_SOCKET (sd_notify(3)).
 
 
 class Notifier:

@@ -29,6 +29,14 @@ from edgekit_device.store.root import Root
 # for in vain
 _WAIT_S = 60.0
 _POLL_S = 0.02
+# how much may wait for the disk before the receiving waits too
+_MOST_BYTES = 64 << 20
+_MOST_BLOBS = 4096
+
+# blobs are not worth the disk's and the journal's turn one by one; while the disk is at work more
+# gather than this, and little is left to wait for at the end
+_GATHER_BYTES = 8 << 20
+_GATHER_BLOBS = 1024
 
 
 def _folder(root: Path) -> Path:
@@ -144,14 +152,6 @@ def _is(handle: int, path: Path) -> bool:
 # Many blobs wait for the disk together, since the first fsync of many carries the others along.
 
 
-# how much may wait for the disk before the receiving waits too
-_MOST_BYTES = 64 << 20
-_MOST_BLOBS = 4096
-
-# blobs are not worth the disk's and the journal's turn one by one; while the disk is at work more
-# gather than this, and little is left to wait for at the end
-_GATHER_BYTES = 8 << 20
-_GATHER_BLOBS = 1024
 _Blob = Tuple[str, Union[bytes, Partial], int]
 
 

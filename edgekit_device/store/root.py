@@ -36,6 +36,11 @@ from edgekit_device.protocol.checks import is_app_name, is_digest, is_release
 
 
 _CHUNK = 1 << 20
+LINKS = "links.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_FOLDERS = ("apps", "bin", "incoming", "jobs", "kernels", "partial", "timing", "tmp")
 
 
 def sha256(data: Buffer) -> str:
@@ -177,10 +182,6 @@ def _chunks(source: BinaryIO, size: int, digest: str) -> Iterator[bytes]:
 # one or the new one, and ``current`` by itself changes by one rename.
 
 
-LINKS = "links.json"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> None:
     """Points ``current`` and ``previous`` at these releases; None removes a link.
 
@@ -250,9 +251,6 @@ def _points(link: Path, release: str) -> bool:
         return os.readlink(str(link)) == "releases/" + release
     except OSError:
         return False
-
-
-# The board's folder: where apps, releases, blobs and locks lie (docs/board-protocol.md).
 
 
 def default_root() -> Path:
@@ -386,10 +384,6 @@ def number_of(release: str) -> int:
 # What is made is for its owner alone, whatever the account's umask. A ROOT that was there before is
 # left as it is if only its owner writes it. Its blobs may be a link to another disk; a link at any
 # other place would make of a name that was checked another folder than was checked.
-
-
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_FOLDERS = ("apps", "bin", "incoming", "jobs", "kernels", "partial", "timing", "tmp")
 
 
 def make_private() -> None:

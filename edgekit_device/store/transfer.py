@@ -31,6 +31,27 @@ from edgekit_device.store.root import Root, sha256
 
 _MAX_BYTES = 1 << 62
 _SMALL = 1 << 20
+_MAX_LINE = 4096
+_BLOCK = 512 << 10
+
+# sshd writes packets of 32 KiB into a pipe of 64 KiB: each would wake this process. With the most
+# that Linux grants an account, and a moment until more has come, few do
+_PIPE = 1 << 20
+_SET_PIPE = 1031  # F_SETPIPE_SZ of linux/fcntl.h; Python knows it since 3.10
+_LITTLE = 256 << 10
+_MOMENT_S = 0.0005
+
+# a host that is gone without a word (a pulled cable) must not hold a blob's part for ever
+_SILENCE_S = 30.0
+
+_BLOCKS = 6
+_SYNC_EVERY = 32 << 20
+
+# a block and its bytes, a file and what to read of it first, the end of a blob, the end of all
+_ThreadedWork = Union[Tuple[bytearray, int], Tuple[int, int], str, None]
+
+_MAX_LIST = 16 << 20
+_PIECE = 1 << 20
 
 
 def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -161,23 +182,6 @@ def _mismatch(digest: str, found: str) -> DeviceError:
     )
 
 
-# The stream of frames that ``receive`` reads: an input that cannot hang.
-
-
-_MAX_LINE = 4096
-_BLOCK = 512 << 10
-
-# sshd writes packets of 32 KiB into a pipe of 64 KiB: each would wake this process. With the most
-# that Linux grants an account, and a moment until more has come, few do
-_PIPE = 1 << 20
-_SET_PIPE = 1031  # F_SETPIPE_SZ of linux/fcntl.h; Python knows it since 3.10
-_LITTLE = 256 << 10
-_MOMENT_S = 0.0005
-
-# a host that is gone without a word (a pulled cable) must not hold a blob's part for ever
-_SILENCE_S = 30.0
-
-
 class FrameInput:
     """The stream of frames.
 
@@ -272,16 +276,6 @@ def _truncated(message: str, digest: str) -> DeviceError:
         where=digest,
         hint="the connection broke; deploy again, what came is kept",
     )
-
-
-# What is done while a blob is read and written: it is hashed, and made durable bit by bit.
-
-
-_BLOCKS = 6
-_SYNC_EVERY = 32 << 20
-
-# a block and its bytes, a file and what to read of it first, the end of a blob, the end of all
-_ThreadedWork = Union[Tuple[bytearray, int], Tuple[int, int], str, None]
 
 
 class Hashing:
@@ -403,13 +397,6 @@ class Syncing:
                 os.fdatasync(self._handle)
             except OSError:
                 return  # the fsync at the end says it
-
-
-# ``fetch``: blobs of the board's store on their way to the host, in the frames of ``receive``.
-
-
-_MAX_LIST = 16 << 20
-_PIECE = 1 << 20
 
 
 def do_fetch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iterator[Buffer]:

@@ -24,6 +24,74 @@ _FAULTS: Dict[str, str] = {}
 # TensorRT keeps a pointer to the first logger of a process for ever
 _REFERENCES: List[Any] = []
 _MOST_ERRORS = 100
+_SHOWN_LINES = 20
+_SHOWN = 3
+_MOST_TEXT = 600
+
+# Texts with the code and remedy that fit; the first that matches counts. Seen in NVIDIA's issue
+# tracker (#2783, #4106, #4790) and forum; those of the header and of a missing driver were seen
+# from tensorrt_lean 10.16.1.11 and 11.4.0.106 on a GPU and without one (scripts/lean_check.py).
+_KNOWN: Tuple[Tuple[str, str, str], ...] = (
+    (
+        r"kDLA_STANDALONE",
+        "engine.is-loadable",
+        "it is a DLA loadable: cuDLA runs it, not TensorRT",
+    ),
+    (
+        r"Unexpected call to stub|not version.compatible|[Vv]ersion.compatible.*(requires|only)",
+        "engine.not-version-compatible",
+        "build it with version_compatible, or install the full TensorRT that built it",
+    ),
+    (
+        r"isRefittable|not refittable",
+        "engine.not-refittable",
+        "build it with refit, or with strip",
+    ),
+    (
+        r"(?i)host.?code",
+        "engine.host-code",
+        "the plan carries a runtime of its own, which only a bundle with a verified signature "
+        "may run: sign the bundle and add the signer with trust",
+    ),
+    (
+        r"expecting library version|[Vv]ersion tag does not match|not compatible with this version"
+        r"|[Ss]erialized [Ee]ngine [Vv]ersion|older than|newer than",
+        "engine.version",
+        "build it again with the TensorRT of this board, or build it version-compatible",
+    ),
+    (
+        r"incompatible device|expecting compute|compute capability|Platform specific tag mismatch",
+        "engine.other-board",
+        "engines are built for one kind of board: build it again on this one",
+    ),
+    (
+        r"header\.size == |bufferSize >= minBufferSize|empty memory buffer|archive size",
+        "engine.truncated",
+        "the plan is cut off or has more behind it: copy it again, or build it again",
+    ),
+    (
+        r"[Mm]agic.?[Tt]ag|not a valid engine|[Ii]nvalid (engine|plan)|parse.*header",
+        "engine.invalid",
+        "the file is damaged or no plan: copy it or build it again",
+    ),
+    (
+        r"DLA",
+        "engine.dla",
+        "see that the board has this DLA core, its firmware and its compiler library",
+    ),
+    (
+        r"out of memory|Out Of Memory|OutOfMemory|cudaErrorMemoryAllocation",
+        "tensorrt.no-memory",
+        "end what else uses the GPU's memory, or run fewer frames in flight",
+    ),
+    (
+        r"no CUDA-capable device|CUDA initialization failure|cudaErrorNoDevice"
+        r"|error: 35|error: 100",
+        "board.no-gpu",
+        "run this on the board; in a container, start it with --runtime nvidia",
+    ),
+)
+_BY_CODE = {"FAILED_ALLOCATION": "tensorrt.no-memory"}
 
 
 def find(flavour: str) -> Optional[Any]:
@@ -131,76 +199,6 @@ def recorder(trt: Any) -> Tuple[Any, Recorder]:
             recorded.clear()
 
     return ErrorRecorder(), recorded
-
-
-_SHOWN_LINES = 20
-_SHOWN = 3
-_MOST_TEXT = 600
-
-# Texts with the code and remedy that fit; the first that matches counts. Seen in NVIDIA's issue
-# tracker (#2783, #4106, #4790) and forum; those of the header and of a missing driver were seen
-# from tensorrt_lean 10.16.1.11 and 11.4.0.106 on a GPU and without one (scripts/lean_check.py).
-_KNOWN: Tuple[Tuple[str, str, str], ...] = (
-    (
-        r"kDLA_STANDALONE",
-        "engine.is-loadable",
-        "it is a DLA loadable: cuDLA runs it, not TensorRT",
-    ),
-    (
-        r"Unexpected call to stub|not version.compatible|[Vv]ersion.compatible.*(requires|only)",
-        "engine.not-version-compatible",
-        "build it with version_compatible, or install the full TensorRT that built it",
-    ),
-    (
-        r"isRefittable|not refittable",
-        "engine.not-refittable",
-        "build it with refit, or with strip",
-    ),
-    (
-        r"(?i)host.?code",
-        "engine.host-code",
-        "the plan carries a runtime of its own, which only a bundle with a verified signature "
-        "may run: sign the bundle and add the signer with trust",
-    ),
-    (
-        r"expecting library version|[Vv]ersion tag does not match|not compatible with this version"
-        r"|[Ss]erialized [Ee]ngine [Vv]ersion|older than|newer than",
-        "engine.version",
-        "build it again with the TensorRT of this board, or build it version-compatible",
-    ),
-    (
-        r"incompatible device|expecting compute|compute capability|Platform specific tag mismatch",
-        "engine.other-board",
-        "engines are built for one kind of board: build it again on this one",
-    ),
-    (
-        r"header\.size == |bufferSize >= minBufferSize|empty memory buffer|archive size",
-        "engine.truncated",
-        "the plan is cut off or has more behind it: copy it again, or build it again",
-    ),
-    (
-        r"[Mm]agic.?[Tt]ag|not a valid engine|[Ii]nvalid (engine|plan)|parse.*header",
-        "engine.invalid",
-        "the file is damaged or no plan: copy it or build it again",
-    ),
-    (
-        r"DLA",
-        "engine.dla",
-        "see that the board has this DLA core, its firmware and its compiler library",
-    ),
-    (
-        r"out of memory|Out Of Memory|OutOfMemory|cudaErrorMemoryAllocation",
-        "tensorrt.no-memory",
-        "end what else uses the GPU's memory, or run fewer frames in flight",
-    ),
-    (
-        r"no CUDA-capable device|CUDA initialization failure|cudaErrorNoDevice"
-        r"|error: 35|error: 100",
-        "board.no-gpu",
-        "run this on the board; in a container, start it with --runtime nvidia",
-    ),
-)
-_BY_CODE = {"FAILED_ALLOCATION": "tensorrt.no-memory"}
 
 
 class ErrorListener:

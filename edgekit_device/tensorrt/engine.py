@@ -47,6 +47,7 @@ _BEGINNINGS = {
 
 # formats whose channels are contiguous
 _INNERMOST = ("HWC", "HWC8", "HWC16", "DLA_HWC4")
+_FAILED = "a segment failed"
 
 
 def names_of(engine: Any) -> Tuple[List[str], List[str]]:
@@ -288,9 +289,6 @@ def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
     return shape
 
 
-# TensorRT's layer profiler: times by layer, summed over runs.
-
-
 class LayerTimes:
     """Milliseconds of each layer's runs, in the order in which layers were first reported."""
 
@@ -324,9 +322,6 @@ def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
             times.add(str(layer_name), float(ms))
 
     return Profiler(), times
-
-
-# Which optimisation profile of an engine takes the shapes that are fed.
 
 
 class Profiles:
@@ -385,9 +380,6 @@ def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
     )
 
 
-# An engine's context in one user's hands: what is enqueued again and again at fixed addresses.
-
-
 class HeldContext(NamedTuple):
     """A context of the caller's own, all of whose addresses are set.
 
@@ -416,9 +408,6 @@ class HeldContext(NamedTuple):
 # A run copies host arrays through pinned memory, packs them into the input's format, enqueues on
 # the context's stream and waits for it: what it returns is there. Between segments tensors stay on
 # the device. Times are CUDA events around the enqueued work, without the copies.
-
-
-_FAILED = "a segment failed"
 
 
 class _ContextSlot:

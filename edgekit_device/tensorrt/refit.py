@@ -40,6 +40,8 @@ _CAST = {
     ("float64", "FLOAT"): "float32", ("int64", "INT32"): "int32", ("uint8", "INT32"): "int32",
     ("float64", None): "float32", ("int64", None): "int32", ("uint8", None): "int32",
 }  # fmt: skip
+_FOLDER = "refitted"
+_SCHEMA = "edgekit.refitted/1"
 
 
 def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, Dict[str, Any]]:
@@ -290,10 +292,6 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
 # root, this user and the release's owner can have written it, and it never runs code of its own (it
 # is kept without the lean runtime, and host code stays forbidden). Whoever may write as the
 # release's owner may also replace the loader.
-
-
-_FOLDER = "refitted"
-_SCHEMA = "edgekit.refitted/1"
 
 
 def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[Buffer]:

@@ -51,6 +51,31 @@ _FOLDERS = (
     "/usr/local/lib",
 )
 _LEAN = re.compile(r"libnvinfer_lean\.so\.(\d+\.\d+\.\d+)\Z")
+_LARGE_BYTES = 256 << 20  # from here on a plan is streamed, so that it is not in memory twice
+
+_TIMEOUT_S = 180.0
+_START_RECORD = "tensorrt-starts.json"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_START_CODE = """
+import importlib, json, sys
+trt = importlib.import_module(sys.argv[1])
+said = []
+class Log(trt.ILogger):
+    def __init__(self):
+        trt.ILogger.__init__(self)
+    def log(self, severity, msg):
+        if "ERROR" in severity.name:
+            said.append(str(msg))
+log = Log()
+runtime = trt.Runtime(log)
+if said:
+    print(json.dumps({"error": said[0]}))
+else:
+    print(json.dumps({"dla_cores": int(runtime.num_DLA_cores)}))
+"""
+
+_KNOWN: Dict[str, int] = {}
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -275,9 +300,6 @@ def check_board(
 # plan's: it must be set before, each time.
 
 
-_LARGE_BYTES = 256 << 20  # from here on a plan is streamed, so that it is not in memory twice
-
-
 class LoadedPlan:
     """An engine and all that must outlive it.
 
@@ -434,31 +456,6 @@ def _reader_v2(trt: Any, view: memoryview) -> Any:
 # a child process makes the first Runtime and uses it.
 
 
-_TIMEOUT_S = 180.0
-_START_RECORD = "tensorrt-starts.json"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_START_CODE = """
-import importlib, json, sys
-trt = importlib.import_module(sys.argv[1])
-said = []
-class Log(trt.ILogger):
-    def __init__(self):
-        trt.ILogger.__init__(self)
-    def log(self, severity, msg):
-        if "ERROR" in severity.name:
-            said.append(str(msg))
-log = Log()
-runtime = trt.Runtime(log)
-if said:
-    print(json.dumps({"error": said[0]}))
-else:
-    print(json.dumps({"dla_cores": int(runtime.num_DLA_cores)}))
-"""
-
-_KNOWN: Dict[str, int] = {}
-_LOCK = threading.Lock()
-
-
 def start(module: Any, folder: Optional[Path] = None) -> Cuda:
     """Looks for a GPU and starts ``module``'s runtime in a child, once for a process and boot.
 
@@ -571,9 +568,6 @@ def _write_record(folder: Optional[Path], known: Dict[str, str]) -> None:
         write_durably(folder / _START_RECORD, json.dumps(known).encode("utf-8"))
     except OSError:
         return  # then the next process tries again
-
-
-# The runtimes of this board: found once, started once, and tried in order for a plan.
 
 
 class Runtimes:

@@ -36,6 +36,14 @@ from edgekit_device.errors import DeviceError
 if TYPE_CHECKING:
     import numpy as np
 
+_BATCH_NORM = "tmp_batch_norm_weight"
+_REFITTABLE = "tmp_refittable_weight"
+_EPSILON = 1e-5  # BatchNormalization's default (ONNX operators)
+
+# bodies in the order in which the refitter visits them
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
+_PARAMETERS = 4
+
 
 # A batch normalisation as scale and bias, to the bit as TensorRT's ONNX importer folds it.
 #
@@ -129,15 +137,6 @@ _NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {"float16": _half, "bfl
 # OnnxParserRefitter, hence this. Field numbers of onnx/onnx.proto: ModelProto.graph 7;
 # GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4, attribute 5, domain 7;
 # AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
-
-
-_BATCH_NORM = "tmp_batch_norm_weight"
-_REFITTABLE = "tmp_refittable_weight"
-_EPSILON = 1e-5  # BatchNormalization's default (ONNX operators)
-
-# bodies in the order in which the refitter visits them
-_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
-_PARAMETERS = 4
 
 
 @dataclass

@@ -31,6 +31,10 @@ _MAX_ENTRIES = 1 << 20
 # a local file header: 26 bytes in, the lengths of the name and of the extra field (APPNOTE 4.3.7)
 _LOCAL_HEADER = 30
 _LOCAL_SIGNATURE = b"PK\x03\x04"
+#: Types that NumPy lacks, and what holds their bits.
+BITS = {"bfloat16": "uint16"}
+
+RECORD = "release.json"
 
 
 @dataclass(frozen=True)
@@ -288,13 +292,6 @@ def _mismatch(checked: Checked, digest: str) -> DeviceError:
     )
 
 
-# The bundle's weights as arrays over the blobs' memory: nothing is copied or read ahead.
-
-
-#: Types that NumPy lacks, and what holds their bits.
-BITS = {"bfloat16": "uint16"}
-
-
 def weight_array(checked: Checked, weight: WeightEntry) -> np.ndarray:
     """A weight's values; bfloat16 as uint16 bit patterns.
 
@@ -317,9 +314,6 @@ def weight_array(checked: Checked, weight: WeightEntry) -> np.ndarray:
     array = np.frombuffer(view, dtype=dtype).reshape(weight.shape)
     # a bundle file of another maker may not align its entries
     return array if array.flags.aligned else array.copy()
-
-
-RECORD = "release.json"
 
 
 def read_record(folder: Path) -> Dict[str, Any]:

@@ -37,6 +37,7 @@ _LINE = re.compile(
     r"|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) "
     r"[A-Za-z0-9+/]+={0,2}(?: [^\r\n]*)?\Z"
 )
+_KRL = b"SSHKRL\n\0"
 
 
 def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -237,9 +238,6 @@ def _describe_keys(root: Root, lines: List[str]) -> Dict[str, Any]:
 #
 # Whether a list or a line can be used is checked by ssh-keygen itself, with a key made for the
 # question: what it cannot read, or does not know, would refuse every bundle.
-
-
-_KRL = b"SSHKRL\n\0"
 
 
 def knows_times(root: Root) -> bool:

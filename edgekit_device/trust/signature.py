@@ -30,6 +30,10 @@ _VERSION = 1
 _MAX_KEY = 16 << 10
 _TYPE = re.compile(r"[a-z0-9@.-]{1,64}\Z")
 _WORD = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
+NAMESPACE = "edgekit-bundle"
+MAX_SIGNATURE = 64 << 10
+_REVOKED = "revoked_keys"
+_TIMEOUT_S = 60
 
 
 class PublicKey:
@@ -114,12 +118,6 @@ def _key(blob: bytes) -> Optional[PublicKey]:
 # of 8.1, ``find-principals`` of 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
 # ``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
 # believes no line that has them.
-
-
-NAMESPACE = "edgekit-bundle"
-MAX_SIGNATURE = 64 << 10
-_REVOKED = "revoked_keys"
-_TIMEOUT_S = 60
 
 
 def revoked_file(allowed_signers: Path) -> Path:
