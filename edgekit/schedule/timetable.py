@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 from edgekit.solver.cpsat.process import run_worker
@@ -327,8 +328,9 @@ def _run_searches(
 ) -> dict[str, Any]:
     """Runs one search, which is quick or stuck; then several that share what they find.
 
-    Both give the same answer each time, unless the wall clock ends them.
+    Both give the same answer each time, unless the wall clock ends them: ``seconds`` are for both.
     """
+    ends = monotonic() + seconds
     request = {**scaled.request, "hint": hint}
     first = {**request, "workers": 1, "effort": min(_FIRST, effort)}
     answer = run_worker("periodic", first, seconds=seconds)
@@ -338,7 +340,7 @@ def _run_searches(
     later = {**request, "workers": 4, "effort": effort, "hint": hint}
     if effort <= _FIRST:
         return answer
-    again = run_worker("periodic", later, seconds=seconds)
+    again = run_worker("periodic", later, seconds=max(0.1, ends - monotonic()))
     if again["status"] == "unknown" != answer["status"]:
         return answer
     return again

@@ -51,8 +51,8 @@ def solve_document(
 
     Args:
         document: An ``edgekit.problem/1`` as ``json.load`` returns it; see docs/problems.md.
-        seconds: Of search, as :func:`edgekit.solver.optimiser.minimise` counts them; the answer
-            then carries its bound and gap.
+        seconds: Of search, as :func:`edgekit.solver.optimiser.minimise` counts them, and by the
+            clock, but for a makespan; the answer then carries its bound and gap.
         progress: Called with the best value so far and the proven bound.
 
     Returns:
@@ -109,10 +109,10 @@ def _minimised(
 ) -> tuple[Placing, float, bool]:
     """Returns the best placement found, the proven bound, and whether the clock ended the search.
 
-    All searches together take ``seconds``.
+    All searches together take ``seconds``, counted or by the clock, whichever ends first.
     """
     goal = Goal.of(problem, read.objective, read.bounds)
-    effort = Effort(seconds)
+    effort = Effort(seconds, seconds=seconds)
     found = minimise(problem, goal, effort=effort, progress=progress)
     placing, bound = found.placing, found.bound
     if placing is not None and not _keeps(problem, placing, goal):

@@ -344,11 +344,14 @@ class Effort:
         left: Units.
     """
 
-    def __init__(self, units: float, whole: Effort | None = None) -> None:
+    def __init__(
+        self, units: float, whole: Effort | None = None, *, seconds: float | None = None
+    ) -> None:
+        """Counts ``units``; the clock ends it after ``seconds``, or ``CLOCK`` times the units."""
         self.left = units
         self._whole = whole
         self._clocked = False
-        self.ends = time.monotonic() + max(LEAST_S, CLOCK * units)
+        self.ends = time.monotonic() + (max(LEAST_S, CLOCK * units) if seconds is None else seconds)
         if whole is not None:
             self.ends = min(self.ends, whole.ends)
 

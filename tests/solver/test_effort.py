@@ -34,6 +34,16 @@ def test_the_clock_is_the_last_resort_and_says_so(monkeypatch: pytest.MonkeyPatc
     assert whole.left == 1.0
 
 
+def test_the_clock_ends_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Effort(15.0, seconds=15.0)
+    part = whole.part(10.0)
+    assert part.seconds <= 15.0
+    late = time.monotonic() + 15.0
+    monkeypatch.setattr(time, "monotonic", lambda: late)
+    assert part.over
+    assert whole.clocked
+
+
 @pytest.mark.parametrize("objective", ["period", "latency"])
 def test_a_search_cut_off_ends_at_the_same_place(objective: str) -> None:
     problem = _random(5, 14, 45.0, 4)
