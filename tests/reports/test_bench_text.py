@@ -103,6 +103,13 @@ def test_a_cpus_verdict_is_a_footnote():
     assert all("edgekit bench CONFIG" in line for line in lines if "remedy:" in line)
 
 
+def test_a_command_is_one_line_however_long():
+    measured = {**handmade_plan.measurement(), "iterations": 3}
+    document = bench_document(measured, handmade_plan.plan())
+    document["verdict"]["command"] = "edgekit bench " + "x" * 200
+    assert "  measure again: edgekit bench " + "x" * 200 in shown(bench_text(document)).splitlines()
+
+
 @pytest.mark.parametrize(
     ("config", "named"),
     [

@@ -21,6 +21,11 @@ def paragraph(text: str, *, indent: int = 0, style: str = "") -> Constrain:
     )
 
 
+def command(text: str, *, indent: int = 0) -> Text:
+    """Returns a line that is never broken, so that a command in it can be copied."""
+    return Text(" " * indent + clean(text), no_wrap=True, overflow="ignore")
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
     """Returns a table without lines; ``right`` has an "r" for each column that is aligned right.
 

@@ -9,7 +9,7 @@ from rich.console import RenderableType, group
 
 from edgekit.reports import text
 from edgekit.reports.facts import baseline_word, few_words, latency_shown, power_of
-from edgekit.reports.terminal.layout import named, paragraph, table
+from edgekit.reports.terminal.layout import command, named, paragraph, table
 from edgekit.text import counted
 
 _PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
@@ -73,8 +73,8 @@ def _verdict(verdict: Mapping[str, Any], *, on_cpu: bool) -> Iterator[Renderable
     for reason in verdict.get("reasons") or ():
         yield paragraph(f"{reason['code']}: {reason['message']}", indent=_INDENT)
         yield paragraph(f"remedy: {reason['remedy']}", indent=2 * _INDENT, style="dim")
-    if command := verdict.get("command"):
-        yield paragraph(f"measure again: {command}", indent=_INDENT)
+    if again := verdict.get("command"):
+        yield command(f"measure again: {again}", indent=_INDENT)
 
 
 def _times(document: Mapping[str, Any]) -> Iterator[RenderableType]:
