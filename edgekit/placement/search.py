@@ -175,7 +175,7 @@ METRIC = {
 }  # fmt: skip
 SAME = 1e-9  # relative: two values of an objective are equal
 EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
-PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
+PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours, and its seconds
 STARTS_SHARE = 0.3  # of it, for placements to begin from
 OnBound = Callable[[float, float], None]
 
@@ -231,7 +231,7 @@ def optimise(
     goal = Goal.of(problem, options.objective, options.bounds)
     effort = Effort(EFFORT)
     if options.objective == "period":
-        effort = Effort(PERIOD_EFFORT)
+        effort = Effort(PERIOD_EFFORT, seconds=PERIOD_EFFORT)
         if problem.cores and all(any(row) for row in problem.costs):
             part = effort.part(effort.left * STARTS_SHARE)
             starts = [*starts, *period_starts(problem, options.bounds, part)]
