@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
+          (stat.S_ISBLK, "a device"))  # fmt: skip
+_WRITER_S = 5.0
 
 
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
@@ -49,11 +52,6 @@ def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) 
     # what says which piece of which file an array is
     vars(array).update(filename=path.resolve(), offset=0, mode="r", _mmap=data)
     return array
-
-
-_KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
-          (stat.S_ISBLK, "a device"))  # fmt: skip
-_WRITER_S = 5.0
 
 
 def regular(path: Path) -> Path:

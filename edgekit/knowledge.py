@@ -16,6 +16,8 @@ from typing import Any
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.version import __version__
 
+_FOLDER = "facts"
+
 
 @cache
 def data_folder(kind: str) -> Path:
@@ -37,9 +39,6 @@ def cache_folder() -> Path:
 #
 # The check of a model takes about as long as reading it; parsing YAML would be a quarter of that.
 # What is kept is named after the file and believed only for the very file that it was made from.
-
-
-_FOLDER = "facts"
 
 
 def read_knowledge(path: Path) -> Any:

@@ -13,6 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 ABSENT = "–"
+# what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
+_SUSPECT = re.compile(r"[^\n\t -~]")
+# SGR of ECMA-48, the colours of a page
+_COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+# what edgekit itself writes beyond ASCII, for terminals that have no more
+_ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 
 
 def listed(texts: Iterable[str], most: int = 12) -> str:
@@ -59,16 +65,6 @@ def table_row(cells: Iterable[str]) -> str:
 #
 # Boards, models, configurations, file names and the environment put text into messages. It is made
 # harmless here, where it leaves the program, and not at each place that it comes from.
-
-
-# what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
-_SUSPECT = re.compile(r"[^\n\t -~]")
-
-# SGR of ECMA-48, the colours of a page
-_COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
-
-# what edgekit itself writes beyond ASCII, for terminals that have no more
-_ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 
 
 def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:

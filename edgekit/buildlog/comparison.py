@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 
 
 _SCHEMA = "edgekit.builder-messages/1"
+SCHEMA = "edgekit.compare-log/1"
+# of a log's names in a network: fewer, and it is the log of another one
+_FEW = 0.1
+_EVIDENCE = {
+    "capability": "the log ends before it says what was offloaded: only capability is compared",
+    "refusals": "the log has no lists of layers (build with --verbose): only refusals are compared",
+    "none": "the log says nothing of layers on a DLA: build with --useDLACore=0 "
+    "--allowGPUFallback --verbose",
+}
+_STATUSES = ("agree", "disagree", "slots", "unseen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +99,6 @@ def load_messages() -> Messages:
     )
     silent = {kind: tuple(row["rules"]) for kind, row in document["silent"].items()}
     return Messages(sentences, silent)
-
-
-SCHEMA = "edgekit.compare-log/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,10 +297,6 @@ class Comparison:
         }
 
 
-# of a log's names in a network: fewer, and it is the log of another one
-_FEW = 0.1
-
-
 @dataclass
 class BuilderPlacement:
     """The builder's placement in our names.
@@ -470,14 +473,6 @@ def _members(
     return tuple(within), False
 
 
-_EVIDENCE = {
-    "capability": "the log ends before it says what was offloaded: only capability is compared",
-    "refusals": "the log has no lists of layers (build with --verbose): only refusals are compared",
-    "none": "the log says nothing of layers on a DLA: build with --useDLACore=0 "
-    "--allowGPUFallback --verbose",
-}
-
-
 def warnings(
     judgement: Judgement,
     log: BuildLog,
@@ -549,9 +544,6 @@ def _precision(allowed: Sequence[str]) -> str:
         if precision in allowed:
             return precision
     return ""
-
-
-_STATUSES = ("agree", "disagree", "slots", "unseen")
 
 
 def compare(

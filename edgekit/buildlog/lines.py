@@ -22,6 +22,9 @@ _JOURNAL = re.compile(
 )
 # how far into a line another program's prefix (journal, ROS, a container's clock) may reach
 _FOREIGN = 160
+_UNITS = {"B": 0, "K": 10, "M": 20, "G": 30}
+_SIZE = r"\s*=\s*(\d{1,12}(?:\.\d{1,6})?)\s*([KMG]?)i?B"
+_PARTS = tuple(re.compile(name + _SIZE) for name in ("Managed SRAM", "Local DRAM", "Global DRAM"))
 
 
 def strip(line: str) -> tuple[str, str, bool]:
@@ -64,11 +67,6 @@ def split_items(text: str) -> list[str]:
         items, start = text.split(","), len(text)
     items.append(text[start:])
     return [item.strip() for item in items if item.strip()]
-
-
-_UNITS = {"B": 0, "K": 10, "M": 20, "G": 30}
-_SIZE = r"\s*=\s*(\d{1,12}(?:\.\d{1,6})?)\s*([KMG]?)i?B"
-_PARTS = tuple(re.compile(name + _SIZE) for name in ("Managed SRAM", "Local DRAM", "Global DRAM"))
 
 
 def sizes(text: str) -> MemoryNeed | None:

@@ -29,6 +29,63 @@ _FLAG_CORE = re.compile(r"--useDLACore=(\d{1,3})")
 _CORE = re.compile(r"^DLACore:\s*(\d{1,3})?$")
 _PRECISION = re.compile(r"^Precision: ([A-Z0-9+]{2,40})(?: \(.*\))?$")
 _BARE_FLAGS = ("--fp16", "--int8", "--bf16", "--fp8")
+# of each kind; a network of this many layers builds on no Jetson
+MOST = 100_000
+_CUT = re.compile(r"\.\.\.|…")
+_LOOSE = 8
+# printed on Orin for every profile with a range, whether a DLA is requested or not
+PROFILES = "DLA requests all profiles have same min, max, and opt"
+# a line without any of these is TensorRT's, but says nothing about placement
+_KEYS = ("DLA", "Dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
+         " layers", "ompute ", "Selected", "onnx", "Model", "Batch size", "Default")  # fmt: skip
+# a pattern is tried once, at the first place where its opening words stand: cost stays linear
+_SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
+_NODE = "{ForeignNode["
+_OFFLOADED = re.compile(r"(\{ForeignNode\[.*\]\}) successfully offloaded to DLA")
+_ACCEPTED = re.compile(r"Number of DLA node candidates offloaded\s*:\s*(\d+) out of (\d+)")
+_NETWORK = re.compile(r"(\{ForeignNode\[.*\]\}): DLA Network Layer Information")
+_MEMBER = re.compile(r"Layer\(([A-Za-z_0-9]+)\): (.+?), (Precision|Tactic): ")
+_COUNT = re.compile(r"^(Original|After [A-Za-z -]+): (\d+) layers$")
+_KIND = re.compile(r"^([A-Z][A-Z_0-9]*): (.+)$")
+_GROUP = re.compile(r"\{([^{}]*)\}")
+_FALLBACKS = tuple(
+    (cause, opening, re.compile(pattern))
+    for cause, opening, pattern in (
+        ("unsupported", "Layer '",
+         r"Layer '(?P<layer>.*)' \((?P<kind>[A-Za-z_0-9]+)\): Unsupported on DLA"),
+        ("validation", "Validation failed for",
+         r"Validation failed for DLA layer: (?P<layer>.*)\. Switching to GPU"),
+        ("validation", "Splitting DLA",
+         r"Splitting DLA subgraph at: (?P<layer>.*) because DLA validation failed"),
+        ("slots", "DLA supports only",
+         r"DLA supports only \d{1,9} subgraphs per DLA core\. "
+         r"Switching to GPU for layer (?P<layer>.*)$"),
+        ("unsupported", "Default DLA",
+         r"Default DLA is enabled but layer (?P<layer>.*) is not (?:supported|running) on DLA"),
+        ("unsupported", "ayer '", r"ayer '(?P<layer>.*)' is not supported on DLA"),
+        ("unsupported", "DLA Layer",
+         r"DLA Layer (?P<layer>.*) (?P<words>does not support dynamic shapes in any dimension)"),
+        ("unsupported", "DLA only supports",
+         r"(?P<words>DLA only supports FP16 and Int8 precision type)\. "
+         r"Switching (?P<layer>.*) device type to GPU"),
+    )
+)  # fmt: skip
+# a reason that names the layer, and stands before the line that refuses it
+_REASONS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"^(?P<words>Input tensor has less than 4 dimensions) for (?P<layer>.*)\. At least one",
+    )
+)
+# tegrastats' NVDLA0_FREQ is no sentence about the DLA
+_ABOUT = re.compile(r"\bDLA\b|Batch size")
+_NOTES = (
+    PROFILES,
+    "setDefaultDeviceType was called but no layer",
+    "Cannot create DLA engine",
+    "Safe DLA is enabled but not all layers are running on DLA",
+    "DLA validation failed",
+)
 
 
 class Header:
@@ -87,14 +144,6 @@ class Header:
         if wanted and not self._precisions:
             self._precisions = ("fp32", *wanted)
         return True
-
-
-# of each kind; a network of this many layers builds on no Jetson
-MOST = 100_000
-_CUT = re.compile(r"\.\.\.|…")
-_LOOSE = 8
-# printed on Orin for every profile with a range, whether a DLA is requested or not
-PROFILES = "DLA requests all profiles have same min, max, and opt"
 
 
 class Build:
@@ -270,59 +319,6 @@ def _ends(inner: str, place: dict[str, int]) -> tuple[str, str]:
             return inner[:start], inner[end:]
     start, end = cuts[0]
     return inner[:start], inner[end:]
-
-
-# a line without any of these is TensorRT's, but says nothing about placement
-_KEYS = ("DLA", "Dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
-         " layers", "ompute ", "Selected", "onnx", "Model", "Batch size", "Default")  # fmt: skip
-# a pattern is tried once, at the first place where its opening words stand: cost stays linear
-_SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
-_NODE = "{ForeignNode["
-_OFFLOADED = re.compile(r"(\{ForeignNode\[.*\]\}) successfully offloaded to DLA")
-_ACCEPTED = re.compile(r"Number of DLA node candidates offloaded\s*:\s*(\d+) out of (\d+)")
-_NETWORK = re.compile(r"(\{ForeignNode\[.*\]\}): DLA Network Layer Information")
-_MEMBER = re.compile(r"Layer\(([A-Za-z_0-9]+)\): (.+?), (Precision|Tactic): ")
-_COUNT = re.compile(r"^(Original|After [A-Za-z -]+): (\d+) layers$")
-_KIND = re.compile(r"^([A-Z][A-Z_0-9]*): (.+)$")
-_GROUP = re.compile(r"\{([^{}]*)\}")
-_FALLBACKS = tuple(
-    (cause, opening, re.compile(pattern))
-    for cause, opening, pattern in (
-        ("unsupported", "Layer '",
-         r"Layer '(?P<layer>.*)' \((?P<kind>[A-Za-z_0-9]+)\): Unsupported on DLA"),
-        ("validation", "Validation failed for",
-         r"Validation failed for DLA layer: (?P<layer>.*)\. Switching to GPU"),
-        ("validation", "Splitting DLA",
-         r"Splitting DLA subgraph at: (?P<layer>.*) because DLA validation failed"),
-        ("slots", "DLA supports only",
-         r"DLA supports only \d{1,9} subgraphs per DLA core\. "
-         r"Switching to GPU for layer (?P<layer>.*)$"),
-        ("unsupported", "Default DLA",
-         r"Default DLA is enabled but layer (?P<layer>.*) is not (?:supported|running) on DLA"),
-        ("unsupported", "ayer '", r"ayer '(?P<layer>.*)' is not supported on DLA"),
-        ("unsupported", "DLA Layer",
-         r"DLA Layer (?P<layer>.*) (?P<words>does not support dynamic shapes in any dimension)"),
-        ("unsupported", "DLA only supports",
-         r"(?P<words>DLA only supports FP16 and Int8 precision type)\. "
-         r"Switching (?P<layer>.*) device type to GPU"),
-    )
-)  # fmt: skip
-# a reason that names the layer, and stands before the line that refuses it
-_REASONS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"^(?P<words>Input tensor has less than 4 dimensions) for (?P<layer>.*)\. At least one",
-    )
-)
-# tegrastats' NVDLA0_FREQ is no sentence about the DLA
-_ABOUT = re.compile(r"\bDLA\b|Batch size")
-_NOTES = (
-    PROFILES,
-    "setDefaultDeviceType was called but no layer",
-    "Cannot create DLA engine",
-    "Safe DLA is enabled but not all layers are running on DLA",
-    "DLA validation failed",
-)
 
 
 def parse_log(lines: Iterable[str]) -> BuildLog:

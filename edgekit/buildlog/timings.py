@@ -11,6 +11,50 @@ from typing import Any
 
 from edgekit.buildlog.lines import strip
 
+_CHOSEN = re.compile(
+    r"^Adding reformat layer: Reformatted (?:Input|Output) Tensor \d+ (?:to|from) (.*) "
+    r"\((.*?)\) from ([A-Za-z]\w*\(?[^()]*\)?) to ([A-Za-z]\w*\(?[^()]*\)?)$"
+)
+_HEADING = "Engine Layer Information"
+_LAYER = re.compile(r"^Layer\(([A-Za-z_0-9]+)\): (.+), Tactic: \S+, (.*)$")
+# 8.6 and later: name (Int8[1,3:4,224,224]); before: name[Int8(1,3:4,224,224)]
+_STYLES = (
+    (")", " (", re.compile(r"^[A-Za-z]\w*\[[^\[\]()]*\]$")),
+    ("]", "[", re.compile(r"^[A-Za-z]\w*\([^\[\]()]*\)$")),
+)
+_LONGEST = 1 << 14
+_SIDE = re.compile(r"^(.*) \[([A-Za-z_0-9]+)\] (inputs|outputs): (.*)$")
+_SHAPED = re.compile(r"^\(([-\d, ]*)\)\[[A-Za-z0-9_]+$")
+_INPUT = re.compile(r"^Adding network input: (.+?) with dtype: \S+, dimensions: \(([-\d, ]*)\)$")
+_OUTPUT = re.compile(r"^Marking (.+) as output: (.+)$")
+_IO = re.compile(r"^(?:Input|Output)\(s\)s format: (.*)$")
+_SMS = re.compile(r"^SMs: (\d{1,4})$")
+_MOST_NODES = 100_000
+_NUMBER = r"(-?(?:nan|inf|\d[\d.]*(?:e[+-]?\d+)?))"
+_OLD = re.compile(rf"^(.+) {_NUMBER} {_NUMBER} {_NUMBER}$")
+_NEW = re.compile(rf"^{_NUMBER} {_NUMBER} {_NUMBER} {_NUMBER} (\S.*)$")
+_HEADING_OLD = re.compile(r"^Layer\s+Time \(ms\)\s+Avg\. Time \(ms\)")
+_HEADING_NEW = re.compile(r"^Time\(ms\)\s+Avg\.\(ms\)\s+Median\(ms\)")
+_SUMMARY = re.compile(
+    r"^(Latency|H2D Latency|GPU Compute Time|D2H Latency): .*mean = ([\d.e+-]+) ms"
+)
+_WHICH = {"Latency": "host", "H2D Latency": "h2d", "GPU Compute Time": "gpu", "D2H Latency": "d2h"}
+# a line with none of these has no times
+_KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for", "puts: [",
+         "network input", "as output", "reformat layer", "Layer(", "Engine Layer", "tactics sel",
+         "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:", "SMs: ")  # fmt: skip
+_COMBINATION, _REFORMAT = "Autotuning format combination:", "Autotuning Reformat:"
+_RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")
+# from 10 on the cache gives the time; a unit that it knows whole is not timed again
+_CACHED = re.compile(
+    r"^(.+) \[([^\[\]]+ -> [^\[\]]+)\] got cached result: ([A-Za-z_0-9]+)\S*, tactic \S+, (\S+) ms$"
+)
+_FASTEST = re.compile(r"Fastest Tactic: \S+ Time: (\S+)$")
+_COSTS = "=============== Computing costs for"
+_OPTIMISER = "Optimizer Reformat("
+_FORMAT = re.compile(r"[A-Za-z]\w*(?:\([^()]*\))?")
+_MOST_US = 1e12  # microseconds; what the builder prints for "no tactic" is far above
+
 
 @dataclass(frozen=True, slots=True)
 class Combination:
@@ -140,20 +184,6 @@ class Timings:
     sms: int = 0
 
 
-_CHOSEN = re.compile(
-    r"^Adding reformat layer: Reformatted (?:Input|Output) Tensor \d+ (?:to|from) (.*) "
-    r"\((.*?)\) from ([A-Za-z]\w*\(?[^()]*\)?) to ([A-Za-z]\w*\(?[^()]*\)?)$"
-)
-_HEADING = "Engine Layer Information"
-_LAYER = re.compile(r"^Layer\(([A-Za-z_0-9]+)\): (.+), Tactic: \S+, (.*)$")
-# 8.6 and later: name (Int8[1,3:4,224,224]); before: name[Int8(1,3:4,224,224)]
-_STYLES = (
-    (")", " (", re.compile(r"^[A-Za-z]\w*\[[^\[\]()]*\]$")),
-    ("]", "[", re.compile(r"^[A-Za-z]\w*\([^\[\]()]*\)$")),
-)
-_LONGEST = 1 << 14
-
-
 class EngineReader:
     """Collects both."""
 
@@ -203,15 +233,6 @@ def _tensors(text: str) -> tuple[EngineTensor, ...]:
         if found:
             return tuple(found)
     return ()
-
-
-_SIDE = re.compile(r"^(.*) \[([A-Za-z_0-9]+)\] (inputs|outputs): (.*)$")
-_SHAPED = re.compile(r"^\(([-\d, ]*)\)\[[A-Za-z0-9_]+$")
-_INPUT = re.compile(r"^Adding network input: (.+?) with dtype: \S+, dimensions: \(([-\d, ]*)\)$")
-_OUTPUT = re.compile(r"^Marking (.+) as output: (.+)$")
-_IO = re.compile(r"^(?:Input|Output)\(s\)s format: (.*)$")
-_SMS = re.compile(r"^SMs: (\d{1,4})$")
-_MOST_NODES = 100_000
 
 
 class SourceReader:
@@ -279,17 +300,6 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(int(part[:12]) for part in text.split(",") if part.strip())
 
 
-_NUMBER = r"(-?(?:nan|inf|\d[\d.]*(?:e[+-]?\d+)?))"
-_OLD = re.compile(rf"^(.+) {_NUMBER} {_NUMBER} {_NUMBER}$")
-_NEW = re.compile(rf"^{_NUMBER} {_NUMBER} {_NUMBER} {_NUMBER} (\S.*)$")
-_HEADING_OLD = re.compile(r"^Layer\s+Time \(ms\)\s+Avg\. Time \(ms\)")
-_HEADING_NEW = re.compile(r"^Time\(ms\)\s+Avg\.\(ms\)\s+Median\(ms\)")
-_SUMMARY = re.compile(
-    r"^(Latency|H2D Latency|GPU Compute Time|D2H Latency): .*mean = ([\d.e+-]+) ms"
-)
-_WHICH = {"Latency": "host", "H2D Latency": "h2d", "GPU Compute Time": "gpu", "D2H Latency": "d2h"}
-
-
 class TableReader:
     """Collects rows; a table ends where a line is no row."""
 
@@ -338,23 +348,6 @@ def _us_or_zero(ms: str) -> float:
 # Four generations print them, all alike: "Autotuning format combination", then a runner for each
 # kind of kernel, each with its fastest tactic. Where the builder knows the answer from a layer of
 # the same shape, it prints the combination alone, or with the time from its cache.
-
-
-# a line with none of these has no times
-_KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for", "puts: [",
-         "network input", "as output", "reformat layer", "Layer(", "Engine Layer", "tactics sel",
-         "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:", "SMs: ")  # fmt: skip
-_COMBINATION, _REFORMAT = "Autotuning format combination:", "Autotuning Reformat:"
-_RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")
-# from 10 on the cache gives the time; a unit that it knows whole is not timed again
-_CACHED = re.compile(
-    r"^(.+) \[([^\[\]]+ -> [^\[\]]+)\] got cached result: ([A-Za-z_0-9]+)\S*, tactic \S+, (\S+) ms$"
-)
-_FASTEST = re.compile(r"Fastest Tactic: \S+ Time: (\S+)$")
-_COSTS = "=============== Computing costs for"
-_OPTIMISER = "Optimizer Reformat("
-_FORMAT = re.compile(r"[A-Za-z]\w*(?:\([^()]*\))?")
-_MOST_US = 1e12  # microseconds; what the builder prints for "no tactic" is far above
 
 
 class TimingParser:

@@ -34,6 +34,22 @@ _ZIP64_EXTRA = 20
 
 # the extra field that Android's zipalign pads with; readers skip it
 _PADDING_ID = 0xD935
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_MAIN = """\
+import os
+import sys
+
+# a link may lead to another loader soon, whose modules lie at other places of the file
+sys.path[0] = os.path.realpath(sys.path[0])
+
+from edgekit_device.bytecode import keep_bytecode
+
+keep_bytecode()
+
+from edgekit_device.__main__ import main
+
+sys.exit(main())
+"""
 
 
 def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
@@ -186,25 +202,6 @@ def _occupied(path: Path) -> UsageError:
         where=str(path),
         hint="name another place, or remove what is there",
     )
-
-
-_SHEBANG = b"#!/usr/bin/env python3\n"
-
-_MAIN = """\
-import os
-import sys
-
-# a link may lead to another loader soon, whose modules lie at other places of the file
-sys.path[0] = os.path.realpath(sys.path[0])
-
-from edgekit_device.bytecode import keep_bytecode
-
-keep_bytecode()
-
-from edgekit_device.__main__ import main
-
-sys.exit(main())
-"""
 
 
 def build_zipapp(path: str | Path) -> str:

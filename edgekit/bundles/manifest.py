@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 
 Blob: TypeAlias = "bytes | memoryview | np.ndarray"
+#: Schema of the ``hello`` of the loader that reads such manifests.
+_LOADER = "edgekit.device/1"
+_BOARD = ("module", "l4t", "tensorrt")
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
+_DIGITS = 11  # of seconds since 1970, up to the year 5138
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,13 +279,6 @@ def _item_bytes(dtype: str) -> int:
             hint=f"use one of {', '.join(WEIGHT_DTYPES)}",
         )
     return WEIGHT_DTYPES[dtype]
-
-
-#: Schema of the ``hello`` of the loader that reads such manifests.
-_LOADER = "edgekit.device/1"
-_BOARD = ("module", "l4t", "tensorrt")
-_FORM = "%Y-%m-%dT%H:%M:%SZ"
-_DIGITS = 11  # of seconds since 1970, up to the year 5138
 
 
 def issued_entry(counter: int | None, valid_until: str | None) -> dict[str, Any] | None:

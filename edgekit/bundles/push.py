@@ -20,6 +20,17 @@ from edgekit.files import write_atomically
 from edgekit.text import counted
 
 _CHUNK = 1 << 22
+_IMAGE = "application/vnd.oci.image.manifest.v1+json"
+_MANIFEST_TYPE = "application/vnd.edgekit.bundle.manifest.v1+json"
+_SIGNATURE_TYPE = "application/vnd.edgekit.bundle.signature.v1"
+# registries take image manifests of at least 4 MiB (OCI distribution specification, "Pushing
+# Manifests"); larger ones are not portable
+_MAX_IMAGE = 4 << 20
+_CONFIG_TYPE = "application/vnd.edgekit.bundle.config.v1+json"
+_BLOB_TYPE = "application/vnd.edgekit.blob.v1"
+_CONFIG = b"{}"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_REF = "org.opencontainers.image.ref.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +117,6 @@ def put(path: Path, data: memoryview) -> None:
 #
 # Blobs have the same SHA-256 as in the bundle, so a registry keeps equal weights once. Source: OCI
 # image specification 1.1 (manifest.md "Guidelines for Artifact Usage", image-layout.md).
-
-
-_IMAGE = "application/vnd.oci.image.manifest.v1+json"
-_MANIFEST_TYPE = "application/vnd.edgekit.bundle.manifest.v1+json"
-_SIGNATURE_TYPE = "application/vnd.edgekit.bundle.signature.v1"
-
-# registries take image manifests of at least 4 MiB (OCI distribution specification, "Pushing
-# Manifests"); larger ones are not portable
-_MAX_IMAGE = 4 << 20
-_CONFIG_TYPE = "application/vnd.edgekit.bundle.config.v1+json"
-_BLOB_TYPE = "application/vnd.edgekit.blob.v1"
-_CONFIG = b"{}"
-_INDEX = "application/vnd.oci.image.index.v1+json"
-_REF = "org.opencontainers.image.ref.name"
 
 
 def _parts(bundle: Bundle) -> tuple[dict[str, int], dict[str, Blob]]:

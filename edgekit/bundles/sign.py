@@ -28,6 +28,9 @@ _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
 # the comment of all keys that edgekit made before: it identifies nobody
 _EVERYBODY = "edgekit"
 _SHOWN = 16
+NAMESPACE = "edgekit-bundle"
+_TIMEOUT_S = 120
+_TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
 
 
 class PublicKeyLine:
@@ -113,11 +116,6 @@ def refuse_private(text: str, where: str) -> None:
 
 def _no_key(where: str) -> UsageError:
     return UsageError("not an OpenSSH public key", code="sign.no-key", where=where)
-
-
-NAMESPACE = "edgekit-bundle"
-_TIMEOUT_S = 120
-_TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
 
 
 def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:

@@ -53,6 +53,15 @@ host_options = o.all_of(
     click.option("--python", default="python3", help="Python on the board, for a HOST."),
     o.accept_host_key,
 )
+_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "missing": ("MISSING", "bold red")}
+NOT_PREPARED = {
+    "shown": "nothing was changed",
+    "by-hand": "sudo asks for a password there, so nothing was changed yet",
+    "failed": "the board could not be prepared",
+}
+"""By the states of a setup after which the board is not as it was asked for: how to say so."""
+_NO_CHANGE = ("identity", "force", "listing")
+_ROLES = {"current": "serves", "previous": "the one before", "kept": "kept"}
 
 
 def print_boards(document: dict[str, Any], answered: Sequence[BoardAnswer], json: bool) -> None:
@@ -137,9 +146,6 @@ def plain(value: object) -> Text:
 
 
 # ``edgekit doctor``: what a board has, lacks and can do; prepares it with --setup.
-
-
-_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "missing": ("MISSING", "bold red")}
 
 
 @commands.command(
@@ -312,14 +318,6 @@ def _unfit(documents: list[dict[str, Any]], json: bool) -> EdgekitError:
 
 
 # What ``edgekit doctor`` does beyond looking: prepares a board, and runs its self-test.
-
-
-NOT_PREPARED = {
-    "shown": "nothing was changed",
-    "by-hand": "sudo asks for a password there, so nothing was changed yet",
-    "failed": "the board could not be prepared",
-}
-"""By the states of a setup after which the board is not as it was asked for: how to say so."""
 
 
 def set_up(client: BoardClient, options: dict[str, Any], json: bool) -> dict[str, Any]:
@@ -608,10 +606,6 @@ def remove_command(
 
 
 # ``edgekit trust``: whose signatures a board believes; keys come, go and are revoked.
-
-
-_NO_CHANGE = ("identity", "force", "listing")
-_ROLES = {"current": "serves", "previous": "the one before", "kept": "kept"}
 
 
 @commands.command(

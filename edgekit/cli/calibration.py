@@ -30,6 +30,51 @@ from edgekit.errors import GateError, UsageError
 from edgekit.network.source import PYTHON
 from edgekit.text import counted, listed
 
+_OPTIONS = o.all_of(
+    click.option(
+        "--data",
+        help="Folder of images, .npz, .npy, folder of these, or python:module:function; "
+        "synthetic when absent.",
+    ),
+    click.option("--count", type=int, help="At most this many samples (16)."),
+    click.option("--pick", help="Which of more: first (the default) or spread."),
+    click.option("--preset", help="Images as for imagenet, yolo, tf or caffe."),
+    click.option(
+        "--resize", help="cover (the default), letterbox, stretch, a size, or HEIGHTxWIDTH."
+    ),
+    click.option("--crop", help="The middle that is kept: 0.875, a size, or HEIGHTxWIDTH."),
+    click.option("--pad", help="Colour of a letterbox's bars (114)."),
+    click.option("--interpolation", help="nearest, bilinear, bicubic, lanczos or area."),
+    click.option("--color", help="RGB, BGR or gray."),
+    click.option("--scale", type=float, help="Factor of the pixels 0 to 255 (1/255)."),
+    click.option("--mean", help="By channel, after --scale: 0.485,0.456,0.406."),
+    click.option("--std", help="By channel, likewise."),
+    click.option("--layout", help="NCHW or NHWC."),
+    click.option(
+        "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
+    ),
+)
+_KEYS = (
+    "data", "count", "pick", "preset", "resize", "crop", "pad", "interpolation", "color", "scale",
+    "mean", "std", "layout", "skip_broken",
+)  # fmt: skip
+sensitivity_options = o.all_of(
+    click.option("--sensitivity", is_flag=True, help="Rank the layers by what their INT8 costs."),
+    click.option(
+        "--accuracy",
+        metavar="METRIC=MIN",
+        help="With --sensitivity: propose the fewest layers to keep in FP16 for this accuracy "
+        "against FP32 (cosine, snr_db or top1_agreement).",
+    ),
+    click.option(
+        "--write-config", type=o.FILE, help="Write a configuration with the proposal here."
+    ),
+)
+_ROWS_SHOWN = 20
+_REFUSALS_SHOWN = 10
+# the first release that takes Q/DQ nodes to a DLA (dla/general.yaml, general.explicit_quantization)
+_RELEASE = "11.4.1"
+
 
 def _numbers(option: str, text: str) -> list[float]:
     try:
@@ -59,35 +104,6 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "resize": _size, "crop": _size, "pad": _colour, "mean": _numbers, "std": _numbers,
 }  # fmt: skip
 
-_OPTIONS = o.all_of(
-    click.option(
-        "--data",
-        help="Folder of images, .npz, .npy, folder of these, or python:module:function; "
-        "synthetic when absent.",
-    ),
-    click.option("--count", type=int, help="At most this many samples (16)."),
-    click.option("--pick", help="Which of more: first (the default) or spread."),
-    click.option("--preset", help="Images as for imagenet, yolo, tf or caffe."),
-    click.option(
-        "--resize", help="cover (the default), letterbox, stretch, a size, or HEIGHTxWIDTH."
-    ),
-    click.option("--crop", help="The middle that is kept: 0.875, a size, or HEIGHTxWIDTH."),
-    click.option("--pad", help="Colour of a letterbox's bars (114)."),
-    click.option("--interpolation", help="nearest, bilinear, bicubic, lanczos or area."),
-    click.option("--color", help="RGB, BGR or gray."),
-    click.option("--scale", type=float, help="Factor of the pixels 0 to 255 (1/255)."),
-    click.option("--mean", help="By channel, after --scale: 0.485,0.456,0.406."),
-    click.option("--std", help="By channel, likewise."),
-    click.option("--layout", help="NCHW or NHWC."),
-    click.option(
-        "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
-    ),
-)
-_KEYS = (
-    "data", "count", "pick", "preset", "resize", "crop", "pad", "interpolation", "color", "scale",
-    "mean", "std", "layout", "skip_broken",
-)  # fmt: skip
-
 
 def data_options(function: Any) -> Any:
     """Gives a command the calibration data, as ``inputs``: keys of "calibration"."""
@@ -107,20 +123,6 @@ def data_options(function: Any) -> Any:
 
 
 # ``edgekit calibrate --sensitivity``: its options, and how its document reads.
-
-
-sensitivity_options = o.all_of(
-    click.option("--sensitivity", is_flag=True, help="Rank the layers by what their INT8 costs."),
-    click.option(
-        "--accuracy",
-        metavar="METRIC=MIN",
-        help="With --sensitivity: propose the fewest layers to keep in FP16 for this accuracy "
-        "against FP32 (cosine, snr_db or top1_agreement).",
-    ),
-    click.option(
-        "--write-config", type=o.FILE, help="Write a configuration with the proposal here."
-    ),
-)
 
 
 def sensitivity_wanted(
@@ -260,9 +262,6 @@ def _written_files(found: dict[str, int]) -> str:
 
 
 # ``edgekit calibrate show|diff|merge``: TensorRT's calibration caches.
-
-
-_ROWS_SHOWN = 20
 
 
 @calibrate_command.action(
@@ -517,12 +516,6 @@ def from_qdq(
 
 
 # ``edgekit calibrate to-qdq``: a plain model and its scales as a strongly typed Q/DQ model.
-
-
-_REFUSALS_SHOWN = 10
-
-# the first release that takes Q/DQ nodes to a DLA (dla/general.yaml, general.explicit_quantization)
-_RELEASE = "11.4.1"
 
 
 @calibrate_command.action(

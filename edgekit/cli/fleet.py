@@ -28,6 +28,76 @@ if TYPE_CHECKING:
     from edgekit.fleet.rollout import Fleet
 
 
+inventory_option = click.option(
+    "-i", "--inventory", required=True, type=o.FILE, help="YAML of boards, or Ansible's inventory."
+)
+select_option = click.option(
+    "--select", "selector", help="Boards by label: 'site=a,kind!=xavier,!spare', or name=cam-*."
+)
+state_option = click.option(
+    "--state", type=o.FILE, help="Folder of the rollouts' state (fleet/ in edgekit's cache)."
+)
+rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status lists them.")
+optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
+_ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
+_TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
+_DIGITS = 12
+_SECONDS = click.FloatRange(min=0, max=30 * 86400)
+#: What Ansible does not do, by parameter.
+_SSH_ALONE = {
+    "soak_s": "--soak",
+    "deadline_s": "--deadline",
+    "offline": "--offline",
+    "accept_host_key": "--accept-host-key",
+}
+#: How a rollout goes on, as fields of ``edgekit.fleet.waves.RolloutSettings``, and who does it.
+_rollout_options = o.all_of(
+    click.option(
+        "--max-failures",
+        "budget",
+        default="0",
+        show_default=True,
+        help="Boards of a wave that may fail, N or P%; with more, the wave is rolled back.",
+    ),
+    click.option(
+        "--parallel",
+        type=click.IntRange(1, 256),
+        default=8,
+        show_default=True,
+        help="Boards that are worked on at a time.",
+    ),
+    click.option(
+        "--soak",
+        "soak_s",
+        type=_SECONDS,
+        default=0,
+        help="Seconds that a wave is watched before the next one begins.",
+    ),
+    click.option(
+        "--deadline",
+        "deadline_s",
+        type=_SECONDS,
+        default=600,
+        show_default=True,
+        help="Seconds that a board which cannot be reached is tried again.",
+    ),
+    click.option(
+        "--offline",
+        type=click.Choice(("skip", "fail")),
+        default="skip",
+        show_default=True,
+        help="What a board counts as that was away all along.",
+    ),
+    click.option(
+        "--driver",
+        type=click.Choice(("ssh", "ansible")),
+        default="ssh",
+        show_default=True,
+        help="Who deploys: this process over SSH, or ansible-playbook, which runs the export.",
+    ),
+)
+
+
 class _Actions(click.Group):
     """The group of the actions; a mistyped action's error names the nearest one."""
 
@@ -80,19 +150,6 @@ def _action(
 
 
 # What the actions of ``edgekit fleet`` share: options, and the driver's signals.
-
-
-inventory_option = click.option(
-    "-i", "--inventory", required=True, type=o.FILE, help="YAML of boards, or Ansible's inventory."
-)
-select_option = click.option(
-    "--select", "selector", help="Boards by label: 'site=a,kind!=xavier,!spare', or name=cam-*."
-)
-state_option = click.option(
-    "--state", type=o.FILE, help="Folder of the rollouts' state (fleet/ in edgekit's cache)."
-)
-rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status lists them.")
-optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
 
 
 @contextlib.contextmanager
@@ -154,11 +211,6 @@ def stops(say: Callable[[str], None]) -> Iterator[Stops]:
 
 
 # How the actions of ``edgekit fleet`` print rollouts, and by which status they end.
-
-
-_ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
-_TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
-_DIGITS = 12
 
 
 def finish(
@@ -334,64 +386,6 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 # ``edgekit fleet deploy``: begins a rollout and drives it.
-
-
-_SECONDS = click.FloatRange(min=0, max=30 * 86400)
-
-#: What Ansible does not do, by parameter.
-_SSH_ALONE = {
-    "soak_s": "--soak",
-    "deadline_s": "--deadline",
-    "offline": "--offline",
-    "accept_host_key": "--accept-host-key",
-}
-
-#: How a rollout goes on, as fields of ``edgekit.fleet.waves.RolloutSettings``, and who does it.
-_rollout_options = o.all_of(
-    click.option(
-        "--max-failures",
-        "budget",
-        default="0",
-        show_default=True,
-        help="Boards of a wave that may fail, N or P%; with more, the wave is rolled back.",
-    ),
-    click.option(
-        "--parallel",
-        type=click.IntRange(1, 256),
-        default=8,
-        show_default=True,
-        help="Boards that are worked on at a time.",
-    ),
-    click.option(
-        "--soak",
-        "soak_s",
-        type=_SECONDS,
-        default=0,
-        help="Seconds that a wave is watched before the next one begins.",
-    ),
-    click.option(
-        "--deadline",
-        "deadline_s",
-        type=_SECONDS,
-        default=600,
-        show_default=True,
-        help="Seconds that a board which cannot be reached is tried again.",
-    ),
-    click.option(
-        "--offline",
-        type=click.Choice(("skip", "fail")),
-        default="skip",
-        show_default=True,
-        help="What a board counts as that was away all along.",
-    ),
-    click.option(
-        "--driver",
-        type=click.Choice(("ssh", "ansible")),
-        default="ssh",
-        show_default=True,
-        help="Who deploys: this process over SSH, or ansible-playbook, which runs the export.",
-    ),
-)
 
 
 @_action(

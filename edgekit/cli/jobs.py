@@ -34,6 +34,10 @@ job_board_options = o.all_of(
     click.option("--python", default=_PYTHON, help="Python on the board, for a HOST."),
     o.accept_host_key,
 )
+_WHERE = "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config."
+_EXAMPLE = "edgekit jobs attach 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
+_where_argument = argument("where", _WHERE)
+_job_argument = argument("job", "The job's id, or its first four characters or more.")
 
 
 @dataclass(frozen=True)
@@ -217,12 +221,6 @@ def follow(client: BoardClient, id: str, *, quiet: bool, again: str) -> dict[str
 
 
 # ``edgekit jobs``: what boards work on by themselves; look, attach, read, cancel, remove.
-
-
-_WHERE = "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config."
-_EXAMPLE = "edgekit jobs attach 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
-_where_argument = argument("where", _WHERE)
-_job_argument = argument("job", "The job's id, or its first four characters or more.")
 
 
 @command("jobs", "edgekit jobs configs/resnet50-orin.yaml")

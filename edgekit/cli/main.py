@@ -148,6 +148,9 @@ COMMANDS = {
         "Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, bench, ...",
     ),
 }
+_signals: list[int] = []
+# edgekit.config says so of a value that did not come from the file
+_KEY = re.compile(r"option ([\w.]+)$")
 
 
 class Commands(click.Group):
@@ -236,9 +239,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)
     sys.exit(_status(arguments))
-
-
-_signals: list[int] = []
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
@@ -364,10 +364,6 @@ def _reader_is_gone(status: int) -> int:
 
 
 # What a user typed, where an error names the configuration's key that an option set.
-
-
-# edgekit.config says so of a value that did not come from the file
-_KEY = re.compile(r"option ([\w.]+)$")
 
 
 def name_options(error: EdgekitError, command: click.Command) -> None:

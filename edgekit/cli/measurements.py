@@ -58,6 +58,19 @@ _OPTIONS = all_of(
     click.option("--idle", "idle_s", type=float, metavar="S",
                  help="Watch the board idle this long first, for the power's baseline."),
 )  # fmt: skip
+_CELLS = (
+    "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
+    "backend", "bundle", "commit", "dirty", "iterations", "throughput_qps", "energy_uj",
+)  # fmt: skip
+_LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
+_MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+_AGE = re.compile(r"(\d{1,5})d")
+_REGRESSION = 1
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
+_SIDE = (
+    "a bench.json, an id of edgekit history, last, last~N, baseline:NAME or a git revision; "
+    "several with commas."
+)
 
 
 def bench_options(function: Any) -> Any:
@@ -291,15 +304,6 @@ def history_command(
 # The actions of ``edgekit history``.
 
 
-_CELLS = (
-    "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
-    "backend", "bundle", "commit", "dirty", "iterations", "throughput_qps", "energy_uj",
-)  # fmt: skip
-_LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
-_MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
-_AGE = re.compile(r"(\d{1,5})d")
-
-
 @history_command.action(
     "show",
     "Print a result with all that is known of it.",
@@ -487,14 +491,6 @@ def _harmless(cell: Any) -> Any:
 
 
 # ``edgekit compare``: whether one measurement really differs from another.
-
-
-_REGRESSION = 1
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
-_SIDE = (
-    "a bench.json, an id of edgekit history, last, last~N, baseline:NAME or a git revision; "
-    "several with commas."
-)
 
 
 def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:

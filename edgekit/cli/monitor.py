@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
 
 _FASTEST_S, _SLOWEST_S = 0.1, 60.0
+_GIB = 1 << 30
+_BAR = 20
+_NAME = 8
+_MOST = 1e18
+_ENGINES = ("GR3D", "NVDLA0", "NVDLA1", "EMC")
+_WORDS = {"GR3D": "GPU", "NVDLA0": "DLA0", "NVDLA1": "DLA1"}
+_STATE = {"NVDLA0": "dla0", "NVDLA1": "dla1"}
+_CORES_A_LINE = 4
 
 
 @commands.command(
@@ -117,16 +125,6 @@ def _live(board: Board, where: str, interval_ms: int, accept_host_key: bool) -> 
 
 
 # How ``edgekit top`` shows a board: within 80 columns, from one ``edgekit.top/1``.
-
-
-_GIB = 1 << 30
-_BAR = 20
-_NAME = 8
-_MOST = 1e18
-_ENGINES = ("GR3D", "NVDLA0", "NVDLA1", "EMC")
-_WORDS = {"GR3D": "GPU", "NVDLA0": "DLA0", "NVDLA1": "DLA1"}
-_STATE = {"NVDLA0": "dla0", "NVDLA1": "dla1"}
-_CORES_A_LINE = 4
 
 
 def page(document: Mapping[str, Any], width: int) -> Text:

@@ -21,6 +21,49 @@ if TYPE_CHECKING:
 
 
 Decorator = Callable[[Any], Any]
+_MODEL = "ONNX file, builtin:NAME or YAML configuration."
+model = argument("model", _MODEL)
+#: For a command that can do without one.
+optional_model = argument("model", _MODEL, required=False)
+target = click.option("-t", "--target", help="Board; see edgekit targets.")
+precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
+tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
+#: What a tensor without a scale in the calibration cache means.
+missing = click.option(
+    "--missing",
+    metavar="WHAT",
+    help="Tensors without a scale in the calibration cache: error (the default), or fp16 for the "
+    "layers that need one.",
+)
+_outputs = click.option(
+    "--outputs",
+    multiple=True,
+    callback=lambda _context, _option, names: list(names) or None,
+    help="Cut the network at this tensor; repeatable.",
+)
+#: The batch of a model.
+batch = click.option(
+    "--batch", type=click.IntRange(min=1), help="The batch where the file leaves it open (1)."
+)
+strict = click.option(
+    "--strict", is_flag=True, default=None, help="Fail where a build is not as planned."
+)
+again = click.option(
+    "--again", is_flag=True, help="Put back what was taken back on a board; nothing else does."
+)
+force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
+accept_host_key = click.option(
+    "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."
+)
+json = click.option("--json", is_flag=True, help="One JSON document on stdout, nothing else.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+# main() reads it from the arguments: it must hold also where parsing them fails
+debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+_MARKDOWN_OPTION = click.option(
+    "--markdown",
+    metavar="FILE",
+    help="Write a table for a pull request, too; - is stdout, instead of what is printed else.",
+)
 
 
 class _File(click.Path):
@@ -88,40 +131,14 @@ config = argument("config", "YAML configuration.", callback=_no_model)
 config_or_report = argument(
     "config", "YAML configuration, or the report.json of a run.", callback=_no_model
 )
-_MODEL = "ONNX file, builtin:NAME or YAML configuration."
-model = argument("model", _MODEL)
 
-#: For a command that can do without one.
-optional_model = argument("model", _MODEL, required=False)
 
-target = click.option("-t", "--target", help="Board; see edgekit targets.")
-precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
-tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
-
-#: What a tensor without a scale in the calibration cache means.
-missing = click.option(
-    "--missing",
-    metavar="WHAT",
-    help="Tensors without a scale in the calibration cache: error (the default), or fp16 for the "
-    "layers that need one.",
-)
-_outputs = click.option(
-    "--outputs",
-    multiple=True,
-    callback=lambda _context, _option, names: list(names) or None,
-    help="Cut the network at this tensor; repeatable.",
-)
 _shape = click.option(
     "--shape",
     multiple=True,
     callback=lambda _context, _option, values: shapes_of(values) or None,
     help="NAME:1x3x224x224, for inputs with open sizes and for tensors whose shape a plugin or "
     "the data decide; repeatable.",
-)
-
-#: The batch of a model.
-batch = click.option(
-    "--batch", type=click.IntRange(min=1), help="The batch where the file leaves it open (1)."
 )
 
 
@@ -139,16 +156,6 @@ def cut(function: Any) -> Any:
 
 
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")
-strict = click.option(
-    "--strict", is_flag=True, default=None, help="Fail where a build is not as planned."
-)
-again = click.option(
-    "--again", is_flag=True, help="Put back what was taken back on a board; nothing else does."
-)
-force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
-accept_host_key = click.option(
-    "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."
-)
 
 #: What a board is allowed to trust, as ``accept_host_key`` and ``trust_key``.
 boards = all_of(
@@ -158,11 +165,6 @@ boards = all_of(
     ),
 )
 
-json = click.option("--json", is_flag=True, help="One JSON document on stdout, nothing else.")
-quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
-
-# main() reads it from the arguments: it must hold also where parsing them fails
-debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
 
 #: How a command talks, as ``json``, ``quiet`` and ``verbose``.
 talk = all_of(
@@ -199,13 +201,6 @@ def open_pipeline(
 
 
 # What commands write in addition to what they print: Markdown, and the annotated ONNX file.
-
-
-_MARKDOWN_OPTION = click.option(
-    "--markdown",
-    metavar="FILE",
-    help="Write a table for a pull request, too; - is stdout, instead of what is printed else.",
-)
 
 
 def markdown(function: Any) -> Any:

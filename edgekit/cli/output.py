@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _ROWS = 10
 WIDE = 1 << 16  # columns where stdout is no terminal
+_SOON_S = 2.0  # a command that is done by then says nothing
+_EVERY_S = 5.0  # between two lines, where no spinner turns
 
 
 class Interrupted(KeyboardInterrupt):
@@ -143,10 +145,6 @@ def progress(quiet: bool, verbose: bool = False) -> Progress:
 
 
 # Progress on stderr of a command without numbered steps.
-
-
-_SOON_S = 2.0  # a command that is done by then says nothing
-_EVERY_S = 5.0  # between two lines, where no spinner turns
 
 
 class Heartbeat:

@@ -103,6 +103,10 @@ question_options = o.all_of(
     click.option("--report", type=o.FILE, help="Write the plan as an HTML page, too."),
     annotate,
 )
+_QUANTITIES = {"latency": "latency", "throughput": "throughput", "period": "period",
+               "energy": "energy a frame", "gpu_time": "GPU time"}  # fmt: skip
+_KINDS = 12
+_NAMES = 3
 
 
 def parse_cores(text: str | None) -> list[int] | None:
@@ -504,12 +508,6 @@ def tune_command(
 
 
 # What ``edgekit tune`` prints: the outcome first, then what was learnt, then what was tried.
-
-
-_QUANTITIES = {"latency": "latency", "throughput": "throughput", "period": "period",
-               "energy": "energy a frame", "gpu_time": "GPU time"}  # fmt: skip
-_KINDS = 12
-_NAMES = 3
 
 
 def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:

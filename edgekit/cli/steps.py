@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from edgekit.results.store import Result
 
 
+_SERVER_ACTIONS = ("start", "status", "reload", "stop", "install", "uninstall")
+_SERVER_OPTIONS = ("workers", "queue", "timeout_s", "threads")
+_FIRST_RUN = "report.first-run"
+_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost")
+
+
 @commands.command(
     "build",
     "edgekit build configs/resnet50-orin.yaml\nedgekit build my-board.yaml --strict",
@@ -288,10 +294,6 @@ def infer_command(
 # ``edgekit serve``: a server on a board that keeps a release loaded.
 
 
-_SERVER_ACTIONS = ("start", "status", "reload", "stop", "install", "uninstall")
-_SERVER_OPTIONS = ("workers", "queue", "timeout_s", "threads")
-
-
 @commands.command(
     "serve",
     "edgekit serve nvidia@10.0.0.7 start --app resnet50\n"
@@ -369,9 +371,6 @@ def _server_notes(board: dict[str, Any]) -> list[str]:
 
 
 # ``edgekit report``: writes the HTML report of a configuration, or renders a report.json.
-
-
-_FIRST_RUN = "report.first-run"
 
 
 @commands.command(
@@ -606,9 +605,6 @@ def _report_several(config: Config, json: bool, settings: dict[str, Any]) -> Non
 
 
 # What ``edgekit report`` says if the board cannot be reached: the last run is still known.
-
-
-_UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost")
 
 
 @contextmanager

@@ -31,6 +31,7 @@ TUNED_HEAD = "# What edgekit tune found"
 # what people write for a model's file, and what looks like another key
 _FILE_KEYS = ("path", "file", "filename", "model", "source")
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,9 +282,6 @@ def _unknown_mode(document: YamlDocument) -> list[Problem]:
     except UsageError as error:
         return [Problem(error.message, document.where(("power_mode",)), error.hint)]
     return []
-
-
-Place = tuple[str | int, ...]
 
 
 def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:

@@ -15,6 +15,18 @@ from edgekit.reference.gate import Metric, impossible
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_LARGEST = 1 << 16
+Pixels = Annotated[int, Field(ge=1, le=_LARGEST)]
+Sides = Annotated[list[Pixels], Field(min_length=2, max_length=2)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Level = Annotated[int, Field(ge=0, le=255)]
+Text = Annotated[str, Field(min_length=1)]
+_DAY_S = 86_400
+Seconds = Annotated[float, Field(gt=0, le=_DAY_S, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+_LEAST_MS = 10
+Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
+_SLOTS = loadables_per_core()
 
 
 @dataclass(frozen=True)
@@ -29,13 +41,6 @@ class Section(BaseModel):
     """A mapping with known keys only."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-_LARGEST = 1 << 16
-Pixels = Annotated[int, Field(ge=1, le=_LARGEST)]
-Sides = Annotated[list[Pixels], Field(min_length=2, max_length=2)]
-Share = Annotated[float, Field(gt=0, le=1)]
-Level = Annotated[int, Field(ge=0, le=255)]
 
 
 class CalibrationSection(Section):
@@ -142,9 +147,6 @@ class CalibrationSection(Section):
         raise ValueError(f"give {first}, a size in pixels or [height, width]")
 
 
-Text = Annotated[str, Field(min_length=1)]
-
-
 class BuildSection(Section):
     """How engines are built; what goes together on which release: [tensorrt.md](tensorrt.md)."""
 
@@ -220,11 +222,6 @@ class ContainerSection(Section):
         description="More options for `docker run`, one word each.",
         examples=[["--device", "/dev/nvhost-ctrl"]],
     )
-
-
-_DAY_S = 86_400
-Seconds = Annotated[float, Field(gt=0, le=_DAY_S, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class HealthSection(Section):
@@ -408,11 +405,6 @@ class BenchSection(Section):
         if 0 < self.monitor_ms < _LEAST_MS:
             raise ValueError(f"monitor_ms is 0 (off) or at least {_LEAST_MS}")
         return self
-
-
-_LEAST_MS = 10
-Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
-_SLOTS = loadables_per_core()
 
 
 class PinSection(Section):

@@ -211,6 +211,24 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 # beyond these arithmetic overflows; nan is not within any
 _LARGEST_VALUES = {"count": 2**63, "number": 1e100}
+_FAILED = 4
+_FIELDS = ("code", "message", "where", "hint")
+_NOT_RUNNABLE = (126, 127)
+_SIGNALLED = 128
+_LONGEST_EXCERPT = 2000
+# the board's codes that are about what was shipped rather than about the board
+_BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
+# a board's own hints are for who works on it; here they name what is at hand here. BOARD is for
+# who knows what the user calls the board
+_HINTS = {
+    "bundle.unsigned": "sign it: deploy.sign_with in the configuration names a key",
+    "bundle.unknown-signer": "deploy with --trust-key, or edgekit trust BOARD --add KEY.pub: the "
+    "board then believes what that key signs",
+    "serve.running": "edgekit serve BOARD status --app {where} says how it is, stop ends it",
+}
+_LONGEST_LINE = 1 << 20
+_SILENT_S = 20.0
+_END_S = 20.0
 
 
 def misshapen(value: object, form: Any, where: str = "") -> str:
@@ -262,25 +280,6 @@ def _is(value: object, form: str) -> bool:
             and -_LARGEST_VALUES[form] <= value <= _LARGEST_VALUES[form]
         )
     return isinstance(value, _TYPES[form])
-
-
-_FAILED = 4
-_FIELDS = ("code", "message", "where", "hint")
-_NOT_RUNNABLE = (126, 127)
-_SIGNALLED = 128
-_LONGEST_EXCERPT = 2000
-
-# the board's codes that are about what was shipped rather than about the board
-_BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
-
-# a board's own hints are for who works on it; here they name what is at hand here. BOARD is for
-# who knows what the user calls the board
-_HINTS = {
-    "bundle.unsigned": "sign it: deploy.sign_with in the configuration names a key",
-    "bundle.unknown-signer": "deploy with --trust-key, or edgekit trust BOARD --add KEY.pub: the "
-    "board then believes what that key signs",
-    "serve.running": "edgekit serve BOARD status --app {where} says how it is, stop ends it",
-}
 
 
 def document(done: Completed, where: str, python: str, command: str = "") -> dict[str, Any]:
@@ -445,11 +444,6 @@ class StagedOutput:
 def _seconds(value: object) -> float | None:
     good = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if good and 0 <= value < 1e9 else None  # type: ignore[operator, arg-type]
-
-
-_LONGEST_LINE = 1 << 20
-_SILENT_S = 20.0
-_END_S = 20.0
 
 
 def take_samples(

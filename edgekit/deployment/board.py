@@ -19,6 +19,8 @@ Kind = Literal["sshd", "local", "remote"]
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
 
+_CUT_OFF = ("board.killed", "board.connection-lost", "board.timeout")
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -130,9 +132,6 @@ class Release:
     health: Mapping[str, Any] = field(default_factory=dict)
     reused: bool = False
     steps: tuple[Mapping[str, Any], ...] = ()
-
-
-_CUT_OFF = ("board.killed", "board.connection-lost", "board.timeout")
 
 
 @dataclass(frozen=True, slots=True)

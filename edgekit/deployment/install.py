@@ -26,6 +26,24 @@ if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
 
 
+_RETAINED_WRONG = ("blob.digest-mismatch", "transfer.offset")
+# the board's states, by the names that progress has had before there were any
+_PHASES = {
+    "downloading": "download",
+    "verifying": "stage",
+    "refitting": "refit",
+    "testing": "selftest",
+    "switching": "switch",
+    "soaking": "soak",
+}
+_COUNTED = ("download", "soak")
+# the job's processes ended, and the deployment's journal says how to go on
+_CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
+_TIMES = 3
+_SCHEMA = "edgekit.deployment/1"
+_GATES = ("latency_ms", "accuracy_min")
+
+
 def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
     """Refuses a board that cannot run what the bundle was built for.
 
@@ -87,9 +105,6 @@ def check_space(sent: int, hello: Mapping[str, Any], where: str) -> None:
             where=where,
             hint="free space there, or give the board another `root:`",
         )
-
-
-_RETAINED_WRONG = ("blob.digest-mismatch", "transfer.offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,23 +248,6 @@ def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
     return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
 
 
-# the board's states, by the names that progress has had before there were any
-_PHASES = {
-    "downloading": "download",
-    "verifying": "stage",
-    "refitting": "refit",
-    "testing": "selftest",
-    "switching": "switch",
-    "soaking": "soak",
-}
-_COUNTED = ("download", "soak")
-
-# the job's processes ended, and the deployment's journal says how to go on
-_CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
-_TIMES = 3
-_SCHEMA = "edgekit.deployment/1"
-
-
 def follow(
     board: BoardClient,
     request: Mapping[str, Any],
@@ -309,9 +307,6 @@ def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:
             progress(phase, event["done"], event["total"])
     if progress is not None and begun:
         progress(begun, 1, 1)
-
-
-_GATES = ("latency_ms", "accuracy_min")
 
 
 def install(

@@ -40,6 +40,10 @@ _OPEN_S = 20.0
 # a board that allows few channels may still be closing the former one
 _CLOSING_S = 5.0
 _POLL_S = 0.05
+_TIMEOUT_S = 60.0  # an agent may ask its user
+_USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
+_MOST_JUMPS = 8
+_MOST_BANNER = 200  # bytes that are shown of it
 
 
 class SshTransport:
@@ -260,9 +264,6 @@ class _Proxy(socket.socket):
             self._process.wait()
 
 
-_TIMEOUT_S = 60.0  # an agent may ask its user
-
-
 @contextlib.contextmanager
 def agent_keys(path: str | None) -> Iterator[dict[bytes, paramiko.PKey]]:
     """Yields the agent's keys by their public halves, usable inside the block.
@@ -297,9 +298,6 @@ def agent_keys(path: str | None) -> Iterator[dict[bytes, paramiko.PKey]]:
             agent._close()
         if connection is not None:
             connection.close()
-
-
-_USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
 def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> None:
@@ -380,10 +378,6 @@ def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardE
         hint=f"tried: {'; '.join(tried) or 'nothing, there is no key'}. Name the right `key:` "
         f"and `user:` for the board, or add the key there with `ssh-copy-id {hop.user}@{hop.host}`",
     )
-
-
-_MOST_JUMPS = 8
-_MOST_BANNER = 200  # bytes that are shown of it
 
 
 @dataclass(frozen=True, slots=True)

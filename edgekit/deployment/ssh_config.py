@@ -21,6 +21,7 @@ _SYSTEM = Path("/etc/ssh/ssh_config")
 _TIMEOUT_S = 60.0  # "Match exec" runs commands
 _USER = ("known_hosts", "known_hosts2")
 _GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+_SHELL = frozenset("'`\"$\\;&<>|(){}, \t\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +151,6 @@ def _last_words(stderr: bytes) -> str:
     lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     reasons = [line for line in lines if "terminating" not in line and "terminal" not in line]
     return (reasons or lines or ["ssh -G failed"])[-1].strip()[:300]
-
-
-_SHELL = frozenset("'`\"$\\;&<>|(){}, \t\r\n")
 
 
 @dataclass(frozen=True, slots=True)

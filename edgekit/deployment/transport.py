@@ -28,6 +28,9 @@ STALL_S = 75.0
 Buffer = bytes | memoryview
 _ERR_RETAINED = 64 * 1024
 _DRAIN_S = 30.0
+_PIECE = 256 * 1024
+_READ = 64 * 1024
+_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +218,6 @@ def stalled(where: str) -> BoardError:
     )
 
 
-_PIECE = 256 * 1024
-
-
 def json_line(value: object) -> bytes:
     """Returns one JSON document and its line's end."""
     return json.dumps(value).encode("ascii") + b"\n"
@@ -297,10 +297,6 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
     if len(found) != len(set(wanted)):
         raise BoardError("the board sent too few blobs", code="board.protocol", where=where)
     return found
-
-
-_READ = 64 * 1024
-_GRACE_S = 2.0
 
 
 class LocalTransport:

@@ -29,6 +29,8 @@ _POOLS = {
     "global_dram": ("Global DRAM", "weights; adds up over loadables"),
 }
 _EXAMPLE = (1, 3, 480, 645)
+_FIRST = "general"
+_NOTHING = "nothing to do"
 
 
 def fact_rows(family: str) -> list[tuple[str, ...]]:
@@ -86,10 +88,6 @@ def _padding(fact: Mapping[str, Any]) -> str:
 
 def _size(count: int) -> str:
     return f"{count >> 20} MiB"
-
-
-_FIRST = "general"
-_NOTHING = "nothing to do"
 
 
 class _Sources:

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
 
 
+# functions of ELEMENTWISE that compare
+COMPARISONS = frozenset({"EQUAL", "GREATER", "LESS"})
+_AXES = {-4: "N", -3: "C", -2: "H", -1: "W"}
+_LARGEST_WINDOW = 8
+_PRODUCT = "MATRIX_MULTIPLY"
+# (N, groups, channels of a group, H, W) with groups and channels swapped
+_SWAPPED = (0, 2, 1, 3, 4)
+_BLOCKS = 6  # dimensions between the two reshapes that move blocks between space and depth
+_CHW = 3
+
+
 class LayerGraph:
     """A network with the look-ups that facts need.
 
@@ -42,10 +53,6 @@ class LayerGraph:
         """The layers that read a tensor, by tensor."""
         self.neighbours_read = True
         return self._consumers
-
-
-# functions of ELEMENTWISE that compare
-COMPARISONS = frozenset({"EQUAL", "GREATER", "LESS"})
 
 
 def consumer_kinds(facts: Facts) -> tuple[str, ...]:
@@ -79,14 +86,6 @@ def neighbours(facts: Facts) -> tuple[str, ...]:
     before = [graph.producers[name].kind for name in facts.layer.inputs if name in graph.producers]
     after = [r.kind for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
     return (*before, *after)
-
-
-_AXES = {-4: "N", -3: "C", -2: "H", -1: "W"}
-_LARGEST_WINDOW = 8
-_PRODUCT = "MATRIX_MULTIPLY"
-# (N, groups, channels of a group, H, W) with groups and channels swapped
-_SWAPPED = (0, 2, 1, 3, 4)
-_BLOCKS = 6  # dimensions between the two reshapes that move blocks between space and depth
 
 
 def _shape(names: tuple[str, ...], facts: Facts) -> str:
@@ -224,8 +223,6 @@ WORDING: dict[str, Callable[[Facts], Any]] = {
     "pool_steps": _pool_steps,
     "shuffle_of": _shuffle_of,
 }
-
-_CHW = 3
 
 
 class Facts(dict[str, Any]):

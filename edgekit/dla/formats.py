@@ -32,6 +32,7 @@ _ELEMENT = {
     "int64": 8, "float64": 8,
 }  # fmt: skip
 _CHW = 3
+_SAME_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def strides(
@@ -228,9 +229,6 @@ def shared_with_gpu(format: str, dtype: str) -> bool:
 # Tensors into the DLA's formats and back, bit for bit, with NumPy alone.
 #
 # The moving itself is the board's (``edgekit_device.arrays.formats``): both sides have one packer.
-
-
-_SAME_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def pack(

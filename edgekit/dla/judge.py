@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 # where this rule is no longer in force, a network is strongly typed and may hold Q/DQ nodes
 _EXPLICIT_RULE = "general.explicit_quantization"
+_COMPOSED_RULE = "operators.composed"
+PRECISIONS = ("fp32", "fp16", "int8")
+# by why a layer is opaque: the rule that it breaks, and that rule's limit
+_OPAQUE = {
+    "plugin": ("general.plugin", "TensorRT's own layers"),
+    "shapes": ("general.dynamic_shapes", "shapes that are known before running"),
+}
 
 
 def drives_dla(target: Target, tensorrt: str) -> bool:
@@ -61,9 +68,6 @@ def reads_qdq(target: Target, tensorrt: str) -> bool:
     """
     rule = load_rules().rules[_EXPLICIT_RULE]
     return not rule.holds_for("QUANTIZE", target.dla.generation, parse_version(tensorrt))
-
-
-_COMPOSED_RULE = "operators.composed"
 
 
 def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVerdict]) -> None:
@@ -146,14 +150,6 @@ def _newer(release: str, newest: str) -> tuple[str, ...]:
 
 def _layers(count: int) -> str:
     return f"{count:,} layer is" if count == 1 else f"{count:,} layers are"
-
-
-PRECISIONS = ("fp32", "fp16", "int8")
-# by why a layer is opaque: the rule that it breaks, and that rule's limit
-_OPAQUE = {
-    "plugin": ("general.plugin", "TensorRT's own layers"),
-    "shapes": ("general.dynamic_shapes", "shapes that are known before running"),
-}
 
 
 def judge(

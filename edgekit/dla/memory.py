@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 
 _CHW = 3
+# precision: (NumPy type, tensor format)
+_STORAGE = {"int8": ("int8", "CHW32"), "fp16": ("float16", "CHW16")}
+_USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
+_DRAM = ("local_dram", "global_dram")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +120,6 @@ def cbuf_banks(
     return int(weight_banks + -(-entries * rows // facts["entries_per_bank"]))
 
 
-# precision: (NumPy type, tensor format)
-_STORAGE = {"int8": ("int8", "CHW32"), "fp16": ("float16", "CHW16")}
-
-
 class Sizes(NamedTuple):
     """What a loadable takes in bytes: its pools, and the tensors and weights that they hold."""
 
@@ -140,9 +140,6 @@ class _Uses:
         self.place = {layer.name: index for index, layer in enumerate(network.layers)}
         self.readers = network.consumers()
         self.outputs = frozenset(network.outputs)
-
-
-_USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
 
 
 def memory(
@@ -379,9 +376,6 @@ def _round_up(value: int, step: int) -> int:
 
 def _pool(size: int, smallest: int) -> int:
     return 1 << (max(size, smallest) - 1).bit_length()
-
-
-_DRAM = ("local_dram", "global_dram")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,20 @@ if TYPE_CHECKING:
 
 
 _SCHEMA = "edgekit.dla-int8/1"
+QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
+# a layer with weights that reads floats and has at most this share of the network's
+# multiplications saves nothing in INT8: the sum over the bins of YOLOv8's box distributions
+_SMALL = 0.01
+_TAIL_BITS = 2.0
+_BITS = 3.0
+# what hands on the values of a join as they are, part by part
+_PASSES = frozenset({
+    "CONCATENATION", "IDENTITY", "POOLING", "REDUCE", "RESIZE", "SHUFFLE", "SLICE",
+})  # fmt: skip
+_KEEPS_RANGE = frozenset({"RELU", "CLIP", "LEAKY_RELU"})
+#: Largest magnitude by tensor, by one or several methods.
+Amax = Sequence[Mapping[str, float]]
+_FLOATS = frozenset({"float32", "float16"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +98,10 @@ def int8_operators() -> Int8Operators:
 # gives, say where that is; without them the network's structure says where it is likely.
 
 
-QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
-
-# a layer with weights that reads floats and has at most this share of the network's
-# multiplications saves nothing in INT8: the sum over the bins of YOLOv8's box distributions
-_SMALL = 0.01
 # Bits that the narrowest tensor of a join may lose. Rounding to 8 bits leaves about 42 dB of values
 # that fill their range, 6 dB less for each bit. At the network's end, where nothing is gained by
 # INT8, what is left is to be better than the 20 to 30 dB that INT8 leaves of a network; elsewhere
 # not much worse.
-_TAIL_BITS = 2.0
-_BITS = 3.0
-# what hands on the values of a join as they are, part by part
-_PASSES = frozenset({
-    "CONCATENATION", "IDENTITY", "POOLING", "REDUCE", "RESIZE", "SHUFFLE", "SLICE",
-})  # fmt: skip
-_KEEPS_RANGE = frozenset({"RELU", "CLIP", "LEAKY_RELU"})
-
-#: Largest magnitude by tensor, by one or several methods.
-Amax = Sequence[Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,9 +365,6 @@ def _joins(layer: Layer, ranges: Amax) -> bool:
 # ``modelopt.onnx.quantization --target_dla`` does it. Two kinds get none: what a convolution, a sum
 # or a scale hands to the one activation or scale after it, which never leaves the fused kernel,
 # and what lies between the layers of one ONNX node.
-
-
-_FLOATS = frozenset({"float32", "float16"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,25 @@ from edgekit.knowledge import data_folder, read_knowledge
 
 Version = tuple[int, ...]
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
+Facts = Mapping[str, Any]
+_MANY = (tuple, list)
+_LARGE = 1e30
+_SIDES = frozenset({"kernel", "stride", "pads", "dilation", "window", "inner_scales"})
+_WORDS = {
+    "range": "{0[0]}..{0[1]}", "outside": "not {0[0]}..{0[1]}", "at_most": "at most {0}",
+    "at_least": "at least {0}", "not_equal": "not {0}", "equal": "{0}", "whole": "whole numbers",
+}  # fmt: skip
+ANY_KIND = "*"
+# of the DLA, with the family of modules that has it
+GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}
+PRECISIONS = ("fp16", "int8")
+_OPERATOR = "an ONNX operator whose row of the matrix has a fix"
+_OPERATORS_FIX = "that one: `edgekit explain OPERATOR`"
+_FACT = re.compile(r"\{(\w+)\}")
+_RULES = "edgekit.dla/1"
+# files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
+_NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
+_EXCLUDED = ("builder_messages", "guide", "int8", "operators", "reconstruction", *_NOTED)
 
 
 @lru_cache(maxsize=256)
@@ -55,11 +74,7 @@ class Failure(NamedTuple):
     value: str = ""
 
 
-Facts = Mapping[str, Any]
 Check = Callable[[Facts], Failure | None]
-_MANY = (tuple, list)
-_LARGE = 1e30
-_SIDES = frozenset({"kernel", "stride", "pads", "dilation", "window", "inner_scales"})
 
 
 def _in_range(value: Any, limit: Any) -> bool:
@@ -77,10 +92,6 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "at_least": lambda value, limit: bool(value >= limit),
     "whole": lambda value, limit: (float(value) == int(value)) is limit,
 }
-_WORDS = {
-    "range": "{0[0]}..{0[1]}", "outside": "not {0[0]}..{0[1]}", "at_most": "at most {0}",
-    "at_least": "at least {0}", "not_equal": "not {0}", "equal": "{0}", "whole": "whole numbers",
-}  # fmt: skip
 
 
 def show(value: Any) -> str:
@@ -201,16 +212,6 @@ def _below(fact: str, other: str, limit: str) -> Check:
         return Failure(f"{fact} {show(value)}", words, show(value))
 
     return check
-
-
-ANY_KIND = "*"
-# of the DLA, with the family of modules that has it
-GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}
-PRECISIONS = ("fp16", "int8")
-
-_OPERATOR = "an ONNX operator whose row of the matrix has a fix"
-_OPERATORS_FIX = "that one: `edgekit explain OPERATOR`"
-_FACT = re.compile(r"\{(\w+)\}")
 
 
 def _open(fix: str) -> str:
@@ -388,12 +389,6 @@ class Operator:
             "fix": self.fix,
             "settled_by": self.settled_by or None,
         }
-
-
-_RULES = "edgekit.dla/1"
-# files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
-_NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
-_EXCLUDED = ("builder_messages", "guide", "int8", "operators", "reconstruction", *_NOTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

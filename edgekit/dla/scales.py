@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: The largest INT8 code of a symmetric scale, ``amax / 127``.
 LEVELS = 127
 _BLOCK_ELEMENTS = 1 << 22
+_TENSORS = frozenset({"all", "inputs"})
+_KEYS = frozenset({"tensors", "kinds", "when", "everywhere", "moves", "apart"})
 
 
 def channel_axis(node: onnx.NodeProto, rank: int) -> int | None:
@@ -76,10 +78,6 @@ def channel_blocks(array: np.ndarray) -> list[slice]:
 # "inputs"), ``kinds`` which layers (those of the family when absent), ``when`` on which parameters
 # it depends. It binds a layer on the DLA; with ``everywhere`` one on the GPU, too. ``moves``: the
 # layer only moves values. ``apart``: the sources do not settle it, and the scales stay apart.
-
-
-_TENSORS = frozenset({"all", "inputs"})
-_KEYS = frozenset({"tensors", "kinds", "when", "everywhere", "moves", "apart"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,6 +36,8 @@ TermsOf = Callable[["FleetBoard"], Mapping[str, Any]]
 
 #: States of a board's deployment that goes on no more; see docs/board-protocol.md.
 _ENDED = ("committed", "rolled-back", "failed")
+_TICK_S = 0.2
+BoardRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +228,6 @@ def _serving(client: BoardClient, app: str) -> tuple[str, str]:
         if release["id"] == state.get("current"):
             return str(release["id"]), str(release["digest"])
     return "", ""
-
-
-_TICK_S = 0.2
-BoardRow = dict[str, Any]
 
 
 class BoardPool:

@@ -26,6 +26,33 @@ from edgekit.files import regular
 from edgekit.fleet.waves import FleetBoard
 from edgekit.text import listed
 
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,62}$")]
+_Host = Annotated[
+    str, Field(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$")
+]
+_HostKey = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")]
+_RANGE = re.compile(r"\[(\d+):(\d+)\]")
+_MOST = 100_000
+_SECONDS = 120
+_OWN = ("all", "ungrouped")
+_DIGITS = 5  # of a TCP port
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# what is wrong with a text that does not have its form
+_FORMS = {
+    "host": "a host name or address has no spaces and begins with no dash",
+    "host_key": "a host key is SHA256:..., as ssh-keygen -lf prints it",
+    "label": "a label has letters, digits, '.', '_', '/' and '-'",
+    "value": "a label's value is one line of at most 128 letters",
+}
+# an inventory of ten thousand boards, ten values each; an alias bomb is still found
+_NODES = 400_000
+_TERM = re.compile(
+    r"""\s*(?P<absent>!)?\s*(?P<key>[A-Za-z0-9_][A-Za-z0-9._/-]*)\s*
+    (?:(?P<sign>!=|==?)\s*(?:"(?P<quoted>(?:[^"\\]|\\["\\])*)"|(?P<plain>[^,"]*?)))?\s*(?:,|$)""",
+    re.VERBOSE,
+)
+
 
 def _text(value: Any) -> Any:
     """A number in a label is its text: ``rack: 12``."""
@@ -36,15 +63,8 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,62}$")]
-
 # what a terminal and a selector can show; control characters are neither
 Value = Annotated[str, BeforeValidator(_text), Field(pattern=r"^[^\x00-\x1f\x7f]{0,128}$")]
-_Host = Annotated[
-    str, Field(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$")
-]
-_HostKey = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")]
 
 
 class InsideFile(_Part):
@@ -86,10 +106,6 @@ class InventoryFile(_Part):
     boards: list[BoardFile] = Field(min_length=1)
 
 
-_RANGE = re.compile(r"\[(\d+):(\d+)\]")
-_MOST = 100_000
-
-
 def expand(name: str, host: str) -> list[tuple[str, str]]:
     """Returns names and hosts; those of one range each are paired in order.
 
@@ -126,11 +142,6 @@ def _every(text: str) -> list[str] | None:
 #
 # Its YAML form is also read without Ansible, as long as no value is a template. Names of variables:
 # https://docs.ansible.com/ansible/latest/inventory_guide/intro_inventory.html
-
-
-_SECONDS = 120
-_OWN = ("all", "ungrouped")
-_DIGITS = 5  # of a TCP port
 
 
 def members_of(path: Path, document: YamlDocument) -> list[FleetBoard]:
@@ -274,20 +285,6 @@ def find_program(name: str) -> str | None:
     """Returns a program of Ansible's: this Python's own, or the one in PATH."""
     own = Path(sys.executable).with_name(name)
     return str(own) if own.is_file() else shutil.which(name)
-
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-# what is wrong with a text that does not have its form
-_FORMS = {
-    "host": "a host name or address has no spaces and begins with no dash",
-    "host_key": "a host key is SHA256:..., as ssh-keygen -lf prints it",
-    "label": "a label has letters, digits, '.', '_', '/' and '-'",
-    "value": "a label's value is one line of at most 128 letters",
-}
-
-# an inventory of ten thousand boards, ten values each; an alias bomb is still found
-_NODES = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,13 +461,6 @@ def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:
     if problems:
         raise ConfigError(problems, code="fleet.inventory")
     return every
-
-
-_TERM = re.compile(
-    r"""\s*(?P<absent>!)?\s*(?P<key>[A-Za-z0-9_][A-Za-z0-9._/-]*)\s*
-    (?:(?P<sign>!=|==?)\s*(?:"(?P<quoted>(?:[^"\\]|\\["\\])*)"|(?P<plain>[^,"]*?)))?\s*(?:,|$)""",
-    re.VERBOSE,
-)
 
 
 @dataclass(frozen=True, slots=True)

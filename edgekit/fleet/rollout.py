@@ -61,6 +61,8 @@ from edgekit.text import counted, listed
 
 UNKNOWN_SIGNER = "bundle.unknown-signer"
 _TICK_S = 0.2
+DriverFor = Callable[[Mapping[str, Any], Bundles], Driver]
+"""Returns what drives a rollout's boards."""
 
 
 class Drive:
@@ -367,10 +369,6 @@ class Drive:
         row.update(state=state, error=error, **values)
         self._store.set_board(self._id, row["name"], state=state, error=error, **values)
         self._reporter.board(row["name"], state, error)
-
-
-DriverFor = Callable[[Mapping[str, Any], Bundles], Driver]
-"""Returns what drives a rollout's boards."""
 
 
 class Fleet:

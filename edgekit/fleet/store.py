@@ -92,6 +92,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "UPDATE rollouts SET settings=json_remove(settings, '$.driver')",
     ),
 )
+_TRIES, _MOMENT_S = 10, 0.02
 
 
 class RolloutStore:
@@ -271,9 +272,6 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # One driver a rollout: a flock, which the system lets go of when the driver dies.
-
-
-_TRIES, _MOMENT_S = 10, 0.02
 
 
 def _path(folder: Path, id: int) -> Path:

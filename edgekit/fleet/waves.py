@@ -27,6 +27,8 @@ Row = dict[str, Any]
 
 #: States of a rollout in which nothing of it is left to do.
 ENDED = ("done", "failed", "aborted", "rolled-back")
+DEFAULT_WAVES = "10%,50%,100%"
+_STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,6 @@ class RolloutSettings:
     retry_s: float = 5.0
     most_s: float = 120.0
     again: bool = False
-
-
-DEFAULT_WAVES = "10%,50%,100%"
-_STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
 
 
 def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[list[FleetBoard]]:

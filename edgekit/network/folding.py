@@ -19,6 +19,43 @@ from edgekit.network.windows import attributes
 
 _ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
 _PLAIN_MOVES = frozenset({"Concat", "Gather", "Transpose"})
+# their output is their input in another shape
+VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
+_REPEATS = {"ConstantOfShape", "Expand"}
+# explicit quantization must stay visible; random values are not constants
+_NEVER = {
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+}
+# a folded value may have this many elements more than its inputs: larger Tiles and OneHots stay
+_LARGEST_GROWTH = 1 << 22
+# a repeated value costs nothing until something writes it out; no board could hold more elements
+_LARGEST_REPEAT = 1 << 32
+# what folding reads and makes at once: larger nodes wait, and all do when the sum is large
+_LARGEST_NOW = 1 << 20
+_ALL_NOW = 64 << 20
+_SMALL = 1 << 12
+# views of their input where onnx's reference computes them: waiting saves nothing
+_SLICES = {"Transpose", "Slice", "Split"}
+_MOVES = {*_SLICES, "Concat", "Gather", "Tile"}
+_ELEMENTWISE = {
+    "Abs", "Add", "Cast", "CastLike", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor",
+    "Greater", "Less", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Pow", "Reciprocal",
+    "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh", "Where",
+}  # fmt: skip
+_REDUCTIONS = {
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+}  # fmt: skip
+_PRODUCTS = {"MatMul", "Gemm"}
+# computing them on single elements shows whether onnx's reference can, and of what type it makes
+_TRIED = _ELEMENTWISE | _REDUCTIONS | _PRODUCTS
 
 
 def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -54,26 +91,6 @@ def _gathered(data: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray | No
     if index.min() < -length or index.max() >= length:
         return None
     return np.asarray(np.take(data, index, axis))
-
-
-# their output is their input in another shape
-VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
-_REPEATS = {"ConstantOfShape", "Expand"}
-# explicit quantization must stay visible; random values are not constants
-_NEVER = {
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-}
-# a folded value may have this many elements more than its inputs: larger Tiles and OneHots stay
-_LARGEST_GROWTH = 1 << 22
-# a repeated value costs nothing until something writes it out; no board could hold more elements
-_LARGEST_REPEAT = 1 << 32
 
 
 def foldable(
@@ -264,27 +281,6 @@ def constant(node: onnx.NodeProto) -> np.ndarray:
 
 def _shape(proto: onnx.TypeProto) -> tuple[int, ...]:
     return tuple(dim.dim_value for dim in proto.tensor_type.shape.dim)
-
-
-# what folding reads and makes at once: larger nodes wait, and all do when the sum is large
-_LARGEST_NOW = 1 << 20
-_ALL_NOW = 64 << 20
-_SMALL = 1 << 12
-# views of their input where onnx's reference computes them: waiting saves nothing
-_SLICES = {"Transpose", "Slice", "Split"}
-_MOVES = {*_SLICES, "Concat", "Gather", "Tile"}
-_ELEMENTWISE = {
-    "Abs", "Add", "Cast", "CastLike", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor",
-    "Greater", "Less", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Pow", "Reciprocal",
-    "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh", "Where",
-}  # fmt: skip
-_REDUCTIONS = {
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
-}  # fmt: skip
-_PRODUCTS = {"MatMul", "Gemm"}
-# computing them on single elements shows whether onnx's reference can, and of what type it makes
-_TRIED = _ELEMENTWISE | _REDUCTIONS | _PRODUCTS
 
 
 class Patience:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose nodes have graphs of their own."""
 
+# their results are computed before running: whoever reads them has taken them in
+_BEFOREHAND = frozenset({"constant", "given"})
+
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The bodies of a control-flow node (If, Loop, Scan); none for any other."""
@@ -265,10 +268,6 @@ def extract(
         ir_version=model.proto.ir_version,
         producer_name=model.proto.producer_name,
     )
-
-
-# their results are computed before running: whoever reads them has taken them in
-_BEFOREHAND = frozenset({"constant", "given"})
 
 
 @dataclass(frozen=True, slots=True)

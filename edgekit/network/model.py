@@ -29,6 +29,11 @@ SAME_VALUES = frozenset(
 #
 # Exporters that store weights in half precision put a Cast after each: folding those while loading
 # would read the whole file and keep it twice over in FP32, for questions that need only shapes.
+_CHUNK = 1 << 20
+# by id of a read-only array, checked against the array itself: editing a graph keeps its weights
+_known: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
+# what others wrote says nothing about the model that edgekit makes of the file
+_PREFIX = "edgekit."
 
 
 class DeferredStep:
@@ -429,11 +434,6 @@ class Network:
         return {name: tuple(layers) for name, layers in found.items()}
 
 
-_CHUNK = 1 << 20
-# by id of a read-only array, checked against the array itself: editing a graph keeps its weights
-_known: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
-
-
 def frozen(array: np.ndarray) -> np.ndarray:
     """The array itself when it is read-only, otherwise a read-only view of it."""
     if not array.flags.writeable:
@@ -522,10 +522,6 @@ def _file_range(array: np.ndarray) -> tuple[str, int, int] | None:
     if root.mode != "r" or not 0 <= start <= root.nbytes - array.nbytes:
         return None
     return str(root.filename), root.offset + start, array.nbytes
-
-
-# what others wrote says nothing about the model that edgekit makes of the file
-_PREFIX = "edgekit."
 
 
 def metadata(model: Model, key: str) -> str | None:

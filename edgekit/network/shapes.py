@@ -23,6 +23,11 @@ from edgekit.network.windows import POOLS, attributes, floored, pooled
 
 # of onnx.TensorProto
 FLOAT, STRING = 1, 8
+# inference reads shapes, axes and scales: short vectors
+_LONGEST_HINT = 1024
+# comparisons with the inference of these
+_LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
+_INFERRED_SINCE = 16
 
 
 @cache
@@ -48,13 +53,6 @@ def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
 # All input shapes are fixed, so walking the nodes in order with onnx's own per-operator inference
 # and the values of the constants seen so far resolves what whole-graph inference with symbols
 # cannot, and it is linear in the number of nodes.
-
-
-# inference reads shapes, axes and scales: short vectors
-_LONGEST_HINT = 1024
-# comparisons with the inference of these
-_LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
-_INFERRED_SINCE = 16
 
 
 class Evaluation:

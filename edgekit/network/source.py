@@ -20,28 +20,6 @@ from edgekit.files import regular
 PYTHON = "python:"
 _BUILTIN = "builtin:"
 _DIGITS = 20  # a seed has 64 bits
-
-
-def parse_builtin(source: str) -> tuple[str, int] | None:
-    """Returns name and seed of "builtin:NAME?seed=N"; None if ``source`` is none of these.
-
-    Raises:
-        UsageError: The seed is no number.
-    """
-    if not source.startswith(_BUILTIN):
-        return None
-    name, _, seed = source.removeprefix(_BUILTIN).partition("?seed=")
-    if seed and not (seed.isdecimal() and len(seed) < _DIGITS):
-        raise UsageError(f"{seed!r} is not a seed", where=source, hint=f"{_BUILTIN}{name}?seed=1")
-    return name, int(seed or 0)
-
-
-# Files of other formats that are given for an ONNX model: what they are, and what to do.
-#
-# They are recognised by content: an ending says little (``.pb``, ``.bin``) or is wrong. Nothing of
-# them is run or unpacked.
-
-
 _START, _HEAD = 1 << 12, 1 << 20
 _TORCH = (
     "load the network in PyTorch and export it: "
@@ -81,6 +59,26 @@ _SAVED = re.compile(rb"serve|Placeholder|StatefulPartitionedCall|saved_model|ten
 _OPERATOR = re.compile(rb"[A-Z][A-Za-z0-9_]{1,60}")
 _JSON = re.compile(rb"(\xef\xbb\xbf)?\s*[{\[\"\d-]")
 _CONFIG = re.compile(rb"(?m)^(version|model|target)\s*:")
+
+
+def parse_builtin(source: str) -> tuple[str, int] | None:
+    """Returns name and seed of "builtin:NAME?seed=N"; None if ``source`` is none of these.
+
+    Raises:
+        UsageError: The seed is no number.
+    """
+    if not source.startswith(_BUILTIN):
+        return None
+    name, _, seed = source.removeprefix(_BUILTIN).partition("?seed=")
+    if seed and not (seed.isdecimal() and len(seed) < _DIGITS):
+        raise UsageError(f"{seed!r} is not a seed", where=source, hint=f"{_BUILTIN}{name}?seed=1")
+    return name, int(seed or 0)
+
+
+# Files of other formats that are given for an ONNX model: what they are, and what to do.
+#
+# They are recognised by content: an ending says little (``.pb``, ``.bin``) or is wrong. Nothing of
+# them is run or unpacked.
 
 
 def refuse_foreign(path: Path) -> None:

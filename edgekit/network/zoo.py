@@ -32,6 +32,27 @@ from edgekit.network.synthetic import stream, synthetic_image
 
 # operators that carry a weight unchanged to its user (here: Unsqueeze and Reshape of weights)
 _CARRIERS = frozenset({"Unsqueeze", "Reshape"})
+Array = np.ndarray[Any, Any]
+# variance, as a share of the images' mean, from which on directions are evened out
+_RIDGE = 0.05
+# where the logits pass a ReLU before they are averaged: their mean in standard deviations
+_CLEAR = 1.5
+# from IR 4 on an initializer need not be a graph input too; every ONNX Runtime in use reads 8
+_IR_VERSION = 8
+# how many of each kind of input set the statistics
+_BATCH = {"image": 12, "normal": 5, "uniform": 5, "centred": 5}
+# mean of a pre-activation in standard deviations, and how far channels differ from it
+_SHIFT, _SHIFT_SPREAD = 1.0, 0.2
+_SCALE_SPREAD = 0.1
+# standard deviation of a residual branch where it joins
+_BRANCH = 0.35
+# share of the layer's mean variance in each channel's: a channel that is silent over the batch
+# must not be blown up
+_SHRINK = 0.3
+# before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
+# centred, so that faint inputs are raised to the contrast of strong ones
+_LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
+_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 
 
 @dataclass(frozen=True)
@@ -131,14 +152,6 @@ def _indexed(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> S
     return ShippedGraph(proto, shapes, root, carriers, {k: tuple(v) for k, v in users.items()})
 
 
-Array = np.ndarray[Any, Any]
-
-# variance, as a share of the images' mean, from which on directions are evened out
-_RIDGE = 0.05
-# where the logits pass a ReLU before they are averaged: their mean in standard deviations
-_CLEAR = 1.5
-
-
 def readout(
     start: Array, features: Sequence[Array], kinds: Sequence[str], *, spread: float, clipped: bool
 ) -> tuple[Array, Array]:
@@ -198,10 +211,6 @@ def _unseen(images: Array) -> float:
         row = _evened((images[index] - mean)[None], others - mean)
         total += float((row**2).sum()) * len(others) / len(images)
     return float(np.sqrt(total / len(images)))
-
-
-# from IR 4 on an initializer need not be a graph input too; every ONNX Runtime in use reads 8
-_IR_VERSION = 8
 
 
 class Stages:
@@ -335,21 +344,6 @@ class Stages:
 #   grow until nothing else is left; at one standard deviation above it the factor is 1.12.
 # - Residual branches are damped for the same reason.
 # - The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): all are distinguished.
-
-
-# how many of each kind of input set the statistics
-_BATCH = {"image": 12, "normal": 5, "uniform": 5, "centred": 5}
-# mean of a pre-activation in standard deviations, and how far channels differ from it
-_SHIFT, _SHIFT_SPREAD = 1.0, 0.2
-_SCALE_SPREAD = 0.1
-# standard deviation of a residual branch where it joins
-_BRANCH = 0.35
-# share of the layer's mean variance in each channel's: a channel that is silent over the batch
-# must not be blown up
-_SHRINK = 0.3
-# before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
-# centred, so that faint inputs are raised to the contrast of strong ones
-_LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
 
 
 def fill(graph: ShippedGraph, seed: int, recipe: WeightRecipe) -> dict[str, Array]:
@@ -545,7 +539,6 @@ _RECIPES = {
     "light_zfnet512": WeightRecipe(spread=2.0, first_mean=0.0, smooth=0.7),
 }
 _NAMES = tuple(_RECIPES)
-_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 
 
 def builtin_names() -> tuple[str, ...]:

@@ -41,6 +41,8 @@ from edgekit.solver.problem import (
 from edgekit.text import counted, listed
 
 _SHOWN = 4
+DIGITS = 6  # of microseconds and microjoules in a plan
+SHOWN = 5  # names in a difference
 
 
 @dataclass(frozen=True)
@@ -364,9 +366,6 @@ def _notes(
     return notes
 
 
-DIGITS = 6  # of microseconds and microjoules in a plan
-
-
 @dataclass(frozen=True)
 class RunningPlan:
     """One plan as it runs: the placement, and what its indices stand for.
@@ -663,9 +662,6 @@ def _ready(
 # The builder joins the layers that are set to the DLA in graph order, parallel branches included,
 # and the core keeps the groups with the most layers (edgekit/dla/loadables.py). So a plan reaches
 # the board by device types alone where these groups are its loadables.
-
-
-SHOWN = 5  # names in a difference
 
 
 def builder_loadables(

@@ -37,6 +37,12 @@ SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for t
 # they round what the kernel before them writes, and scale what the one after them reads: no
 # kernels of their own (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
 _FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
+CLASSES = {
+    "LINEAR": "LINEAR", "DLA_LINEAR": "DLA", "CHW4": "CHW", "CHW16": "CHW", "CHW32": "CHW",
+    "HWC8": "HWC", "DLA_HWC4": "HWC",
+}  # fmt: skip
+SECTOR = 32  # bytes that a GPU reads at least
+ALIGNED = 16  # elements of a line that kernels take at a time
 
 
 def _is_free(network: Network, layer: Layer) -> bool:
@@ -371,14 +377,6 @@ class CostModel:
 # the two layouts, their types and whether lines are whole vectors. ``scripts/fit_reformat.py``
 # fits them on 2,046 kernels that TensorRT timed on an AGX Orin; ``targets/costs/reformat.yaml``
 # keeps them. What a pair of layouts was measured too little for takes what it does in any pair.
-
-
-CLASSES = {
-    "LINEAR": "LINEAR", "DLA_LINEAR": "DLA", "CHW4": "CHW", "CHW16": "CHW", "CHW32": "CHW",
-    "HWC8": "HWC", "DLA_HWC4": "HWC",
-}  # fmt: skip
-SECTOR = 32  # bytes that a GPU reads at least
-ALIGNED = 16  # elements of a line that kernels take at a time
 
 
 def is_aligned(width: int) -> bool:

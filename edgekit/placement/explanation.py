@@ -32,6 +32,10 @@ from edgekit.placement.regions import FusedRegions
 from edgekit.solver.problem import OUTSIDE, Border
 
 SCHEMA = "edgekit.why/1"
+DIGITS = 6
+MOST = 1500  # layers up to which all of them are pinned one by one
+SAME = 1e-9  # relative; values that differ by less are equal
+OnProgress = Callable[[int, int], None]
 
 
 def explain_layer(
@@ -218,9 +222,6 @@ def _device_text(device: str) -> str:
     return "the GPU" if device == "GPU" else device
 
 
-DIGITS = 6
-
-
 @dataclass(frozen=True)
 class KernelCosts:
     """A network's kernels with the model that says what they cost.
@@ -319,11 +320,6 @@ class KernelCosts:
             for transfer in border.transfers
             if pairs & transfer.pairs
         )
-
-
-MOST = 1500  # layers up to which all of them are pinned one by one
-SAME = 1e-9  # relative; values that differ by less are equal
-OnProgress = Callable[[int, int], None]
 
 
 class PlacementTrials:

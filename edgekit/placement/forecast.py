@@ -39,6 +39,12 @@ CORE = "DLA0"
 
 #: Kernels, whether each is on the DLA, and the loads of GPU and DLA in microseconds.
 _Loads = tuple[tuple[LayerKernel, ...], list[bool], float, float]
+#: What a fix is offered for: a shorter predicted latency, or that layers can run on the DLA at all.
+LATENCY, LEGALITY = "latency", "legality"
+# of the multiply-accumulates: less than that more does not pay for another loadable
+_SHARE = 0.005
+_FIX = "edgekit plan CONFIG --why LAYER tests one layer by planning without it on the GPU"
+_SOURCE = "the plan and edgekit's cost model: predicted, each kernel alone"
 
 
 @dataclass(frozen=True)
@@ -265,13 +271,6 @@ class PlacementTimer:
         return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
 
 
-#: What a fix is offered for: a shorter predicted latency, or that layers can run on the DLA at all.
-LATENCY, LEGALITY = "latency", "legality"
-
-# of the multiply-accumulates: less than that more does not pay for another loadable
-_SHARE = 0.005
-
-
 @dataclass(frozen=True, slots=True)
 class Fix:
     """What would change if the layers that break the same rules could run on the DLA.
@@ -453,10 +452,6 @@ def _rank(fix: Fix) -> tuple[int, float, int, int, tuple[str, ...]]:
 # Why layers are on the GPU that could run on a DLA, for all of them at once.
 #
 # ``explain_layer`` tests one layer by solving again; this compares what each kernel takes alone.
-
-
-_FIX = "edgekit plan CONFIG --why LAYER tests one layer by planning without it on the GPU"
-_SOURCE = "the plan and edgekit's cost model: predicted, each kernel alone"
 
 
 def gpu_reasons(

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
+DRAM = ("local_dram", "global_dram")
+BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
+POOLS = ("managed_sram", "local_dram", "global_dram")
+DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 
 
 class PlanImpossible(GateError):
@@ -55,9 +59,6 @@ class PlanImpossible(GateError):
             for name, reasons in self.layers.items()
         ]
         return document
-
-
-DRAM = ("local_dram", "global_dram")
 
 
 class LoadableCapacity:
@@ -245,11 +246,6 @@ def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:
     """A layer with the rules that it breaks; none where only its precision is in the way."""
     rules = ", ".join(dict.fromkeys(reason.rule for reason in reasons))
     return f"{name} ({rules})" if rules else name
-
-
-BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
-POOLS = ("managed_sram", "local_dram", "global_dram")
-DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 
 
 def check_options(options: Options, target: Target) -> None:

@@ -18,6 +18,16 @@ from edgekit.network.model import Layer, Network
 from edgekit.placement.kernels import LayerKernel, operations
 from edgekit.targets.board import PowerMode, Target
 
+BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
+#: A tensor's type ("int8", "fp16", "fp32") and its format.
+Layout = tuple[str, str]
+DLA_VECTOR = {"int8": "CHW32", "fp16": "CHW16"}
+NUMPY = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
+HWC8 = 8  # channels that TensorRT's channel-last FP16 format pads to
+# what a product in a fused part does not need: its tensors stay on the chip, its rows are no batch
+ON_CHIP = {"depth": 0.0, "rows": 0.0, "weight_us": 0.0, "tensor_us": 0.0}
+_IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml
+
 
 @cache
 def cost_data(name: str) -> Mapping[str, Any]:
@@ -96,16 +106,6 @@ def pointwise_function(layer: Layer) -> str:
 # "DLA_LINEAR", "DLA_HWC4"); a tensor's layout is its type and its format, ("int8", "CHW32").
 
 
-BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
-
-#: A tensor's type ("int8", "fp16", "fp32") and its format.
-Layout = tuple[str, str]
-
-DLA_VECTOR = {"int8": "CHW32", "fp16": "CHW16"}
-NUMPY = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
-HWC8 = 8  # channels that TensorRT's channel-last FP16 format pads to
-
-
 @cache
 def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0") -> int:
     """Returns a tensor's bytes in a layout, padded channels and lines included."""
@@ -161,10 +161,6 @@ def takes_image(kernel: LayerKernel, network: Network) -> bool:
 # What a kernel's shape gives (:class:`GpuWork`) and what the constants make of it
 # (:func:`gpu_time`) are apart, so that ``scripts/fit_costs.py`` computes the first once and the
 # second over arrays.
-
-
-# what a product in a fused part does not need: its tensors stay on the chip, its rows are no batch
-ON_CHIP = {"depth": 0.0, "rows": 0.0, "weight_us": 0.0, "tensor_us": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,9 +568,6 @@ def _written_out(layer: Layer) -> int:
     """Returns the operations of a step where a recurrence is written out, as a DLA needs it."""
     known = cost_data("kinds")["written_out"]["operations"]
     return int(known.get(layer.op, max(known.values()))) * int(layer.params["directions"])
-
-
-_IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml
 
 
 def _bytes_inside(shape: tuple[int, ...], layout: tuple[str, str]) -> float:

@@ -39,6 +39,9 @@ from edgekit.targets.board import Target
 
 OnProgress = Callable[[int, int], None]
 _Found = tuple[PlacementInputs, BuiltProblem, Solved, list[str]]
+_OPEN = "plan.limit"  # neither a placement was found, nor that there is none
+PARETO_SCHEMA = "edgekit.pareto/1"
+MOST_POINTS = 25
 
 
 @dataclass(frozen=True)
@@ -242,9 +245,6 @@ class PlacementQuery:
         verdicts = dict(self.judgement.verdicts)
         verdicts[layer] = replace(verdicts[layer], ok=True)
         return replace(self, judgement=replace(self.judgement, verdicts=verdicts))
-
-
-_OPEN = "plan.limit"  # neither a placement was found, nor that there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,10 +517,6 @@ def explain_conflict(
     error.message = conflict.text()
     error.args = (error.message,)
     error.hint = ease
-
-
-PARETO_SCHEMA = "edgekit.pareto/1"
-MOST_POINTS = 25
 
 
 def pareto_front(

@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
+SCHEMA = "edgekit.plan/1"
+_COPIED_KEYS = (
+    "target", "power_mode", "precision", "tensorrt", "transitions", "objective", "optimal",
+    "bound", "gap", "model_error",
+)  # fmt: skip
+_PAID = ("launch_us", "launch_uj", "border_us", "border_uj", "plan")
+_DIGITS = 6
+_ROUNDING = 1e-6  # relative; a plan's figures are rounded
+COMPARISON_SCHEMA = "edgekit.whatif/1"
+#: The unit of each objective's value.
+OBJECTIVE_UNITS = {
+    "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +232,6 @@ def proof_of(optimal: bool, extrapolated: Sequence[str]) -> str:
     return "optimal under the model, extrapolated" if extrapolated else "optimal under the model"
 
 
-SCHEMA = "edgekit.plan/1"
-_COPIED_KEYS = (
-    "target", "power_mode", "precision", "tensorrt", "transitions", "objective", "optimal",
-    "bound", "gap", "model_error",
-)  # fmt: skip
-_PAID = ("launch_us", "launch_uj", "border_us", "border_uj", "plan")
-
-
 def plan_to_json(plan: Plan) -> dict[str, Any]:
     """Returns the ``edgekit.plan/1`` document of a plan: the contract's keys and the board's."""
     return {
@@ -391,10 +396,6 @@ def _layers(documents: list[dict[str, Any]]) -> tuple[PlacedLayer, ...]:
     return tuple(PlacedLayer(**{**x, "nodes": tuple(x["nodes"])}) for x in documents)
 
 
-_DIGITS = 6
-_ROUNDING = 1e-6  # relative; a plan's figures are rounded
-
-
 def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str, float]:
     """Returns the predicted microseconds that each device works for in a frame of a plan.
 
@@ -503,9 +504,6 @@ def _with(
     )
 
 
-COMPARISON_SCHEMA = "edgekit.whatif/1"
-
-
 def plan_summary(plan: Plan) -> dict[str, Any]:
     """Returns a plan's main figures; all of them are predicted."""
     return {
@@ -564,12 +562,6 @@ def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> dict[str
 
 def _difference(before: float, after: float) -> dict[str, float | None]:
     return {"by": after - before, "percent": percent_change(before, after)}
-
-
-#: The unit of each objective's value.
-OBJECTIVE_UNITS = {
-    "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
-}  # fmt: skip
 
 
 def plan_value(plan: Plan) -> float:

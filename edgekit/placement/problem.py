@@ -18,6 +18,9 @@ from edgekit.placement.kernels import LayerKernel, fuse, join, joined
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Mode, PlacementProblem, Transfer
 
 _Allowed = Callable[[Sequence[Layer], str], bool]
+Kernels = tuple[LayerKernel, ...]
+_Saved = dict[tuple[int, int], float]  # by (earlier part, later part): microseconds
+CALLER_MODE = 0  # the mode of what enters a network
 
 
 def build_problem(
@@ -131,9 +134,6 @@ class BuiltProblem:
 #
 # A kernel lies on one device, so what can be decided apart must be cut. The parts of what a device
 # would fuse are whole again on it (:func:`with_fusions`).
-
-
-Kernels = tuple[LayerKernel, ...]
 
 
 def gpu_kernels(request: PlacementInputs) -> Kernels:
@@ -390,9 +390,6 @@ def _at_most(a: Cost, b: Cost) -> bool:
     )
 
 
-_Saved = dict[tuple[int, int], float]  # by (earlier part, later part): microseconds
-
-
 def with_fusions(
     request: PlacementInputs, built: BuiltProblem, wholes: Mapping[str, Sequence[LayerKernel]]
 ) -> BuiltProblem:
@@ -480,9 +477,6 @@ def _with_savings(
         borders.append(replace(border, transfers=(*border.transfers, *extra)))
     problem = replace(problem, costs=tuple(map(tuple, costs)), borders=tuple(borders))
     return replace(built, problem=problem)
-
-
-CALLER_MODE = 0  # the mode of what enters a network
 
 
 def broken_regions(

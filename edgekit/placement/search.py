@@ -30,6 +30,17 @@ from edgekit.solver.throughput import mix_plans
 
 
 Compared = Mapping[str, Baseline | None]
+METRIC = {
+    "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
+    "throughput": "period_us",
+}  # fmt: skip
+SAME = 1e-9  # relative: two values of an objective are equal
+EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
+PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours, and its seconds
+STARTS_SHARE = 0.3  # of it, for placements to begin from
+OnBound = Callable[[float, float], None]
+POSITIONS = 120  # cuts tried along the network
+MOST_EVALUATED = 12  # of them get their exact value
 
 
 def search(
@@ -169,17 +180,6 @@ def _keeps_pins(request: PlacementInputs, baseline: Baseline) -> bool:
     )
 
 
-METRIC = {
-    "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
-    "throughput": "period_us",
-}  # fmt: skip
-SAME = 1e-9  # relative: two values of an objective are equal
-EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
-PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours, and its seconds
-STARTS_SHARE = 0.3  # of it, for placements to begin from
-OnBound = Callable[[float, float], None]
-
-
 @dataclass(frozen=True, slots=True)
 class PlanShare:
     """A plan of a mix: its share of the frames and its placement over all devices."""
@@ -253,10 +253,6 @@ def is_better(options: Options, value: float, than: float) -> bool:
     if options.objective == "throughput":
         return value > than * (1 + SAME)
     return value < than * (1 - SAME)
-
-
-POSITIONS = 120  # cuts tried along the network
-MOST_EVALUATED = 12  # of them get their exact value
 
 
 def one_core(problem: PlacementProblem, count: int = 1) -> PlacementProblem:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # far less than the tolerance, different tensors by far more
 _STATISTICS = 1025
 _TOLERANCE = 1e-4
+# how TensorRT calls the result of a layer that has no name in the ONNX model
+_UNNAMED = "(Unnamed Layer*"
+_SHOWN = 3
 
 
 def equal_tensors(
@@ -105,12 +108,6 @@ def _counts(model: Model, names: Collection[str]) -> dict[str, int]:
             if count:
                 found[value.name] = count
     return found
-
-
-# how TensorRT calls the result of a layer that has no name in the ONNX model
-_UNNAMED = "(Unnamed Layer*"
-
-_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)

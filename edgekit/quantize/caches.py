@@ -19,6 +19,14 @@ from edgekit.files import regular, replacing
 from edgekit.quantize.scales import Scales, float32, hex_of, is_scale
 from edgekit.text import listed
 
+#: The calibrator that a DLA needs, as a header names it.
+ALGORITHM = "EntropyCalibration2"
+_ALGORITHMS = frozenset({ALGORITHM, "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration"})
+_HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*")
+_LINE = re.compile(r"(.+):\s*(?:0[xX])?([0-9a-fA-F]{1,8})\s*", re.DOTALL)
+#: What counts where several caches have a tensor.
+POLICIES = ("last", "first", "max", "error")
+
 
 def tensorrt_number(version: str) -> int:
     """Returns NV_TENSORRT_VERSION: "8.6.2" is 8602, and since version 10, "10.3" is 100300.
@@ -95,13 +103,6 @@ def check_name(name: str) -> None:
 # is split at its last colon, up to eight hexadecimal digits follow, and of two lines of one name
 # the last counts (``tensorScales[name] = ...``). NVIDIA's own caches (qat2ptq.cache of
 # github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write no leading zeros.
-
-
-#: The calibrator that a DLA needs, as a header names it.
-ALGORITHM = "EntropyCalibration2"
-_ALGORITHMS = frozenset({ALGORITHM, "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration"})
-_HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*")
-_LINE = re.compile(r"(.+):\s*(?:0[xX])?([0-9a-fA-F]{1,8})\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,10 +297,6 @@ def write_cache(
             where=str(path),
             hint="check the folder and its free space",
         ) from error
-
-
-#: What counts where several caches have a tensor.
-POLICIES = ("last", "first", "max", "error")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
 
 
+#: A tensor that loses more of its 8 bits is reported.
+COSTLY_BITS = 2.0
+_SHOWN = 5
+
+
 def tie(
     network: Network,
     scales: Mapping[str, float],
@@ -136,11 +141,6 @@ def _change(
         layers=tuple(one.layer.name for one in bound),
         widest=widest,
     )
-
-
-#: A tensor that loses more of its 8 bits is reported.
-COSTLY_BITS = 2.0
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import log2
 
+#: The largest float32 / 128: with a larger scale a code stands for infinity.
+LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
+
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
@@ -84,10 +87,6 @@ class Scales:
     changes: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = field(default=())
     quantised: frozenset[str] | None = None
-
-
-#: The largest float32 / 128: with a larger scale a code stands for infinity.
-LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
 
 
 def is_scale(value: float) -> bool:

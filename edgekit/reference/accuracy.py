@@ -32,6 +32,8 @@ from edgekit_device.arrays.deviation import (
 
 
 _TRIED = 24  # tensors that are computed in FP32, too; masks are infinite in FP32, too
+#: Of an accuracy whose outputs are nearly the same for all inputs.
+NOT_KNOWN = "not known, the outputs hardly differ between the inputs"
 
 
 class Nonfinite:
@@ -119,10 +121,6 @@ def _inside(
 
 def _place(node: str, segment: EngineSegment) -> dict[str, Any]:
     return {"node": node, "segment": segment.index, "device": segment.device}
-
-
-#: Of an accuracy whose outputs are nearly the same for all inputs.
-NOT_KNOWN = "not known, the outputs hardly differ between the inputs"
 
 
 def accuracy(

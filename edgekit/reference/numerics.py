@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from edgekit.quantize.scales import Scales
 
 
+_FLOAT = 1
+
+
 def leaving(graph: PlanGraph, unit: Unit) -> list[str]:
     """Returns the unit's tensors that other units or the caller may read."""
     inner = {name for node in unit.nodes for name in graph.activations(node)}
@@ -124,9 +127,6 @@ def typed_inside(
 # arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
 # before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels and
 # picks them, as there is nothing to gain from INT8. A DLA writes INT8.
-
-
-_FLOAT = 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
+Accuracy = Mapping[str, Any]
+# the head of the ranking takes about ten; what is left gives back halves, quarters and eighths
+_BUILDS = 32
 
 
 def layers_named(
@@ -77,12 +80,6 @@ def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
         layers=changed(plan.layers),
         plans=tuple(replace(share, layers=changed(share.layers)) for share in plan.plans),
     )
-
-
-Accuracy = Mapping[str, Any]
-
-# the head of the ranking takes about ten; what is left gives back halves, quarters and eighths
-_BUILDS = 32
 
 
 def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:

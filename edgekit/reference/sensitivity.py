@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
 
 
+# what one call reads: more rows at once are no faster
+_CALL_BYTES = 1 << 25
+# as far as sums in another order differ
+_CLOSE = 1e-3
+# tensors held at once; above it the variants are taken in several groups
+_MEMORY = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class Impact:
     """What INT8 of one kernel alone costs at the network's outputs, all else in FP32.
@@ -131,12 +139,6 @@ class VariantRows:
         at = {variant: number for number, variant in enumerate(self.ids, 1)}
         rows: np.ndarray = self.array[[0, *(at.get(variant, 0) for variant in ids)]]
         return rows
-
-
-# what one call reads: more rows at once are no faster
-_CALL_BYTES = 1 << 25
-# as far as sums in another order differ
-_CLOSE = 1e-3
 
 
 class KernelRun:
@@ -417,10 +419,6 @@ def _badness(impact: Impact) -> tuple[bool, float, float]:
 # each variant that differs from it there, so a variant begins at its own kernel, from what the FP32
 # network computed before it, and is in no kernel that its kernel does not reach. The rows
 # of all variants pass a kernel in one call, stacked along the batch.
-
-
-# tensors held at once; above it the variants are taken in several groups
-_MEMORY = 1 << 30
 
 
 def analyse(

@@ -12,6 +12,30 @@ from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
 from edgekit.rewriting.graph import APPROXIMATE, Rewrite
 from edgekit.rewriting.rules.order import REWRITES
 
+_WIDTH = 100
+_MOST_OPERATORS = 12
+_SHOWN_OPERATORS = 8
+_HEAD = """# All rewrites
+
+Made from `edgekit/rewriting/rules/` and `dla/reconstruction.yaml`; do not edit.
+[rewriting.md](rewriting.md) says how to use them; `edgekit rewrite --list` prints them.
+
+"Replaces" are the ONNX operators at which a rewrite begins. An exact rewrite gives the same results
+in real arithmetic. An approximate one is off unless it is allowed by name; its number is the
+largest difference between the two functions' values. What "opens the way" is also tried where it
+changes no verdict by itself, and is taken back where nothing came of it.
+
+`{raised}` comes before all others where a model's opset is below 13.
+{reason}.
+It is proved like a rewrite and can be disabled like one; then such a model is left as it is.
+"""
+_MARKED = """NVIDIA's matrix ([dla-support.md](dla-support.md#operators)) marks operators that a
+DLA runs only when they are expressed with others. This is what edgekit does about each of them.
+"""
+_WITHOUT = (
+    "A DLA has no layer for these, or only in some releases, and no exact form in its layers."
+)
+
 
 def rewrite_list() -> list[dict[str, Any]]:
     """Returns name, reason, operators and kind of every rewrite, sorted by name, exact ones first.
@@ -41,31 +65,6 @@ def rewrite_list() -> list[dict[str, Any]]:
         }
     )
     return sorted(rows, key=lambda row: (row["approximate"], row["name"]))
-
-
-_WIDTH = 100
-_MOST_OPERATORS = 12
-_SHOWN_OPERATORS = 8
-_HEAD = """# All rewrites
-
-Made from `edgekit/rewriting/rules/` and `dla/reconstruction.yaml`; do not edit.
-[rewriting.md](rewriting.md) says how to use them; `edgekit rewrite --list` prints them.
-
-"Replaces" are the ONNX operators at which a rewrite begins. An exact rewrite gives the same results
-in real arithmetic. An approximate one is off unless it is allowed by name; its number is the
-largest difference between the two functions' values. What "opens the way" is also tried where it
-changes no verdict by itself, and is taken back where nothing came of it.
-
-`{raised}` comes before all others where a model's opset is below 13.
-{reason}.
-It is proved like a rewrite and can be disabled like one; then such a model is left as it is.
-"""
-_MARKED = """NVIDIA's matrix ([dla-support.md](dla-support.md#operators)) marks operators that a
-DLA runs only when they are expressed with others. This is what edgekit does about each of them.
-"""
-_WITHOUT = (
-    "A DLA has no layer for these, or only in some releases, and no exact form in its layers."
-)
 
 
 def rewrites_page() -> str:

@@ -39,6 +39,24 @@ from edgekit.rewriting.nodes import (
 )
 
 _OPAQUE = "opaque:"
+#: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
+#: that takes a board longer than the layers take that such a constant would replace.
+LARGEST = 8 << 20
+# nodes of one replacement: an LSTM of 64 steps in both directions takes some 2,000
+_MOST_NEW_NODES = 4096
+APPROXIMATE = "approx-"
+#: What a rewrite's function returns: it yields the nodes that it replaces, is sent the writer, and
+#: writes the nodes that take their place. It yields nothing where it does not apply.
+Replacement: TypeAlias = "Generator[tuple[Node, ...], Writer, None]"
+#: What may derive weights: pure functions of their inputs, without bodies or randomness.
+RECIPE_OPERATORS = frozenset({
+    "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Equal", "Erf",
+    "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Identity",
+    "Log", "MatMul", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Pow", "Reciprocal", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceSum", "Reshape", "Resize", "Round", "ScatterElements",
+    "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
+    "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
 
 
 def node_of(proto: onnx.NodeProto, *, opaque: bool = False) -> Node:
@@ -270,14 +288,6 @@ class RewriteGraph:
             self._readers.get(name, {}).pop(node.name, None)
 
 
-#: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
-#: that takes a board longer than the layers take that such a constant would replace.
-LARGEST = 8 << 20
-
-# nodes of one replacement: an LSTM of 64 steps in both directions takes some 2,000
-_MOST_NEW_NODES = 4096
-
-
 class Writer:
     """Collects the nodes and constants of one replacement; names are made unique.
 
@@ -476,14 +486,6 @@ def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
     return elem_of(np.dtype(graph.dtype(tensor))), tuple(graph.shape(tensor))
 
 
-APPROXIMATE = "approx-"
-
-
-#: What a rewrite's function returns: it yields the nodes that it replaces, is sent the writer, and
-#: writes the nodes that take their place. It yields nothing where it does not apply.
-Replacement: TypeAlias = "Generator[tuple[Node, ...], Writer, None]"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Rewrite:
     """One rewrite, as :func:`rewrite` declares it.
@@ -543,17 +545,6 @@ def recipe_of(node: Node) -> Recipe:
         raise MalformedError(f"{node.op} derives {node.outputs[0]!r}: recipes have none")
     attributes = {key: _recipe_attribute(node, value) for key, value in sorted(node.attrs.items())}
     return Recipe(node.op, node.inputs, node.outputs, attributes)
-
-
-#: What may derive weights: pure functions of their inputs, without bodies or randomness.
-RECIPE_OPERATORS = frozenset({
-    "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Equal", "Erf",
-    "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Identity",
-    "Log", "MatMul", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Pow", "Reciprocal", "ReduceMax",
-    "ReduceMean", "ReduceMin", "ReduceSum", "Reshape", "Resize", "Round", "ScatterElements",
-    "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
-    "Transpose", "Unsqueeze", "Where",
-})  # fmt: skip
 
 
 def _recipe_attribute(node: Node, value: Any) -> Any:

@@ -29,6 +29,20 @@ if TYPE_CHECKING:
 
 
 _REMEMBERED_FORMS = 1 << 16
+# constants of up to this many elements are shown to shape inference
+_SHOWN = 64
+# whose floating-point inputs inference looks at; other values would only distinguish equal steps
+_READS_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
+_REMEMBERED_SHAPES = 4096
+#: Shape, type name and, where inference may need it, the value of a tensor read from outside.
+_Outer = tuple[tuple[int, ...], str, "np.ndarray | None"]
+_Found = Mapping[str, tuple[tuple[int, ...], str]]
+# IEEE 754 binary16: the smallest normal number and the largest one
+_LEAST, _MOST = 2.0**-14, 65504.0
+# products of their weights are summed: small ones are lost next to large ones in any case
+_SUMS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# larger constants of the model are weights, whose values are none of a rewrite's business
+_SMALL = 4096
 
 
 def form(node: Node) -> int:
@@ -61,17 +75,6 @@ def _plain(value: Any) -> Hashable:
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
-
-
-# constants of up to this many elements are shown to shape inference
-_SHOWN = 64
-# whose floating-point inputs inference looks at; other values would only distinguish equal steps
-_READS_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
-_REMEMBERED_SHAPES = 4096
-
-#: Shape, type name and, where inference may need it, the value of a tensor read from outside.
-_Outer = tuple[tuple[int, ...], str, "np.ndarray | None"]
-_Found = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 def infer(
@@ -192,14 +195,6 @@ def _by_onnx(
     if missing:
         raise MalformedError(f"{rewrite} leaves the shape of {min(missing)!r} open")
     return found
-
-
-# IEEE 754 binary16: the smallest normal number and the largest one
-_LEAST, _MOST = 2.0**-14, 65504.0
-# products of their weights are summed: small ones are lost next to large ones in any case
-_SUMS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# larger constants of the model are weights, whose values are none of a rewrite's business
-_SMALL = 4096
 
 
 def in_half(*values: float) -> bool:

@@ -21,6 +21,11 @@ from edgekit.schedule.timetable import (
 from edgekit.targets.board import Target
 
 _ROUNDS = 3
+Slowdown = Callable[[int, frozenset[int]], float]
+"""Takes a device and those that work at the same time; returns how much longer its work takes."""
+_CYCLES = 12
+_SAME_US = 1e-6
+_Key = tuple[int, int, int]  # chain, frame (of all hyperperiods), task
 
 
 def under_contention(
@@ -170,13 +175,6 @@ def _safe(
 # slowdown, which was measured for those devices together (``targets/costs/contention.yaml``).
 
 
-Slowdown = Callable[[int, frozenset[int]], float]
-"""Takes a device and those that work at the same time; returns how much longer its work takes."""
-
-_CYCLES = 12
-_SAME_US = 1e-6
-
-
 def worst_slowdown(workload: Workload, slowdown: Slowdown, used: frozenset[int]) -> list[float]:
     """Returns by device what it is slowed down by while all of ``used`` work."""
     return [slowdown(d, used - {d}) for d in range(len(workload.devices))]
@@ -209,9 +207,6 @@ def _same_times(a: Timetable, b: Timetable) -> bool:
         for frame, frame2 in zip(chain, chain2, strict=True)
         for x, y in zip(frame, frame2, strict=True)
     )
-
-
-_Key = tuple[int, int, int]  # chain, frame (of all hyperperiods), task
 
 
 class _Runs:

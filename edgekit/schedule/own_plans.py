@@ -28,6 +28,8 @@ from edgekit.solver.problem import OUTSIDE, Border, Goal, PlacementProblem, Plac
 _METRICS = {"latency": "latency_us", "gpu_time": "gpu_us", "energy": "energy_uj"}
 _MOST_TASKS = 300  # tasks of all frames on one network's routes
 _LEAST_ROUTES = 4  # routes that are retained however many their tasks
+_PIECES = 5  # that a frame's time is cut into where the GPU runs on: others may come between
+_ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -177,9 +179,6 @@ def _distinct(plans: Sequence[OwnPlan]) -> Iterator[OwnPlan]:
             yield plan
 
 
-_PIECES = 5  # that a frame's time is cut into where the GPU runs on: others may come between
-
-
 def route_of_plan(
     problem: PlacementProblem, placing: Placing, devices: Sequence[str]
 ) -> tuple[Route, tuple[tuple[int, ...], ...]]:
@@ -287,9 +286,6 @@ class _ExtraWork:
 # weights (prices of a microsecond of the GPU and of the cores) that mean is least when each network
 # takes its cheapest plan, so that networks are independent of each other and every price gives a
 # bound (Lagrange); the best one is that of the linear programme over all plans.
-
-
-_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ _MOST_COUNTED_FRAMES = (
 )
 GROUPS = 10
 _MOST_GROUPS = 200  # groups of all frames
+_SCOPE = " (this is known of each network's own best plans and its groups of layers)"
 
 
 def place_several(
@@ -302,9 +303,6 @@ def bound_of_any_placement(
         for own, chain in zip(alone, workload.chains, strict=True)
         if chain.deadline_us
     )
-
-
-_SCOPE = " (this is known of each network's own best plans and its groups of layers)"
 
 
 def _infeasible(message: str, hint: str, **binding: Any) -> GateError:

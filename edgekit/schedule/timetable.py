@@ -27,6 +27,15 @@ from edgekit.solver.cpsat.process import run_worker
 # which need not end where the parts do.
 
 
+EFFORT = 20.0
+"""Deterministic time limit of one search (OR-Tools' own measure, about a second of one core)."""
+_FIRST = 2.0
+_UNITS = 1e9  # of a cycle, about; in a microsecond at least and at most:
+_FEWEST, _MOST = 10, 1_000_000
+_EXACT = 1e-7
+_WEIGHT = 5_000
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceTask:
     """What one device does without a break for a frame.
@@ -233,16 +242,6 @@ class Timetable:
             frame[-1] - workload.arrival_us(chain, number)
             for number, frame in enumerate(self.ends_us[chain])
         )
-
-
-EFFORT = 20.0
-"""Deterministic time limit of one search (OR-Tools' own measure, about a second of one core)."""
-
-_FIRST = 2.0
-_UNITS = 1e9  # of a cycle, about; in a microsecond at least and at most:
-_FEWEST, _MOST = 10, 1_000_000
-_EXACT = 1e-7
-_WEIGHT = 5_000
 
 
 def timetable(

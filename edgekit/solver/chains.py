@@ -43,6 +43,18 @@ if TYPE_CHECKING:
 
 TIE = 1e-8  # relative to the optimum: what all transitions of a chain together may cost in a tie
 CELLS = 20_000_000  # states of all nodes: 160 MB; beyond, another method is quicker
+Found = tuple[float, "tuple[int, ...] | None", frozenset[int]]
+NO_DEVICE_YET = -1  # the device before the first node
+ROUNDS = 40
+CLOSE = 5e-5  # relative: where the prices are good enough
+PASS = 4e-5  # units of Effort for a chain at given prices, by node and mode
+PARENTS = 8  # placements that are crossed
+STEEP = 1e4  # most that a microsecond of a bound may cost, in microseconds of the goal
+POINTS = 700  # where two placements may be joined; a square of them is looked through
+GENERATIONS = 4
+BOUND_TOLERANCE = 1e-9  # relative, by which a sum may exceed its limit
+Vector = tuple[float, ...]
+PaidWay = tuple[int, int, int]  # border, transfer, way
 
 
 @dataclass(frozen=True)
@@ -235,9 +247,6 @@ def full_or_broken(problem: PlacementProblem, placing: Placing) -> tuple[set[str
     return full, broken
 
 
-Found = tuple[float, "tuple[int, ...] | None", frozenset[int]]
-
-
 def best_path(chain: WeighedChain, active: frozenset[str], cells: int) -> Found | None:
     """Returns the least value, the modes (None: there are none) and where loadables begin.
 
@@ -405,9 +414,6 @@ class _PathSearch:
         return begin, path
 
 
-NO_DEVICE_YET = -1  # the device before the first node
-
-
 class Labels:
     """All combinations of the counts that matter, numbered, and the moves between them.
 
@@ -554,13 +560,6 @@ def _times(one: Array, other: Array) -> Array:
 # other, and what that takes is known without solving anything.
 
 
-ROUNDS = 40
-CLOSE = 5e-5  # relative: where the prices are good enough
-PASS = 4e-5  # units of Effort for a chain at given prices, by node and mode
-PARENTS = 8  # placements that are crossed
-STEEP = 1e4  # most that a microsecond of a bound may cost, in microseconds of the goal
-
-
 def chain_search(
     problem: PlacementProblem, goal: Goal, *, effort: Effort | None = None
 ) -> Optimum | None:
@@ -628,13 +627,6 @@ def _cuts(rows: MetricRows, found: Sequence[Placing]) -> tuple[float, tuple[floa
         for p, size in zip(prices, rows.sizes, strict=True)
     ]
     return solution.values[top] * unit, tuple(values)
-
-
-POINTS = 700  # where two placements may be joined; a square of them is looked through
-GENERATIONS = 4
-BOUND_TOLERANCE = 1e-9  # relative, by which a sum may exceed its limit
-Vector = tuple[float, ...]
-PaidWay = tuple[int, int, int]  # border, transfer, way
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,14 @@ FIRST_TREE = 200  # nodes of the tree over the columns that the duals needed
 CYCLES = 30  # rounds of cutting them off
 LOOK = 5e-6  # units of Effort for a set that pricing looks at
 REDUCED = 1e-7  # of the objective's scale: what counts as a column that helps
+AT_ONCE = 20  # columns of one round
+LOOKED = 20_000  # sets looked at for the best ones
+EVERY = 400_000  # and for all that count
+OrderingCut = tuple[frozenset[int], ...]
+"""Pairs of nodes: loadables that each hold one of the pairs wait for each other in a circle."""
+MOST_PAIRS = 3  # by two loadables of a circle
+MOST_CUTS_OF_CYCLE = 12  # cuts of a circle
+MOST_CUTS = 200  # cuts of a solution
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +286,6 @@ class Columns:
         return any(problem.contiguous) or any(n is not None for n in problem.max_transitions)
 
 
-AT_ONCE = 20  # columns of one round
-LOOKED = 20_000  # sets looked at for the best ones
-EVERY = 400_000  # and for all that count
-
-
 class Pricing:
     """Searches the convex sets of nodes of one network that one loadable holds.
 
@@ -412,14 +415,6 @@ class Pricing:
                 return True
             between ^= low
         return False
-
-
-OrderingCut = tuple[frozenset[int], ...]
-"""Pairs of nodes: loadables that each hold one of the pairs wait for each other in a circle."""
-
-MOST_PAIRS = 3  # by two loadables of a circle
-MOST_CUTS_OF_CYCLE = 12  # cuts of a circle
-MOST_CUTS = 200  # cuts of a solution
 
 
 def ordered(

@@ -39,6 +39,20 @@ from edgekit.solver.problem import (
 SOLUTION_SCHEMA = "edgekit.solution/1"
 ROUNDING = 1e-9  # relative, by which a metric may exceed its bound
 TIGHTER = 4e-6  # relative: the solver keeps bounds to half of it
+LARGEST_FILE = 64 * 2**20
+PROBLEM_SCHEMA = "edgekit.problem/1"
+KINDS = ("GPU", "DLA")
+DIRECTIONS = ("GPU>DLA", "DLA>GPU", "DLA>DLA")
+OBJECTIVES = ("latency", "makespan", "period", "energy")
+BOUNDS = ("energy_uj", "latency_us")
+MOST_DEVICES = 9
+MOST_NETWORKS = 64
+MOST_NODES = 10_000
+MOST_EDGES = 100_000
+LONGEST_NAME = 1000
+LARGEST = 1e12  # microseconds: eleven days; sums of a thousand keep a millionth
+LARGEST_BYTES = 2**50
+TimesOfAll = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 def solve_document(
@@ -150,9 +164,6 @@ def _refused(read: ProblemDocument, proven: bool, seconds: float) -> GateError:
     return error
 
 
-LARGEST_FILE = 64 * 2**20
-
-
 def read_document(path: Path) -> object:
     """Returns the JSON in a file.
 
@@ -197,18 +208,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(text: str) -> float:
     raise ValueError(f"{text} is no number in JSON")
-
-
-PROBLEM_SCHEMA = "edgekit.problem/1"
-KINDS = ("GPU", "DLA")
-DIRECTIONS = ("GPU>DLA", "DLA>GPU", "DLA>DLA")
-OBJECTIVES = ("latency", "makespan", "period", "energy")
-BOUNDS = ("energy_uj", "latency_us")
-MOST_DEVICES = 9
-MOST_NETWORKS = 64
-MOST_NODES = 10_000
-MOST_EDGES = 100_000
-LONGEST_NAME = 1000
 
 
 def fail(message: str, where: str, hint: str = "") -> NoReturn:
@@ -413,10 +412,6 @@ def _numbers(value: object, where: str, keys: tuple[str, ...]) -> dict[str, floa
     return {key: check_number(found[key], f"{where}.{key}") for key in keys if key in found}
 
 
-LARGEST = 1e12  # microseconds: eleven days; sums of a thousand keep a millionth
-LARGEST_BYTES = 2**50
-
-
 def check_object(
     value: object, where: str, keys: Collection[str], required: Collection[str] = ()
 ) -> Mapping[str, Any]:
@@ -575,9 +570,6 @@ def _transfer(document: ProblemDocument, way: str, us: float) -> Transfer:
     on_gpu = document.transfer_on == "GPU" and "GPU" in document.devices
     resource = document.devices.index("GPU") if on_gpu else len(document.devices)
     return Transfer(pairs, (_single(document, resource, us),))
-
-
-TimesOfAll = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 def loadable_numbers(

@@ -24,6 +24,9 @@ from edgekit.solver.problem import ExecutionStep, PlacementProblem
 
 
 LABELS = 4_000  # of a search, before it is cut short
+SLACK = 1e-9  # relative, on a pool's limit
+SETS = 4_000  # candidates looked at for one loadable before the search is cut short
+EFFORT = 40_000  # and for all of them together; then a hundred each
 
 
 def count_transitions(steps: Sequence[ExecutionStep]) -> int:
@@ -305,11 +308,6 @@ def least_loadables(
         if pool.limit > 0:
             least = max(least, ceil(need / pool.limit - 1e-9))
     return least
-
-
-SLACK = 1e-9  # relative, on a pool's limit
-SETS = 4_000  # candidates looked at for one loadable before the search is cut short
-EFFORT = 40_000  # and for all of them together; then a hundred each
 
 
 def fits(problem: PlacementProblem, nodes: Sequence[int]) -> bool:

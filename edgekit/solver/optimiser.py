@@ -67,6 +67,16 @@ SKETCH_NODES = 20
 SKETCH_ROUNDS = 3
 SKETCH_EFFORT = 5.0
 Progress = Callable[[float, float], None]
+METRICS = ("latency_us", "energy_uj", "gpu_us", "period_us")
+OBJECTIVE_OF_METRIC = {
+    "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
+}  # fmt: skip
+APART = 1e-5
+"""Relative: points whose metrics differ by less are one; the solver keeps bounds to 2e-6."""
+EACH = 60.0  # units of Effort for one search
+TRIALS = 60
+"""Sets that the search for a smaller one may try."""
+T = TypeVar("T", bound=Hashable)
 
 
 def minimise(
@@ -385,17 +395,6 @@ def _fewest(
 # box is left, and evenly thinned, to a known resolution, when the limit comes first.
 
 
-METRICS = ("latency_us", "energy_uj", "gpu_us", "period_us")
-OBJECTIVE_OF_METRIC = {
-    "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
-}  # fmt: skip
-
-APART = 1e-5
-"""Relative: points whose metrics differ by less are one; the solver keeps bounds to 2e-6."""
-
-EACH = 60.0  # units of Effort for one search
-
-
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
     """A placement of the front.
@@ -590,12 +589,6 @@ class _FrontSearch:
 # More constraints than a conflicting set conflict, too. So a deletion filter finds a set of which
 # every constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section
 # 6.2), and smaller sets are then tried by size.
-
-
-TRIALS = 60
-"""Sets that the search for a smaller one may try."""
-
-T = TypeVar("T", bound=Hashable)
 
 
 def smallest_conflict(

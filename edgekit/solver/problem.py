@@ -35,6 +35,14 @@ and docs/problems.md say."""
 OUTSIDE = -1
 """Producer of what enters a network; it is in the mode ``PlacementProblem.outside``."""
 
+_ROUNDING = 1e-9
+CLOCK = 10.0
+"""Seconds by the clock for each unit: a last resort; no usable machine takes so long."""
+LEAST_S = 10.0
+LEAST, MOST = 2.0, 2.0**22  # totals that are left alone
+AIM = 12  # the binary exponent of others
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Mode:
@@ -306,9 +314,6 @@ def shares_of(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...
     )
 
 
-_ROUNDING = 1e-9
-
-
 def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
     """Returns the solution of linear equations, or None where there is not exactly one."""
     count = len(rows)
@@ -329,12 +334,6 @@ def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
 # A unit is about a second on a free core of 2024, but what is counted is work: rounds of HiGHS's
 # search by the size of its model, CP-SAT's deterministic time, simplex iterations, sets looked at.
 # The clock ends a search only at ``CLOCK`` times as many seconds.
-
-
-CLOCK = 10.0
-"""Seconds by the clock for each unit: a last resort; no usable machine takes so long."""
-
-LEAST_S = 10.0
 
 
 class Effort:
@@ -397,11 +396,6 @@ class Effort:
 # The tolerances of HiGHS are absolute, and sums of CP-SAT must stay below 1e13. What is far
 # larger or smaller than a few thousand is therefore scaled by a power of two before any solver
 # sees it, and back: that is exact.
-
-
-LEAST, MOST = 2.0, 2.0**22  # totals that are left alone
-AIM = 12  # the binary exponent of others
-T = TypeVar("T")
 
 
 def _exponent(total: float) -> int:

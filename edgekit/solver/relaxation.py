@@ -23,6 +23,7 @@ from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, Placemen
 
 OBJECTIVE_SCALE = 1e5  # HiGHS's tolerances are absolute: costs are scaled to this sum
 TIE = 2e-7  # of the objective's scale, per transition: below every gap that counts as optimal
+On = Callable[[int, int], Expression]
 
 
 class Relaxation:
@@ -412,9 +413,6 @@ def _classes(
 #
 # A running order with ``n`` changes has ``n + 1`` runs, each on one device. Between two devices,
 # the longest alternating path gives the number of runs; among more, every run gets a device.
-
-
-On = Callable[[int, int], Expression]
 
 
 def limit_runs(problem: PlacementProblem, program: Program, on: On, network: int) -> None:

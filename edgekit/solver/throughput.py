@@ -35,6 +35,9 @@ SHARING_GAP = 5e-5  # gap at which no better sharing of the slots is looked for
 SPLITS = 16  # ways to divide a core's slots between two plans
 ALTERNATIONS = 4  # of choosing plans and looking for better company for those chosen
 NOTHING = 1e-9  # a share below this is rounding
+LEAST_US = 1e-6  # a plan without any load would have no limit
+SMALLEST_RATE = 1e-7
+NODES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +341,6 @@ def _extend(
 # Resources are the devices that are no cores, then one for each lane of cores.
 
 
-LEAST_US = 1e-6  # a plan without any load would have no limit
-
-
 @dataclass(frozen=True, slots=True)
 class CoreLane:
     """Cores that are alike: the problem with the first of them alone, and all of them.
@@ -460,8 +460,6 @@ def prices_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[
     return [max(0.0, values[price]) / unit for price in prices]
 
 
-SMALLEST_RATE = 1e-7
-NODES = 2_000
 ChosenPlan = tuple[PlanColumn, "int | None", float]
 
 

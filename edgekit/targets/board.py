@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from edgekit.errors import UsageError
 
+_PREFIX = "MODE_"
+
 
 @dataclass(frozen=True, slots=True)
 class Dla:
@@ -115,9 +117,6 @@ class Target:
         Without a name the first of MAXN or the default mode. UsageError when unknown.
         """
         return find_mode(self, name)
-
-
-_PREFIX = "MODE_"
 
 
 def _plain_mode_name(name: str) -> str:

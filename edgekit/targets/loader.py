@@ -15,6 +15,11 @@ from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets.board import Dla, Dram, PowerMode, PowerRails, Target, TargetGpu
 
 _NO_CAP = "max"
+SCHEMA = "edgekit.target/1"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_NO_DLA = Dla(cores=0, generation="", max_mhz=0.0, int8_macs_per_clock=0, sram_bytes=0)
+_KIB = 1024
+_SMS_PER_TPC = 2
 
 
 class BoardFileSection:
@@ -149,13 +154,6 @@ def _check_sources(named: object, known: frozenset[str], place: str, path: str) 
             where=path,
             hint="add the source to targets/_sources.yaml or to a `sources:` block of this file",
         )
-
-
-SCHEMA = "edgekit.target/1"
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_NO_DLA = Dla(cores=0, generation="", max_mhz=0.0, int8_macs_per_clock=0, sram_bytes=0)
-_KIB = 1024
-_SMS_PER_TPC = 2
 
 
 def names() -> tuple[str, ...]:

@@ -25,6 +25,25 @@ from edgekit.tensorrt.releases import (
 
 #: A switch of the configuration: "auto" is dropped with a note where it cannot be had.
 Choice = Literal["auto"] | bool
+_MODE = "build.mode"
+_IDENTICAL = "build.refit: identical"
+_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto, which keeps the weights in the plan"}
+_INSTEAD = {
+    "VC": "auto drops it with a note",
+    "STRIP_PLAN": "auto drops it with a note",
+    "EXCLUDE_LEAN": "leave build.lean out",
+    "HW_COMPAT": "leave it out: every board builds its own engines",
+    "REFIT": _IDENTICAL,
+    "REFIT_INDIVIDUAL": "build.refit: any, or identical",
+    "INT8_CALIB": "this release wants Q/DQ nodes: edgekit calibrate to-qdq makes them",
+    "QDQ": "edgekit calibrate from-qdq makes a plain model and a calibration cache of it",
+    "DYNAMIC_SHAPES": "give every input one shape, or keep the network on the GPU: "
+    "placement.dla_cores: []",
+    "PLUGINS": "build.mode: hybrid, where the GPU takes them",
+}
+#: What leaves a plan together with something else.
+_WITH = {"EXCLUDE_LEAN": "VC", "REFIT_IDENTICAL": "STRIP_PLAN"}
+_CHANGING = ("REFIT", "REFIT_INDIVIDUAL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,24 +217,6 @@ def _chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
         firm.append("REFIT" if request.refit == "any" else "REFIT_INDIVIDUAL")
 
 
-_MODE = "build.mode"
-_IDENTICAL = "build.refit: identical"
-_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto, which keeps the weights in the plan"}
-_INSTEAD = {
-    "VC": "auto drops it with a note",
-    "STRIP_PLAN": "auto drops it with a note",
-    "EXCLUDE_LEAN": "leave build.lean out",
-    "HW_COMPAT": "leave it out: every board builds its own engines",
-    "REFIT": _IDENTICAL,
-    "REFIT_INDIVIDUAL": "build.refit: any, or identical",
-    "INT8_CALIB": "this release wants Q/DQ nodes: edgekit calibrate to-qdq makes them",
-    "QDQ": "edgekit calibrate from-qdq makes a plain model and a calibration cache of it",
-    "DYNAMIC_SHAPES": "give every input one shape, or keep the network on the GPU: "
-    "placement.dla_cores: []",
-    "PLUGINS": "build.mode: hybrid, where the GPU takes them",
-}
-
-
 def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Problem]:
     """Returns what a release does not have at all: a DLA of this board, or the kind of typing."""
     target = get(request.target)
@@ -335,12 +336,6 @@ def _named(request: RequestedBuild, name: str) -> str:
 
 def _problem(request: RequestedBuild, key: str, message: str, hint: str) -> Problem:
     return Problem(message, request.places.get(key, key), hint)
-
-
-#: What leaves a plan together with something else.
-_WITH = {"EXCLUDE_LEAN": "VC", "REFIT_IDENTICAL": "STRIP_PLAN"}
-
-_CHANGING = ("REFIT", "REFIT_INDIVIDUAL")
 
 
 def decide(request: RequestedBuild) -> Decision:

@@ -12,6 +12,8 @@ from typing import Any
 from edgekit.dla.rules import Version, parse_version
 from edgekit.knowledge import data_folder, read_knowledge
 
+STATUSES = ("required", "allowed", "ignored", "forbidden", "not_applicable", "unknown")
+
 
 @dataclass(frozen=True, slots=True)
 class TensorRTRelease:
@@ -99,9 +101,6 @@ def _sources() -> dict[str, dict[str, str]]:
         "sources"
     ]
     return found
-
-
-STATUSES = ("required", "allowed", "ignored", "forbidden", "not_applicable", "unknown")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 # runtime configuration" and, for the GPU, "I/O Formats".
 
 
+SCHEMA = "edgekit.build.request/1"
+_MODEL = "model.onnx"
+_WORKSPACE = "WORKSPACE"
+Command = Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class BorderTensor:
     """A tensor at engines' borders.
@@ -318,12 +324,6 @@ def _shapes(graph: PlanGraph, names: Sequence[str]) -> dict[str, list[int]]:
         name: [int(dim.dim_value) for dim in graph.values[name].type.tensor_type.shape.dim]
         for name in names
     }
-
-
-SCHEMA = "edgekit.build.request/1"
-_MODEL = "model.onnx"
-_WORKSPACE = "WORKSPACE"
-Command = Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,13 @@ from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.tensorrt.options import BuildAttempt
 from edgekit.tensorrt.releases import release, within
 
+_MIB = 1 << 20
+_UNNAMED = "(Unnamed Layer*"
+Layers = Sequence[Mapping[str, Any]]
+_SHOWN = 5
+_ORDER = ("fp32", "fp16", "int8")
+_START_S = 120.0  # loading an engine, and what the loader needs around it
+
 
 @dataclass(frozen=True, slots=True)
 class Trtexec:
@@ -103,11 +110,6 @@ def flag_facts() -> dict[str, Any]:
 # colon, and takes single quotes away; there is no escape. So a name may have a colon, and a name
 # with a comma or a quote cannot be passed. A star stands for any text: a name with one means other
 # layers too, and an exact name wins.
-
-
-_MIB = 1 << 20
-_UNNAMED = "(Unnamed Layer*"
-Layers = Sequence[Mapping[str, Any]]
 
 
 def layer_devices(layers: Layers) -> str:
@@ -262,10 +264,6 @@ def _refuse(engine: Mapping[str, Any], message: str, hint: str) -> None:
 #
 # The rules that trtexec itself enforces are looked at first (:func:`check_engine`), since it
 # reports of them after minutes, or not at all: with --int8 and no cache it makes ranges up.
-
-
-_SHOWN = 5
-_ORDER = ("fp32", "fp16", "int8")
 
 
 def trtexec_command(
@@ -444,9 +442,6 @@ def _profiles(made: _Line, engine: Mapping[str, Any]) -> None:
 #
 # trtexec of TensorRT 11 replays CUDA graphs, spins and copies nothing by default;
 # older ones do the opposite. So each release gets the flags that make its method the requested one.
-
-
-_START_S = 120.0  # loading an engine, and what the loader needs around it
 
 
 def run_command(

@@ -42,6 +42,9 @@ _PLANNING_STEPS = (
     "build",
 )  # steps that a plan needs one time
 _HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
+_LIVE = ("queued", "running")
+_GRACE_S = 3.0
+_ONCE_MS = 200
 
 
 def trial_config(config: Config, objective: str, out: Path) -> Config:
@@ -265,10 +268,6 @@ class BoardMeasurer:
         self._on_note(text)
 
 
-_LIVE = ("queued", "running")
-_GRACE_S = 3.0
-
-
 def remove_trials(client: BoardClient, app: str, on_note: Callable[[str], object]) -> bool:
     """Removes the trials' application; reports what stays and how to remove it.
 
@@ -316,9 +315,6 @@ def leftover_notes(client: BoardClient, name: str, app: str) -> list[str]:
         for one in apps
         if one != app and is_trial(one, name)
     ]
-
-
-_ONCE_MS = 200
 
 
 def need_rails(client: BoardClient, target: Target) -> None:

@@ -42,6 +42,12 @@ SIGMAS = 2.0
 SAMPLES = 12
 FLIPS = 16
 RETRIES = 2
+Forced = Mapping[int, str]
+"""The class of device ("GPU", "DLA") that nodes of the problem must have, by node."""
+BALANCING = 5
+"""Placements that are looked at for a small period."""
+STEPS = 40
+"""Of shares: 0.25 each and 0.3 with 0.2 can differ by a twentieth of the frames a second."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,6 @@ class Scenario:
     moving: float = 1.0
     together: tuple[float, float] = (1.0, 0.15)
     weight: float = 1.0
-
-
-Forced = Mapping[int, str]
-"""The class of device ("GPU", "DLA") that nodes of the problem must have, by node."""
 
 
 class PlacementSpace:
@@ -283,10 +285,6 @@ def _with_delay(cost: Cost, us: float) -> Cost:
     return Cost((*cost.load_us[:-1], cost.load_us[-1] + us), cost.energy_uj)
 
 
-BALANCING = 5
-"""Placements that are looked at for a small period."""
-
-
 def balanced_placement(problem: PlacementProblem, options: Options) -> tuple[PlanShare, ...]:
     """Returns a placement whose busiest device has little to do.
 
@@ -311,10 +309,6 @@ def balanced_placement(problem: PlacementProblem, options: Options) -> tuple[Pla
             for price, us in zip(prices, found.load_us, strict=False)
         ]
     return (PlanShare(1.0, best),) if best is not None else ()
-
-
-STEPS = 40
-"""Of shares: 0.25 each and 0.3 with 0.2 can differ by a twentieth of the frames a second."""
 
 
 def device_class(device: str) -> str:

@@ -40,6 +40,8 @@ CPU_NOTE = (
     "All times are this CPU's, of the reference backend, which imitates the target's numbers and "
     "not its speed: they say nothing about the board, and no plan for a board can use them."
 )
+WORST = 8
+_MANY_PINS = 200
 
 
 def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dict[str, Any]:
@@ -182,9 +184,6 @@ def _changes(tuning: Tuning) -> list[dict[str, Any]]:
 # What is learnt is the posterior's: most layers are measured in sums with others only.
 
 
-WORST = 8
-
-
 def estimates_document(tuning: Tuning) -> dict[str, Any]:
     """Returns predicted, learnt and measured by kind and device, and the sums most off."""
     form = tuning.form_of(tuning.winner)
@@ -265,9 +264,6 @@ def _sum(learnt: Estimate, device: str, indices: list[int]) -> dict[str, float]:
         "learnt_sd_us": rounded_value(sd),
         "factor": rounded_value(us / predicted) if predicted > 0 else 0.0,
     }
-
-
-_MANY_PINS = 200
 
 
 def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:

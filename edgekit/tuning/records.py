@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "edgekit.tune.journal/1"
 _SUM = ',"sum":"'
+PROFILE_NAME = "tuned.profile.json"
+LOCK_NAME = "lock"
+_LONGEST_NAME = 200
 
 
 class TuningJournal:
@@ -104,9 +107,6 @@ class TuningJournal:
 
 def _sum(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:12]
-
-
-PROFILE_NAME = "tuned.profile.json"
 
 
 @dataclass(frozen=True)
@@ -209,10 +209,6 @@ def _same(table: EarlierTable, key: str, here: str | None) -> None:
 
 
 # One tuning of a folder at a time: a flock, which the system lets go of when the process dies.
-
-
-LOCK_NAME = "lock"
-_LONGEST_NAME = 200
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from edgekit.tuning.session import Tuning, budget_too_short, nothing_known
 from edgekit.tuning.trials import TuningRequest
 
 SNIPPET_NAME = "tuned.yaml"
+SILENT_S = 4.0
 
 
 def tune(
@@ -142,9 +143,6 @@ def _write_results(
     document = tune_document(tuning, name=config.file.name, files=files)
     write_json(Path(files["document"]), document)
     return document
-
-
-SILENT_S = 4.0
 
 
 class TuningProgress:

@@ -49,6 +49,18 @@ if TYPE_CHECKING:
 
 
 _FATAL = ("tune.no-power",)
+LARGE_PROBLEM = 60  # nodes of a problem from which on fewer placements are searched for
+FEW_CANDIDATES = 6
+SWEEP = "sweep"
+"""The origin of its trials."""
+MOST_SWEPT = 6
+"""Plans that it measures in a tuning."""
+FAR = 4.0
+"""Deviations, where the search has two. Of 100 random boards the search alone missed the optimum of
+12 by more than 2 %, with this of one (docs/tuning.md)."""
+LOOKED = 64
+"""Nodes that it looks at on a large network."""
+_OUTCOME_FIELDS = ("status", "why", "bound")
 
 
 @dataclass
@@ -443,10 +455,6 @@ def _measure_other_network(tuning: Tuning) -> None:
     tuning.attempt(plan, plan_signature(plan), "other", why, form=form.name)
 
 
-LARGE_PROBLEM = 60  # nodes of a problem from which on fewer placements are searched for
-FEW_CANDIDATES = 6
-
-
 def choose_next(tuning: Tuning) -> tuple[Candidate, str, str] | None:
     """Returns what promises most, whose idea it is ("search", "sweep"), and its network's name.
 
@@ -520,20 +528,6 @@ def _loadables(plan: Plan) -> set[tuple[str, ...]]:
 # off by can hide in one, and the search holds a plan for hopeless that is not. Neighbours of the
 # best one are therefore held for possible at more deviations than others. A few are measured in a
 # tuning at most.
-
-
-SWEEP = "sweep"
-"""The origin of its trials."""
-
-MOST_SWEPT = 6
-"""Plans that it measures in a tuning."""
-
-FAR = 4.0
-"""Deviations, where the search has two. Of 100 random boards the search alone missed the optimum of
-12 by more than 2 %, with this of one (docs/tuning.md)."""
-
-LOOKED = 64
-"""Nodes that it looks at on a large network."""
 
 
 def count_swept(tuning: Tuning) -> int:
@@ -684,9 +678,6 @@ def _measure_turns(tuning: Tuning, best: Trial) -> None:
             tuning.notes.append(f"the turns ended early: {error.message}")
             return
         took = max(took, tuning.seconds - before)
-
-
-_OUTCOME_FIELDS = ("status", "why", "bound")
 
 
 def record_end(tuning: Tuning, earlier_notes: int) -> None:

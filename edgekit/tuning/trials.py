@@ -27,6 +27,33 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
 
 
+REWRITTEN, ORIGINAL = "rewritten", "as it came"
+ORIGINAL_SECTION: Mapping[str, Any] = {
+    "enable": "none", "disable": [], "allow_approx": [], "always": False,
+}  # fmt: skip
+"""``rewrite`` of a configuration whose network stays as it came."""
+LEAST_SPREAD = 0.005
+UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "uJ",
+         "gpu_time": "us"}  # fmt: skip
+_MOST_SAMPLES = 4000
+_DIGITS = 6
+_JOURNAL_KEYS = (
+    "schema", "backend", "clock", "segments_clock", "iterations", "duration_s", "warmup_ms",
+    "latency_ms", "throughput_qps", "pipelined", "segments", "nodes", "energy", "verdict",
+    "settings", "runtime",
+)  # fmt: skip
+TOGETHER = (1.0, 0.15)
+"""Of what working at once costs, before it was measured."""
+STEADY = 0.05
+"""Relative deviation of it from plan to plan."""
+MOVING = (1.0, 0.5, 0.0)
+"""Parts of the transfers that may keep the GPU busy."""
+FIT = 0.02
+"""Relative error of a cost that a way explains."""
+LEAST_WEIGHT = 0.02
+_WATTS_ERROR = 0.7
+
+
 class Measurer(Protocol):
     """Builds plans and measures them.
 
@@ -68,14 +95,6 @@ class TuningRequest:
     turns: int = 5
     tolerance: float = 0.01
     seed: int = 0
-
-
-REWRITTEN, ORIGINAL = "rewritten", "as it came"
-
-ORIGINAL_SECTION: Mapping[str, Any] = {
-    "enable": "none", "disable": [], "allow_approx": [], "always": False,
-}  # fmt: skip
-"""``rewrite`` of a configuration whose network stays as it came."""
 
 
 class VariantSource(Protocol):
@@ -133,9 +152,6 @@ class NetworkVariant:
     def able(self) -> dict[str, bool]:
         """By layer, whether a DLA can run it."""
         return {name: verdict.placeable for name, verdict in self.query.judgement.verdicts.items()}
-
-
-LEAST_SPREAD = 0.005
 
 
 @dataclass
@@ -278,17 +294,6 @@ def _mean_us(run: Mapping[str, Any]) -> float:
     if len(lanes) < 2 or not samples:
         return cost_of(run, "latency")
     return 1e3 * math.fsum(samples) / len(samples)
-
-
-UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "uJ",
-         "gpu_time": "us"}  # fmt: skip
-_MOST_SAMPLES = 4000
-_DIGITS = 6
-_JOURNAL_KEYS = (
-    "schema", "backend", "clock", "segments_clock", "iterations", "duration_s", "warmup_ms",
-    "latency_ms", "throughput_qps", "pipelined", "segments", "nodes", "energy", "verdict",
-    "settings", "runtime",
-)  # fmt: skip
 
 
 def median(values: Sequence[float]) -> float:
@@ -501,22 +506,6 @@ def _segment_devices(
         yield device, on_dla
         if us > on_dla:
             yield "GPU", us - on_dla
-
-
-TOGETHER = (1.0, 0.15)
-"""Of what working at once costs, before it was measured."""
-
-STEADY = 0.05
-"""Relative deviation of it from plan to plan."""
-
-MOVING = (1.0, 0.5, 0.0)
-"""Parts of the transfers that may keep the GPU busy."""
-
-FIT = 0.02
-"""Relative error of a cost that a way explains."""
-
-LEAST_WEIGHT = 0.02
-_WATTS_ERROR = 0.7
 
 
 def knowledge_of(

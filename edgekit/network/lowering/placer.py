@@ -32,6 +32,12 @@ from edgekit.network.shapes import FLOAT, dtype_name
 
 _BROADCAST = "ONNXTRT_Broadcast"
 _SHAPE_SHUFFLE = "ONNXTRT_ShapeShuffle"
+# what multiplies by its second input (or, for MatMul, by its first)
+_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# what reads a constant as a tensor like any other; all other layers take their constants in
+_KEEPERS = frozenset(
+    {"CONCATENATION", "ELEMENTWISE", "GATHER", "MATRIX_MULTIPLY", "SCATTER", "SELECT"}
+)
 
 
 class Importer:
@@ -86,14 +92,6 @@ class Importer:
             self._next_suffix += 1
         self._taken.add(found)
         return found
-
-
-# what multiplies by its second input (or, for MatMul, by its first)
-_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# what reads a constant as a tensor like any other; all other layers take their constants in
-_KEEPERS = frozenset(
-    {"CONCATENATION", "ELEMENTWISE", "GATHER", "MATRIX_MULTIPLY", "SCATTER", "SELECT"}
-)
 
 
 class Placer:

@@ -26,6 +26,18 @@ from edgekit.placement.profiles.measured import (
 )
 from edgekit.placement.profiles.profile import Profile
 
+CLASSES = ("GPU", "DLA")
+EXTRA = ("frame", "transition", "transfer", "launch")
+"""Unknowns that are no layer's: microseconds of each frame and of each change of devices, and
+factors on predicted transfers and launches."""
+DEVICE_ERROR, NEW_DEVICE_ERROR = 0.5, 1.2
+"""Deviations of logarithms: what a device's layers share, measured there or not."""
+KIND_ERROR, LAYER_ERROR, EXTRA_ERROR = 0.7, 0.5, 1.5
+SYSTEMATIC_ERROR = 0.01
+"""Relative deviation of a sum that holds however often it was measured: caches, fusions."""
+LEAST = 1e-3
+STEPS = 25
+
 
 @dataclass(frozen=True)
 class FittedCosts(ProfileCosts):
@@ -187,23 +199,6 @@ def _predicted(
 # is a sum of unknown times. The sums are linearised where they are (Gauss-Newton); means,
 # deviations of sums and samples are those of the linearised posterior (Rasmussen and Williams,
 # Gaussian Processes for Machine Learning, 2006, 2.2; samples by Matheron's rule).
-
-
-CLASSES = ("GPU", "DLA")
-
-EXTRA = ("frame", "transition", "transfer", "launch")
-"""Unknowns that are no layer's: microseconds of each frame and of each change of devices, and
-factors on predicted transfers and launches."""
-
-DEVICE_ERROR, NEW_DEVICE_ERROR = 0.5, 1.2
-"""Deviations of logarithms: what a device's layers share, measured there or not."""
-
-KIND_ERROR, LAYER_ERROR, EXTRA_ERROR = 0.7, 0.5, 1.5
-
-SYSTEMATIC_ERROR = 0.01
-"""Relative deviation of a sum that holds however often it was measured: caches, fusions."""
-
-LEAST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -378,9 +373,6 @@ def _scales(
     # a board's other device is predicted in its own right; a CPU's clock runs alike for both
     other = 1.0 if absolute else every
     return {name: own.get(name, other) for name in CLASSES}, set(own)
-
-
-STEPS = 25
 
 
 def posterior(

@@ -23,6 +23,15 @@ _FEW = 4
 
 #: (unit, number of its input or output)
 TensorPort = tuple[int, int]
+# what is known to the builder when it builds
+_CONSTANT = ("Constant", "Shape", "Size", "ConstantOfShape")
+_FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
+_PARTS = re.compile(r" \+ | \|\| |, ")
+# 8.x and 10.x name the reshapes around a matrix product differently
+_AROUND = (
+    ("after", ("reshape_after_", "squeeze_after_", "unsqueeze_node_after_")),
+    ("before", ("reshape_before_", "unsqueeze_before_", "unsqueeze_node_before_")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +256,6 @@ def _side(combination: Combination, reading: bool) -> tuple[str, ...]:
     return combination.reads if reading else combination.writes
 
 
-# what is known to the builder when it builds
-_CONSTANT = ("Constant", "Shape", "Size", "ConstantOfShape")
-
-
 @dataclass(frozen=True)
 class NodeOwners:
     """The nodes that compute something from the inputs, in order, and the unit of each."""
@@ -340,15 +345,6 @@ def _grow(nodes: Sequence[OnnxNode], said: Sequence[UnitName], unit_of: dict[str
             for tensor in node.inputs:
                 if tensor in producer:
                     unit_of.setdefault(producer[tensor].name, unit_of[node.name])
-
-
-_FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
-_PARTS = re.compile(r" \+ | \|\| |, ")
-# 8.x and 10.x name the reshapes around a matrix product differently
-_AROUND = (
-    ("after", ("reshape_after_", "squeeze_after_", "unsqueeze_node_after_")),
-    ("before", ("reshape_before_", "unsqueeze_before_", "unsqueeze_node_before_")),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,17 @@ from edgekit.solver.problem import (
 
 SCHEMA = "edgekit.logplan/1"
 DIGITS = 6
+DEVICES = ("GPU", "DLA0")
+SWEEPS = 8  # over all units, for formats that suit their neighbours
+_PRINTED = re.compile(r"^([A-Za-z]\w*)\(([^()]*)\)$")
+_INSPECTED = re.compile(
+    r"^(?:(?P<wide>[A-Z][a-z-]+) wide channel vectorized row major"
+    r"|(?P<linear>Row major)(?: linear)?|(?P<last>Channel major)) "
+    r"(?P<type>FP32|FP16|Int8)(?: format)?(?: where channel % (?P<multiple>\d+) == 0)?$"
+)
+_WIDTHS = {"Two": 2, "Four": 4, "Eight": 8, "Sixteen": 16, "Thirty-two": 32}
+_TYPES = {"Float": "fp32", "Half": "fp16", "Int8": "int8"}
+_IMAGE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +302,6 @@ def _copies(profile: Profile) -> tuple[tuple[float, float] | None, bool]:
     return (round(low, DIGITS), round(high, DIGITS)), False
 
 
-DEVICES = ("GPU", "DLA0")
-SWEEPS = 8  # over all units, for formats that suit their neighbours
-
-
 @dataclass(frozen=True)
 class FormatProblem:
     """The problem, and what its indices stand for.
@@ -508,17 +515,6 @@ class EngineTimes:
         ]
         known = sum(us for _, us, measured in paid if measured)
         return longer + sum(us for _, us, _ in paid), longer + known
-
-
-_PRINTED = re.compile(r"^([A-Za-z]\w*)\(([^()]*)\)$")
-_INSPECTED = re.compile(
-    r"^(?:(?P<wide>[A-Z][a-z-]+) wide channel vectorized row major"
-    r"|(?P<linear>Row major)(?: linear)?|(?P<last>Channel major)) "
-    r"(?P<type>FP32|FP16|Int8)(?: format)?(?: where channel % (?P<multiple>\d+) == 0)?$"
-)
-_WIDTHS = {"Two": 2, "Four": 4, "Eight": 8, "Sixteen": 16, "Thirty-two": 32}
-_TYPES = {"Float": "fp32", "Half": "fp16", "Int8": "int8"}
-_IMAGE = 4
 
 
 @cache

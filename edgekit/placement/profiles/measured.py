@@ -34,6 +34,11 @@ LEAST_MATCHED = 0.2
 USUALLY_MATCHED = 0.8
 """The part below which a plan warns."""
 
+_ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
+_CONV = "_conv_out"
+_FOREIGN, _BETWEEN = "{ForeignNode[", "..."
+DIGITS = 6
+
 
 @dataclass(frozen=True, slots=True)
 class TimedLayers:
@@ -60,10 +65,6 @@ class Matched:
     unmatched: tuple[str, ...]
     rows: int
     parts: tuple[str, ...] = ()
-
-
-_ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
-_CONV = "_conv_out"
 
 
 @dataclass(frozen=True)
@@ -648,9 +649,6 @@ def check_origin(profile: Profile, model: CostModel) -> None:
         )  # fmt: skip
 
 
-_FOREIGN, _BETWEEN = "{ForeignNode[", "..."
-
-
 def match_rows(
     profile: Profile, network: Network, able: Mapping[str, bool] | None = None, *, join: bool = True
 ) -> Matched:
@@ -772,9 +770,6 @@ def _joined(groups: Sequence[TimedLayers]) -> TimedLayers:
     )  # fmt: skip
     layers = tuple(sorted({i for group in groups for i in group.layers}))
     return TimedLayers(groups[0].device, layers, replace(main, us=us, variants=variants))
-
-
-DIGITS = 6
 
 
 def measured_part(

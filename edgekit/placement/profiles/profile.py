@@ -20,6 +20,23 @@ if TYPE_CHECKING:
     from edgekit.buildlog.timings import Combination, Timings
 
 
+_FOREIGN = re.compile(r"^\{ForeignNode\[.*\]\}$")
+_FROM = re.compile(r" from nvm$")
+_TO = re.compile(r" to nvm$")
+_COPY = re.compile(
+    r"^Reformatt(?:ing|ed) |^reformat|input reformatter|output reformatter| copy(?: finish)?$"
+    r"|^Input copy|^Output copy", re.IGNORECASE,
+)  # fmt: skip
+SCHEMA = "edgekit.profile/1"
+AGREE = 0.05
+"""Relative distance up to which two measurements of one sum agree, whatever their spread."""
+SPREADS = 3.0
+FEWER = 4
+"""How many times fewer samples a newer measurement may have to win."""
+ORIGIN = ("clock", "board", "power_mode", "precision", "model", "backend")
+_KEYS = ("device", "layers", "formats", "parts")
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
     """The time of one layer, fusion or loadable, in microseconds of one inference.
@@ -106,15 +123,6 @@ class Profile:
 #
 # Up to TensorRT 8 a loadable's own row shows only its start; the wait for the DLA is in the first
 # "... from nvm" after it (NVIDIA/TensorRT issue 3143: 0.0085 ms and 7.69 ms).
-
-
-_FOREIGN = re.compile(r"^\{ForeignNode\[.*\]\}$")
-_FROM = re.compile(r" from nvm$")
-_TO = re.compile(r" to nvm$")
-_COPY = re.compile(
-    r"^Reformatt(?:ing|ed) |^reformat|input reformatter|output reformatter| copy(?: finish)?$"
-    r"|^Input copy|^Output copy", re.IGNORECASE,
-)  # fmt: skip
 
 
 def attributed(
@@ -205,20 +213,6 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
 # A row is a sum of layers on a device, in the formats of its border tensors; several measurements
 # of one sum are one row. Where they agree they are pooled; where they contradict each other the
 # newest counts, unless it rests on far fewer samples, and the table says so.
-
-
-SCHEMA = "edgekit.profile/1"
-
-AGREE = 0.05
-"""Relative distance up to which two measurements of one sum agree, whatever their spread."""
-
-SPREADS = 3.0
-
-FEWER = 4
-"""How many times fewer samples a newer measurement may have to win."""
-
-ORIGIN = ("clock", "board", "power_mode", "precision", "model", "backend")
-_KEYS = ("device", "layers", "formats", "parts")
 
 
 def layer_row(

@@ -34,6 +34,23 @@ _HINT = (
     "give a verbose build log (trtexec --verbose), trtexec's --exportProfile, a list of "
     '{"name", "timeMs"} or a document of `edgekit bench`'
 )
+_LARGEST = 256 << 20
+_SLOWEST = 1e12  # microseconds; longer than any inference
+_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
+_LONGEST = 1 << 14
+# trtexec writes names without escaping them, and nan where a total is zero
+_LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
+_MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
+_COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
+_TIMES = (
+    ("medianMs", 1e3), ("averageMs", 1e3), ("timeMs", 1e3), ("time_ms", 1e3), ("mean_ms", 1e3),
+    ("ms", 1e3), ("averageUs", 1.0), ("time_us", 1.0), ("mean_us", 1.0), ("us", 1.0),
+)  # fmt: skip
+_NAN = re.compile(r"-?nan", re.IGNORECASE)  # Windows writes -nan(ind)
+_LISTS = ("layers", "Layers", "profile", "times")
+MEASURED = "board-measured"
+_KNOWN = 0.5  # of a segment's layers, that its profile must name to be taken for one of them
+_TRUSTED = (0.2, 5.0)  # what a profiler may change a sum by
 
 
 def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> Profile:
@@ -136,11 +153,6 @@ def _profile(
         kind, str(path), rows, reformats, overhead, log.device, log.tensorrt, log.precisions,
         log.model, tuple(notes), log, timings,
     )  # fmt: skip
-
-
-_LARGEST = 256 << 20
-_SLOWEST = 1e12  # microseconds; longer than any inference
-_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
 
 
 def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
@@ -316,19 +328,6 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
     return [entry for entry in listed if isinstance(entry, dict)]
 
 
-_LONGEST = 1 << 14
-# trtexec writes names without escaping them, and nan where a total is zero
-_LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
-_MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
-_COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
-_TIMES = (
-    ("medianMs", 1e3), ("averageMs", 1e3), ("timeMs", 1e3), ("time_ms", 1e3), ("mean_ms", 1e3),
-    ("ms", 1e3), ("averageUs", 1.0), ("time_us", 1.0), ("mean_us", 1.0), ("us", 1.0),
-)  # fmt: skip
-_NAN = re.compile(r"-?nan", re.IGNORECASE)  # Windows writes -nan(ind)
-_LISTS = ("layers", "Layers", "profile", "times")
-
-
 def trtexec_rows(text: str) -> list[ProfileRow]:
     """Reads line by line: a strict parser would refuse what trtexec writes."""
     rows = []
@@ -451,11 +450,6 @@ def _format(tensor: Mapping[str, Any]) -> str:
 # A segment's own time is the sum that counts; its profiled layers share it out, for a profiler
 # slows what it times. A hybrid engine is one segment of two devices: only its layers distinguish
 # them, and the wait for the DLA is booked to the loadable (see ``profile``).
-
-
-MEASURED = "board-measured"
-_KNOWN = 0.5  # of a segment's layers, that its profile must name to be taken for one of them
-_TRUSTED = (0.2, 5.0)  # what a profiler may change a sum by
 
 
 def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[ProfileRow, ...], tuple[str, ...]]:

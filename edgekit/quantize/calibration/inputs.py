@@ -25,6 +25,9 @@ _SCHEMA = "edgekit.measuring/2"
 # seconds between two states, and how many times as long as writing one takes
 _EVERY = 5.0
 _SPARE = 20.0
+# inputs kept in memory; what is above lies in a temporary file
+_IN_MEMORY = 1 << 27
+Feed = tuple[dict[str, "np.ndarray"], int | None]
 
 
 class MeasurementState:
@@ -113,12 +116,6 @@ def digest_of_feed(before: str, feed: Mapping[str, np.ndarray], valid: int | Non
         digest.update(f"{name}{array.dtype}{array.shape}".encode())
         digest.update(array.reshape(-1).view("uint8").data)
     return digest.hexdigest()
-
-
-# inputs kept in memory; what is above lies in a temporary file
-_IN_MEMORY = 1 << 27
-
-Feed = tuple[dict[str, "np.ndarray"], int | None]
 
 
 class Feeds:

@@ -52,6 +52,11 @@ _BLOCK = 1 << 16
 _NEAR = 0.001
 
 _scratch = threading.local()
+# activations looked at together; a network with more is run in parts, one after the other. While
+# those of one part are counted the next one runs, so that there are two at a time
+_CHUNK_BYTES = PART_BYTES
+_SHOWN = 4
+OnProgress = Callable[[int, int], None]
 
 
 class Recount:
@@ -175,14 +180,6 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
 @lru_cache(maxsize=256)
 def _edges(amax: float, bins: int) -> np.ndarray:
     return edges(amax, bins)
-
-
-# activations looked at together; a network with more is run in parts, one after the other. While
-# those of one part are counted the next one runs, so that there are two at a time
-_CHUNK_BYTES = PART_BYTES
-
-_SHOWN = 4
-OnProgress = Callable[[int, int], None]
 
 
 def measure(

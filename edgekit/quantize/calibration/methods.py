@@ -17,6 +17,24 @@ from edgekit.quantize.scales import LARGEST_SCALE
 LEVELS_OF_ENTROPY = 128
 # smooth_distribution's default
 EPS = 1e-4
+# twice as much may be beyond float32
+LARGE = 2.0**126
+ENTROPY_BINS = 2048
+# candidates this near to the least (relative; absolute) are distinguished in its own arithmetic
+_CLOSE, _CLOSE_ABSOLUTE = 2e-3, 1e-6
+# how many standard deviations of a bin's counts a rival must be away, and float32's own noise
+_SURE, _ROUNDING = 6.0, 1e-7
+_DRAWS = 2
+PERCENTILE = 99.99
+# with fewer, eight to a bin, a divergence over 2048 bins measures sampling noise and clips what
+# matters: the logits of light_squeezenet after 8 inputs (8000 values) cost 9 dB of the output's SNR
+FEWEST = 1 << 14
+# of so few values every one may decide between candidates
+_FEW = 1 << 17
+# bins of magnitudes that the squared error is summed over, and clips that are tried
+_MSE_BINS = 4096
+_MSE_CLIPS = 128
+_MSE_LEAST = 8
 
 
 def as_original(counts: np.ndarray, candidate: int) -> float:
@@ -66,16 +84,6 @@ def _smooth(values: np.ndarray) -> np.ndarray | None:
 # ``HistogramCollector.get_entropy_threshold`` and ``smooth_distribution``): a histogram of both
 # signs, candidates that grow by one bin on each side, 128 levels, counts cut to integers, empty
 # bins smoothed. The same histogram gives the same threshold as there, bit for bit.
-
-
-# twice as much may be beyond float32
-LARGE = 2.0**126
-ENTROPY_BINS = 2048
-# candidates this near to the least (relative; absolute) are distinguished in its own arithmetic
-_CLOSE, _CLOSE_ABSOLUTE = 2e-3, 1e-6
-# how many standard deviations of a bin's counts a rival must be away, and float32's own noise
-_SURE, _ROUNDING = 6.0, 1e-7
-_DRAWS = 2
 
 
 def nearest(counts: np.ndarray) -> int:
@@ -249,19 +257,6 @@ def _log(values: np.ndarray) -> np.ndarray:
 
 def _inverse(values: np.ndarray) -> np.ndarray:
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
-
-
-PERCENTILE = 99.99
-
-# with fewer, eight to a bin, a divergence over 2048 bins measures sampling noise and clips what
-# matters: the logits of light_squeezenet after 8 inputs (8000 values) cost 9 dB of the output's SNR
-FEWEST = 1 << 14
-# of so few values every one may decide between candidates
-_FEW = 1 << 17
-# bins of magnitudes that the squared error is summed over, and clips that are tried
-_MSE_BINS = 4096
-_MSE_CLIPS = 128
-_MSE_LEAST = 8
 
 
 def check_method(method: str) -> None:

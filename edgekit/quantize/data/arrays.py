@@ -34,6 +34,7 @@ _LENGTHS = 26
 _ENCRYPTED = 1
 # a compressed array in Fortran order cannot be streamed; up to this it is read whole
 _WHOLE_BYTES = 1 << 28
+ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -176,9 +177,6 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     if len(data) < size:
         raise EOFError("it is truncated")
     return data
-
-
-ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 
 
 class Arrays:

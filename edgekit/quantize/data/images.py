@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
+IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+_BROKEN = "data.image"
+_WORKERS = min(4, os.cpu_count() or 1)
+# what 16-bit codes are divided by to become 8-bit ones
+_STEP = 257
+# warnings.catch_warnings changes the whole process
+_OPENING = threading.Lock()
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Preprocess:
     """How an image becomes a row of the input.
@@ -186,16 +195,6 @@ def _size_at_ratio(image: Image.Image, factor: float) -> tuple[int, int]:
     # the tiny addition undoes the rounding of 256 / 3 * 3
     sides = [max(1, math.floor(side * factor + 1e-6)) for side in image.size]
     return sides[1], sides[0]
-
-
-IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-
-_BROKEN = "data.image"
-_WORKERS = min(4, os.cpu_count() or 1)
-# what 16-bit codes are divided by to become 8-bit ones
-_STEP = 257
-# warnings.catch_warnings changes the whole process
-_OPENING = threading.Lock()
 
 
 def files_in(folder: Path, suffixes: Iterable[str]) -> list[Path]:

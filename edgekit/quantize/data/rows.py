@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from edgekit.network.model import Model
 
 
+T = TypeVar("T")
+_NAMED = 3
+
+
 def input_specs(model: Model) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """Returns NumPy type and static shape by input name."""
     return {value.name: _spec(value) for value in model.proto.graph.input}
@@ -79,9 +83,6 @@ def check_feed(
             )
         checked[name] = np.ascontiguousarray(array, dtype).reshape(shape)
     return checked
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -200,9 +201,6 @@ def shown(path: Path | str) -> str:
     """Returns a path for one line of a message, whatever its name holds."""
     text = str(path)
     return text if text.isprintable() else ascii(text)[1:-1]
-
-
-_NAMED = 3
 
 
 class SampleStream:

@@ -72,6 +72,18 @@ _FAULTS: dict[str, tuple[str, str]] = {
         "from-qdq --unequal largest",
     ),
 }
+# a QuantizeLinear gives INT8 to them as well as to DequantizeLinear: values stay what they are
+_MOVES = frozenset(
+    {
+        "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice",
+        "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
+_INTEGER = frozenset(
+    {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
+)
+# of the scale: two ways to compute one value in float32
+_ROUNDING = 1e-4
 
 
 class Problems:
@@ -239,18 +251,6 @@ def _few(values: list[int]) -> str:
 # A quantised tensor is known by the float tensor that stays when the Q/DQ nodes are gone: the one
 # that QuantizeLinear reads (steps 1 and 2 of NVIDIA's qdq-translator). Nodes between the two that
 # only move codes move floats afterwards, so their results are quantised tensors as well.
-
-
-# a QuantizeLinear gives INT8 to them as well as to DequantizeLinear: values stay what they are
-_MOVES = frozenset(
-    {
-        "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice",
-        "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-    }
-)  # fmt: skip
-_INTEGER = frozenset(
-    {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -454,10 +454,6 @@ class _QdqReader:
 # whose Q/DQ scales are just that keeps the floats of the file. Any other takes the values that its
 # codes stand for: quantised anew they give the same codes wherever a channel has a code of 127,
 # and a finer grid, with other codes, where it has none.
-
-
-# of the scale: two ways to compute one value in float32
-_ROUNDING = 1e-4
 
 
 def values_of(fixed: QuantisedConstant, constants: ModelConstants) -> np.ndarray:

@@ -26,6 +26,11 @@ from edgekit.rewriting.engine.opset import obstacle, raise_opset
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # a constant operand of theirs has to be INT8 as the other operands are
 _JOINING = frozenset({"Concat", "Max", "Min"})
+_FLOAT, _HALF = 1, 10
+_FP16 = "tensor(float16)"
+_UNCHANGED_OPERATORS = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
+#: How weights can be quantised: a scale for each output channel, or one for the tensor.
+WEIGHTS = ("per_channel", "per_tensor")
 
 
 class LoweredGraph:
@@ -196,11 +201,6 @@ class LoweredGraph:
 # Cast where a tensor changes its type. Operators keep FP32 where ONNX has no FP16 for them.
 
 
-_FLOAT, _HALF = 1, 10
-_FP16 = "tensor(float16)"
-_UNCHANGED_OPERATORS = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
-
-
 def half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
     """Gives nodes FP16 types, in place.
 
@@ -301,10 +301,6 @@ class _Half:
 #
 # TensorRT from 11.4.1 on reads no calibration cache: INT8 is what lies between a DequantizeLinear
 # and a QuantizeLinear. Where the pairs stand is :func:`edgekit.dla.precision.lowering`'s decision.
-
-
-#: How weights can be quantised: a scale for each output channel, or one for the tensor.
-WEIGHTS = ("per_channel", "per_tensor")
 
 
 def to_qdq(

@@ -38,6 +38,18 @@ if TYPE_CHECKING:
 
 # onnxruntime.quantization calls the codes of NAME so
 _CODES = "_quantized"
+# what they give is as large as what they read, or comes of several
+_KEEPING = frozenset({"Add", "Clip", "Relu", "Sub", "Sum"})
+# the builder erases some of them, so that the layers do not have both of their tensors
+_SHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
+_FLOAT, _HALF = 1, 10
+# to_qdq calls the FP16 form of NAME so
+_SUFFIX = "_fp16"
+# attributes that are element types
+_TYPES = frozenset({"dtype", "output_dtype", "to"})
+UNEQUAL = ("refuse", "largest")
+_LISTED = 3
 
 
 class PlainNames:
@@ -133,10 +145,6 @@ class PlainNames:
         return found
 
 
-# what they give is as large as what they read, or comes of several
-_KEEPING = frozenset({"Add", "Clip", "Relu", "Sub", "Sum"})
-
-
 def without_effect(
     network: Network, given: Mapping[str, float], scales: Mapping[str, float]
 ) -> list[str]:
@@ -179,11 +187,6 @@ def _cuts(
 # ``out = 127 * a * b`` for a Mul, and 1/127 for a Sigmoid. Averages take the scale of what they
 # average (its options AveragePool, GlobalAveragePool and ReduceMean): the DLA has one for both
 # anyway. They hand none back, for an average is smaller than what it is made of.
-
-
-# the builder erases some of them, so that the layers do not have both of their tensors
-_SHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +271,6 @@ def _product(
 #
 # The way back of :mod:`edgekit.quantize.qdq.to_explicit`, and of what NVIDIA's
 # ``modelopt.onnx.autocast`` writes: between a Cast to FP16 and one to FP32 lie layers in FP16.
-
-
-_FLOAT, _HALF = 1, 10
-# to_qdq calls the FP16 form of NAME so
-_SUFFIX = "_fp16"
-# attributes that are element types
-_TYPES = frozenset({"dtype", "output_dtype", "to"})
 
 
 def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
@@ -423,10 +419,6 @@ class _Wide:
 # TensorRT up to 10.7 puts nothing of a Q/DQ model on a DLA; what it takes there is a plain network
 # with a calibration cache and a precision for each layer. The steps are those of NVIDIA's
 # qdq-translator 0.2.0 (Deep-Learning-Accelerator-SW, tools/qdq-translator).
-
-
-UNEQUAL = ("refuse", "largest")
-_LISTED = 3
 
 
 @dataclass(frozen=True, eq=False)

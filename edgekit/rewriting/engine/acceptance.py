@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 # predicted times: a smaller rise is rounding
 _RISE = 1e-4
+# kinds of regions that are tried, each on a whole network of up to so many nodes
+_MOST_KINDS = 8
+_MOST_NODES = 2000
+_SHOWN = 6
+# up to so many regions that are no improvement by themselves are tried out one by one
+_FEW = 8
 
 
 class Judged:
@@ -87,12 +93,6 @@ class State:
         return State(self._raised, self._judge, again, self._notes)
 
 
-# kinds of regions that are tried, each on a whole network of up to so many nodes
-_MOST_KINDS = 8
-_MOST_NODES = 2000
-_SHOWN = 6
-
-
 def salvaged(full: State, before: Judged) -> State | None:
     """Returns the regions that can be added one kind after the other without a loss of time.
 
@@ -156,10 +156,6 @@ def _times(before: Judged, after: Judged) -> str:
         f"automatic placement {before.auto_us:.0f} to {after.auto_us:.0f} µs, the better of it "
         f"and the GPU alone {before.best_us:.0f} to {after.best_us:.0f} µs"
     )
-
-
-# up to so many regions that are no improvement by themselves are tried out one by one
-_FEW = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)

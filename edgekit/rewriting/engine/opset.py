@@ -23,6 +23,16 @@ from edgekit.rewriting.nodes import MalformedError, Node, names
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, compare, random_feeds
 from edgekit.rewriting.proof.sides import ProofSide
 
+# floor(x + 0.5) and ceil(x - 0.5 + 0.5) by their names; the other two have none
+_WITHOUT_HALF = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
+_OPSET = 13
+#: Name of the entry; no rewrite of the list, for it has no anchor.
+RAISED = "raise-opset"
+RAISED_REASON = (
+    "before opset 13 Softmax is one of two dimensions, which no DLA runs, and forms that other "
+    "rewrites write do not exist; it comes with whatever is enabled, named or not, unless disabled"
+)
+
 
 def _take(node: onnx.NodeProto, *names: str) -> dict[str, Any]:
     """Takes attributes out of a node and returns their values; None for those that it lacks."""
@@ -128,10 +138,6 @@ def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     return _read(node, [node.input[0], "", scales])
 
 
-# floor(x + 0.5) and ceil(x - 0.5 + 0.5) by their names; the other two have none
-_WITHOUT_HALF = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
-
-
 def _half_pixels(node: onnx.NodeProto) -> bool:
     """Puts what opset 13 has in the place of tf_half_pixel_for_nn; False if it has nothing.
 
@@ -157,9 +163,6 @@ def _scatter(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 def _scan(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     return [node] if at.opset >= 9 else None
-
-
-_OPSET = 13
 
 
 class Raiser:
@@ -305,14 +308,6 @@ def obstacle(model: Model) -> str:
     raiser = Raiser(model)
     raiser.run()
     return raiser.stuck or "the network as a whole"
-
-
-#: Name of the entry; no rewrite of the list, for it has no anchor.
-RAISED = "raise-opset"
-RAISED_REASON = (
-    "before opset 13 Softmax is one of two dimensions, which no DLA runs, and forms that other "
-    "rewrites write do not exist; it comes with whatever is enabled, named or not, unless disabled"
-)
 
 
 def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = SEED) -> Applied:

@@ -41,6 +41,9 @@ _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _READS_FLOATS = frozenset(
     {"Clip", "Pad", "Resize", "Upsample", "Div", "Equal", "Greater", "Less", "Pow"}
 )
+# of predicted times: smaller differences are noise of rounding
+_NOTICED = 1e-3
+_FOUR = (4, 4)
 
 
 class PartialNetwork:
@@ -322,10 +325,6 @@ class PredictedTimes(Protocol):
 
 #: Predicts a judged network; None if nothing is known of the board's costs.
 Cost: TypeAlias = Callable[["Network", "Judgement"], PredictedTimes | None]
-
-# of predicted times: smaller differences are noise of rounding
-_NOTICED = 1e-3
-_FOUR = (4, 4)
 
 
 class Score(NamedTuple):

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from edgekit.rewriting.engine.scoring import Judge
 
 
+# a net that needs more has rewrites that undo each other: a bug, not a reason to hang
+_MOST_STEPS_PER_NODE = 20
+_MOST_PASSES = 50
+
+
 class Unchanged:
     """Remembers where rewrites were tried in vain, and forgets what a step may have changed.
 
@@ -57,11 +62,6 @@ class Unchanged:
         made = {name for node in step.new if node.name in step.recipes for name in node.outputs}
         if not made.isdisjoint(step.outputs):
             self._nodes.clear()
-
-
-# a net that needs more has rewrites that undo each other: a bug, not a reason to hang
-_MOST_STEPS_PER_NODE = 20
-_MOST_PASSES = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)

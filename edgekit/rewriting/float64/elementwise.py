@@ -15,6 +15,11 @@ from edgekit.rewriting.float64.call import Call, OperatorFunction
 from edgekit.rewriting.nodes import MalformedError
 
 _ERF_BLOCK = 1 << 16
+_Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
+_DEFAULTS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
+# activations that take an alpha, a beta, in the order in which the lists are used up
+_ALPHA = {"Affine", "Elu", "HardSigmoid", "LeakyRelu", "ScaledTanh", "ThresholdedRelu"}
+_BETA = {"Affine", "HardSigmoid", "ScaledTanh"}
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -212,13 +217,6 @@ ELEMENTWISE_KERNELS: Mapping[str, OperatorFunction] = {
 # GRU, LSTM and RNN in float64, with every activation that they may name.
 #
 # Equations: ONNX's descriptions of the three operators.
-
-
-_Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
-_DEFAULTS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
-# activations that take an alpha, a beta, in the order in which the lists are used up
-_ALPHA = {"Affine", "Elu", "HardSigmoid", "LeakyRelu", "ScaledTanh", "ThresholdedRelu"}
-_BETA = {"Affine", "HardSigmoid", "ScaledTanh"}
 
 
 def _functions(call: Call, directions: int) -> list[list[_Function]]:

@@ -18,6 +18,12 @@ from edgekit.rewriting.nodes import MalformedError
 
 # elements of float64 that one block of a stored matrix may have
 _BLOCK = 1 << 22
+# elements of float64 that one block may have: weights are read and widened piece by piece
+_WINDOW_BLOCK = 1 << 22
+# an input is laid out by windows when that takes no more elements than this
+_LAID_OUT = 1 << 23
+# weights of more elements are widened a place at a time
+_WIDENED = 1 << 23
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -180,13 +186,6 @@ MATRIX_KERNELS: Mapping[str, OperatorFunction] = {
 
 
 # Convolutions and pools in float64: sums over the window's places, weights widened in blocks.
-
-
-# elements of float64 that one block may have: weights are read and widened piece by piece
-_WINDOW_BLOCK = 1 << 22
-
-# an input is laid out by windows when that takes no more elements than this
-_LAID_OUT = 1 << 23
 
 
 def _index(*parts: Any) -> Any:
@@ -389,10 +388,6 @@ WINDOW_KERNELS: Mapping[str, OperatorFunction] = {
 
 
 # Deconvolutions in float64: by the kernel's places or the input's, whichever are fewer.
-
-
-# weights of more elements are widened a place at a time
-_WIDENED = 1 << 23
 
 
 def _conv_transpose(call: Call) -> Sequence[np.ndarray]:

@@ -17,6 +17,24 @@ from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, pair_o
 
 # elements that are compared at a time
 _BLOCK = 1 << 16
+# no activation of FP16 is much larger, and rounding in FP32 stays within the tolerance
+_FARTHEST = 1e4
+# of the largest number, so that inputs lie beyond it
+_BEYOND = 1.5
+_NO_BOUND = frozenset({"epsilon", "momentum"})
+RUNS = 2
+SEED = 0
+TOLERANCE = 1e-5  # of the largest value, in FP32
+TOLERANCE_FLOAT64 = 1e-9
+# far enough for what saturates (Clip, HardSwish, Sigmoid) to do so; means of many are not near 0
+_FAR = (-6.0, 10.0)
+# of the numbers that go where a step's own bounds require more
+_PART = 0.25
+_REMEMBERED = 4096
+# of mallopt(3), and the bytes of an array from which on it is mapped
+_M_MMAP_THRESHOLD, _MAPPED = -3, 1 << 20
+# feeds of up to this many elements are remembered
+_SMALL = 1 << 16
 
 
 class WorstError:
@@ -68,13 +86,6 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return most, largest
 
 
-# no activation of FP16 is much larger, and rounding in FP32 stays within the tolerance
-_FARTHEST = 1e4
-# of the largest number, so that inputs lie beyond it
-_BEYOND = 1.5
-_NO_BOUND = frozenset({"epsilon", "momentum"})
-
-
 def reach(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
     """Returns how far inputs must be from 0 to get past the nodes' own numbers, as Clip(0, 300).
 
@@ -112,21 +123,6 @@ def constants_finite(graph: RewriteGraph, step: RewriteStep) -> bool:
                 if value is not None and not np.isfinite(value).all():
                     return False
     return True
-
-
-RUNS = 2
-SEED = 0
-TOLERANCE = 1e-5  # of the largest value, in FP32
-TOLERANCE_FLOAT64 = 1e-9
-# far enough for what saturates (Clip, HardSwish, Sigmoid) to do so; means of many are not near 0
-_FAR = (-6.0, 10.0)
-# of the numbers that go where a step's own bounds require more
-_PART = 0.25
-_REMEMBERED = 4096
-# of mallopt(3), and the bytes of an array from which on it is mapped
-_M_MMAP_THRESHOLD, _MAPPED = -3, 1 << 20
-# feeds of up to this many elements are remembered
-_SMALL = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,20 @@ READS_FLOATS = frozenset(
 
 # larger constants are distinguished by their digests
 _SHORT = 256
+#: Nodes that read or write this many elements in one tensor gain from more than one thread.
+LARGE = 1 << 20
+# how ONNX Runtime says that it lacks an operator, or an opset
+_NO_KERNEL = ("NOT_IMPLEMENTED", "No Op registered", "ValidateOpsetForDomain")
+# a kernel refuses attributes while it is made (recurrences with layout = 1), unless memory is short
+_NOT_MADE, _MEMORY = "Exception during initialization", "alloc"
+_LONGEST = 300
+_MOST_FORMS = 256
+_SIDES = _OLD, _NEW = 0, 1
+#: Values by the numbers of tensors; the last is None, for inputs that are left out (-1).
+_Values: TypeAlias = "list[np.ndarray | None]"
+#: A node with the numbers of what it reads and writes.
+_Row: TypeAlias = tuple[Node, tuple[int, ...], tuple[int, ...]]
+_Results: TypeAlias = "tuple[dict[str, np.ndarray], dict[str, np.ndarray]]"
 
 
 def key(graph: RewriteGraph, step: RewriteStep) -> Hashable | None:
@@ -104,15 +118,6 @@ def _content(value: np.ndarray) -> tuple[Hashable, ...]:
     if len(whole) > _SHORT:
         whole = hashlib.sha256(whole).digest()
     return value.dtype, value.shape, whole
-
-
-#: Nodes that read or write this many elements in one tensor gain from more than one thread.
-LARGE = 1 << 20
-# how ONNX Runtime says that it lacks an operator, or an opset
-_NO_KERNEL = ("NOT_IMPLEMENTED", "No Op registered", "ValidateOpsetForDomain")
-# a kernel refuses attributes while it is made (recurrences with layout = 1), unless memory is short
-_NOT_MADE, _MEMORY = "Exception during initialization", "alloc"
-_LONGEST = 300
 
 
 class RuntimeFailure(Exception):
@@ -258,15 +263,6 @@ def _lacks_kernel(said: str) -> bool:
 #
 # What such steps have in common is made once: the order of computing, and one session of ONNX
 # Runtime for both sides, which is fed the weights as it is fed the inputs.
-
-
-_MOST_FORMS = 256
-_SIDES = _OLD, _NEW = 0, 1
-#: Values by the numbers of tensors; the last is None, for inputs that are left out (-1).
-_Values: TypeAlias = "list[np.ndarray | None]"
-#: A node with the numbers of what it reads and writes.
-_Row: TypeAlias = tuple[Node, tuple[int, ...], tuple[int, ...]]
-_Results: TypeAlias = "tuple[dict[str, np.ndarray], dict[str, np.ndarray]]"
 
 
 def pair_of(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:

@@ -38,6 +38,18 @@ _RUN = 4
 
 KEY = "edgekit.rewrite"
 SCHEMA = "edgekit.rewritten/1"
+_LONGEST = 200
+_DIGITS = 32
+_LARGEST_TEXT = 256 << 20
+_LARGEST_CONSTANT = 64 << 20
+_LARGEST_RANK = 16
+_LARGEST_SIZE = 1 << 40
+_DTYPES = frozenset({
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "bfloat16",
+})  # fmt: skip
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+RECORD_SCHEMA = "edgekit.rewrites/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +167,6 @@ def _encoded(value: np.ndarray) -> dict[str, Any]:
     return {**found, "data": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
-_LONGEST = 200
-_DIGITS = 32
-
-
 def parameters_of(model: Model) -> dict[str, str]:
     """Returns a digest of each constant that is no weight, by name: bounds, axes, masks."""
     return {name: _digest(value) for name, value in built_in(model).items()}
@@ -208,17 +216,6 @@ def _described(node: onnx.NodeProto) -> str:
     if len(text) > _LONGEST:
         return f"{node.op_type} {hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
     return text
-
-
-_LARGEST_TEXT = 256 << 20
-_LARGEST_CONSTANT = 64 << 20
-_LARGEST_RANK = 16
-_LARGEST_SIZE = 1 << 40
-_DTYPES = frozenset({
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "bfloat16",
-})  # fmt: skip
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def record_of(model: Model) -> RewriteRecord | None:
@@ -410,9 +407,6 @@ def _refuse(reason: str) -> NoReturn:
         code="rewrite.record",
         hint=f"remove {KEY!r} from its metadata, or rewrite the original again",
     )
-
-
-RECORD_SCHEMA = "edgekit.rewrites/1"
 
 
 def with_record(

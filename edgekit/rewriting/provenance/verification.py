@@ -22,6 +22,15 @@ from edgekit.rewriting.provenance.record import RECORD_SCHEMA, record_of, with_r
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _MOST_RUNS = 100
+#: Of the largest value of an output, from end to end: rounding adds up over the layers.
+LIMIT = 1e-3
+_LIMIT_FLOAT16 = 2e-2
+# whole numbers, the largest ones first
+_MOST = (3, 1, 0)
+SCHEMA = "edgekit.verified/1"
+# an approximation has no tolerance of its own: it must not be worse than what was recorded
+_SLACK = 1.1
+_LEAST_ERROR = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +147,6 @@ def _refuse(reason: str, where: str) -> NoReturn:
     )
 
 
-#: Of the largest value of an output, from end to end: rounding adds up over the layers.
-LIMIT = 1e-3
-_LIMIT_FLOAT16 = 2e-2
-# whole numbers, the largest ones first
-_MOST = (3, 1, 0)
-
-
 def whole_network(
     model: Model, rewritten: Model, *, runs: int, seed: int, exact: bool = True
 ) -> dict[str, Any]:
@@ -252,12 +254,6 @@ def _values(
     if dtype.startswith(("int", "uint")):
         return random.integers(0, most + 1, shape).astype(dtype)
     return random.standard_normal(shape).astype(dtype)
-
-
-SCHEMA = "edgekit.verified/1"
-# an approximation has no tolerance of its own: it must not be worse than what was recorded
-_SLACK = 1.1
-_LEAST_ERROR = 1e-6
 
 
 def verify(

@@ -24,6 +24,24 @@ from edgekit.rewriting.rules.operands import (
 # ONNX's defaults
 # (0.2 as an FP32 attribute holds it)
 _ALPHA, _BETA = 0.20000000298023224, 0.5
+_HardSwish = tuple[tuple[Node, ...], str, float, float, float, str, bool]
+_Place = tuple[tuple[Node, ...], str, str]
+# ONNX's defaults
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
+_DEEPEST = 8
+_LARGEST_POWER = 3
+_Poly = dict[int, float]
+_Gelu = tuple[tuple[Node, ...], str, str, float, float, float]
+OPERATORS = ("Gelu", "Erf")
+# exporters round 1 / sqrt(2) in several ways
+_CLOSE = 1e-3
+# ONNX's definition of Gelu with approximate = "tanh"
+_FIRST = math.sqrt(2 / math.pi)
+_THIRD = 0.044715 * _FIRST
+# of Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
+_GELU_SLOPE = 1.702
+# the slope with the smallest largest deviation; the best clipped line in its place is 0.146 off
+_MISH_SLOPE = 1.25
 
 
 @rewrite(
@@ -87,9 +105,6 @@ def hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
     gate = write_hard_sigmoid(new, source, alpha, beta, high, count, output=last)
     if multiplied:
         new.node("Mul", [source, gate], output=output)
-
-
-_HardSwish = tuple[tuple[Node, ...], str, float, float, float, str, bool]
 
 
 def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
@@ -253,9 +268,6 @@ def mish(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Mul", [source, ratio], output=output)
 
 
-_Place = tuple[tuple[Node, ...], str, str]
-
-
 def mish_at(graph: RewriteGraph, node: Node) -> _Place | None:
     """Returns the nodes of a Mish, its input and its output."""
     source = node.inputs[0]
@@ -270,10 +282,6 @@ def mish_at(graph: RewriteGraph, node: Node) -> _Place | None:
     if product is None or product.op != "Mul" or other_input(product, tanh.outputs[0]) != source:
         return None
     return (node, tanh, product), source, product.outputs[0]
-
-
-# ONNX's defaults
-_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 
 @rewrite(
@@ -355,12 +363,6 @@ def soft_shrink(graph: RewriteGraph, node: Node) -> Replacement:
         for sign, role in ((1.0, "above"), (-1.0, "below"))
     ]
     new.node("Sub", parts, output=node.outputs[0])
-
-
-_DEEPEST = 8
-_LARGEST_POWER = 3
-_Poly = dict[int, float]
-_Gelu = tuple[tuple[Node, ...], str, str, float, float, float]
 
 
 def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
@@ -474,11 +476,6 @@ def _combined(op: str, left: _Poly, right: _Poly) -> _Poly | None:
     return made
 
 
-OPERATORS = ("Gelu", "Erf")
-# exporters round 1 / sqrt(2) in several ways
-_CLOSE = 1e-3
-
-
 def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
     """Returns the nodes of 0.5 x (1 + erf(x / sqrt(2))), x and the output."""
     if node.op == "Gelu":
@@ -492,11 +489,6 @@ def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
     if third or abs(half - 0.5) > _CLOSE or abs(first - 1 / math.sqrt(2)) > _CLOSE:
         return None
     return nodes, source, output
-
-
-# ONNX's definition of Gelu with approximate = "tanh"
-_FIRST = math.sqrt(2 / math.pi)
-_THIRD = 0.044715 * _FIRST
 
 
 @rewrite(
@@ -573,10 +565,6 @@ def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
     write_gelu_tanh(graph, new, source, output=output)
 
 
-# of Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
-_GELU_SLOPE = 1.702
-
-
 @rewrite(
     "approx-gelu-sigmoid",
     operators=OPERATORS,
@@ -599,10 +587,6 @@ def approx_gelu_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
     line = scaled(new, source, _GELU_SLOPE, 0.0, channels(graph, source))
     gate = new.node("Sigmoid", [line], role="sigmoid")
     new.node("Mul", [source, gate], output=output)
-
-
-# the slope with the smallest largest deviation; the best clipped line in its place is 0.146 off
-_MISH_SLOPE = 1.25
 
 
 @rewrite(

@@ -29,6 +29,14 @@ from edgekit.rewriting.rules.operands import (
 
 _LONGEST_CHAIN = 8
 _OPERATORS = ("Add", "Mul", "Sub", "Div", "Neg", "BatchNormalization")
+# four products at most
+_LARGEST_EXPONENT = 8
+_PAIR = 2
+LOGICAL = frozenset({"And", "Or", "Xor", "Not"})
+# not (a < b), which only differs for what is not a number
+NEGATED = {"GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
+_LARGEST_TREE = 16
+_RANK = 4
 
 
 @rewrite(
@@ -206,10 +214,6 @@ def neg(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node,)
     source = node.inputs[0]
     scaled(new, source, -1.0, 0.0, channels(graph, source), output=node.outputs[0])
-
-
-# four products at most
-_LARGEST_EXPONENT = 8
 
 
 @rewrite(
@@ -409,9 +413,6 @@ def _steps(factor: int) -> list[int] | None:
     return None if first is None else [first, factor // first]
 
 
-_PAIR = 2
-
-
 @rewrite(
     "broadcast-operand",
     operators=("Add", "Mul", "Sub", "Div", "Max", "Min", "Sum"),
@@ -471,13 +472,6 @@ def _small_operand(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> str
         return ""
     fits = [name for name in node.inputs if broadcasts(graph.shape(name), whole)]
     return fits[0] if fits else ""
-
-
-LOGICAL = frozenset({"And", "Or", "Xor", "Not"})
-# not (a < b), which only differs for what is not a number
-NEGATED = {"GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
-_LARGEST_TREE = 16
-_RANK = 4
 
 
 def elem_type(dtype: str) -> int:

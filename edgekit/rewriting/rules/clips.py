@@ -29,6 +29,10 @@ _LARGEST_FP32 = 3.4e38
 _FAR = 8.0
 # bounds that are nearer to each other than this part of themselves cancel out
 _NARROW = 1 / 32
+_OTHER = {"Max": "Min", "Min": "Max"}
+_MOST_FACTORS = 3
+# whether the first branch is that of the positive numbers, for x op 0
+_POSITIVE_FIRST = {"Greater": True, "GreaterOrEqual": True, "Less": False, "LessOrEqual": False}
 
 
 def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
@@ -169,9 +173,6 @@ def clip_from_zero(new: Writer, source: str, high: float, output: str = "") -> s
     return new.node("Clip", [source, *bounds], output=output, role="clip")
 
 
-_OTHER = {"Max": "Min", "Min": "Max"}
-
-
 @rewrite(
     "max-min-constant",
     operators=("Max", "Min"),
@@ -282,9 +283,6 @@ def clip(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node,)
     clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])
-
-
-_MOST_FACTORS = 3
 
 
 @rewrite(
@@ -407,10 +405,6 @@ def leaky_relu(graph: RewriteGraph, node: Node) -> Replacement:
             new = yield (node, before)
             new.node("LeakyRelu", [source], output=node.outputs[0], alpha=found[1])
             return
-
-
-# whether the first branch is that of the positive numbers, for x op 0
-_POSITIVE_FIRST = {"Greater": True, "GreaterOrEqual": True, "Less": False, "LessOrEqual": False}
 
 
 @rewrite(

@@ -23,6 +23,15 @@ from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.step import form
 
 _REMEMBERED = 4096
+# parts along one axis that are tried
+_MOST_PARTS = 16
+# taps of a part for which one tap of zero instead of a slice may be added
+_TAPS_PER_ZERO = 8
+# parts along the channels that are tried
+_MOST_CHANNEL_PARTS = 16
+_Key = tuple[tuple[int, int, int], ...]
+# parts start at multiples of this: the DLA stores channels in such blocks
+_BLOCK = 32
 
 
 class Conv(NamedTuple):
@@ -557,12 +566,6 @@ def _on_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> str:
 # Their sum over all parts is the whole convolution.
 
 
-# parts along one axis that are tried
-_MOST_PARTS = 16
-# taps of a part for which one tap of zero instead of a slice may be added
-_TAPS_PER_ZERO = 8
-
-
 class KernelAxis(NamedTuple):
     """One axis of a convolution.
 
@@ -714,10 +717,6 @@ def ways(
                 break
 
 
-# parts along the channels that are tried
-_MOST_CHANNEL_PARTS = 16
-
-
 class SplitPlan(NamedTuple):
     """How a convolution is split.
 
@@ -782,9 +781,6 @@ def _channel_bounds(conv: Conv) -> Iterator[list[int]]:
     most = min(channels, _MOST_CHANNEL_PARTS) if conv.groups == 1 else 1
     for count in range(1, most + 1):
         yield [channels * index // count for index in range(count + 1)]
-
-
-_Key = tuple[tuple[int, int, int], ...]
 
 
 def _pieces(
@@ -967,10 +963,6 @@ def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
         node,
         lambda conv: too_full(conv) and not (too_large(conv) or too_far(conv) or too_padded(conv)),
     )
-
-
-# parts start at multiples of this: the DLA stores channels in such blocks
-_BLOCK = 32
 
 
 @rewrite(

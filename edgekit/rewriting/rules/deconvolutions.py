@@ -16,6 +16,12 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import reshape
 
+# A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so that zeros between fewer channels
+# cost next to nothing; from twice as many on, parts save more than their slices cost ...
+_FULL = 64
+# ... unless they are too many: each is a slice and a deconvolution
+_MOST_PARTS = 8
+
 
 class Geometry(NamedTuple):
     """What a ConvTranspose does, by its spatial axes (one or two).
@@ -322,13 +328,6 @@ def deconv_dilation(graph: RewriteGraph, node: Node) -> Replacement:
     attrs = {key: value for key, value in node.attrs.items() if key not in gone}
     read = [node.inputs[0], weight, *([found.bias] if found.bias else [])]
     new.node("ConvTranspose", read, output=node.outputs[0], **attrs)
-
-
-# A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so that zeros between fewer channels
-# cost next to nothing; from twice as many on, parts save more than their slices cost ...
-_FULL = 64
-# ... unless they are too many: each is a slice and a deconvolution
-_MOST_PARTS = 8
 
 
 @rewrite(

@@ -34,6 +34,13 @@ from edgekit.rewriting.rules.pools import pad_pool
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 # views in a row that are looked through
 _MOST_VIEWS = 4
+_RANKS = (2, 3, 4)
+# channels last to channels first, and back
+_FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
+_SWAPPED = [0, 2, 1, 3]
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
+# readers of a Pad that are looked at
+_MOST_READERS = 8
 
 
 class ProductSource(NamedTuple):
@@ -189,12 +196,6 @@ def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     write_dense(graph, new, dense, node.outputs[0], node.name)
 
 
-_RANKS = (2, 3, 4)
-# channels last to channels first, and back
-_FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
-_SWAPPED = [0, 2, 1, 3]
-
-
 @rewrite(
     "matmul-to-conv",
     operators=("MatMul",),
@@ -290,9 +291,6 @@ def _columns(
     made = pointwise(new, data, weight, "", name)
     rows = new.constant(list(graph.shape(output)))
     new.node("Reshape", [made, rows], output=output, name=f"{name}:rows")
-
-
-_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
 
 
 class Scale(NamedTuple):
@@ -564,8 +562,6 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 _TAKE = (pad_conv, pad_pool)
-# readers of a Pad that are looked at
-_MOST_READERS = 8
 
 
 @rewrite(

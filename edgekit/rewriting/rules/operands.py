@@ -20,6 +20,12 @@ from edgekit.rewriting.nodes import Node
 
 LARGEST_FP16 = 65504.0
 _RANK = 4
+# a channel of the input, and the place in the kernel that picks it; channel -1: zero
+Tap = tuple[int, int, int]
+# up to this many slices and a concatenation of them instead of a convolution ...
+_MOST_RUNS = 4
+# ... from this many channels on: below, a 1x1 convolution costs no more than moving the data
+_FEW_CHANNELS = 128
 
 
 def image(graph: RewriteGraph, tensor: str) -> bool:
@@ -149,14 +155,6 @@ def to_shape(graph: RewriteGraph, new: Writer, tensor: str, whole: Sequence[int]
     keeps_batch = rank == len(whole) and graph.shape(tensor)[0] != 1
     shape = [whole[0] if keeps_batch else 1, *whole[1:]]
     return new.node("Expand", [tensor, new.constant(shape)], role="repeated")
-
-
-# a channel of the input, and the place in the kernel that picks it; channel -1: zero
-Tap = tuple[int, int, int]
-# up to this many slices and a concatenation of them instead of a convolution ...
-_MOST_RUNS = 4
-# ... from this many channels on: below, a 1x1 convolution costs no more than moving the data
-_FEW_CHANNELS = 128
 
 
 def reshape(

@@ -30,6 +30,16 @@ from edgekit.rewriting.rules.windows import (
 )
 
 _DROPPED = {"auto_pad", "storage_order"}
+# the smallest value that these return
+_LOWEST = {
+    "Abs": 0.0,
+    "Exp": 0.0,
+    "HardSigmoid": 0.0,
+    "Relu": 0.0,
+    "Sigmoid": 0.0,
+    "Softplus": 0.0,
+    "Tanh": -1.0,
+}
 
 
 @rewrite(
@@ -68,18 +78,6 @@ def _wide(node: Node, source: tuple[int, ...], target: tuple[int, ...]) -> dict[
     if "dilations" in attrs:
         attrs["dilations"] = given["dilation"]
     return attrs
-
-
-# the smallest value that these return
-_LOWEST = {
-    "Abs": 0.0,
-    "Exp": 0.0,
-    "HardSigmoid": 0.0,
-    "Relu": 0.0,
-    "Sigmoid": 0.0,
-    "Softplus": 0.0,
-    "Tanh": -1.0,
-}
 
 
 class _Border(NamedTuple):

@@ -18,6 +18,59 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import reshape
 
+#: Operators that change a shape and move nothing.
+RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+_DLA_RANK = 4
+# one activation, element by element; what else they read has one element
+SINGLE = (
+    *ACTIVATIONS,
+    *UNARY,
+    "HardSwish",
+    "Mish",
+    "Swish",
+    "Shrink",
+    "Cast",
+    "QuantizeLinear",
+    "DequantizeLinear",
+)
+# element by element, all operands broadcast
+BROADCASTING = (*ELEMENTWISE, "Mean", "Where", "PRelu")
+ALONG = ("Softmax", "LogSoftmax", "Hardmax")
+REDUCTIONS = (
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+)
+_SUM_AXES_INPUT = 13
+_AXES_INPUT = 18
+# whichever neighbour is written again is proved again: rather the one with few weights
+_HEAVY = 1 << 20
+# the constant on the right, or on either side, with which nothing changes
+_NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0, "Pow": 1.0}
+_EITHER_SIDE = {"Mul", "Add"}
+_OF_ONE = {"Concat", "Sum", "Max", "Min", "Mean"}
+_POOLS = {"AveragePool", "MaxPool"}
+_GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
+# a maximum over one NaN is no NaN in ONNX Runtime, so that it is not the operation's input
+_MAXIMA = {"MaxPool", "GlobalMaxPool"}
+_MAKE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "Mod", "Pow", "Reciprocal", "Sqrt"}
+_REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}
+# with one input that is an activation, those of the same shape and type change nothing
+_BY_SHAPE = {"Identity", "Expand", "Tile", "Cast", "Split", "DepthToSpace", "SpaceToDepth"}
+_LOOKED_AT = 16
+#: Operators whose result has the shape of what they read.
+KEEPING = (*SINGLE, *BROADCASTING, *ALONG, "BatchNormalization")
+#: All operators that :func:`carried` knows.
+CARRIED = (*KEEPING, *REDUCTIONS, "Concat", "Pad", "Slice", "Split", "Transpose")
+_RANKS = {2, 3}
+
 
 def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
     """Cuts dimensions where another shape of the same elements has its borders.
@@ -47,11 +100,6 @@ def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]
         found.append(dim)
         left //= size
     return tuple(found)
-
-
-#: Operators that change a shape and move nothing.
-RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-_DLA_RANK = 4
 
 
 class View(NamedTuple):
@@ -157,37 +205,6 @@ def moves_ones(shape: Sequence[int], perm: Sequence[int]) -> bool:
     return remaining == sorted(remaining)
 
 
-# one activation, element by element; what else they read has one element
-SINGLE = (
-    *ACTIVATIONS,
-    *UNARY,
-    "HardSwish",
-    "Mish",
-    "Swish",
-    "Shrink",
-    "Cast",
-    "QuantizeLinear",
-    "DequantizeLinear",
-)
-# element by element, all operands broadcast
-BROADCASTING = (*ELEMENTWISE, "Mean", "Where", "PRelu")
-ALONG = ("Softmax", "LogSoftmax", "Hardmax")
-REDUCTIONS = (
-    "ReduceMean",
-    "ReduceSum",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceSumSquare",
-)
-_SUM_AXES_INPUT = 13
-_AXES_INPUT = 18
-
-
 def normal(node: Node) -> bool:
     """Whether a node can be written again: of ai.onnx, without graphs inside."""
     return not node.domain and node.op not in {"If", "Loop", "Scan", "SequenceMap"}
@@ -289,10 +306,6 @@ def again(
             new.many(node.op, node.inputs, node.outputs, name=node.name, **node.attrs)
 
 
-# whichever neighbour is written again is proved again: rather the one with few weights
-_HEAVY = 1 << 20
-
-
 def forward(graph: RewriteGraph, node: Node, source: str) -> Replacement:
     """The removal of a node whose only used result equals ``source``, which it reads.
 
@@ -333,20 +346,6 @@ def read_instead(new: Writer, reader: Node, was: str, now: str) -> None:
 
 def _weight(graph: RewriteGraph, node: Node) -> int:
     return sum(math.prod(graph.shape(n)) for n in node.inputs if n and graph.constant(n))
-
-
-# the constant on the right, or on either side, with which nothing changes
-_NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0, "Pow": 1.0}
-_EITHER_SIDE = {"Mul", "Add"}
-_OF_ONE = {"Concat", "Sum", "Max", "Min", "Mean"}
-_POOLS = {"AveragePool", "MaxPool"}
-_GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
-# a maximum over one NaN is no NaN in ONNX Runtime, so that it is not the operation's input
-_MAXIMA = {"MaxPool", "GlobalMaxPool"}
-_MAKE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "Mod", "Pow", "Reciprocal", "Sqrt"}
-_REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}
-# with one input that is an activation, those of the same shape and type change nothing
-_BY_SHAPE = {"Identity", "Expand", "Tile", "Cast", "Split", "DepthToSpace", "SpaceToDepth"}
 
 
 @rewrite(
@@ -432,9 +431,6 @@ def _resizes_by_one(graph: RewriteGraph, node: Node) -> bool:
     return scales is not None and all(float(item) == 1 for item in scales.reshape(-1))
 
 
-_LOOKED_AT = 16
-
-
 @rewrite(
     "share-layout",
     operators=(*RESHAPES, "Transpose"),
@@ -482,12 +478,6 @@ def _equal(graph: RewriteGraph, one: Node, other: Node) -> bool:
     if one.op == "Transpose":
         return permutation(graph, one) == permutation(graph, other)
     return graph.shape(one.outputs[0]) == graph.shape(other.outputs[0])
-
-
-#: Operators whose result has the shape of what they read.
-KEEPING = (*SINGLE, *BROADCASTING, *ALONG, "BatchNormalization")
-#: All operators that :func:`carried` knows.
-CARRIED = (*KEEPING, *REDUCTIONS, "Concat", "Pad", "Slice", "Split", "Transpose")
 
 
 def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
@@ -761,9 +751,6 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     for wide, old in zip(results, node.outputs, strict=True):
         name = gone.pop() if gone else f"{node.name}:reshape"
         reshape(new, wide, graph.shape(old), output=old, name=name)
-
-
-_RANKS = {2, 3}
 
 
 @rewrite(

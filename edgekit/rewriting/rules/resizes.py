@@ -35,6 +35,23 @@ _COORDINATES = frozenset(
 # as much was seen, of two axes): more than a proof allows
 _OFF = 3.4e-6
 _NEAR = 1e-5
+Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
+_Pair: TypeAlias = "tuple[GrowthStage | None, GrowthStage | None]"
+# what TensorRT calls LINEAR/HALF_PIXEL/FORMULA and .../UPPER
+_LINEAR = frozenset({"half_pixel", "pytorch_half_pixel"})
+# the combinations that the rules allow, in ONNX's words
+_NEAREST = frozenset(
+    {
+        ("asymmetric", "floor"),
+        ("half_pixel", "round_prefer_floor"),
+        ("half_pixel", "round_prefer_ceil"),
+    }
+)
+_LINEAR_MODES = frozenset({"half_pixel", "pytorch_half_pixel"})
+# elements of a matrix: 2048 to 2048, far more than pays
+_MOST = 1 << 22
+# Transposes that lead to H as channels, from there (or from the start) to W, and back to C
+_TO_H, _TO_W, _H_TO_W, _W_TO_END = [0, 2, 1, 3], [0, 3, 2, 1], [0, 3, 2, 1], [0, 2, 3, 1]
 
 
 class ResizeAxis(NamedTuple):
@@ -357,9 +374,6 @@ def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
 # does at the borders what clamping does, since all that such a window sees there is one element.
 
 
-Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
-
-
 class Growth(NamedTuple):
     """How an axis grows.
 
@@ -528,9 +542,6 @@ def _limit(rule: str) -> tuple[int, int]:
     return limit(rule)
 
 
-_Pair: TypeAlias = "tuple[GrowthStage | None, GrowthStage | None]"
-
-
 def write(
     new: Writer,
     source: str,
@@ -609,10 +620,6 @@ def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndar
         seen = np.minimum(first + one.size, size) - np.maximum(first, 0)
         sides.append(one.size / seen)
     return np.broadcast_to(np.multiply.outer(*sides), (1, *shape[1:]))
-
-
-# what TensorRT calls LINEAR/HALF_PIXEL/FORMULA and .../UPPER
-_LINEAR = frozenset({"half_pixel", "pytorch_half_pixel"})
 
 
 @rewrite(
@@ -856,21 +863,6 @@ def _picks(made: Resizing, axis: ResizeAxis) -> _Picks | None:
         return None
     step = int(steps.pop())
     return _Picks(int(read[0, 0]), axis.out, step, window) if step > 0 else None
-
-
-# the combinations that the rules allow, in ONNX's words
-_NEAREST = frozenset(
-    {
-        ("asymmetric", "floor"),
-        ("half_pixel", "round_prefer_floor"),
-        ("half_pixel", "round_prefer_ceil"),
-    }
-)
-_LINEAR_MODES = frozenset({"half_pixel", "pytorch_half_pixel"})
-# elements of a matrix: 2048 to 2048, far more than pays
-_MOST = 1 << 22
-# Transposes that lead to H as channels, from there (or from the start) to W, and back to C
-_TO_H, _TO_W, _H_TO_W, _W_TO_END = [0, 2, 1, 3], [0, 3, 2, 1], [0, 3, 2, 1], [0, 2, 3, 1]
 
 
 @rewrite(

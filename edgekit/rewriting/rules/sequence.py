@@ -26,6 +26,29 @@ from edgekit.rewriting.rules.operands import (
 )
 from edgekit.rewriting.rules.reshapes import RESHAPES
 
+# nodes between an image and a sequence: exporters write two or three
+_FAR = 5
+# each step is a dozen layers: longer sequences make networks that no builder likes
+_MOST_STEPS = 64
+# what a DLA has: the others that a node may name would go back to the GPU at every step
+_FUNCTIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
+_GRU_GATES = 3  # update, reset, hidden
+_LSTM_GATES = 4  # input, output, forget, cell
+_INPUT, _OUTPUT, _FORGET, _CELL = range(_LSTM_GATES)
+_PEEPHOLES = 7
+#: Why, for all of them.
+GATHER_REASON = (
+    "The DLA gathers nothing; constant indices are a slice, slices side by side, "
+    "or a 1x1 convolution of 0 and 1"
+)
+#: Why, for all of them.
+SCATTER_REASON = (
+    "The DLA scatters nothing; at constant indices the updates stand beside the channels that "
+    "stay, or a 1x1 convolution of 0 and 1 places them"
+)
+# indices that are looked at one by one
+_MOST_INDICES = 1 << 20
+
 
 @rewrite(
     "cumsum",
@@ -108,10 +131,6 @@ def _convolution(
         pads=pads,
         group=group,
     )
-
-
-# nodes between an image and a sequence: exporters write two or three
-_FAR = 5
 
 
 class Origin(NamedTuple):
@@ -220,12 +239,6 @@ def _before(graph: RewriteGraph, node: Node, labels: Sequence[str]) -> list[str]
     # dimensions over 1 keep their order and their sizes
     left = iter([label for label in labels if label])
     return [next(left) if size > 1 else "" for size in source]
-
-
-# each step is a dozen layers: longer sequences make networks that no builder likes
-_MOST_STEPS = 64
-# what a DLA has: the others that a node may name would go back to the GPU at every step
-_FUNCTIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
 
 class Recurrence(NamedTuple):
@@ -490,9 +503,6 @@ def _returned(
     new.node("Transpose", [made], output=output, perm=order)
 
 
-_GRU_GATES = 3  # update, reset, hidden
-
-
 @rewrite(
     "gru-unroll",
     operators=("GRU",),
@@ -537,11 +547,6 @@ def gru_unroll(graph: RewriteGraph, node: Node) -> Replacement:
         return [at.op("Sub", step, fresh, at.op("Mul", step, update, away))]
 
     unroll(new, node, what, cell, (5,), apart=1 if late else 0)
-
-
-_LSTM_GATES = 4  # input, output, forget, cell
-_INPUT, _OUTPUT, _FORGET, _CELL = range(_LSTM_GATES)
-_PEEPHOLES = 7
 
 
 @rewrite(
@@ -639,13 +644,6 @@ def picks_along(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None
     if not (value == line).all():
         return None
     return axis, [int(index) % shape[axis] for index in line.ravel()]
-
-
-#: Why, for all of them.
-GATHER_REASON = (
-    "The DLA gathers nothing; constant indices are a slice, slices side by side, "
-    "or a 1x1 convolution of 0 and 1"
-)
 
 
 def readable(graph: RewriteGraph, node: Node) -> bool:
@@ -766,16 +764,6 @@ def gather_nd(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node,)
     write_selection(graph, node, new, axis, [int(i) % shape[axis] for i in line[..., -1].ravel()])
-
-
-#: Why, for all of them.
-SCATTER_REASON = (
-    "The DLA scatters nothing; at constant indices the updates stand beside the channels that "
-    "stay, or a 1x1 convolution of 0 and 1 places them"
-)
-
-# indices that are looked at one by one
-_MOST_INDICES = 1 << 20
 
 
 class ScatterPlace(NamedTuple):

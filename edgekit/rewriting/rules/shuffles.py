@@ -22,6 +22,22 @@ from edgekit.rewriting.rules.reshapes import RESHAPES, cut_dimensions, dimension
 _C, _H, _W = 1, 2, 3
 _MOST_TRANSPOSES = 4
 _REMEMBERED = 4096
+_Move = TypeVar("_Move")
+#: A rewrite follows so many readers of a shuffle.
+MOST_BRANCHES = 8
+_SAME_FOR_ALL = frozenset(
+    [
+        *("Abs", "AveragePool", "Clip", "Cos", "Elu", "Erf", "Exp", "GlobalAveragePool"),
+        *("GlobalMaxPool", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "MaxPool", "Mish"),
+        *("Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt"),
+        "Tanh",
+    ]
+)
+_WITH_CONSTANT = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub"})
+#: Whether a chain ends, or begins, at a node.
+Ends: TypeAlias = Callable[["RewriteGraph", Node], bool]
+# a chain of per-channel operators is followed for so many nodes
+_MOST_NODES = 8
 
 
 class Blocks(NamedTuple):
@@ -274,9 +290,6 @@ def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
         channels = len(now)
 
 
-_Move = TypeVar("_Move")
-
-
 def _first(
     places: Iterable[_Place], move: Callable[[Blocks], _Move | None]
 ) -> tuple[tuple[Node, ...], str, str, _Move] | None:
@@ -378,10 +391,6 @@ class Shuffle(NamedTuple):
     picks: tuple[int, ...]
 
 
-#: A rewrite follows so many readers of a shuffle.
-MOST_BRANCHES = 8
-
-
 def shuffle_at(graph: RewriteGraph, node: Node) -> tuple[tuple[Node, ...], Shuffle] | None:
     """Returns the nodes that reorder channels from a Transpose on, and what they do."""
     for nodes, source, output, blocks in blocks_at(graph, node):
@@ -389,17 +398,6 @@ def shuffle_at(graph: RewriteGraph, node: Node) -> tuple[tuple[Node, ...], Shuff
         if picks is not None and picks != sorted(picks):
             return nodes, Shuffle(source, output, tuple(picks))
     return None
-
-
-_SAME_FOR_ALL = frozenset(
-    [
-        *("Abs", "AveragePool", "Clip", "Cos", "Elu", "Erf", "Exp", "GlobalAveragePool"),
-        *("GlobalMaxPool", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "MaxPool", "Mish"),
-        *("Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt"),
-        "Tanh",
-    ]
-)
-_WITH_CONSTANT = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub"})
 
 
 class Channelwise(NamedTuple):
@@ -451,13 +449,6 @@ def mixes_channels(graph: RewriteGraph, node: Node) -> bool:
         and all(graph.constant(name) for name in node.inputs[1:] if name)
         and not graph.constant(node.inputs[0])
     )
-
-
-#: Whether a chain ends, or begins, at a node.
-Ends: TypeAlias = Callable[["RewriteGraph", Node], bool]
-
-# a chain of per-channel operators is followed for so many nodes
-_MOST_NODES = 8
 
 
 def chain_before(graph: RewriteGraph, tensor: str, ends: Ends) -> tuple[Node, ...] | None:

@@ -29,6 +29,12 @@ from edgekit.rewriting.rules.reshapes import RESHAPES, cut_dimensions, dimension
 
 # start, count and step along one axis
 Span = tuple[int, int, int]
+# slices after each other that one part is made of: exporters write one for each axis
+_MOST_SLICES = 4
+_MOST_PARTS = 64
+# a sum of more parts than these reads and writes the whole too often
+_MOST_CONCATENATED = 4
+_BROADCASTS = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
 def slice_of(graph: RewriteGraph, node: Node) -> list[Span] | None:
@@ -231,11 +237,6 @@ def split_4d(graph: RewriteGraph, node: Node) -> Replacement:
         new.node("Reshape", [part, shape], output=output, name=f"{output}:reshape")
 
 
-# slices after each other that one part is made of: exporters write one for each axis
-_MOST_SLICES = 4
-_MOST_PARTS = 64
-
-
 @rewrite(
     "focus",
     operators=("Concat", "Slice"),
@@ -346,10 +347,6 @@ def joined_axis(graph: RewriteGraph, node: Node) -> int:
     if not plain or axis not in {2, 3} or len(node.inputs) < 2:
         return 0
     return 0 if all(graph.constant(name) for name in node.inputs) else axis
-
-
-# a sum of more parts than these reads and writes the whole too often
-_MOST_CONCATENATED = 4
 
 
 @rewrite(
@@ -493,9 +490,6 @@ def enlarge(new: Writer, source: str, scales: Sequence[int], output: str) -> str
             nearest_mode="floor",
         )
     return source
-
-
-_BROADCASTS = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
 @rewrite(

@@ -34,6 +34,21 @@ from edgekit.rewriting.rules.reshapes import (
 _LED = 2
 # operands after the first, attributes, axes that are gone
 _Found: TypeAlias = tuple[tuple[Operand, ...], dict[str, Any], set[int]]
+_ARG = ("ArgMax", "ArgMin")
+_AXES = ("Pad", "Slice", "Split", "Tile", "Resize", "Gather")
+#: All operators that :func:`turned` knows.
+TURNED = (
+    *SINGLE,
+    *BROADCASTING,
+    *ALONG,
+    *REDUCTIONS,
+    *_ARG,
+    *_AXES,
+    "Concat",
+    "BatchNormalization",
+)
+_LOOKED_AT = 16
+_DLA_RANK = 4
 
 
 def with_axes(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
@@ -135,22 +150,6 @@ def _resized(graph: RewriteGraph, node: Node) -> set[int]:
         which = [axis % len(source) for axis in node.attrs.get("axes", range(len(source)))]
         found |= {axis for axis, scale in zip(which, scales, strict=True) if scale != 1}
     return found
-
-
-_ARG = ("ArgMax", "ArgMin")
-_AXES = ("Pad", "Slice", "Split", "Tile", "Resize", "Gather")
-#: All operators that :func:`turned` knows.
-TURNED = (
-    *SINGLE,
-    *BROADCASTING,
-    *ALONG,
-    *REDUCTIONS,
-    *_ARG,
-    *_AXES,
-    "Concat",
-    "BatchNormalization",
-)
-_LOOKED_AT = 16
 
 
 def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
@@ -339,9 +338,6 @@ def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
     for plain, old in zip(results, node.outputs, strict=True):
         name = gone.pop() if gone else f"{node.name}:transpose"
         new.node("Transpose", [plain], output=old, name=name, perm=list(perm))
-
-
-_DLA_RANK = 4
 
 
 class _Product(NamedTuple):

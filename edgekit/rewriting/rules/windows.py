@@ -22,6 +22,11 @@ from edgekit.rewriting.nodes import Node
 
 # a longer cascade is no gain over a reduction on the GPU
 MOST_STAGES = 5
+_IMAGE = (2, 3)
+_ROLES = {"Conv": "weights", "Mul": "factor", "Reshape": "shape"}
+# the opset since which the axes are an input
+AXES_INPUT = {"ReduceSum": 13}
+AXES_INPUT_OTHERS = 18
 
 
 class PoolStage(NamedTuple):
@@ -280,13 +285,6 @@ def _inner_padding(pad: int, a: int, d: int) -> tuple[int, int]:
     own = min(pad, a - 1, limit("pooling.padding")[1])
     own -= (own - pad) % d
     return own, (pad - own) // d
-
-
-_IMAGE = (2, 3)
-_ROLES = {"Conv": "weights", "Mul": "factor", "Reshape": "shape"}
-# the opset since which the axes are an input
-AXES_INPUT = {"ReduceSum": 13}
-AXES_INPUT_OTHERS = 18
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ MODULE = "edgekit.solver.cpsat.worker"
 GRACE_S = 30.0
 """What a worker may take beyond its time limit (to build the model, and on a busy machine)."""
 
+_running: list[_Worker] = []
+"""At most one."""
+_lock = threading.Lock()
+
 
 class _Worker:
     """The running process."""
@@ -77,12 +81,6 @@ class _Worker:
         said = self.errors.read().decode(errors="replace").strip().splitlines()
         self.errors.close()
         return said[-1].strip() if said else ""
-
-
-_running: list[_Worker] = []
-"""At most one."""
-
-_lock = threading.Lock()
 
 
 def run_worker(task: str, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:

@@ -38,6 +38,13 @@ FIRST_LEVELS = 3
 SHARE = 0.3
 """Of the remaining effort, for a placement with few levels, which proves nothing."""
 
+DIGITS = 7
+"""Decimal digits of a sum that survive the rounding to integers."""
+LARGEST = 1e13
+"""Of a sum, in units: CP-SAT's linear programmes work in doubles."""
+FACTORS = (*(10.0**digits for digits in range(7)), *(2.0**bits for bits in range(4, 41, 4)))
+"""At which numbers may be whole: of few decimals, or those divided by a power of two."""
+
 
 def solve_steps(
     problem: PlacementProblem,
@@ -279,16 +286,6 @@ def with_loads(
     )
     energy = math.fsum(c.energy_uj for c in costs if c is not None)
     return Placing(tuple(modes), tuple(steps), tuple(ways), load, energy, goal.value(load, energy))
-
-
-DIGITS = 7
-"""Decimal digits of a sum that survive the rounding to integers."""
-
-LARGEST = 1e13
-"""Of a sum, in units: CP-SAT's linear programmes work in doubles."""
-
-FACTORS = (*(10.0**digits for digits in range(7)), *(2.0**bits for bits in range(4, 41, 4)))
-"""At which numbers may be whole: of few decimals, or those divided by a power of two."""
 
 
 class IntegerScale:
