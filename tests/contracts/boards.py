@@ -33,6 +33,8 @@ WORDS = {
          "compute_capability"),
         "<fact>",
     ),
+    "median_ms": "<measured>",
+    "slowest_ms": "<measured>",
     "worst": "<in the order of what was measured>",
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -52,6 +53,8 @@ class Life:
         self._reported: dict[str, str] = {}
         self._before: dict[str, Any] = {}
         self.key = boards.signing_key(folder)
+        #: The folder of the goldens: a folder is recorded whole, on one class of CPU.
+        self.goldens = "boards"
 
     def board(self, name: str, python: str | Path = sys.executable) -> str:
         """A board's row of a configuration; ``python`` is its Python."""
@@ -122,7 +125,9 @@ class Life:
     def _compare(self, name: str, document: Any, measured: tuple[str, ...] = ()) -> None:
         paths = {str(self._server.port): "<port>", str(self._server.host_key): "<host key>",
                  str(self._server.key): "<key>"}  # fmt: skip
-        self._golden(f"boards/{name}", document, words=boards.WORDS, paths=paths, measured=measured)
+        self._golden(
+            f"{self.goldens}/{name}", document, words=boards.WORDS, paths=paths, measured=measured
+        )
 
 
 @pytest.fixture
@@ -198,6 +203,44 @@ def test_a_rollout_to_two_boards(life: Life) -> None:
     life.run("fleet-status", "fleet", "status", "first", "--boards", *state)
     life.run("fleet-list", "fleet", "status", *state)
     life.run("fleet-rollback", "fleet", "rollback", "first", *state, board="right")
+
+
+@pytest.mark.whole
+def test_control_of_rollouts(life: Life) -> None:
+    life.goldens = "control"
+    config, state = config_of(life), ("--state", life.folder / "state")
+    # a board whose host key nobody knows pauses a rollout
+    right = re.sub(r'host_key: "[^"]*", ', "", life.board("right"))
+    (inventory := life.folder / "fleet.yaml").write_text(
+        f"version: 1\nboards:\n  - {life.board('left')}\n  - {right}\n"
+    )
+    rollout = ("--name", "first", "--canary", "1", "--trust-key")
+    life.run("fleet-deploy", "fleet", "deploy", config, "-i", inventory, *rollout, *state)
+    for action in ("pause", "resume", "abort"):
+        life.run(f"fleet-{action}", "fleet", action, "first", *state)
+    life.run("fleet-resume-aborted", "fleet", "resume", "first", *state)
+    life.run("fleet-bench", "fleet", "bench", config, "-i", inventory)
+    export = ("fleet", "export", "ansible", life.folder / "ansible", "-c", config, "-i", inventory)
+    life.run("fleet-export", *export)
+
+
+@pytest.mark.whole
+def test_control_of_jobs_and_servers(life: Life) -> None:
+    life.goldens = "control"
+    config, out = config_of(life), ("-o", life.folder / "out")
+    life.run("deploy", "deploy", config, *out, "--trust-key")
+    listed = life.run("jobs-list", "jobs", "list", config)
+    (job,) = listed["boards"][0]["jobs"]
+    for action in ("log", "attach", "cancel"):
+        life.run(f"jobs-{action}", "jobs", action, job["job"], config)
+    life.run("jobs-log-unknown", "jobs", "log", "ffff", config)
+    life.run("serve-start", "serve", config, "start")
+    life.run("serve-reload", "serve", config, "reload")
+    life.run("serve-stop", "serve", config, "stop")
+    life.run("serve-reload-stopped", "serve", config, "reload")
+    full = life.folder / "full.ekb"
+    life.run("bundle-full", "bundle", config, *out, "--full", full)
+    life.run("bundle-push", "bundle", "push", full, life.folder / "mirror")
 
 
 @pytest.mark.whole

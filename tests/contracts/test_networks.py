@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 
 import edgekit_device
+from edgekit.benchmark.document import bench_document
+from edgekit.targets.loader import get
+from tests.benchmark import handmade_plan
+from tests.benchmark.test_verdict import idle, power, sample
 from tests.contracts.brief import brief, digest_of
 from tests.contracts.conftest import ROOT, Answer, Golden
 from tests.contracts.networks import BOARDS, CONSTRUCTED, LIGHT, model_of, plans_of
@@ -150,3 +154,15 @@ def test_lists_and_explanations(commands: Commands, golden: Golden) -> None:
     for what in ("convolution", "memory", "sparsity", "pooling.window", "Gather", "HardSwish"):
         commands(f"explain {what}", "explain", what)
     golden("lists", commands.found)
+
+
+def test_a_measurement_that_is_valid(golden: Golden) -> None:
+    """The document of ``bench``; what a loaded CPU measures gets another verdict each time."""
+    measured = {
+        **handmade_plan.measurement(), "clock": "board-measured", "iterations": 1600,
+        "samples_ms": [2.0, 2.001] * 800, "power": power(),
+        "monitor": {"samples": [sample(t / 10) for t in range(31)],
+                    "idle": idle(), "facts": {}},
+    }  # fmt: skip
+    target = get("jetson-agx-orin-64gb")
+    golden("control/bench-valid", bench_document(measured, handmade_plan.plan(), target=target))
