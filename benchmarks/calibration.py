@@ -204,8 +204,8 @@ def inputs_of(
 
 def prepare(folder: Path, net: str, images: int) -> None:
     """Writes the network and the images."""
-    from edgekit.network.files import save
     from edgekit.network.synthetic import synthetic_inputs
+    from edgekit.network.writing import save
     from edgekit.network.zoo import builtin
 
     model = builtin(net, 0)

@@ -29,9 +29,9 @@ from edgekit.benchmark.trace.sources import (
 from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
 from edgekit.benchmark.trtexec import read_times
 from edgekit.errors import DataError, UsageError
-from edgekit.network.files import annotate_file, save_annotated
 from edgekit.network.graph import NodePlace, places
 from edgekit.network.model import Network
+from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.placement.plan import Plan, booked_layers
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.text import counted

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, UsageError
 from edgekit.files import regular
-from edgekit.network.files import save as save_model
+from edgekit.network.writing import save as save_model
 from edgekit.pipeline.boards.status import serving_of, taken_back_note
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.outputs import may_write_for

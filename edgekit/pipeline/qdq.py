@@ -15,11 +15,11 @@ from edgekit.dla.judge import judge, reads_qdq, release_warnings
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.files import write_atomically
-from edgekit.network.files import save
 from edgekit.network.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
+from edgekit.network.writing import save
 from edgekit.pipeline.outputs import may_write, may_write_for
 from edgekit.pipeline.steps.scales import describe_widened, scale_binding
 from edgekit.pipeline.steps.translation import is_typed

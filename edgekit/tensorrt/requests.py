@@ -18,9 +18,9 @@ from onnx import helper
 
 from edgekit.dla.formats import shared_with_gpu, vector_format
 from edgekit.errors import BuildError
-from edgekit.network.files import save
 from edgekit.network.graph import extract
 from edgekit.network.model import Layer, Model, Network
+from edgekit.network.writing import save
 from edgekit.reference.units import Cut, PlanGraph, cut, node_reads
 from edgekit.tensorrt.releases import release
 

@@ -11,9 +11,9 @@ import pytest
 
 import edgekit
 from edgekit.cli import main
-from edgekit.network.files import save
 from edgekit.network.load import load
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from edgekit.rewriting.proof.prove import Proof
 from edgekit.rewriting.provenance import verification
 from edgekit.rewriting.rules.order import REWRITES

@@ -15,11 +15,11 @@ from onnx import TensorProto
 from edgekit.errors import ModelError
 from edgekit.network import folding as defer
 from edgekit.network import model as deferred
-from edgekit.network.files import save
 from edgekit.network.load import canonical, load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, joined_weights
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from tests.network.onnx_making import make, node, values, write
 
 HALF = values([4, 6], 1).astype(np.float16)

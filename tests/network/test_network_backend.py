@@ -10,11 +10,11 @@ import pytest
 from onnx import numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.files import save
 from edgekit.network.load import canonical, load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from tests.network.onnx_making import DATA, light
 
 LIGHT = sorted(path.stem.removeprefix("light_") for path in (DATA / "light").glob("*.onnx"))

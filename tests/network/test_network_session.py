@@ -11,11 +11,11 @@ import pytest
 
 from edgekit.errors import ModelError
 from edgekit.network import files
-from edgekit.network.files import save
 from edgekit.network.graph import extract
 from edgekit.network.load import load
 from edgekit.network.model import Model
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from tests.network.onnx_making import conv_net, make, node, values, write
 
 X = values([1, 3, 8, 8], 9)

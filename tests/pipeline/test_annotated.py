@@ -10,9 +10,9 @@ from onnx import external_data_helper
 
 from edgekit.cli import main
 from edgekit.errors import ModelError
-from edgekit.network.files import annotate_file
 from edgekit.network.graph import NodePlace
 from edgekit.network.load import load
+from edgekit.network.writing import annotate_file
 from edgekit.pipeline.exports import node_notes
 from tests.pipeline.nets import small_net
 

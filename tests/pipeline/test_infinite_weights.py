@@ -8,9 +8,9 @@ import pytest
 
 from edgekit.config.loader import open_config
 from edgekit.errors import ModelError
-from edgekit.network.files import save
 from edgekit.network.load import load
 from edgekit.network.lowering.layers import layers
+from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.qdq import from_qdq_document

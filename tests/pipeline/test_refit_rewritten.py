@@ -14,9 +14,9 @@ from edgekit.bundles.sign import allowed_signers_line
 from edgekit.cli import main
 from edgekit.config.loader import load_config
 from edgekit.errors import BundleError, DataError
-from edgekit.network.files import save
 from edgekit.network.load import load, open_inputs
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.rewrite_proofs import verify_rewrites

@@ -8,8 +8,8 @@ import edgekit
 from edgekit.cli import main
 from edgekit.config.loader import parse_config
 from edgekit.errors import GateError, UsageError
-from edgekit.network.files import save
 from edgekit.network.lowering.layers import layers
+from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps import plan as gain

@@ -8,8 +8,8 @@ import pytest
 from onnxruntime.quantization import calibrate as theirs
 
 from edgekit.errors import DataError, ModelError
-from edgekit.network.files import save
 from edgekit.network.model import Model
+from edgekit.network.writing import save
 from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.calibration.methods import METHODS
 from tests.quantize.quantize_nets import branches, make, node

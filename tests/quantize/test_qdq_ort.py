@@ -16,11 +16,11 @@ import onnx
 import onnx.version_converter
 import pytest
 
-from edgekit.network.files import save
 from edgekit.network.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Model
 from edgekit.network.synthetic import synthetic_inputs
+from edgekit.network.writing import save
 from edgekit.network.zoo import builtin
 from edgekit.quantize.qdq.to_implicit import Translated, from_qdq
 from edgekit.quantize.scales import Scales

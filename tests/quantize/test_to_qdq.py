@@ -12,9 +12,9 @@ from onnx import numpy_helper
 from edgekit.dla.judge import judge
 from edgekit.dla.precision import by_quantization, lowering
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.network.files import save
 from edgekit.network.load import canonical
 from edgekit.network.lowering import layers as layers_module
+from edgekit.network.writing import save
 from edgekit.placement.placing import place
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.qdq.to_explicit import to_qdq

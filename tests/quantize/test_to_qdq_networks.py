@@ -14,9 +14,9 @@ import onnx
 import pytest
 
 from edgekit.dla import precision
-from edgekit.network.files import save
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.synthetic import synthetic_inputs
+from edgekit.network.writing import save
 from edgekit.network.zoo import builtin
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.qdq.to_explicit import to_qdq

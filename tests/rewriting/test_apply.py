@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.network.files import save
+from edgekit.network.writing import save
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.rewriting.rules.order import REWRITES
 from edgekit.targets.loader import get

@@ -9,10 +9,10 @@ import onnx.backend.test
 import onnxruntime
 import pytest
 
-from edgekit.network.files import save
 from edgekit.network.load import load
 from edgekit.network.model import metadata
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from edgekit.placement.forecast import forecast
 from edgekit.rewriting.provenance.record import KEY
 from edgekit.rewriting.rewrite import rewrite

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import ModelError
-from edgekit.network.files import save
 from edgekit.network.load import canonical, load
 from edgekit.network.model import metadata, with_metadata
+from edgekit.network.writing import save
 from edgekit.rewriting.engine.opset import raise_opset
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.nodes import MalformedError

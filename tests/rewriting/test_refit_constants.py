@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from edgekit.errors import DataError, ModelError
-from edgekit.network.files import save
 from edgekit.network.load import load
 from edgekit.network.model import metadata, with_metadata
+from edgekit.network.writing import save
 from edgekit.rewriting.engine import replay
 from edgekit.rewriting.provenance.other_weights import check_network, reweigh
 from edgekit.rewriting.provenance.record import KEY, parameters_of, record_of

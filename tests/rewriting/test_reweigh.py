@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from edgekit.errors import DataError, ModelError
-from edgekit.network.files import save
 from edgekit.network.load import canonical, load
 from edgekit.network.model import metadata, with_metadata
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from edgekit.rewriting.graph import Recipe
 from edgekit.rewriting.provenance import other_weights
 from edgekit.rewriting.provenance.other_weights import check_file, needed_weights, reweigh

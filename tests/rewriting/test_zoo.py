@@ -8,10 +8,10 @@ import onnxruntime
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.network.files import save
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import metadata
 from edgekit.network.session import session
+from edgekit.network.writing import save
 from edgekit.placement.forecast import forecast
 from edgekit.rewriting.engine.opset import RAISED, raise_opset
 from edgekit.rewriting.engine.replay import replay

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgekit.config.loader import Config
 from edgekit.errors import DataError, EdgekitError, UsageError
-from edgekit.network.files import save
+from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, file_stamps
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import STEPS, Progress, Quiet, StepLog, StepRecord

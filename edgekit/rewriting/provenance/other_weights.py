@@ -4,16 +4,17 @@ other model differs in weights alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import DataError, ModelError
-from edgekit.network.files import WeightType, check_weights, differences, mismatch, weight_types
+from edgekit.network.files import read
 from edgekit.network.graph import free_name
 from edgekit.network.load import canonical
 from edgekit.network.model import Constant, Model, entries
@@ -30,6 +31,10 @@ from edgekit.rewriting.provenance.record import (
     record_of,
     set_record,
 )
+from edgekit.text import listed
+
+#: NumPy type name and shape.
+WeightType: TypeAlias = tuple[str, tuple[int, ...]]
 
 _SHOWN = 20
 _PRINTED = 4
@@ -199,6 +204,78 @@ def _bits(value: np.ndarray) -> tuple[object, ...]:
     return value.dtype.name, value.shape, value.tobytes()
 
 
+def _weight_types(model: Model) -> dict[str, WeightType]:
+    """Returns type and shape of every weight by name, without computing any."""
+    return {
+        name: (value.dtype.name, tuple(value.shape))
+        for name, value in entries(model.weights).items()
+    }
+
+
+def _check_weights(
+    path: str | Path,
+    needed: Callable[[Collection[str]], Mapping[str, WeightType]] | Mapping[str, WeightType],
+) -> None:
+    """Refuses a file whose weights cannot take the place of a model's.
+
+    Only initializers are looked at, before the graph is: weights of another shape often make a
+    graph that no longer fits together, which says less. A weight that the file computes (a folded
+    constant) is judged later.
+
+    Args:
+        path: The ONNX file.
+        needed: The weights by name; or what says them for the names that the file has.
+
+    Raises:
+        DataError: Code "refit.mismatch"; the hint lists the weights.
+        ModelError: The file cannot be read.
+    """
+    proto, _ = read(Path(path))
+    computed = {name for node in proto.graph.node for name in node.output}
+    found = {
+        tensor.name: (
+            onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name,
+            tuple(tensor.dims),
+        )
+        for tensor in proto.graph.initializer
+    }
+    if callable(needed):
+        needed = needed(found)
+    known = {name: kind for name, kind in needed.items() if name in found or name not in computed}
+    faults = _differences(found, known)
+    if faults:
+        raise _mismatch(faults, len(needed), str(path))
+
+
+def _differences(found: Mapping[str, WeightType], needed: Mapping[str, WeightType]) -> list[str]:
+    """Returns a line for each weight of ``needed`` that is missing or of another type or shape."""
+    faults = []
+    for name, wanted in needed.items():
+        if name not in found:
+            faults.append(f"{name} (missing)")
+        elif found[name] != wanted:
+            (dtype, shape), (was, sizes) = found[name], wanted
+            faults.append(f"{name} ({dtype} {list(shape)}, the build has {was} {list(sizes)})")
+    return faults
+
+
+def _mismatch(faults: Sequence[str], total: int, where: str) -> DataError:
+    """Returns the error that lists weights which cannot be used.
+
+    Args:
+        faults: A line for each.
+        total: Number of weights that were looked for.
+        where: The file they were looked for in.
+    """
+    return DataError(
+        f"{len(faults)} of the build's {total} weights are not in the file with "
+        "the same name, shape and type",
+        code="refit.mismatch",
+        where=where,
+        hint="build again, or give a file of the same network: " + listed(faults, _SHOWN),
+    )
+
+
 def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, WeightType]:
     """Returns the weights that another model must have to take the place of the original.
 
@@ -211,7 +288,7 @@ def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, W
         ModelError: "rewrite.record": the model's record cannot be true.
     """
     record = record_of(rewritten)
-    types = weight_types(rewritten)
+    types = _weight_types(rewritten)
     if record is None:
         return types
     needed = {name: kind for name, kind in types.items() if name not in record.weights}
@@ -233,7 +310,7 @@ def check_file(path: str | Path, rewritten: Model) -> None:
         DataError: Code "refit.mismatch"; the hint lists the weights.
         ModelError: The file cannot be read, or ``rewritten`` has a record that cannot be true.
     """
-    check_weights(path, lambda there: needed_weights(rewritten, there))
+    _check_weights(path, lambda there: needed_weights(rewritten, there))
 
 
 def reweigh(rewritten: Model, other: Model) -> Model:
@@ -253,9 +330,9 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     """
     given = _constants(other)
     needed = needed_weights(rewritten, given)
-    faults = differences({n: (v.dtype.name, tuple(v.shape)) for n, v in given.items()}, needed)
+    faults = _differences({n: (v.dtype.name, tuple(v.shape)) for n, v in given.items()}, needed)
     if faults:
-        raise mismatch(faults, len(needed), other.source)
+        raise _mismatch(faults, len(needed), other.source)
     check_network(rewritten, other)
     record = record_of(rewritten)
     proto = onnx.ModelProto()
@@ -264,7 +341,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     if record is not None:
         _put_back(proto, record, values)
     made = canonical(proto, None, source=other.source, weights=values)  # type: ignore[arg-type]
-    if weight_types(made) != weight_types(rewritten):
+    if _weight_types(made) != _weight_types(rewritten):
         raise _untrue(rewritten, "its recipes do not derive its weights")
     check_derived(rewritten, record, made, other)
     if record is None:

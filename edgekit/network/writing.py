@@ -1,0 +1,211 @@
+"""Writes ONNX files: ``save`` a plain one, with external data where it is large, and
+``save_annotated`` one whose nodes say where they run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import onnx
+
+from edgekit.errors import ModelError
+from edgekit.files import regular, replacing
+from edgekit.network.files import GRAPH, INITIALIZER, RAW_DATA, key, varint
+from edgekit.network.graph import name_nodes
+from edgekit.network.model import Model, chunks, entries
+
+# protobuf cannot write 2 GiB; above this the weights go into a file next to the model
+_LARGEST_INLINE = 1_800_000_000
+# what ONNX Runtime and the onnx package align external data to, so that it can be mapped
+_ALIGNMENT = 4096
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Writes ``model`` with its weights, replacing ``path`` in one step.
+
+    Over about 1.8 GB the weights go into ``<name>.<digest>.data`` next to it, which is complete
+    before the model that names it appears.
+
+    Raises:
+        ModelError: ``model.unwritable`` if the folder is missing or full; no partial file remains.
+    """
+    target = Path(path)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    total = sum(array.nbytes for array in entries(model.weights).values())
+    try:
+        if total > _LARGEST_INLINE:
+            data = target.with_name(f"{target.name}.{model.digest[:12]}.data")
+            _replace(data, lambda file: _write_external(model, proto, data.name, file))
+            _replace(target, lambda file: file.write(proto.SerializeToString()))
+        else:
+            _replace(target, lambda file: _write_inline(model, proto, file))
+    except OSError as error:
+        raise ModelError(
+            f"the model cannot be written: {error.strerror or error}",
+            code="model.unwritable",
+            where=str(target),
+            hint="the folder must exist, be writable and have room for the weights",
+        ) from error
+
+
+def _write_inline(model: Model, proto: onnx.ModelProto, file: IO[bytes]) -> None:
+    """Writes what ``SerializeToString`` would return, with one piece of a weight in memory."""
+    weights = entries(model.weights)
+    tensors: list[tuple[bytes, str, bytes]] = []
+    total = 0
+    for tensor in proto.graph.initializer:
+        name, size, head, tail = "", 0, b"", b""
+        if tensor.name in weights:
+            name, size = tensor.name, weights[tensor.name].nbytes
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            head, tail = _around(tensor, RAW_DATA)
+            head += key(RAW_DATA) + varint(size)
+        else:
+            head = tensor.SerializeToString()
+        head = key(INITIALIZER) + varint(len(head) + size + len(tail)) + head
+        tensors.append((head, name, tail))
+        total += len(head) + size + len(tail)
+    before, after = _around(proto.graph, INITIALIZER)
+    head, end = _around(proto, GRAPH)
+    file.write(head + key(GRAPH) + varint(len(before) + total + len(after)) + before)
+    for head, name, tail in tensors:
+        file.write(head)
+        for chunk in chunks(model.weights[name]) if name else ():
+            file.write(chunk)
+        file.write(tail)
+    file.write(after + end)
+
+
+def _around(
+    message: onnx.ModelProto | onnx.GraphProto | onnx.TensorProto, number: int
+) -> tuple[bytes, bytes]:
+    """Returns a message's fields before and after the field ``number``, as they are written."""
+    before, after = type(message)(), type(message)()
+    before.CopyFrom(message)
+    after.CopyFrom(message)
+    for field, _ in message.ListFields():
+        if field.number >= number:
+            before.ClearField(field.name)
+        if field.number <= number:
+            after.ClearField(field.name)
+    return before.SerializeToString(), after.SerializeToString()
+
+
+def _write_external(model: Model, proto: onnx.ModelProto, name: str, file: IO[bytes]) -> None:
+    for tensor in proto.graph.initializer:
+        if tensor.name not in model.weights:
+            continue
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        offset = file.tell()
+        for chunk in chunks(model.weights[tensor.name]):
+            file.write(chunk)
+        del tensor.external_data[:]
+        length = file.tell() - offset
+        rows = (("location", name), ("offset", str(offset)), ("length", str(length)))
+        for item, value in rows:
+            tensor.external_data.add(key=item, value=value)
+
+
+def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Writes next to ``path`` under a temporary name and renames when all of it is on the disk."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# An ONNX file whose nodes say where they run and how long: Netron shows it as their metadata.
+#
+# ``NodeProto.metadata_props`` came with ONNX IR version 10 (onnx 1.16, docs/IR.md "Metadata"). A
+# file of an older IR version keeps that version, which says how its graph is meant; protobuf
+# readers that do not know the field skip it (seen with the checker of onnx 1.14 and ONNX Runtime
+# 1.15).
+#
+# Netron has 95 pixels for a name and cuts the rest: keys are short enough to be read.
+
+
+_OWN = "edgekit."  # of a node
+_MODEL = "edgekit:"  # of the model; "edgekit." is what loading keeps
+
+Notes = Mapping[str, Mapping[str, str]]
+
+
+def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, str]) -> None:
+    """Writes a model with notes at its nodes.
+
+    Args:
+        model: As it was placed.
+        path: The file; replaced in one step.
+        notes: By name of the node: keys without "edgekit." and values.
+        about: The same for the whole model, keys without "edgekit:".
+
+    Raises:
+        ModelError: The file cannot be written.
+    """
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    _write(proto, notes, about)
+    save(replace(model, proto=proto, stored_digest=None), path)
+
+
+def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, str]) -> None:
+    """Writes a copy of an ONNX file with notes at its nodes, everything else being as it is.
+
+    Weights in files next to it stay there and are referred to, so the copy goes next to them, too.
+
+    Args:
+        source: The file that was loaded.
+        path: The copy.
+        notes: As for :func:`save_annotated`; unnamed nodes have the names that loading gives them.
+        about: The same for the whole model.
+
+    Raises:
+        ModelError: The source cannot be read, or the copy not written there.
+    """
+    try:
+        data = regular(source).read_bytes()
+        proto = onnx.ModelProto.FromString(data)
+    except Exception as error:  # protobuf's own, and the file's
+        raise ModelError(
+            f"it cannot be read: {error}", code="model.unreadable", where=str(source)
+        ) from error
+    same_folder = os.path.realpath(path.parent) == os.path.realpath(source.parent)
+    if not same_folder and any(tensor.external_data for tensor in proto.graph.initializer):
+        raise ModelError(
+            "the weights lie in files beside the model, and are not copied",
+            code="model.external", where=str(path),
+            hint=f"write it beside them: {source.with_name(f'{source.stem}.annotated.onnx')}",
+        )  # fmt: skip
+    _write(proto, notes, about)
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(proto.SerializeToString())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"the model cannot be written: {error}", code="model.unwritable", where=str(path)
+        ) from error
+
+
+def _write(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:
+    named = [onnx.NodeProto(name=node.name, op_type=node.op_type) for node in proto.graph.node]
+    name_nodes(named)
+    for node, known in zip(proto.graph.node, named, strict=True):
+        retained = [item for item in node.metadata_props if not item.key.startswith(_OWN)]
+        own = [
+            onnx.StringStringEntryProto(key=_OWN + key, value=value)
+            for key, value in notes.get(known.name, {}).items()
+        ]
+        del node.metadata_props[:]
+        node.metadata_props.extend([*retained, *own])
+    others = [item for item in proto.metadata_props if not item.key.startswith(_MODEL)]
+    new = [
+        onnx.StringStringEntryProto(key=_MODEL + key, value=value) for key, value in about.items()
+    ]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend([*others, *new])
