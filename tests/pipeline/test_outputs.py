@@ -9,7 +9,7 @@ from edgekit.cli.main import main
 from edgekit.config.loader import open_config
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.files import replacing
-from edgekit.network import files
+from edgekit.network import writing
 from edgekit.network.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.outputs import may_write
@@ -68,7 +68,7 @@ def open_batch(tmp_path: Path, *, sides: bool = False) -> Path:
         model.proto.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "H"
     del model.proto.graph.value_info[:]
     path = tmp_path / "open.onnx"
-    files.save(model, path)
+    writing.save(model, path)
     return path
 
 
@@ -97,7 +97,7 @@ def test_open_sides_of_an_image_are_requested(tmp_path):
 def test_a_model_that_nothing_was_rewritten_in_is_verified(tmp_path):
     model = net([node("Relu", "x", "y")], {"x": (1, 3, 8, 8)}, ["y"])
     path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
-    files.save(model, path)
+    writing.save(model, path)
     with rewriting(path, tmp_path) as pipeline:
         assert pipeline.rewrite(out)["rewrites"] == []
     document = verify_rewrites(path, out)
