@@ -148,7 +148,7 @@ def bench_command(
 
 
 def _with_tegrastats(model: str, log: Path) -> dict[str, Any]:
-    from edgekit.pipeline.steps.bench import with_tegrastats
+    from edgekit.pipeline.steps.tegrastats_log import with_tegrastats
 
     if not model.lower().endswith(".json"):
         raise UsageError(

@@ -22,7 +22,8 @@ from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.progress import StepRecord
 from edgekit.pipeline.questions import PlanQuestions
-from edgekit.pipeline.steps.accuracy import Work, approximations
+from edgekit.pipeline.steps.accuracy import Work
+from edgekit.pipeline.steps.approximations import approximations
 from edgekit.pipeline.steps.build import BuiltPlan
 from edgekit.pipeline.steps.deploy import InstallSteps
 from edgekit.pipeline.steps.host import HOST_STEPS, TYPED_NAME

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgekit.pipeline.steps.accuracy import _approximation_error
+from edgekit.pipeline.steps.approximations import _approximation_error
 from tests.rewriting.nets import net, node
 
 FEEDS = [{"x": np.array([[1.0, -4.0, 2.0, 0.0]], np.float32)}, {"x": np.ones((1, 4), np.float32)}]

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.benchmark.document import bench_document, measured_facts, profile_notes, write_json
+from edgekit.benchmark.document import bench_document, profile_notes, write_json
 from edgekit.benchmark.trace.run import trace_document
-from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
-from edgekit.benchmark.validity import config_words
 from edgekit.deployment.board import BenchSettings
-from edgekit.errors import DataError, EnvironmentLack, UsageError
-from edgekit.files import parse_json, regular, write_atomically
-from edgekit.pipeline.cache import Cache, identity_of_path
+from edgekit.errors import DataError, EnvironmentLack
+from edgekit.files import write_atomically
+from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.steps.tegrastats_log import monitor_from_log
 from edgekit.quantize.data.load import load_data
-from edgekit.results.recording import amend, record
-from edgekit.targets.loader import get
+from edgekit.results.recording import record
 from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
@@ -214,136 +212,6 @@ def _setting_text(value: object) -> str:
     if isinstance(value, list):
         return str(value[0])
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-# A tegrastats log taken during a measurement: the power that the measurement did not see.
-#
-# The cache holds it next to what was measured, so that a later report of the same run has it,
-# too, and goes into the run's result in the history.
-
-
-_LARGEST = 512 << 20
-# what distinguishes a measurement from others, in its document
-_RUN = (
-    "name", "clock", "board", "iterations", "duration_s", "latency_ms", "throughput_qps",
-    "segments", "settings", "samples_ms",
-)  # fmt: skip
-_HINT = "give the bench.json of an edgekit bench on the board that the log is of"
-
-
-def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[str, Any]:
-    """Gives a bench document the monitor, energy and verdict that a log makes of it; writes it.
-
-    The first load of the log is taken for the warm-up, so its first measured frame begins
-    ``warmup_ms`` later. A further log takes the place of the first one.
-
-    Args:
-        path: The bench document.
-        log: Of tegrastats.
-        cache: Keeps it for later reports of the run; the user's without it.
-
-    Raises:
-        DataError: The document or the log is none, or the log is of another board.
-        UsageError: The measurement sampled its power itself, or is none of a board.
-    """
-    document = _read_document(path)
-    if not document.get("clock"):
-        raise DataError(
-            "the bench document does not say on which clock it was measured", code="bench.form",
-            where=str(path), hint=_HINT,
-        )  # fmt: skip
-    if document.get("clock") != "board-measured":
-        raise UsageError(
-            f"{path} is {document.get('clock')}: a board's power is nothing of it", hint=_HINT
-        )
-    if document.get("energy") and not _of_log(document):
-        raise UsageError(
-            f"{path} has the power that was sampled while it was measured",
-            hint="give a measurement that was made with --no-monitor",
-        )
-    target = get(str(document.get("target")))
-    monitor = read_tegrastats(log, rails=target.rails)
-    reason, differences = other_board(monitor, target)
-    if reason:
-        raise DataError(
-            f"the log is of another board: {reason}", code="tegrastats.board", where=str(log),
-            hint=_HINT,
-        )  # fmt: skip
-    monitor["warnings"] += differences
-    warmup_s = _seconds(document.get("warmup_ms")) / 1e3
-    for sample in monitor["samples"]:
-        sample["t_s"] = round(sample["t_s"] - warmup_s, 6)
-    monitor |= {"busy_from_s": -warmup_s, "log": log.name}
-    # a monitor that saw no rails is replaced by one that did
-    facts = measured_facts(
-        {**document, "monitor": monitor},
-        target,
-        str(document.get("planned_power_mode") or document.get("power_mode") or ""),
-        config=config_words(
-            *(str(document.get(key) or "") for key in ("config", "target", "precision"))
-        ),
-    )
-    if facts["energy"] is None:
-        raise DataError(
-            "no power of the time that was measured", code="tegrastats.power", where=str(log),
-            hint="record until the measurement has ended, as root where the rails need it",
-        )  # fmt: skip
-    document |= {name: facts[name] for name in ("monitor", "energy", "verdict")}
-    files = document.get("files")
-    document["files"] = {**(files if isinstance(files, dict) else {}), "bench": str(path)}
-    lost = _store_monitor(document, cache)
-    said = document.get("notes")
-    before = said if isinstance(said, list) else []
-    document["notes"] = [*before, *(note for note in lost if note not in before)]
-    write_json(path, document)
-    return document
-
-
-def monitor_from_log(cache: Cache, document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the monitor that a log gave this measurement, None where none did."""
-    known = cache.get("tegrastats", _measurement_key(cache, document))
-    return known["monitor"] if known else None
-
-
-def _store_monitor(document: Mapping[str, Any], cache: Cache | None) -> list[str]:
-    """Keeps the log with the run, in cache and history; returns what could not be."""
-    try:
-        cache = cache or Cache()
-        cache.put("tegrastats", _measurement_key(cache, document), {"monitor": document["monitor"]})
-        known = amend(document)
-    except (DataError, EnvironmentLack) as error:
-        return [f"the log is in this file alone: {error.message}"]
-    return [] if known else ["the history has no result of this measurement to add its energy to"]
-
-
-def _measurement_key(cache: Cache, document: Mapping[str, Any]) -> str:
-    return cache.key("tegrastats", *(document.get(name) for name in _RUN))
-
-
-def _of_log(document: Mapping[str, Any]) -> bool:
-    monitor = document.get("monitor")
-    return isinstance(monitor, Mapping) and bool(monitor.get("log"))
-
-
-def _read_document(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
-        found = parse_json(regular(path).read_bytes())
-    except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror}", code="bench.unreadable", where=str(path)
-        ) from None
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("schema") != "edgekit.bench/1":
-        raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
-    return found
-
-
-def _seconds(value: object) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
-    return float(value) if good else 0.0  # type: ignore[arg-type]
 
 
 def infer(

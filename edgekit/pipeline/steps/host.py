@@ -19,7 +19,8 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, file_stamps
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import STEPS, Progress, Quiet, StepLog, StepRecord
-from edgekit.pipeline.steps.accuracy import Work, approximations
+from edgekit.pipeline.steps.accuracy import Work
+from edgekit.pipeline.steps.approximations import approximations
 from edgekit.pipeline.steps.build import Builder
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
