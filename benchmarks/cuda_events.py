@@ -31,7 +31,7 @@ from cuda_stand_in import Kernel, stand_in
 from edgekit_device.benchmark.events import EventPairs
 from edgekit_device.benchmark.measure import MeasureSettings, bench
 from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_of
-from edgekit_device.cuda.memory import MemoryPool
+from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
 
 _MS = 2.0
@@ -75,7 +75,7 @@ def kernels(cuda: Cuda) -> dict[str, Any]:
 def copies(cuda: Cuda) -> dict[str, Any]:
     """Events around copies of pinned memory, beside the same from memory that is not pinned."""
     stream, marks = cuda.stream(), EventPairs(cuda)
-    pinned, device = MemoryPool(cuda, pinned=True).take(_COPY), MemoryPool(cuda).take(_COPY)
+    pinned, device = BufferPool(cuda, pinned=True).take(_COPY), BufferPool(cuda).take(_COPY)
     loose = np.ones(_COPY, np.uint8)
     pinned.array()[:] = 7
     cuda.observe(marks)

@@ -299,7 +299,7 @@ class LayerReason(ReportModel):
     fix: str = ""
 
 
-class Layer(ReportModel):
+class ReportedLayer(ReportModel):
     """A layer in graph order; ``number`` counts from 1."""
 
     number: int = Field(ge=1)
@@ -388,7 +388,7 @@ class Report(ReportModel):
     baseline: Facts | None = None
     board: Facts | None = None
     rewrites: list[Facts] = Field(default=[])
-    layers: list[Layer]
+    layers: list[ReportedLayer]
     measured_parts: list[MeasuredPart] = Field(default=[])
     why_not: list[Why]
     why_gpu: list[Why] = Field(default=[])

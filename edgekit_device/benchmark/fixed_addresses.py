@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from edgekit_device.arrays.formats import convert, pack, unpack
 from edgekit_device.cuda.driver import Cuda, CudaGraph
-from edgekit_device.cuda.memory import DeviceTensor, MemoryLease, MemoryPool, io_bytes
+from edgekit_device.cuda.memory import BufferPool, DeviceTensor, MemoryLease, io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.runtime.pipeline import LaneRun, SegmentEvent
@@ -68,8 +68,8 @@ class FixedLane:
         self._cuda = cuda
         self._lane = lane
         self._transfers = transfers
-        self._pinned = MemoryPool(cuda, pinned=True)
-        self._device = MemoryPool(cuda, staging=self._pinned)
+        self._pinned = BufferPool(cuda, pinned=True)
+        self._device = BufferPool(cuda, staging=self._pinned)
         self._inputs: List[Tuple[int, List[MemoryLease]]] = []
         self._known: Dict[IoEntry, DeviceTensor] = {}
         self._graph: Optional[CudaGraph] = None

@@ -37,7 +37,7 @@ _LARGER = 2  # a buffer so many times as large as wanted still serves
 _Kind = Tuple[Any, ...]
 
 
-class MemoryPool:
+class BufferPool:
     """Free memory by size.
 
     Args:
@@ -47,7 +47,7 @@ class MemoryPool:
     """
 
     def __init__(
-        self, cuda: Cuda, pinned: bool = False, staging: Optional[MemoryPool] = None
+        self, cuda: Cuda, pinned: bool = False, staging: Optional[BufferPool] = None
     ) -> None:
         self.cuda = cuda
         self.staging = staging
@@ -150,7 +150,7 @@ class MemoryLease:
         nbytes: Its size.
     """
 
-    def __init__(self, pool: MemoryPool, ptr: int, nbytes: int, capacity: int) -> None:
+    def __init__(self, pool: BufferPool, ptr: int, nbytes: int, capacity: int) -> None:
         self.pool = pool
         self.ptr = ptr
         self.nbytes = nbytes
@@ -284,8 +284,8 @@ class Feeder:
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
-        self._pinned = MemoryPool(cuda, pinned=True)
-        self.device = MemoryPool(cuda, staging=self._pinned)
+        self._pinned = BufferPool(cuda, pinned=True)
+        self.device = BufferPool(cuda, staging=self._pinned)
         self._lock = threading.Lock()
         self._packer: Any = None
         self._proved: Dict[_Kind, bool] = {}

@@ -156,6 +156,14 @@ def test_lists_and_explanations(commands: Commands, golden: Golden) -> None:
     golden("lists", commands.found)
 
 
+def test_a_configuration_is_begun(commands: Commands, golden: Golden, tmp_path: Path) -> None:
+    written = tmp_path / "net.yaml"
+    commands("init", "init", "builtin:light_squeezenet", "--output", written)
+    commands.found["init"]["bytes"] = digest_of(written)
+    commands("init again", "init", "builtin:light_squeezenet", "--output", written)
+    golden("control/init", commands.found)
+
+
 def test_a_measurement_that_is_valid(golden: Golden) -> None:
     """The document of ``bench``; what a loaded CPU measures gets another verdict each time."""
     measured = {

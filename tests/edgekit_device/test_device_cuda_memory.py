@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgekit_device.cuda.memory import MemoryPool
+from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
 
 
@@ -38,7 +38,7 @@ class Knot:
 
 
 def test_leases_that_the_collector_gives_back_wait_for_nobody() -> None:
-    pool: Any = MemoryPool(Addresses())  # type: ignore[arg-type]
+    pool: Any = BufferPool(Addresses())  # type: ignore[arg-type]
     many = [pool.take(64) for _ in range(50)]
     del many  # so that ``take`` finds free memory each time
 
@@ -74,7 +74,7 @@ def test_leases_that_the_collector_gives_back_wait_for_nobody() -> None:
 
 def test_memory_that_came_back_is_used_again_and_freed_once() -> None:
     device = Addresses()
-    pool = MemoryPool(device)  # type: ignore[arg-type]
+    pool = BufferPool(device)  # type: ignore[arg-type]
     first, other = pool.take(64), pool.take(32)
     address = first.ptr
     del first
@@ -105,7 +105,7 @@ class Sizes(Addresses):
 @pytest.mark.parametrize("order", ["up", "down", "mixed"])
 def test_sizes_that_change_do_not_pile_up(order: str) -> None:
     device = Sizes()
-    pool = MemoryPool(device)  # type: ignore[arg-type]
+    pool = BufferPool(device)  # type: ignore[arg-type]
     sizes = [1000 * n for n in range(1, 65)]
     if order == "down":
         sizes.reverse()
@@ -122,7 +122,7 @@ def test_sizes_that_change_do_not_pile_up(order: str) -> None:
 
 
 def test_frames_in_flight_of_one_shape_allocate_once() -> None:
-    pool = MemoryPool(Sizes())  # type: ignore[arg-type]
+    pool = BufferPool(Sizes())  # type: ignore[arg-type]
     wanted = [100, 150, 4000, 20, 8_000_000]
     before = 0
     for round_ in range(6):
@@ -135,7 +135,7 @@ def test_frames_in_flight_of_one_shape_allocate_once() -> None:
 
 def test_memory_that_is_refused_is_not_in_use() -> None:
     device = Sizes()
-    pool: Any = MemoryPool(device)  # type: ignore[arg-type]
+    pool: Any = BufferPool(device)  # type: ignore[arg-type]
 
     def refuse(size: int) -> int:
         raise DeviceError("no", code="cuda.no-memory")

@@ -13,7 +13,7 @@ from edgekit.errors import DataError
 from edgekit.network.model import Model
 from edgekit.quantize.data.functions import module_file
 from edgekit.quantize.data.load import load_data
-from edgekit.quantize.data.rows import SampleStream
+from edgekit.quantize.data.rows import CalibrationSamples
 from tests.quantize.quantize_nets import make, node
 
 F = np.float32
@@ -58,7 +58,9 @@ def unimported():
             del sys.modules[name]
 
 
-def feed(tmp_path: Path, text: str, function: str = "f", net: Model | None = None) -> SampleStream:
+def feed(
+    tmp_path: Path, text: str, function: str = "f", net: Model | None = None
+) -> CalibrationSamples:
     (tmp_path / "h2feed.py").write_text(text)
     return load_data(f"python:h2feed:{function}", net or model(2), folders=[tmp_path])
 

@@ -28,7 +28,7 @@ from edgekit.pipeline.steps.translation import describe_translation
 from edgekit.quantize.scales import Ranges, Scales
 
 if TYPE_CHECKING:
-    from edgekit.quantize.data.rows import SampleStream
+    from edgekit.quantize.data.rows import CalibrationSamples
 
 
 # keys of the configuration's section that do not change the inputs
@@ -53,7 +53,7 @@ class Calibration(RewrittenModel):
             )
         return self._own(section.count)
 
-    def _own(self, count: int, skip: int = 0) -> SampleStream:
+    def _own(self, count: int, skip: int = 0) -> CalibrationSamples:
         from edgekit.quantize.data.load import load_data
 
         section = self.file.calibration

@@ -12,7 +12,7 @@ from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, Arrays
 from edgekit.quantize.data.functions import Callables
 from edgekit.quantize.data.images import IMAGE_SUFFIXES, Images, Preprocess, files_in
 from edgekit.quantize.data.options import IMAGE_OPTIONS
-from edgekit.quantize.data.rows import RowLayout, SampleStream, rows_of, shown
+from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def load_data(
     folders: Sequence[Path] = (),
     whole: bool = False,
     skip: int = 0,
-) -> SampleStream:
+) -> CalibrationSamples:
     """Opens calibration data for ``model``.
 
     The data are
@@ -99,7 +99,7 @@ def load_data(
         unused = sorted(IMAGE_OPTIONS & set(options))
         if unused:
             notes.append(f"{', '.join(unused)}: for images only, and the data are none")
-    return SampleStream(source, rows, limit=limit, skip=skip, spread=spread, notes=notes)
+    return CalibrationSamples(source, rows, limit=limit, skip=skip, spread=spread, notes=notes)
 
 
 def _amount(options: Mapping[str, Any]) -> tuple[int | None, bool]:

@@ -203,7 +203,7 @@ def shown(path: Path | str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-class SampleStream:
+class CalibrationSamples:
     """An iterable of inputs that reads each sample on request, every time anew.
 
     One sample is what one run of the model takes: as many rows (images, for example) as its batch
