@@ -72,4 +72,4 @@ def test_the_schema_names_what_the_page_reads():
     schema = report_schema()
     assert schema["properties"]["schema"]["const"] == "edgekit.report/1"
     assert {"layers", "placement", "timeline"} <= set(schema["required"])
-    assert schema["$defs"]["Layer"]["properties"]["number"]["minimum"] == 1
+    assert schema["$defs"]["ReportedLayer"]["properties"]["number"]["minimum"] == 1
