@@ -12,10 +12,10 @@ import time
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
+from edgekit.network.graph import Node
 from edgekit.network.load import canonical
 from edgekit.network.model import Model
 from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.proof.prove import prove
 from edgekit.rewriting.step import step_at
 

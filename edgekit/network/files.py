@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.files import map_array, regular
-from edgekit.network.graph import subgraphs
+from edgekit.network.protos import subgraphs
 from edgekit.network.source import refuse_foreign
 
 # Reads an ONNX file's outline without its weights.

@@ -13,8 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import has_bodies
 from edgekit.network.model import Constant, Deferred, DeferredStep, real
+from edgekit.network.protos import has_bodies
 from edgekit.network.windows import attributes
 
 _ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}

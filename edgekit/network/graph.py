@@ -1,329 +1,308 @@
-"""Helpers over ONNX graphs: what a node reads, order, reachability, cutting a part out, and
-where each node of a file ended up.
+"""The graph of an ONNX model: its nodes and their neighbours, shapes and constants, each looked up
+in constant time, and sub-models cut out of it.
+
+Lowering reads any graph that has what :class:`LayerSource` names.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
+from edgekit.network.protos import (
+    FLOAT,
+    WITH_BODIES,
+    dtype_name,
+    is_known,
+    is_plugin,
+    reads,
+)
 
-if TYPE_CHECKING:
-    from edgekit.network.model import Folded, Model, Network
-
-
-WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""Operators whose nodes have graphs of their own."""
-
-# their results are computed before running: whoever reads them has taken them in
-_BEFOREHAND = frozenset({"constant", "given"})
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The bodies of a control-flow node (If, Loop, Scan); none for any other."""
-    # called several times for every node: looking at all attributes would be slow
-    if node.op_type not in WITH_BODIES:
-        return
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+#: Why a node is opaque: TensorRT needs a plugin for it, or a shape is decided by the data.
+PLUGIN, SHAPES = "plugin", "shapes"
 
 
-def has_bodies(node: onnx.NodeProto) -> bool:
-    """Whether a node has bodies of its own."""
-    return node.op_type in WITH_BODIES and any(True for _ in subgraphs(node))
-
-
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Every tensor that a node reads, once each: its inputs and what its bodies capture."""
-    found = dict.fromkeys(node.input)
-    found.pop("", None)
-    if node.op_type in WITH_BODIES:
-        for body in subgraphs(node):
-            found.update(dict.fromkeys(_captures(body)))
-    return list(found)
-
-
-def _captures(graph: onnx.GraphProto) -> list[str]:
-    own = _own(graph)
-    found = []
-    for node in graph.node:
-        # a body may give a name of the graph around it another value, from there on
-        found += [name for name in reads(node) if name not in own]
-        own.update(node.output)
-    return found + [value.name for value in graph.output if value.name not in own]
-
-
-def _own(graph: onnx.GraphProto) -> set[str]:
-    return {value.name for value in graph.input} | {value.name for value in graph.initializer}
-
-
-def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Renames in place what a node reads, in its bodies too, where it is not their own there."""
-    for index, name in enumerate(node.input):
-        if name in names:
-            node.input[index] = names[name]
-    for body in subgraphs(node):
-        outer = _without(names, _own(body))
-        for inner in body.node:
-            rename_reads(inner, outer)
-            outer = _without(outer, inner.output)
-        for value in body.output:
-            if value.name in outer:
-                value.name = outer[value.name]
-
-
-def _without(names: Mapping[str, str], own: Collection[str]) -> Mapping[str, str]:
-    if not any(name in names for name in own):
-        return names
-    return {name: new for name, new in names.items() if name not in own}
-
-
-def free_name(stem: str, taken: Collection[str], tried: dict[str, int] | None = None) -> str:
-    """``stem``, or the first of ``stem_1``, ``stem_2``, … that is not taken.
-
-    ``tried`` remembers how far each stem got, for callers that only ever add to ``taken``: counting
-    up from one each time is quadratic where thousands share a name.
-    """
-    suffix = tried.get(stem, 0) if tried is not None else 0
-    name = f"{stem}_{suffix}" if suffix else stem
-    while name in taken:
-        suffix += 1
-        name = f"{stem}_{suffix}"
-    if tried is not None:
-        tried[stem] = suffix
-    return name
-
-
-def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Gives each node a unique name in place: ``<OpType>_<index>`` where there is none."""
-    nodes = list(nodes)
-    taken = {node.name for node in nodes if node.name}
-    seen: set[str] = set()
-    tried: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        name = node.name
-        if not name or name in seen:
-            name = free_name(name or f"{node.op_type}_{index}", taken, tried)
-            taken.add(name)
-            node.name = name
-        seen.add(name)
-
-
-def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.NodeProto]:
-    """Orders nodes so that each comes after what it reads; file order otherwise.
-
-    Raises:
-        ModelError: ``model.undefined_tensor`` or ``model.cycle``.
-    """
-    producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    waiting = [0] * len(nodes)
-    users: dict[int, list[int]] = {}
-    for index, node in enumerate(nodes):
-        for name in reads(node):
-            if name in producer:
-                waiting[index] += 1
-                users.setdefault(producer[name], []).append(index)
-            elif name not in known:
-                raise ModelError(
-                    f"node {node.name!r} ({node.op_type}) reads tensor {name!r}, "
-                    "which nothing defines",
-                    code="model.undefined_tensor",
-                    where=node.name,
-                    hint=nearest(name, [*producer, *known]) or "export the model again",
-                )
-    ready = [index for index, count in enumerate(waiting) if not count]
-    ordered = []
-    while ready:
-        index = heapq.heappop(ready)
-        ordered.append(nodes[index])
-        for user in users.get(index, ()):
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, user)
-    if len(ordered) < len(nodes):
-        loop = _loop(nodes, producer, waiting)
-        raise ModelError(
-            f"the graph has a cycle: {' -> '.join(loop)}",
-            code="model.cycle",
-            where=loop[0],
-            hint="ONNX graphs are acyclic; recurrence belongs in a Loop, Scan or LSTM node",
-        )
-    return ordered
-
-
-def _loop(
-    nodes: Sequence[onnx.NodeProto], producer: Mapping[str, int], waiting: Sequence[int]
-) -> list[str]:
-    """Walks backwards among the nodes that never became ready until one repeats."""
-    index = next(index for index, count in enumerate(waiting) if count)
-    path: list[int] = []
-    seen: dict[int, int] = {}
-    while index not in seen:
-        seen[index] = len(path)
-        path.append(index)
-        sources = (producer[name] for name in reads(nodes[index]) if name in producer)
-        index = next(source for source in sources if waiting[source])
-    names = [nodes[i].name for i in [*path[seen[index] :], index]]
-    return names[::-1]
-
-
-def reachable(
-    nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], stop: Collection[str]
-) -> list[onnx.NodeProto]:
-    """The nodes (in their order) that ``outputs`` need, not looking beyond tensors in ``stop``."""
-    producer = {name: node for node in nodes for name in node.output if name}
-    wanted: set[int] = set()
-    stack = list(outputs)
-    while stack:
-        name = stack.pop()
-        if name in stop or name not in producer:
-            continue
-        node = producer[name]
-        if id(node) not in wanted:
-            wanted.add(id(node))
-            stack.extend(reads(node))
-    return [node for node in nodes if id(node) in wanted]
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """``did you mean ...`` for a misspelt name, or an empty string."""
-    import difflib
-
-    close = difflib.get_close_matches(name, [n for n in names if n], n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-
-
-def extract(
-    model: Model, nodes: Collection[str], inputs: Sequence[str], outputs: Sequence[str]
-) -> onnx.ModelProto:
-    """The sub-model of the named nodes between tensor borders.
-
-    Weights stay stubs (their values are those of ``model.weights``), small constants stay inline,
-    and inputs, outputs and inner tensors carry their types and static shapes.
-
-    Args:
-        model: Where to cut.
-        nodes: Names of the ONNX nodes to keep.
-        inputs: Tensors to feed, in this order.
-        outputs: Tensors to return, in this order.
-
-    Raises:
-        ModelError: ``model.unknown_node``, ``model.unknown_output``, or ``model.open_segment``
-            when a node reads a tensor that is neither fed, computed inside nor constant.
-    """
-    graph = model.proto.graph
-    chosen = [node for node in graph.node if node.name in nodes]
-    missing = set(nodes) - {node.name for node in chosen}
-    if missing:
-        raise ModelError(
-            f"there is no node called {min(missing)!r}",
-            code="model.unknown_node",
-            where=min(missing),
-        )
-    infos = {v.name: v for v in [*graph.value_info, *graph.output, *graph.input]}
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    produced = {name for node in chosen for name in node.output if name}
-    used: dict[str, None] = {}
-    for node in chosen:
-        for name in reads(node):
-            if name not in produced and name not in inputs and name not in constants:
-                raise ModelError(
-                    f"node {node.name!r} reads {name!r}, which the segment neither gets nor makes",
-                    code="model.open_segment",
-                    where=node.name,
-                )
-            used[name] = None
-    for name in (*inputs, *outputs):
-        if name not in infos or (name in outputs and name not in {*produced, *inputs, *constants}):
-            raise ModelError(
-                f"tensor {name!r} is not at the border of the segment",
-                code="model.unknown_output",
-                where=name,
-            )
-    needed = [name for name in dict.fromkeys([*used, *outputs]) if name in constants]
-    part = helper.make_graph(
-        chosen,
-        graph.name,
-        [infos[name] for name in inputs],
-        [infos[name] for name in outputs],
-        [constants[name] for name in needed if name not in inputs],
-        value_info=[
-            infos[name]
-            for node in chosen
-            for name in node.output
-            if name and name not in outputs and name not in inputs
-        ],
-    )
-    return helper.make_model(
-        part,
-        opset_imports=model.proto.opset_import,
-        ir_version=model.proto.ir_version,
-        producer_name=model.proto.producer_name,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class NodePlace:
-    """The layers that stand for an ONNX node.
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One node of a graph.
 
     Attributes:
-        layers: Names of the layers, in graph order. Of a node that loading removed: those that
-            read what it computed, or for an Identity and the like those that make its result.
-        reason: Why the node itself is gone, as :class:`~edgekit.network.model.Folded` says it;
-            empty when the layers stand for it directly. With a reason there may be no layers: a
-            node that no output needs, or a constant that is itself an output.
+        name: Unique in the graph.
+        op: ONNX operator.
+        inputs: Tensors read, in order; "" if an optional one is left out.
+        outputs: Tensors written, in order; "" if an optional one is left out.
+        attrs: Attribute values as plain Python values (int, float, str, lists of them); tensors
+            and graphs as their protos.
+        domain: "" for ai.onnx.
+        proto: The node as the model has it; None for one that a rewrite wrote.
+        known: Its form, once requested.
     """
 
-    layers: tuple[str, ...]
-    reason: str = ""
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
+    proto: onnx.NodeProto | None = None
+    known: list[int] = field(default_factory=list, init=False, repr=False)
+
+    def input(self, index: int) -> str:
+        """Returns the name of an input; "" if it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    def reads(self) -> Iterable[str]:
+        """Returns every tensor that it reads, what its bodies capture included."""
+        if self.proto is not None and self.op in WITH_BODIES:
+            return reads(self.proto)
+        return [name for name in self.inputs if name]
 
 
-def places(model: Model, network: Network) -> dict[str, NodePlace]:
-    """By name of every node that the model's file has, where it is in the layer graph.
+def node_of(proto: onnx.NodeProto) -> Node:
+    """Returns a node of a model as a Node."""
+    attrs = {item.name: _attribute(item) for item in proto.attribute}
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    return Node(
+        proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), attrs, domain, proto
+    )
 
-    Args:
-        model: A loaded model.
-        network: ``layers(model)``.
+
+def _attribute(item: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(item)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if item.type == item.STRINGS:
+        return [part.decode("utf-8", "replace") for part in value]
+    return value
+
+
+def proto_of(node: Node) -> onnx.NodeProto:
+    """Returns a node as ONNX has it."""
+    if node.proto is not None:
+        return node.proto
+    return helper.make_node(
+        node.op, node.inputs, node.outputs, name=node.name, domain=node.domain, **node.attrs
+    )
+
+
+class LayerSource(Protocol):
+    """What lowering reads: a model's graph, or nodes that are part of no model yet."""
+
+    @property
+    def name(self) -> str:
+        """The graph's name."""
+
+    @property
+    def opset(self) -> int:
+        """Version of ai.onnx."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Activations fed."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Tensors returned."""
+
+    @property
+    def opaque(self) -> Mapping[str, str]:
+        """Why a node is opaque (:data:`PLUGIN` or :data:`SHAPES`), by node name."""
+
+    def nodes(self) -> Iterator[Node]:
+        """Yields the nodes in topological order."""
+
+    def activations(self) -> Iterable[str]:
+        """Returns the inputs and every tensor that a node writes."""
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Returns the shape of an activation or a constant; unknown sizes are 0."""
+
+    def dtype(self, tensor: str) -> str:
+        """Returns the NumPy type name of an activation or a constant; "float32" if unknown."""
+
+    def constant(self, tensor: str) -> bool:
+        """Whether a tensor's values are stored."""
+
+    def weight(self, tensor: str) -> bool:
+        """Whether a tensor is a weight, so that refitting may give it other values."""
+
+    def value(self, tensor: str) -> np.ndarray | None:
+        """Returns the values of a constant; None for an activation."""
+
+
+class OnnxGraph:
+    """A model's graph, which does not change; every lookup takes constant time.
+
+    Attributes:
+        proto: As ONNX has it.
+        weights: Values of the constants that are weights.
+        name: The graph's name.
+        opset: Version of ai.onnx.
+        inputs: Tensors fed.
+        outputs: Tensors returned.
+        initializers: The model's constants by name; those of weights have no data.
+        unknown: Tensors written whose shape is not known before running.
+        opaque: Why each opaque node is one, by name, in graph order.
     """
-    order = {layer.name: index for index, layer in enumerate(network.whole.layers)}
-    holders = {name: layer.name for layer in network.constants for name in layer.outputs}
-    direct: dict[str, list[str]] = {node.name: [] for node in model.proto.graph.node}
-    for layer in network.layers:
-        for name in layer.nodes:
-            direct[name].append(layer.name)
-    found = {name: NodePlace(tuple(layers)) for name, layers in direct.items()}
-    maker = {out: node.name for node in model.proto.graph.node for out in node.output if out}
-    readers: dict[str, list[str]] = {}
-    for node in model.proto.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node.name)
-    for name, gone in model.folded.items():
-        for tensor in gone.inputs:
-            readers.setdefault(tensor, []).append(name)
-    # the last first: who reads a removed node's result is known before the node itself
-    for name, gone in reversed(list(model.folded.items())):
-        if name not in found:
-            users = _users(gone, maker, readers)
-            own = [holders[tensor] for tensor in gone.outputs if tensor in holders]
-            # a constant that stays a layer is where its node is; otherwise its readers are
-            readers_of = [one for user in users if user in found for one in found[user].layers]
-            within = set(own or readers_of)
-            found[name] = NodePlace(tuple(sorted(within, key=order.__getitem__)), gone.reason)
-    return found
 
+    def __init__(self, proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
+        graph = proto.graph
+        self.proto = proto
+        self.name = graph.name
+        self.opset = next(int(item.version) for item in proto.opset_import if not item.domain)
+        self.inputs = tuple(value.name for value in graph.input)
+        self.outputs = tuple(value.name for value in graph.output)
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.weights = weights
+        self._nodes = {node.name: node_of(node) for node in graph.node}
+        self._producers = {n: node for node in self._nodes.values() for n in node.outputs if n}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._dtypes: dict[str, str] = {}
+        known: set[str] = set()
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            tensor = value.type.tensor_type
+            self._shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+            # of what a plugin writes the type may be unknown
+            self._dtypes[value.name] = dtype_name(tensor.elem_type or FLOAT)
+            if is_known(value):
+                known.add(value.name)
+        self.unknown = {name: None for name in self._producers if name not in known}
+        for name in self.unknown:
+            self._shapes[name] = self._shapes.get(name) or (0,)
+            self._dtypes.setdefault(name, "float32")
+        self._activations = tuple(self._shapes)
+        for name, initializer in self.initializers.items():
+            self._shapes[name] = tuple(initializer.dims)
+            self._dtypes[name] = dtype_name(initializer.data_type)
+        self.opaque = self._opaque()
 
-def _users(gone: Folded, maker: dict[str, str], readers: dict[str, list[str]]) -> Iterable[str]:
-    if gone.reason == "unused":
-        return ()
-    makers = [maker[tensor] for tensor in gone.outputs if tensor in maker]
-    if makers and gone.reason not in _BEFOREHAND:
-        return makers
-    return [reader for tensor in gone.outputs for reader in readers.get(tensor, ())]
+    def _opaque(self) -> dict[str, str]:
+        found = {}
+        there: set[str] = set()
+        for node in self._nodes.values():
+            assert node.proto is not None
+            if node.domain or (node.op not in there and is_plugin(node.proto, self.opset)):
+                found[node.name] = PLUGIN
+                continue
+            there.add(node.op)
+            if self.unknown and not self.unknown.keys().isdisjoint((*node.reads(), *node.outputs)):
+                found[node.name] = SHAPES
+        return found
+
+    def nodes(self) -> Iterator[Node]:
+        """Yields the nodes in topological order."""
+        return iter(self._nodes.values())
+
+    def node(self, name: str) -> Node:
+        """Returns a node by name; KeyError when there is none."""
+        return self._nodes[name]
+
+    def producer(self, tensor: str) -> Node | None:
+        """Returns the node that writes an activation; None for an input or a constant."""
+        return self._producers.get(tensor)
+
+    def activations(self) -> Iterable[str]:
+        """Returns the inputs and every tensor that a node writes."""
+        return self._activations
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Returns the static shape of an activation or a constant; unknown sizes are 0."""
+        return self._shapes[tensor]
+
+    def dtype(self, tensor: str) -> str:
+        """Returns the NumPy type name of a tensor ("float32", "int64", "bool")."""
+        return self._dtypes[tensor]
+
+    def constant(self, tensor: str) -> bool:
+        """Whether a tensor's values are stored."""
+        return tensor in self.initializers
+
+    def weight(self, tensor: str) -> bool:
+        """Whether a tensor is a weight, so that refitting may give it other values."""
+        return tensor in self.weights
+
+    def value(self, tensor: str) -> np.ndarray | None:
+        """Returns the values of a constant, None for an activation.
+
+        Weights are memory maps: look at large ones only where it must be.
+        """
+        if tensor in self.weights:
+            return self.weights[tensor]
+        if tensor in self.initializers:
+            return numpy_helper.to_array(self.initializers[tensor])
+        return None
+
+    def cut(
+        self, nodes: Collection[str], inputs: Sequence[str], outputs: Sequence[str]
+    ) -> onnx.ModelProto:
+        """Returns the sub-model of the named nodes between tensor borders.
+
+        Weights stay stubs, small constants stay inline, and inputs, outputs and inner tensors
+        carry their types and static shapes.
+
+        Args:
+            nodes: Names of the nodes to keep.
+            inputs: Tensors to feed, in this order.
+            outputs: Tensors to return, in this order.
+
+        Raises:
+            ModelError: ``model.unknown_node``, ``model.unknown_output``, or
+                ``model.open_segment`` when a node reads a tensor that is neither fed, computed
+                inside nor constant.
+        """
+        graph = self.proto.graph
+        missing = set(nodes) - self._nodes.keys()
+        if missing:
+            raise ModelError(
+                f"there is no node called {min(missing)!r}",
+                code="model.unknown_node",
+                where=min(missing),
+            )
+        chosen = [node for node in self._nodes.values() if node.name in nodes]
+        infos = {v.name: v for v in [*graph.value_info, *graph.output, *graph.input]}
+        produced = {name for node in chosen for name in node.outputs if name}
+        used: dict[str, None] = {}
+        for node in chosen:
+            for name in node.reads():
+                if name not in produced and name not in inputs and not self.constant(name):
+                    raise ModelError(
+                        f"node {node.name!r} reads {name!r}, which the segment neither gets nor "
+                        "makes",
+                        code="model.open_segment",
+                        where=node.name,
+                    )
+                used[name] = None
+        for name in (*inputs, *outputs):
+            inside = name in produced or name in inputs or self.constant(name)
+            if name not in infos or (name in outputs and not inside):
+                raise ModelError(
+                    f"tensor {name!r} is not at the border of the segment",
+                    code="model.unknown_output",
+                    where=name,
+                )
+        needed = [name for name in dict.fromkeys([*used, *outputs]) if self.constant(name)]
+        part = helper.make_graph(
+            [proto_of(node) for node in chosen],
+            graph.name,
+            [infos[name] for name in inputs],
+            [infos[name] for name in outputs],
+            [self.initializers[name] for name in needed if name not in inputs],
+            value_info=[
+                infos[name]
+                for node in chosen
+                for name in node.outputs
+                if name and name not in outputs and name not in inputs
+            ],
+        )
+        return helper.make_model(
+            part,
+            opset_imports=self.proto.opset_import,
+            ir_version=self.proto.ir_version,
+            producer_name=self.proto.producer_name,
+        )

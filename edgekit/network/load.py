@@ -16,9 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network import files, validation
-from edgekit.network import graph as graph_module
-from edgekit.network.graph import reachable, reads, rename_reads, subgraphs
+from edgekit.network import files, protos, validation
 from edgekit.network.model import (
     Constant,
     Deferred,
@@ -30,8 +28,18 @@ from edgekit.network.model import (
     real,
     weight_arrays,
 )
-from edgekit.network.opaque import is_plugin, opaque_notes
-from edgekit.network.shapes import Evaluation, dtype_name, elem_of, tensor_type
+from edgekit.network.opaque import opaque_notes
+from edgekit.network.protos import (
+    dtype_name,
+    elem_of,
+    is_plugin,
+    reachable,
+    reads,
+    rename_reads,
+    subgraphs,
+    tensor_type,
+)
+from edgekit.network.shapes import Evaluation
 
 # location of a weight whose values are stored outside the graph
 STRIPPED = "stripped"
@@ -342,7 +350,7 @@ def canonical(
         validation.size(copy.graph)
     graph = copy.graph
     files.embed(graph, base_folder)
-    graph_module.name_nodes(graph.node)
+    protos.name_nodes(graph.node)
     validation.names(graph)
     values = {
         name: value if isinstance(value, Deferred) else frozen(value)
@@ -352,11 +360,11 @@ def canonical(
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
-    nodes = graph_module.sort(nodes, defined)
+    nodes = protos.sort(nodes, defined)
     wanted = _outputs(graph, nodes, defined, outputs)
-    nodes = graph_module.reachable(nodes, wanted, defined)
+    nodes = protos.reachable(nodes, wanted, defined)
     validation.operators(nodes, version)
-    used = {name for node in nodes for name in graph_module.reads(node)} | set(wanted)
+    used = {name for node in nodes for name in protos.reads(node)} | set(wanted)
     written = {name for node in nodes for name in node.output if name}
     given = {name: tuple(s) for name, s in (shapes or {}).items() if name in written}
     sizes = {name: s for name, s in (shapes or {}).items() if name not in written}
@@ -372,9 +380,10 @@ def canonical(
     stripped, arrays = emit(state, ends, wanted, graph.name, domains)
     copy_metadata(proto, stripped)
     folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
+    model = Model(stripped, arrays, None, source, folded, notes)
     if state.plugins or state.unknown:
-        notes += opaque_notes(stripped)
-    return Model(stripped, arrays, None, source, folded, notes)
+        return replace(model, notes=notes + opaque_notes(model.graph))
+    return model
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -486,7 +495,7 @@ def _outputs(
                     f"the graph's output {name!r} is not defined by any node",
                     code="model.undefined_tensor",
                     where=name,
-                    hint=graph_module.nearest(name, produced),
+                    hint=protos.nearest(name, produced),
                 )
         return list(dict.fromkeys(own))
     by_node = {node.name: [name for name in node.output if name] for node in nodes}
@@ -502,7 +511,7 @@ def _outputs(
                 f"there is no tensor or node called {name!r} to cut the network at",
                 code="model.unknown_output",
                 where=name,
-                hint=graph_module.nearest(name, candidates)
+                hint=protos.nearest(name, candidates)
                 or f"the model's outputs are: {', '.join(own)}",
             )
     if not wanted:

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias, Union, cast
 import numpy as np
 import onnx
 
+from edgekit.network.graph import OnnxGraph
+
 #: Those of a quantised model in the Q/DQ format.
 QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 #: Those whose result has the values of their first input, in another shape or order at most.
@@ -272,12 +274,24 @@ class Model:
             return self.stored_digest
         return digest(self.proto, self.weights)
 
+    @cached_property
+    def graph(self) -> OnnxGraph:
+        """The nodes, their neighbours, shapes and constants, to look up."""
+        return OnnxGraph(self.proto, self.weights)
+
     @property
     def tensor_names(self) -> frozenset[str]:
         """Names of the inputs and of all tensors that nodes write; looked up at each access."""
         graph = self.proto.graph
         written = (name for node in graph.node for name in node.output if name)
         return frozenset((*(value.name for value in graph.input), *written))
+
+    def cut(self, nodes: Collection[str], inputs: Sequence[str], outputs: Sequence[str]) -> Model:
+        """Returns the sub-model of the named nodes; see :meth:`OnnxGraph.cut`."""
+        proto = self.graph.cut(nodes, inputs, outputs)
+        held = {tensor.name for tensor in proto.graph.initializer}
+        weights = [name for name in self.weights if name in held]
+        return Model(proto, joined_weights({}, self.weights, weights), None, self.source)
 
 
 @dataclass(frozen=True, slots=True)

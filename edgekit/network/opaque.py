@@ -7,99 +7,38 @@ of unknown cost; ONNX Runtime gets the network up to them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import onnx
-from onnx import TensorProto, ValueInfoProto, defs, helper
+from onnx import TensorProto, ValueInfoProto, helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import reachable, reads
-from edgekit.network.windows import attributes
+from edgekit.network.graph import PLUGIN, SHAPES, Node, OnnxGraph, proto_of
+from edgekit.network.model import Model, copy_metadata
+from edgekit.network.protos import reachable
 from edgekit.text import listed
 
-if TYPE_CHECKING:
-    from edgekit.network.model import Model
-
-
-#: Why a node is opaque: TensorRT needs a plugin for it, or a shape is decided by the data.
-PLUGIN, SHAPES = "plugin", "shapes"
 # ONNX Runtime's own operators: it infers their shapes
 _RUNTIMES = frozenset({"com.microsoft"})
 _QUIET = 4
 _SHOWN = 4
 
 
-def is_plugin(node: onnx.NodeProto, version: int) -> bool:
-    """Whether a node's operator is not one of ai.onnx, so that TensorRT needs a plugin for it."""
-    if node.domain:
-        return True
-
-    try:
-        # `has` takes a millisecond for each operator that it is called with the first time
-        defs.get_schema(node.op_type, version)
-    except defs.SchemaError:
-        return True
-    return False
-
-
-def unknown_tensors(proto: onnx.ModelProto) -> set[str]:
-    """The computed tensors whose shape is not known before running."""
-    graph = proto.graph
-    known = {value.name for value in (*graph.value_info, *graph.output) if is_known(value)}
-    return {name for node in graph.node for name in node.output if name and name not in known}
-
-
-def is_known(value: onnx.ValueInfoProto) -> bool:
-    """Whether a tensor's shape stands in the graph."""
-    tensor = value.type.tensor_type
-    sizes = [dim.dim_value for dim in tensor.shape.dim]
-    if sizes and 0 not in sizes:
-        return True
-    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
-
-
-def opaque_nodes(proto: onnx.ModelProto, unknown: Collection[str] | None = None) -> dict[str, str]:
-    """Why each opaque node of a model's graph is one, by its name, in graph order.
-
-    ``unknown`` are the graph's :func:`unknown_tensors`, where they are found already.
-    """
-    version = next(item.version for item in proto.opset_import if not item.domain)
-    if unknown is None:
-        unknown = unknown_tensors(proto)
-    found = {}
-    there: set[str] = set()
-    for node in proto.graph.node:
-        if node.domain or (node.op_type not in there and is_plugin(node, version)):
-            found[node.name] = PLUGIN
-            continue
-        there.add(node.op_type)
-        if not unknown:
-            continue
-        if any(name in unknown for name in (*reads(node), *node.output)):
-            found[node.name] = SHAPES
-    return found
-
-
-def plugin_of(node: onnx.NodeProto) -> dict[str, str]:
+def plugin_of(node: Node) -> dict[str, str]:
     """The plugin that TensorRT's parser looks for: name, version and namespace (guide, 9.3)."""
-    given = attributes(node)
     return {
-        "plugin": node.op_type,
-        "plugin_version": str(given.get("plugin_version", "1")),
-        "plugin_namespace": str(given.get("plugin_namespace", "")),
+        "plugin": node.op,
+        "plugin_version": str(node.attrs.get("plugin_version", "1")),
+        "plugin_namespace": str(node.attrs.get("plugin_namespace", "")),
     }
 
 
-def opaque_notes(proto: onnx.ModelProto) -> tuple[str, ...]:
+def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
     """What is known of a model's opaque nodes: what the board must have, and what has no shape."""
-    opaque = opaque_nodes(proto)
-    if not opaque:
-        return ()
     users: dict[str, list[str]] = {}
-    for node in proto.graph.node:
-        if opaque.get(node.name) == PLUGIN:
+    for node in graph.nodes():
+        if graph.opaque.get(node.name) == PLUGIN:
             found = plugin_of(node)
             space = f" of {found['plugin_namespace']!r}" if found["plugin_namespace"] else ""
             name = f"{found['plugin']}, version {found['plugin_version']}{space}"
@@ -109,10 +48,9 @@ def opaque_notes(proto: onnx.ModelProto) -> tuple[str, ...]:
         f"{'one GPU layer' if len(nodes) == 1 else f'{len(nodes)} GPU layers'} of unknown cost"
         for name, nodes in users.items()
     ]
-    unknown = unknown_tensors(proto)
-    shapeless = [name for name, why in opaque.items() if why == SHAPES]
-    if unknown:
-        first = next(n for node in proto.graph.node for n in node.output if n in unknown)
+    shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
+    if graph.unknown:
+        first = next(iter(graph.unknown))
         those = f"; on the GPU at unknown cost: {listed(shapeless, _SHOWN)}" if shapeless else ""
         notes.append(
             f"the shape of {first!r} is not known before running (where it is always the same, "
@@ -130,22 +68,22 @@ def before_opaque(model: Model) -> Model:
     Raises:
         ModelError: ``model.opaque`` where nothing comes before them.
     """
-    opaque = opaque_nodes(model.proto)
-    if not opaque:
+    graph = model.graph
+    if not graph.opaque:
         return model
-    graph = model.proto.graph
     gone: set[str] = set()
-    remaining, ends = [], []
-    for node in graph.node:
-        if node.name in opaque or any(name in gone for name in reads(node)):
-            gone.update(node.output)
-            ends += reads(node)
+    remaining: list[Node] = []
+    ends: list[str] = []
+    for node in graph.nodes():
+        if node.name in graph.opaque or not gone.isdisjoint(node.reads()):
+            gone.update(node.outputs)
+            ends += node.reads()
         else:
             remaining.append(node)
-    made = {name for node in remaining for name in node.output if name}
-    ends = [name for name in [*(v.name for v in graph.output), *ends] if name in made]
+    made = {name for node in remaining for name in node.outputs if name}
+    ends = [name for name in [*graph.outputs, *ends] if name in made]
     if not ends:
-        first = next(iter(opaque))
+        first = next(iter(graph.opaque))
         raise ModelError(
             f"nothing comes before node {first!r}, which is run on the board only: there is "
             "nothing to calibrate and compare here",
@@ -154,23 +92,10 @@ def before_opaque(model: Model) -> Model:
             hint="check and plan take it; for more, export the network without that node",
         )
     outputs = list(dict.fromkeys(ends))
-    constants = {tensor.name for tensor in graph.initializer}
-    remaining = reachable(remaining, outputs, constants)
-    read = {name for node in remaining for name in reads(node)} | set(outputs)
-    made = {name for node in remaining for name in node.output if name}
-    types = {value.name: value for value in (*graph.value_info, *graph.output)}
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    for field in ("node", "initializer", "output", "value_info"):
-        proto.graph.ClearField(field)
-    proto.graph.node.extend(remaining)
-    proto.graph.initializer.extend(t for t in graph.initializer if t.name in read)
-    proto.graph.output.extend(types[name] for name in outputs)
-    proto.graph.value_info.extend(
-        value for value in graph.value_info if value.name in made and value.name not in outputs
-    )
-    weights = {name: model.weights[name] for name in model.weights if name in read}
-    return replace(model, proto=proto, weights=weights, stored_digest=None)
+    needed = reachable([proto_of(node) for node in remaining], outputs, graph.initializers)
+    part = model.cut({node.name for node in needed}, graph.inputs, outputs)
+    copy_metadata(model.proto, part.proto)
+    return replace(part, folded=model.folded, notes=model.notes)
 
 
 def inferred_plugin(

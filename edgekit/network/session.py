@@ -10,8 +10,7 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import EnvironmentLack, ModelError
-from edgekit.network.graph import nearest
-from edgekit.network.opaque import opaque_nodes
+from edgekit.network.protos import nearest
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -76,7 +75,7 @@ def session(
     except Exception as error:
         # ONNX Runtime's own exceptions share no base class but Exception
         reason = " ".join(str(error).split())
-        opaque = opaque_nodes(model.proto)
+        opaque = model.graph.opaque
         if opaque:
             raise ModelError(
                 f"ONNX Runtime cannot run node {next(iter(opaque))!r}, which only the board can",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,37 +14,27 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.folding import Patience, constant, fold, foldable, repeated
-from edgekit.network.graph import free_name, has_bodies, reads, rename_reads
 from edgekit.network.model import Constant, Folded, real
-from edgekit.network.opaque import inferred_plugin, is_plugin
+from edgekit.network.opaque import inferred_plugin
+from edgekit.network.protos import (
+    FLOAT,
+    STRING,
+    elem_of,
+    free_name,
+    has_bodies,
+    is_plugin,
+    reads,
+    rename_reads,
+    tensor_type,
+)
 from edgekit.network.validation import MOST_ELEMENTS, no_size
 from edgekit.network.windows import POOLS, attributes, floored, pooled
 
-# of onnx.TensorProto
-FLOAT, STRING = 1, 8
 # inference reads shapes, axes and scales: short vectors
 _LONGEST_HINT = 1024
 # comparisons with the inference of these
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 _INFERRED_SINCE = 16
-
-
-@cache
-def dtype_name(elem: int) -> str:
-    """Returns NumPy's name of an ONNX element type."""
-    return str(helper.tensor_dtype_to_np_dtype(elem).name)
-
-
-@lru_cache(maxsize=256)
-def elem_of(dtype: np.dtype) -> int:
-    """Returns ONNX's element type of a NumPy type."""
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
-
-
-@lru_cache(maxsize=4096)
-def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
-    """Returns the type of a tensor; it is shared, so do not change it."""
-    return helper.make_tensor_type_proto(elem, shape)
 
 
 # One pass over the graph that gives every tensor its static shape and folds constants.

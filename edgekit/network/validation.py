@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import nearest, subgraphs
 from edgekit.network.model import QDQ
-from edgekit.network.opaque import is_plugin
+from edgekit.network.protos import is_plugin, nearest, subgraphs
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024

@@ -15,8 +15,8 @@ import onnx
 from edgekit.errors import ModelError
 from edgekit.files import regular, replacing
 from edgekit.network.files import GRAPH, INITIALIZER, RAW_DATA, key, varint
-from edgekit.network.graph import name_nodes
 from edgekit.network.model import Model, chunks, entries
+from edgekit.network.protos import name_nodes
 
 # protobuf cannot write 2 GiB; above this the weights go into a file next to the model
 _LARGEST_INLINE = 1_800_000_000

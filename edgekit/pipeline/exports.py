@@ -29,7 +29,7 @@ from edgekit.benchmark.trace.sources import (
 from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
 from edgekit.benchmark.trtexec import read_times
 from edgekit.errors import DataError, UsageError
-from edgekit.network.graph import NodePlace, places
+from edgekit.network.lowering.places import NodePlace, places
 from edgekit.network.model import Network
 from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.placement.plan import Plan, booked_layers

@@ -17,26 +17,18 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
-from edgekit.network.graph import WITH_BODIES, reads
+from edgekit.network.graph import Node, proto_of
 from edgekit.network.load import canonical
 from edgekit.network.model import Model, joined_weights
-from edgekit.network.opaque import opaque_nodes, unknown_tensors
-from edgekit.network.shapes import elem_of
+from edgekit.network.protos import WITH_BODIES, elem_of, reads
+from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.float64.evaluate import evaluate
-from edgekit.rewriting.nodes import (
-    MalformedError,
-    NewConstant,
-    Node,
-    TooLargeError,
-    proto_of,
-)
 
 _OPAQUE = "opaque:"
 #: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
@@ -59,28 +51,27 @@ RECIPE_OPERATORS = frozenset({
 })  # fmt: skip
 
 
-def node_of(proto: onnx.NodeProto, *, opaque: bool = False) -> Node:
-    """Returns a node of a model as a Node; an opaque one has an operator that no rewrite knows."""
-    attrs: dict[str, Any] = {}
-    for item in proto.attribute:
-        value = helper.get_attribute_value(item)
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        elif item.type == item.STRINGS:
-            value = [part.decode("utf-8", "replace") for part in value]
-        attrs[item.name] = value
-    domain = "" if proto.domain == "ai.onnx" else proto.domain
-    op = f"{_OPAQUE}{proto.op_type}" if opaque else proto.op_type
-    return Node(proto.name, op, tuple(proto.input), tuple(proto.output), attrs, domain, proto)
+@dataclass(frozen=True, slots=True, eq=False)
+class NewConstant:
+    """A constant that a rewrite brings along.
 
+    Floating-point values are kept in float64, so that a proof in float64 sees the number that is
+    meant; the model gets them rounded once, to ``dtype``.
+    """
 
-def opset_of(model: Model) -> int:
-    """Returns a model's version of ai.onnx."""
-    return next(int(o.version) for o in model.proto.opset_import if not o.domain)
+    name: str
+    value: np.ndarray
+    dtype: str
+
+    def stored(self) -> np.ndarray:
+        """Returns the value as the model stores it."""
+        return self.value.astype(self.dtype)
 
 
 class RewriteGraph:
     """A model's graph while it is rewritten; every lookup takes constant time.
+
+    An opaque node has an operator that no rewrite knows.
 
     Attributes:
         model: The model it was made of.
@@ -90,26 +81,13 @@ class RewriteGraph:
     """
 
     def __init__(self, model: Model) -> None:
-        graph = model.proto.graph
         self.model = model
-        self.opset = opset_of(model)
-        self.inputs = tuple(value.name for value in graph.input)
-        self.outputs = tuple(value.name for value in graph.output)
+        self._source = source = model.graph
+        self.opset, self.inputs, self.outputs = source.opset, source.inputs, source.outputs
         self._returned = frozenset(self.outputs)
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._dtypes: dict[str, str] = {}
-        self._unknown = unknown_tensors(model.proto)
-        opaque = opaque_nodes(model.proto, self._unknown)
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            if value.name in self._unknown:
-                continue
-            tensor = value.type.tensor_type
-            self._shapes[value.name] = tuple(d.dim_value for d in tensor.shape.dim)
-            self._dtypes[value.name] = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
-        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
-        for name, tensor in self._initializers.items():
-            self._shapes[name] = tuple(tensor.dims)
-            self._dtypes[name] = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+        known = [n for n in (*source.activations(), *source.initializers) if self.known(n)]
+        self._shapes = {name: source.shape(name) for name in known}
+        self._dtypes = {name: source.dtype(name) for name in known}
         self._fixed: dict[str, NewConstant] = {}
         # constants made from constants, by the tensors that they write
         self._recipes: dict[str, Node] = {}
@@ -123,12 +101,13 @@ class RewriteGraph:
         self.queried_writers: set[str] = set()
         self.queried_readers: set[str] = set()
         self.facts: dict[str, tuple[Hashable, ...]] = {}
-        for index, proto in enumerate(graph.node):
-            self._add(node_of(proto, opaque=proto.name in opaque), index)
+        for index, node in enumerate(source.nodes()):
+            opaque = node.name in source.opaque
+            self._add(replace(node, op=f"{_OPAQUE}{node.op}") if opaque else node, index)
 
     def known(self, tensor: str) -> bool:
         """Whether a tensor's shape is known before running; of a new one it is."""
-        return tensor not in self._unknown
+        return tensor not in self._source.unknown
 
     def nodes(self) -> Iterator[Node]:
         """Yields the nodes about in the model's order; recipes of constants are none of them."""
@@ -160,7 +139,7 @@ class RewriteGraph:
 
     def constant(self, tensor: str) -> bool:
         """Whether a tensor is known before running: stored, brought along or derived."""
-        return tensor in self._initializers or tensor in self._fixed or tensor in self._recipes
+        return self._source.constant(tensor) or tensor in self._fixed or tensor in self._recipes
 
     def value(self, tensor: str) -> np.ndarray | None:
         """Returns the value of a constant, None for an activation.
@@ -169,17 +148,13 @@ class RewriteGraph:
         """
         if tensor in self._fixed:
             return self._fixed[tensor].value
-        if tensor in self.model.weights:
-            return self.model.weights[tensor]
-        if tensor in self._initializers:
-            return numpy_helper.to_array(self._initializers[tensor])
-        if tensor in self._recipes:
-            recipe = self._recipes[tensor]
-            feeds = {n: v for n in recipe.inputs if n and (v := self.value(n)) is not None}
-            made = evaluate([recipe], feeds, self.opset)[tensor]
-            # a view of a large weight stays one
-            return made.astype(self._dtypes[tensor], copy=False)
-        return None
+        recipe = self._recipes.get(tensor)
+        if recipe is None:
+            return self._source.value(tensor)
+        feeds = {n: v for n in recipe.inputs if n and (v := self.value(n)) is not None}
+        made = evaluate([recipe], feeds, self.opset)[tensor]
+        # a view of a large weight stays one
+        return made.astype(self._dtypes[tensor], copy=False)
 
     def ints(self, tensor: str) -> list[int] | None:
         """Returns the integers of a constant, flat; None for an activation or ""."""
@@ -225,7 +200,7 @@ class RewriteGraph:
 
     def taken(self, tensor: str) -> bool:
         """Whether a tensor of this name exists."""
-        return tensor in self._shapes or tensor in self._unknown
+        return tensor in self._shapes or not self.known(tensor)
 
     def recipe(self, tensor: str) -> Node | None:
         """Returns the node that derives a constant from others; None for any other tensor."""
@@ -245,7 +220,7 @@ class RewriteGraph:
 
     def initializer(self, tensor: str) -> onnx.TensorProto | None:
         """Returns the model's own initializer of a name."""
-        return self._initializers.get(tensor)
+        return self._source.initializers.get(tensor)
 
     def apply(self, step: RewriteStep) -> None:
         """Replaces ``step.old`` by ``step.new``."""

@@ -14,14 +14,17 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from edgekit.network.graph import Node, proto_of
 from edgekit.network.windows import POOLS, pooled
-from edgekit.rewriting.graph import LARGEST, Rewrite, RewriteGraph, RewriteStep, Writer, in_order
-from edgekit.rewriting.nodes import (
-    MalformedError,
+from edgekit.rewriting.errors import MalformedError, TooLargeError
+from edgekit.rewriting.graph import (
+    LARGEST,
     NewConstant,
-    Node,
-    TooLargeError,
-    proto_of,
+    Rewrite,
+    RewriteGraph,
+    RewriteStep,
+    Writer,
+    in_order,
 )
 
 if TYPE_CHECKING:

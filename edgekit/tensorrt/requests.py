@@ -18,7 +18,6 @@ from onnx import helper
 
 from edgekit.dla.formats import shared_with_gpu, vector_format
 from edgekit.errors import BuildError
-from edgekit.network.graph import extract
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.writing import save
 from edgekit.reference.units import Cut, PlanGraph, cut, node_reads
@@ -305,10 +304,7 @@ def _model_part(model: Model, graph: PlanGraph, part: Cut) -> Model:
             if constant is not None and constant.name not in names:
                 names.add(constant.name)
                 waiting.append(constant)
-    proto = extract(model, names, part.inputs, part.outputs)
-    held = {tensor.name for tensor in proto.graph.initializer}
-    weights = {name: model.weights[name] for name in model.weights if name in held}
-    return Model(proto, weights, None, model.source)
+    return model.cut(names, part.inputs, part.outputs)
 
 
 def _types(graph: PlanGraph) -> dict[str, str]:

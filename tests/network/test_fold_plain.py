@@ -5,7 +5,7 @@ import pytest
 from onnx import helper
 
 from edgekit.network.folding import fold_with_numpy, run
-from edgekit.network.shapes import elem_of, tensor_type
+from edgekit.network.protos import elem_of, tensor_type
 
 RANDOM = np.random.default_rng(0)
 WIDE, ROW = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((3, 4, 2), (4, 1)))

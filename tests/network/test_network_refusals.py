@@ -17,7 +17,6 @@ from onnx import TensorProto, helper
 import edgekit
 from edgekit.errors import ModelError
 from edgekit.network.load import load
-from edgekit.network.opaque import opaque_nodes
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
@@ -295,7 +294,7 @@ def test_data_dependent_shapes_name_the_first_tensor(tmp_path: Path) -> None:
     model = load(write(make(nodes, {"x": [2, 2]}, ["y"]), tmp_path))
     (note,) = model.notes
     assert "--shape where:" in note
-    assert opaque_nodes(model.proto) == {"find": "shapes", "Cast_2": "shapes"}
+    assert model.graph.opaque == {"find": "shapes", "Cast_2": "shapes"}
     assert [node.op_type for node in load(tmp_path / "m.onnx", outputs=["a"]).proto.graph.node] == [
         "Relu"
     ]

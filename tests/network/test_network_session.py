@@ -11,7 +11,6 @@ import pytest
 
 from edgekit.errors import ModelError
 from edgekit.network import writing
-from edgekit.network.graph import extract
 from edgekit.network.load import load
 from edgekit.network.model import Model
 from edgekit.network.session import session
@@ -100,22 +99,20 @@ def test_saving_into_no_folder(tmp_path: Path) -> None:
     assert caught.value.code == "model.unwritable"
 
 
-def _run_part(proto: onnx.ModelProto, model: Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    names = {tensor.name for tensor in proto.graph.initializer}
-    weights = {name: value for name, value in model.weights.items() if name in names}
-    result: np.ndarray = session(Model(proto, weights, "", ""), optimise=False).run(None, feeds)[0]
+def _run(part: Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    result: np.ndarray = session(part, optimise=False).run(None, feeds)[0]
     return result
 
 
 def test_the_parts_of_a_cut_model_give_the_whole(tmp_path: Path) -> None:
     model = load(write(conv_net(), tmp_path))
-    head = extract(model, {"conv", "relu"}, ["x"], ["r"])
-    tail = extract(model, {"pool", "flatten", "fc"}, ["r"], ["y"])
-    assert [t.name for t in head.graph.initializer] == ["w", "b"]
-    assert all(not t.raw_data for t in head.graph.initializer)
-    assert [v.name for v in tail.graph.value_info] == ["p", "f"]
-    middle = _run_part(head, model, {"x": X})
-    got = _run_part(tail, model, {"r": middle})
+    head = model.cut({"conv", "relu"}, ["x"], ["r"])
+    tail = model.cut({"pool", "flatten", "fc"}, ["r"], ["y"])
+    assert [t.name for t in head.proto.graph.initializer] == ["w", "b"]
+    assert all(not t.raw_data for t in head.proto.graph.initializer)
+    assert [v.name for v in tail.proto.graph.value_info] == ["p", "f"]
+    middle = _run(head, {"x": X})
+    got = _run(tail, {"r": middle})
     np.testing.assert_array_equal(got, plain(conv_net()))
 
 
@@ -132,7 +129,7 @@ def test_borders_that_do_not_fit(
 ) -> None:
     model = load(write(conv_net(), tmp_path))
     with pytest.raises(ModelError) as caught:
-        extract(model, nodes, inputs, outputs)
+        model.cut(nodes, inputs, outputs)
     assert caught.value.code == code
 
 

@@ -10,8 +10,8 @@ from onnx import external_data_helper
 
 from edgekit.cli import main
 from edgekit.errors import ModelError
-from edgekit.network.graph import NodePlace
 from edgekit.network.load import load
+from edgekit.network.lowering.places import NodePlace
 from edgekit.network.writing import annotate_file
 from edgekit.pipeline.exports import node_notes
 from tests.pipeline.nets import small_net

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from edgekit.network.graph import NodePlace
+from edgekit.network.lowering.places import NodePlace
 from edgekit.pipeline.exports import node_notes
 from edgekit.placement.plan import Share
 from edgekit.reports import text

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from edgekit.network.graph import Node, node_of
+from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.evaluate import evaluate
-from edgekit.rewriting.graph import node_of
-from edgekit.rewriting.nodes import MalformedError, Node
 
 RANDOM = np.random.default_rng(3)
 FAST = settings(max_examples=25, deadline=None, derandomize=True, database=None)

@@ -13,8 +13,8 @@ from edgekit.network.load import canonical, load
 from edgekit.network.model import metadata, with_metadata
 from edgekit.network.writing import save
 from edgekit.rewriting.engine.opset import raise_opset
+from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import RewriteGraph, emit
-from edgekit.rewriting.nodes import MalformedError
 from edgekit.rewriting.provenance.record import (
     KEY,
     _decoded,

@@ -145,7 +145,7 @@ def test_layers_read_no_other_numbers(monkeypatch):
     def value(self, at, index):
         found = real(self, at, index)
         if found is not None and np.asarray(found).dtype.kind == "f":
-            read.add(at.op_type)
+            read.add(at.op)
         return found
 
     monkeypatch.setattr(Placer, "value", value)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgekit.network.graph import free_name
 from edgekit.network.model import Absorbed, Layer, Tensor
+from edgekit.network.protos import free_name
 
 _FUSED = frozenset({"RESHAPE", "TRANSPOSE"})
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
-import onnx
-
+from edgekit.network.graph import PLUGIN, LayerSource, Node
 from edgekit.network.lowering import pointwise
 from edgekit.network.lowering import pooling as over_axes
 from edgekit.network.lowering import products as by_weights
@@ -13,9 +13,9 @@ from edgekit.network.lowering import shuffles as moving
 from edgekit.network.lowering.fusion import fuse_shuffles
 from edgekit.network.lowering.placer import Placer
 from edgekit.network.model import Model, Network
-from edgekit.network.opaque import PLUGIN, opaque_nodes, plugin_of
+from edgekit.network.opaque import plugin_of
 
-_Family = Callable[[Placer, "onnx.NodeProto"], None]
+_Family = Callable[[Placer, Node], None]
 
 # operators that become one layer without parameters of their own
 _PLAIN = {
@@ -81,51 +81,64 @@ def layers(model: Model) -> Network:
     Raises:
         ModelError: ``model.parameter`` when what should be constant is computed while running.
     """
-    at = Placer(model)
+    # Identity and Dropout are layers until the builder removes them
+    removed = Counter(gone.after for gone in model.folded.values() if gone.reason == "identity")
+    return lowered(model.graph, removed)
+
+
+def lowered(graph: LayerSource, removed: Mapping[str, int] | None = None) -> Network:
+    """The layers of a graph, as :func:`layers` returns those of a model.
+
+    Args:
+        graph: The nodes with their tensors.
+        removed: How many Identity and Dropout nodes came after a node ("" for the graph's
+            inputs) before loading removed them.
+
+    Raises:
+        ModelError: ``model.parameter`` when what should be constant is computed while running.
+    """
+    at = Placer(graph, removed or {})
     families = _families()
-    graph = model.proto.graph
-    opaque = opaque_nodes(model.proto, at.unknown)
-    for node in graph.node:
+    opaque = graph.opaque
+    for node in graph.nodes():
         if node.name in opaque:
             _opaque(at, node, opaque[node.name])
         elif not at.absorb(node):
-            _place(at, node, families.get(node.op_type))
+            _place(at, node, families.get(node.op))
         at.done(node)
-    inputs = tuple(value.name for value in graph.input)
-    outputs = tuple(value.name for value in graph.output)
-    placed = fuse_shuffles(at.layers, at.tensors, outputs)
+    placed = fuse_shuffles(at.layers, at.tensors, graph.outputs)
     used = {name for layer in placed for name in (*layer.inputs, *layer.outputs)}
-    used |= {*inputs, *outputs}
+    used |= {*graph.inputs, *graph.outputs}
     return Network(
         name=graph.name,
         layers=placed,
         tensors={name: tensor for name, tensor in at.tensors.items() if name in used},
-        inputs=inputs,
-        outputs=outputs,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
         views={name: source for name, source in at.views.items() if name in used},
         constants=at.remaining_constants(),
         fixed=at.fixed(),
-        operators=frozenset(node.op_type for node in graph.node),
+        operators=frozenset(node.op for node in graph.nodes()),
     )
 
 
-def _place(at: Placer, node: onnx.NodeProto, family: _Family | None) -> None:
+def _place(at: Placer, node: Node, family: _Family | None) -> None:
     if family is not None:
         family(at, node)
-    elif node.op_type == "Cast":
-        at.emit(node, "CAST", {"to": at.tensors[node.output[0]].dtype})
+    elif node.op == "Cast":
+        at.emit(node, "CAST", {"to": at.tensors[node.outputs[0]].dtype})
     else:
-        read = list(node.input) if node.op_type in _BROADCASTING else []
+        read = list(node.inputs) if node.op in _BROADCASTING else []
         absorbed = pointwise.as_imported(at, node, read)
-        at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"), absorbed=absorbed)
+        at.emit(node, _PLAIN.get(node.op, "PLUGIN_V2"), absorbed=absorbed)
 
 
-def _opaque(at: Placer, node: onnx.NodeProto, why: str) -> None:
+def _opaque(at: Placer, node: Node, why: str) -> None:
     """A layer of which nothing is known but its kind, or which plugin it is."""
     if why == PLUGIN:
         at.emit(node, "PLUGIN_V2", plugin_of(node), opaque=why)
         return
-    kind = _PLAIN.get(node.op_type) or _UNSHAPED.get(node.op_type, "PLUGIN_V2")
+    kind = _PLAIN.get(node.op) or _UNSHAPED.get(node.op, "PLUGIN_V2")
     at.emit(node, kind, opaque=why)
 
 

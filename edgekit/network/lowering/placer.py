@@ -5,19 +5,15 @@ that TensorRT's ONNX importer gives.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import free_name
-from edgekit.network.model import Absorbed, Layer, Model, Tensor
-from edgekit.network.opaque import is_known
-from edgekit.network.shapes import FLOAT, dtype_name
+from edgekit.network.graph import LayerSource, Node
+from edgekit.network.model import Absorbed, Layer, Tensor
+from edgekit.network.protos import free_name
 
 # Counts and names layers as TensorRT's ONNX importer does, to know what its log calls them.
 #
@@ -43,8 +39,8 @@ _KEEPERS = frozenset(
 class Importer:
     """The importer's running count of layers and the names that it has given."""
 
-    def __init__(self, constants: Collection[str]) -> None:
-        self._constants = constants
+    def __init__(self, constant: Callable[[str], bool]) -> None:
+        self._constant = constant
         self._count = 0
         self._taken: set[str] = set()
         self._next_suffix = 0
@@ -60,7 +56,7 @@ class Importer:
 
     def constant(self, name: str) -> tuple[Absorbed, ...]:
         """A constant read as a tensor: a layer the first time, nothing afterwards."""
-        if name not in self._constants or name in self._taken:
+        if name in self._taken or not self._constant(name):
             return ()
         self._taken.add(name)
         self._count += 1
@@ -95,128 +91,108 @@ class Importer:
 
 
 class Placer:
-    """Collects the layers of a model, one node after the other.
+    """Collects the layers of a graph, one node after the other.
 
     Attributes:
-        version: The model's ai.onnx opset.
+        version: The graph's ai.onnx opset.
         layers: The layers so far, in graph order.
         tensors: Every activation tensor, inner ones too.
         views: ONNX tensor by inner tensor that holds the same values in another shape.
         importer: What TensorRT's importer counts and names.
         constants: The constants that stay layers of their own, by tensor, with their readers.
-        unknown: Tensors whose shape is not known; their unknown sizes are 0.
     """
 
-    def __init__(self, model: Model) -> None:
-        graph = model.proto.graph
-        self.version = next(item.version for item in model.proto.opset_import if not item.domain)
+    def __init__(self, graph: LayerSource, removed: Mapping[str, int]) -> None:
+        self.version = graph.opset
         self.layers: list[Layer] = []
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors = {
+            name: Tensor(name, graph.shape(name), graph.dtype(name)) for name in graph.activations()
+        }
         self.views: dict[str, str] = {}
-        self.constants: dict[str, list[onnx.NodeProto]] = {}
-        self.outputs = {value.name for value in graph.output}
-        self._weights = model.weights
-        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
-        self.importer = Importer(self._initializers)
-        self._names = {node.name for node in graph.node}
+        self.constants: dict[str, list[Node]] = {}
+        self.outputs = set(graph.outputs)
+        self._graph = graph
+        self.importer = Importer(graph.constant)
+        self._names = {node.name for node in graph.nodes()}
         self._named: set[str] = set()
         self._tried_names: dict[str, int] = {}
         self._tried_tensors: dict[str, int] = {}
-        # Identity and Dropout are layers until the builder removes them
-        self._identities = Counter(
-            gone.after for gone in model.folded.values() if gone.reason == "identity"
-        )
-        self.importer.layers(self._identities[""])
+        self._removed = removed
+        self.importer.layers(removed.get("", 0))
         # what nodes make from constants alone (dequantized weights): the nodes and weights
         # they come from
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._operators: dict[str, frozenset[str]] = {}
-        known: set[str] = set()
-        for value in [*graph.input, *graph.value_info, *graph.output]:
-            if is_known(value):
-                known.add(value.name)
-            tensor = value.type.tensor_type
-            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-            # of what a plugin writes the type may be unknown
-            kind = dtype_name(tensor.elem_type or FLOAT)
-            self.tensors[value.name] = Tensor(value.name, shape, kind)
-        written = (name for node in graph.node for name in node.output if name)
-        self.unknown = {name for name in written if name not in known}
-        for name in self.unknown:
-            tensor_info = self.tensors.get(name, Tensor(name, (), "float32"))
-            self.tensors[name] = Tensor(name, tensor_info.shape or (0,), tensor_info.dtype)
 
-    def done(self, node: onnx.NodeProto) -> None:
+    def done(self, node: Node) -> None:
         """Call after each node: the importer's layers after it that loading removed count too."""
-        gone = self._identities.get(node.name, 0)
+        gone = self._removed.get(node.name, 0)
         if gone:
             self.importer.layers(gone)
 
     def constant(self, name: str) -> bool:
         """Whether a tensor is known before running: an initializer or made from some."""
-        return name in self._initializers or name in self._derived
+        return name in self._derived or self._graph.constant(name)
 
     def stored(self, name: str) -> bool:
         """Whether a tensor's values stand in the model, so that ``value`` returns them."""
-        return name in self._initializers
+        return self._graph.constant(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Static shape of an activation or a constant."""
-        if name in self._initializers:
-            return tuple(self._initializers[name].dims)
-        return self.tensors[name].shape
+        tensor = self.tensors.get(name)
+        return self._graph.shape(name) if tensor is None else tensor.shape
 
-    def value(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
+    def value(self, node: Node, index: int) -> np.ndarray | None:
         """The constant at input ``index`` of ``node``; None when it is left out.
 
         Raises:
             ModelError: ``model.parameter`` when it is computed while running.
         """
-        name = node.input[index] if index < len(node.input) else ""
+        name = node.input(index)
         if not name:
             return None
-        if name in self._weights:
-            return self._weights[name]
-        if name in self._initializers:
-            return numpy_helper.to_array(self._initializers[name])
+        value = self._graph.value(name)
+        if value is not None:
+            return value
         raise ModelError(
-            f"node {node.name!r} ({node.op_type}) takes {name!r} from another node, "
+            f"node {node.name!r} ({node.op}) takes {name!r} from another node, "
             "where a constant is needed",
             code="model.parameter",
             where=node.name,
             hint="export the model so that shapes, axes and sizes are constants",
         )
 
-    def ints(self, node: onnx.NodeProto, index: int) -> tuple[int, ...] | None:
+    def ints(self, node: Node, index: int) -> tuple[int, ...] | None:
         """The integers at input ``index``; None when it is left out."""
         value = self.value(node, index)
         return None if value is None else tuple(int(item) for item in value.reshape(-1))
 
-    def scalar(self, node: onnx.NodeProto, index: int) -> float | None:
+    def scalar(self, node: Node, index: int) -> float | None:
         """The single number at input ``index``; None when it is left out."""
         value = self.value(node, index)
         return None if value is None or not value.size else float(value.reshape(-1)[0])
 
-    def absorb(self, node: onnx.NodeProto) -> bool:
+    def absorb(self, node: Node) -> bool:
         """Takes a node of constants alone out of the way: its readers stand for it too."""
-        read = [name for name in node.input if name]
+        read = [name for name in node.inputs if name]
         if not read or not all(self.constant(name) for name in read):
             return False
         sources = self._sources(read)
-        self.importer.layers(len([name for name in read if name in self._initializers]) + 1)
-        for name in node.output:
+        self.importer.layers(len([name for name in read if self._graph.constant(name)]) + 1)
+        for name in node.outputs:
             if name:
                 self._derived[name] = ((*sources[0], node.name), sources[1])
                 before = (self._operators.get(source, frozenset()) for source in read)
-                self._operators[name] = frozenset({node.op_type}).union(*before)
-        for name in node.output:
+                self._operators[name] = frozenset({node.op}).union(*before)
+        for name in node.outputs:
             if name in self.outputs:
                 self.emit(node, "CONSTANT", outputs=[name])
         return True
 
     def emit(
         self,
-        node: onnx.NodeProto,
+        node: Node,
         kind: str,
         params: Mapping[str, Any] | None = None,
         *,
@@ -246,7 +222,7 @@ class Placer:
             absorbed: Layers of the importer that are a part of this one.
             opaque: As :class:`~edgekit.network.model.Layer` has it.
         """
-        read = [i for i in (node.input if inputs is None else inputs) if i]
+        read = [i for i in (node.inputs if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
         if kind in _KEEPERS:
             retained = self._keep(node, used)
@@ -259,11 +235,11 @@ class Placer:
         layer = Layer(
             name=self.unique(name) if name else self._own_name(node.name),
             kind=kind,
-            op=node.op_type,
+            op=node.op,
             nodes=() if inserted else (*before, node.name),
             origin=(node.name,) if inserted else (*before, node.name),
             inputs=tuple(i for i in read if not self.constant(i)),
-            outputs=tuple(o for o in (node.output if outputs is None else outputs) if o),
+            outputs=tuple(o for o in (node.outputs if outputs is None else outputs) if o),
             params=dict(params or {}),
             weights=weights,
             macs=macs,
@@ -275,16 +251,16 @@ class Placer:
         self.layers.append(layer)
         return layer
 
-    def _weight_operators(self, node: onnx.NodeProto, used: Iterable[str]) -> frozenset[str] | None:
+    def _weight_operators(self, node: Node, used: Iterable[str]) -> frozenset[str] | None:
         # the third input is a bias, which stays a float in INT8 layers
-        factors = [name for name in node.input[:2] if name in used]
-        if node.op_type not in _WEIGHTED_OPS or not factors:
+        factors = [name for name in node.inputs[:2] if name in used]
+        if node.op not in _WEIGHTED_OPS or not factors:
             return None
         return frozenset[str]().union(*(self._operators.get(name, ()) for name in factors))
 
-    def _keep(self, node: onnx.NodeProto, used: Sequence[str]) -> set[str]:
+    def _keep(self, node: Node, used: Sequence[str]) -> set[str]:
         """Notes constants that become layers; those made by other nodes are the nodes' own."""
-        retained = {name for name in used if name in self._initializers}
+        retained = {name for name in used if self._graph.constant(name)}
         for name in used:
             if name in retained:
                 self.importer.constant(name)
@@ -295,11 +271,11 @@ class Placer:
         """The CONSTANT layers, in the order of their first readers."""
         return tuple(self._constant(name, readers) for name, readers in self.constants.items())
 
-    def _constant(self, name: str, readers: Sequence[onnx.NodeProto]) -> Layer:
+    def _constant(self, name: str, readers: Sequence[Node]) -> Layer:
         return Layer(
             name=self.unique(name),
             kind="CONSTANT",
-            op=readers[0].op_type,
+            op=readers[0].op,
             nodes=(),
             origin=tuple(dict.fromkeys(node.name for node in readers)),
             inputs=(),
@@ -309,10 +285,8 @@ class Placer:
 
     def fixed(self) -> dict[str, Tensor]:
         """The tensors of the CONSTANT layers, by name."""
-        types = {name: self._initializers[name].data_type for name in self.constants}
-        return {
-            name: Tensor(name, self.shape(name), dtype_name(kind)) for name, kind in types.items()
-        }
+        graph = self._graph
+        return {n: Tensor(n, graph.shape(n), graph.dtype(n)) for n in self.constants}
 
     def inner(self, stem: str, shape: Sequence[int], like: str, *, view: bool = False) -> str:
         """A new tensor between two layers of one node, of the type of ``like``.
@@ -327,7 +301,7 @@ class Placer:
         return name
 
     def reshape(
-        self, node: onnx.NodeProto, source: str, target: str, name: str, *, imported: bool = True
+        self, node: Node, source: str, target: str, name: str, *, imported: bool = True
     ) -> Layer:
         """Inserts a SHUFFLE that gives ``source`` the shape of ``target``."""
         return self.emit(
@@ -358,7 +332,7 @@ class Placer:
         nodes: dict[str, None] = {}
         weights: dict[str, None] = {}
         for name in names:
-            if name in self._weights:
+            if self._graph.weight(name):
                 weights[name] = None
             elif name in self._derived:
                 nodes.update(dict.fromkeys(self._derived[name][0]))

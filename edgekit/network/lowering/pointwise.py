@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
-from edgekit.network.windows import attributes
-
 if TYPE_CHECKING:
+    from edgekit.network.graph import Node
     from edgekit.network.lowering.placer import Placer
     from edgekit.network.model import Absorbed
 
@@ -94,16 +91,16 @@ _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
 }
 
 
-def activation(at: Placer, node: onnx.NodeProto) -> None:
+def activation(at: Placer, node: Node) -> None:
     """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION.
 
     A Clip between bounds that are computed while running is a MAX and a MIN instead.
     """
-    if node.op_type == "Clip" and any(name and not at.stored(name) for name in node.input[1:]):
+    if node.op == "Clip" and any(name and not at.stored(name) for name in node.inputs[1:]):
         _clip_between(at, node)
         return
-    given = attributes(node)
-    function, defaults = ACTIVATIONS[node.op_type]
+    given = node.attrs
+    function, defaults = ACTIVATIONS[node.op]
     params: dict[str, Any] = {"function": function}
     params |= {key: float(given.get(key, value)) for key, value in defaults.items()}
     if function == "CLIP":
@@ -116,12 +113,12 @@ def activation(at: Placer, node: onnx.NodeProto) -> None:
     if function == "SELU":
         # TensorRT calls the outer factor beta
         params["beta"] = params.pop("gamma")
-    at.emit(node, "ACTIVATION", params, inputs=[node.input[0]])
+    at.emit(node, "ACTIVATION", params, inputs=[node.inputs[0]])
 
 
-def _clip_between(at: Placer, node: onnx.NodeProto) -> None:
-    steps = [step for step in zip(("MAX", "MIN"), node.input[1:], strict=False) if step[1]]
-    current, shape = node.input[0], at.shape(node.output[0])
+def _clip_between(at: Placer, node: Node) -> None:
+    steps = [step for step in zip(("MAX", "MIN"), node.inputs[1:], strict=False) if step[1]]
+    current, shape = node.inputs[0], at.shape(node.outputs[0])
     for index, (function, bound) in enumerate(steps, start=1):
         absorbed = as_imported(at, node, [current, bound])
         params: dict[str, Any] = {"function": function}
@@ -129,49 +126,49 @@ def _clip_between(at: Placer, node: onnx.NodeProto) -> None:
             fixed = at.shape(bound)
             params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
         read = _of_one_rank(at, node, [current, bound])
-        target = node.output[0]
+        target = node.outputs[0]
         if index < len(steps):
             target = at.inner(f"{node.name}:{function.lower()}", shape, target)
         at.emit(node, "ELEMENTWISE", params, inputs=read, outputs=[target], absorbed=absorbed)
         current = target
 
 
-def composed(at: Placer, node: onnx.NodeProto) -> None:
+def composed(at: Placer, node: Node) -> None:
     """HardSwish and Mish: a chain of layers."""
-    steps = _COMPOSED[node.op_type]
-    current = node.input[0]
+    steps = _COMPOSED[node.op]
+    current = node.inputs[0]
     for index, (kind, function, values, with_input) in enumerate(steps):
         last = index == len(steps) - 1
-        target = node.output[0]
+        target = node.outputs[0]
         if not last:
             target = at.inner(f"{node.name}:{function.lower()}", at.shape(target), target)
-        read = [node.input[0], current] if with_input else [current]
+        read = [node.inputs[0], current] if with_input else [current]
         at.emit(node, kind, {"function": function, **values}, inputs=read, outputs=[target])
         current = target
 
 
-def elementwise(at: Placer, node: onnx.NodeProto) -> None:
+def elementwise(at: Placer, node: Node) -> None:
     """Arithmetic -> ELEMENTWISE, n-ary as a chain of n - 1; by a constant -> SCALE where it is one.
 
     The chain's layers are called NAME, NAME_1, …
     """
-    inputs = [name for name in node.input if name]
+    inputs = [name for name in node.inputs if name]
     mode = _scale_mode(at, node, inputs)
     if mode:
-        scale = {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]}
+        scale = {"mode": mode, "axis": 1, "function": _SCALES[node.op]}
         scale |= _uniform(at, node)
         at.emit(node, "SCALE", scale, absorbed=as_imported(at, node, inputs))
         return
-    function = "SUM" if node.op_type == "Mean" else ELEMENTWISE[node.op_type]
+    function = "SUM" if node.op == "Mean" else ELEMENTWISE[node.op]
     if len(inputs) == 1:
         at.emit(node, "IDENTITY")
         return
-    target = node.output[0]
+    target = node.outputs[0]
     absorbed = as_imported(at, node, inputs)
     inputs = _of_one_rank(at, node, inputs)
     current = inputs[0]
     shape = at.shape(current)
-    scaled = node.op_type == "Mean"
+    scaled = node.op == "Mean"
     for index, name in enumerate(inputs[1:], start=1):
         result = target
         shape = _broadcast(shape, at.shape(name))
@@ -197,10 +194,10 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
         at.emit(node, "SCALE", mean, inputs=[current])
 
 
-def as_imported(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[Absorbed]:
+def as_imported(at: Placer, node: Node, inputs: list[str]) -> list[Absorbed]:
     """The importer's constants among ``inputs``, and broadcasts of those of lower rank."""
     # a recurrence may leave its first output out
-    rank = len(at.shape(next(name for name in node.output if name)))
+    rank = len(at.shape(next(name for name in node.outputs if name)))
     parts: list[Absorbed] = []
     for name in inputs:
         if at.constant(name):
@@ -210,9 +207,9 @@ def as_imported(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[Abs
     return parts
 
 
-def _of_one_rank(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[str]:
+def _of_one_rank(at: Placer, node: Node, inputs: list[str]) -> list[str]:
     """Activations of lower rank go through a shuffle that prepends dimensions of size 1."""
-    rank = len(at.shape(node.output[0]))
+    rank = len(at.shape(node.outputs[0]))
     found = []
     for name in inputs:
         shape = at.shape(name)
@@ -225,12 +222,12 @@ def _of_one_rank(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[st
     return found
 
 
-def _scale_mode(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> str:
+def _scale_mode(at: Placer, node: Node, inputs: list[str]) -> str:
     """UNIFORM, CHANNEL or ELEMENTWISE when the node scales one activation by a constant."""
-    if node.op_type not in _SCALES or len(inputs) != 2:
+    if node.op not in _SCALES or len(inputs) != 2:
         return ""
     fixed = [at.constant(name) for name in inputs]
-    if fixed == [True, False] and node.op_type in _COMMUTES:
+    if fixed == [True, False] and node.op in _COMMUTES:
         data, factor = inputs[1], inputs[0]
     elif fixed == [False, True]:
         data, factor = inputs
@@ -249,14 +246,14 @@ def _scale_mode(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> str:
     return "ELEMENTWISE" if part[1:] == whole[1:] and part[0] in {1, whole[0]} else ""
 
 
-def _uniform(at: Placer, node: onnx.NodeProto) -> dict[str, bool]:
+def _uniform(at: Placer, node: Node) -> dict[str, bool]:
     """Whether the constant of a division, power or comparison has one value: a DLA requires that.
 
     Empty for other operators, and where the constant is made from others.
     """
-    if node.op_type not in _ONE_VALUE:
+    if node.op not in _ONE_VALUE:
         return {}
-    for index, name in enumerate(node.input):
+    for index, name in enumerate(node.inputs):
         if at.stored(name):
             value = at.value(node, index)
             return (
@@ -272,6 +269,6 @@ def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]
     return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
 
 
-def unary(at: Placer, node: onnx.NodeProto) -> None:
+def unary(at: Placer, node: Node) -> None:
     """Functions of one element -> UNARY."""
-    at.emit(node, "UNARY", {"function": UNARY[node.op_type]})
+    at.emit(node, "UNARY", {"function": UNARY[node.op]})

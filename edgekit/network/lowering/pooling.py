@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
 from edgekit.errors import ModelError
-from edgekit.network.windows import attributes, window
+from edgekit.network.windows import window
 
 if TYPE_CHECKING:
+    from edgekit.network.graph import Node
     from edgekit.network.lowering.placer import Placer
 
 
@@ -35,17 +34,17 @@ _AXES_INPUT = {"ReduceSum": 13}
 _AXES_INPUT_OTHERS = 18
 
 
-def pool(at: Placer, node: onnx.NodeProto) -> None:
+def pool(at: Placer, node: Node) -> None:
     """MaxPool and AveragePool -> POOLING; a 1-D one between two shuffles."""
-    given = attributes(node)
-    source, target = node.input[0], node.output[0]
+    given = node.attrs
+    source, target = node.inputs[0], node.outputs[0]
     size = window(given, given["kernel_shape"], at.shape(source)[2:], at.shape(target)[2:])
     params: dict[str, Any] = {
         **size.params(),
-        "mode": "MAX" if node.op_type == "MaxPool" else "AVERAGE",
+        "mode": "MAX" if node.op == "MaxPool" else "AVERAGE",
         "count_include_pad": bool(given.get("count_include_pad", 0)),
         "ceil_mode": bool(given.get("ceil_mode", 0)),
-        "indices": len(node.output) > 1,
+        "indices": len(node.outputs) > 1,
     }
     if len(at.shape(source)) != 3:
         at.emit(node, "POOLING", params)
@@ -53,25 +52,25 @@ def pool(at: Placer, node: onnx.NodeProto) -> None:
     wide = at.inner(f"{node.name}:in4d", (*at.shape(source), 1), source, view=True)
     result = at.inner(f"{node.name}:out4d", (*at.shape(target), 1), target, view=True)
     at.reshape(node, source, wide, f"reshape_before_{node.name}")
-    at.emit(node, "POOLING", params, inputs=[wide], outputs=[result, *node.output[1:]])
+    at.emit(node, "POOLING", params, inputs=[wide], outputs=[result, *node.outputs[1:]])
     at.reshape(node, result, target, f"reshape_after_{node.name}")
 
 
-def global_pool(at: Placer, node: onnx.NodeProto) -> None:
+def global_pool(at: Placer, node: Node) -> None:
     """Global pools -> REDUCE over the spatial axes, as the parser's log says of them."""
-    rank = len(at.shape(node.input[0]))
-    function = "AVG" if node.op_type == "GlobalAveragePool" else "MAX"
+    rank = len(at.shape(node.inputs[0]))
+    function = "AVG" if node.op == "GlobalAveragePool" else "MAX"
     params = {"function": function, "axes": tuple(range(2, rank)), "keepdims": True}
     at.emit(node, "REDUCE", params)
 
 
-def reduce(at: Placer, node: onnx.NodeProto) -> None:
+def reduce(at: Placer, node: Node) -> None:
     """Reduce* -> REDUCE, with the unary or elementwise layers that some are composed of."""
-    given = attributes(node)
-    source, target = node.input[0], node.output[0]
+    given = node.attrs
+    source, target = node.inputs[0], node.outputs[0]
     rank = len(at.shape(source))
     axes = given.get("axes")
-    if at.version >= _AXES_INPUT.get(node.op_type, _AXES_INPUT_OTHERS):
+    if at.version >= _AXES_INPUT.get(node.op, _AXES_INPUT_OTHERS):
         axes = at.ints(node, 1)
     if not axes and given.get("noop_with_empty_axes", 0):
         at.emit(node, "IDENTITY", inputs=[source])
@@ -80,10 +79,10 @@ def reduce(at: Placer, node: onnx.NodeProto) -> None:
         "axes": tuple(sorted(a % rank for a in axes)) if axes else tuple(range(rank)),
         "keepdims": bool(given.get("keepdims", 1)),
     }
-    if node.op_type in _REDUCE:
-        at.emit(node, "REDUCE", {"function": _REDUCE[node.op_type], **params}, inputs=[source])
+    if node.op in _REDUCE:
+        at.emit(node, "REDUCE", {"function": _REDUCE[node.op], **params}, inputs=[source])
         return
-    before, function, after = _REDUCE_CHAINS[node.op_type]
+    before, function, after = _REDUCE_CHAINS[node.op]
     current = source
     for step in before:
         result = at.inner(f"{node.name}:{step.lower()}", at.shape(source), source)
@@ -99,37 +98,37 @@ def reduce(at: Placer, node: onnx.NodeProto) -> None:
         at.emit(node, "UNARY", {"function": step}, inputs=[result])
 
 
-def softmax(at: Placer, node: onnx.NodeProto) -> None:
+def softmax(at: Placer, node: Node) -> None:
     """Softmax -> SOFTMAX; LogSoftmax adds a UNARY LOG.
 
     Before opset 13 it acts on the input flattened to 2-D at its axis: the parser reshapes there
     and back, which the builder erases where nothing changes.
     """
-    given = attributes(node)
-    source, target = node.input[0], node.output[0]
+    given = node.attrs
+    source, target = node.inputs[0], node.outputs[0]
     shape = at.shape(source)
     coerced = at.version < 13
     axis = given.get("axis", 1 if coerced else -1) % max(len(shape), 1)
-    if node.op_type == "LogSoftmax":
+    if node.op == "LogSoftmax":
         target = at.inner(f"{node.name}:softmax", shape, target)
     if coerced and len(shape) != 2:
         flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
         before = at.inner(f"{node.name}:in2d", flat, source, view=True)
-        after = at.inner(f"{node.name}:out2d", flat, target, view=target == node.output[0])
+        after = at.inner(f"{node.name}:out2d", flat, target, view=target == node.outputs[0])
         at.reshape(node, source, before, f"reshape_before_{node.name}")
         at.emit(node, "SOFTMAX", {"axis": 1}, inputs=[before], outputs=[after])
         at.reshape(node, after, target, f"reshape_after_{node.name}")
     else:
         at.emit(node, "SOFTMAX", {"axis": axis}, inputs=[source], outputs=[target])
-    if node.op_type == "LogSoftmax":
+    if node.op == "LogSoftmax":
         at.emit(node, "UNARY", {"function": "LOG"}, inputs=[target])
 
 
-def batch_norm(at: Placer, node: onnx.NodeProto) -> None:
+def batch_norm(at: Placer, node: Node) -> None:
     """BatchNormalization -> SCALE per channel; the parser makes its input 4-D when it is less."""
-    source, target = node.input[0], node.output[0]
+    source, target = node.inputs[0], node.outputs[0]
     shape = at.shape(source)
-    params = {"mode": "CHANNEL", "axis": 1, "epsilon": attributes(node).get("epsilon", 1e-5)}
+    params = {"mode": "CHANNEL", "axis": 1, "epsilon": node.attrs.get("epsilon", 1e-5)}
     if len(shape) >= 4:
         at.emit(node, "SCALE", params)
         return
@@ -137,13 +136,13 @@ def batch_norm(at: Placer, node: onnx.NodeProto) -> None:
     before = at.inner(f"{node.name}:in4d", wide, source, view=True)
     after = at.inner(f"{node.name}:out4d", wide, target, view=True)
     at.reshape(node, source, before, f"reshape_before_{node.name}")
-    at.emit(node, "SCALE", params, inputs=[before, *node.input[1:]], outputs=[after])
+    at.emit(node, "SCALE", params, inputs=[before, *node.inputs[1:]], outputs=[after])
     at.reshape(node, after, target, f"reshape_after_{node.name}")
 
 
-def lrn(at: Placer, node: onnx.NodeProto) -> None:
+def lrn(at: Placer, node: Node) -> None:
     """LRN -> LRN across channels."""
-    given = attributes(node)
+    given = node.attrs
     params = {
         "window": given["size"],
         "alpha": given.get("alpha", 1e-4),
@@ -153,11 +152,11 @@ def lrn(at: Placer, node: onnx.NodeProto) -> None:
     at.emit(node, "LRN", params)
 
 
-def normalization(at: Placer, node: onnx.NodeProto) -> None:
+def normalization(at: Placer, node: Node) -> None:
     """Instance, group and layer normalization -> NORMALIZATION over the axes they average."""
-    given = attributes(node)
-    rank = len(at.shape(node.input[0]))
-    first = given.get("axis", -1) % rank if node.op_type == "LayerNormalization" else 2
+    given = node.attrs
+    rank = len(at.shape(node.inputs[0]))
+    first = given.get("axis", -1) % rank if node.op == "LayerNormalization" else 2
     params = {
         "axes": tuple(range(first, rank)),
         "epsilon": given.get("epsilon", 1e-5),
@@ -166,11 +165,11 @@ def normalization(at: Placer, node: onnx.NodeProto) -> None:
     at.emit(node, "NORMALIZATION", params)
 
 
-def resize(at: Placer, node: onnx.NodeProto) -> None:
+def resize(at: Placer, node: Node) -> None:
     """Resize and Upsample -> RESIZE, in TensorRT's terms of coordinates, selector and rounding."""
-    given = attributes(node)
-    source, target = at.shape(node.input[0]), at.shape(node.output[0])
-    old = node.op_type == "Upsample" or at.version == 10
+    given = node.attrs
+    source, target = at.shape(node.inputs[0]), at.shape(node.outputs[0])
+    old = node.op == "Upsample" or at.version == 10
     scales = given.get("scales")
     if scales is None:
         value = at.value(node, 1 if old else 2)
@@ -179,7 +178,7 @@ def resize(at: Placer, node: onnx.NodeProto) -> None:
     if scales is not None:
         if not all(math.isfinite(scale) and scale > 0 for scale in scales):
             raise ModelError(
-                f"node {node.name!r} ({node.op_type}) has a scale that is no positive number",
+                f"node {node.name!r} ({node.op}) has a scale that is no positive number",
                 code="model.shape_value", where=node.name, hint="export the model again",
             )  # fmt: skip
         full = [1.0] * len(source)
@@ -203,4 +202,4 @@ def resize(at: Placer, node: onnx.NodeProto) -> None:
         "exclude_outside": bool(given.get("exclude_outside", 0)),
         "cubic_coeff": given.get("cubic_coeff_a", -0.75),
     }
-    at.emit(node, "RESIZE", params, inputs=[node.input[0]])
+    at.emit(node, "RESIZE", params, inputs=[node.inputs[0]])

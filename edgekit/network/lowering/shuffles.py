@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
-from edgekit.network.windows import attributes
-
 if TYPE_CHECKING:
+    from edgekit.network.graph import Node
     from edgekit.network.lowering.placer import Placer
 
 
@@ -16,44 +13,44 @@ _PAD_MODES = {"constant": "FILL", "reflect": "REFLECT", "edge": "CLAMP", "wrap":
 _GATHER = {"Gather": "DEFAULT", "GatherElements": "ELEMENT", "GatherND": "ND"}
 
 
-def reshape(at: Placer, node: onnx.NodeProto) -> None:
+def reshape(at: Placer, node: Node) -> None:
     """Reshape, Flatten, Squeeze, Unsqueeze -> SHUFFLE without transposition."""
-    params = {"mode": "RESHAPE", "shape": at.shape(node.output[0])}
-    at.emit(node, "SHUFFLE", params, inputs=[node.input[0]])
+    params = {"mode": "RESHAPE", "shape": at.shape(node.outputs[0])}
+    at.emit(node, "SHUFFLE", params, inputs=[node.inputs[0]])
 
 
-def transpose(at: Placer, node: onnx.NodeProto) -> None:
+def transpose(at: Placer, node: Node) -> None:
     """Transpose -> SHUFFLE with a permutation."""
-    rank = len(at.shape(node.input[0]))
-    perm = tuple(attributes(node).get("perm") or reversed(range(rank)))
-    params = {"mode": "TRANSPOSE", "perm": perm, "shape": at.shape(node.output[0])}
+    rank = len(at.shape(node.inputs[0]))
+    perm = tuple(node.attrs.get("perm") or reversed(range(rank)))
+    params = {"mode": "TRANSPOSE", "perm": perm, "shape": at.shape(node.outputs[0])}
     at.emit(node, "SHUFFLE", params)
 
 
-def depth_to_space(at: Placer, node: onnx.NodeProto) -> None:
+def depth_to_space(at: Placer, node: Node) -> None:
     """DepthToSpace and SpaceToDepth -> SHUFFLE of blocks."""
-    given = attributes(node)
+    given = node.attrs
     params = {
-        "mode": "DEPTH_TO_SPACE" if node.op_type == "DepthToSpace" else "SPACE_TO_DEPTH",
+        "mode": "DEPTH_TO_SPACE" if node.op == "DepthToSpace" else "SPACE_TO_DEPTH",
         "block": given["blocksize"],
         "order": given.get("mode", "DCR"),
-        "shape": at.shape(node.output[0]),
+        "shape": at.shape(node.outputs[0]),
     }
     at.emit(node, "SHUFFLE", params)
 
 
-def concat(at: Placer, node: onnx.NodeProto) -> None:
+def concat(at: Placer, node: Node) -> None:
     """Concat -> CONCATENATION with the axis counted from 0."""
-    rank = len(at.shape(node.output[0]))
-    axis = attributes(node).get("axis", 1) % rank
-    read = [name for name in node.input if name]
+    rank = len(at.shape(node.outputs[0]))
+    axis = node.attrs.get("axis", 1) % rank
+    read = [name for name in node.inputs if name]
     at.emit(node, "CONCATENATION", {"axis": axis, "inputs": len(read)})
 
 
-def slice_(at: Placer, node: onnx.NodeProto) -> None:
+def slice_(at: Placer, node: Node) -> None:
     """Slice -> SLICE with start, size and stride of every axis."""
-    shape, target = at.shape(node.input[0]), at.shape(node.output[0])
-    given = attributes(node)
+    shape, target = at.shape(node.inputs[0]), at.shape(node.outputs[0])
+    given = node.attrs
     if at.version < 10:
         first = tuple(given["starts"])
         axes = tuple(given.get("axes") or range(len(first)))
@@ -69,15 +66,15 @@ def slice_(at: Placer, node: onnx.NodeProto) -> None:
         # ONNX clamps to the axis; a backward slice may begin at its last element
         starts[axis] = min(max(inside, 0), size if step > 0 else size - 1)
         strides[axis] = step
-    _slice(at, node, starts, target, strides, node.output[0])
+    _slice(at, node, starts, target, strides, node.outputs[0])
 
 
-def split(at: Placer, node: onnx.NodeProto) -> None:
+def split(at: Placer, node: Node) -> None:
     """Split -> one SLICE an output, called NAME, NAME_1, …"""
-    shape = at.shape(node.input[0])
-    axis = attributes(node).get("axis", 0) % len(shape)
+    shape = at.shape(node.inputs[0])
+    axis = node.attrs.get("axis", 0) % len(shape)
     offset = 0
-    for name in node.output:
+    for name in node.outputs:
         if not name:
             continue
         target = at.shape(name)
@@ -89,7 +86,7 @@ def split(at: Placer, node: onnx.NodeProto) -> None:
 
 def _slice(
     at: Placer,
-    node: onnx.NodeProto,
+    node: Node,
     starts: list[int],
     sizes: tuple[int, ...],
     strides: list[int],
@@ -103,13 +100,13 @@ def _slice(
         "mode": "DEFAULT",
         **more,
     }
-    at.emit(node, "SLICE", params, inputs=[node.input[0]], outputs=[output])
+    at.emit(node, "SLICE", params, inputs=[node.inputs[0]], outputs=[output])
 
 
-def pad(at: Placer, node: onnx.NodeProto) -> None:
+def pad(at: Placer, node: Node) -> None:
     """Pad -> SLICE that begins before the tensor, in FILL, REFLECT, CLAMP or WRAP mode."""
-    given = attributes(node)
-    shape = at.shape(node.input[0])
+    given = node.attrs
+    shape = at.shape(node.inputs[0])
     rank = len(shape)
     if at.version < 11:
         pads = tuple(given.get("pads") or given["paddings"])
@@ -123,49 +120,49 @@ def pad(at: Placer, node: onnx.NodeProto) -> None:
     for position, axis in enumerate(axes):
         starts[axis] = -pads[position]
     mode = _PAD_MODES.get(given.get("mode", "constant"), "FILL")
-    target = node.output[0]
+    target = node.outputs[0]
     _slice(at, node, starts, at.shape(target), [1] * rank, target, mode=mode, value=float(value))
 
 
-def expand(at: Placer, node: onnx.NodeProto) -> None:
+def expand(at: Placer, node: Node) -> None:
     """Expand and Tile -> SLICE: with stride 0 if an axis repeats one element, or wrapping."""
-    source, target = at.shape(node.input[0]), at.shape(node.output[0])
+    source, target = at.shape(node.inputs[0]), at.shape(node.outputs[0])
     source = (1,) * (len(target) - len(source)) + source
-    wraps = node.op_type == "Tile"
+    wraps = node.op == "Tile"
     strides = [
         0 if s == 1 and t != 1 and not wraps else 1 for s, t in zip(source, target, strict=True)
     ]
     mode = "WRAP" if wraps else "DEFAULT"
-    _slice(at, node, [0] * len(target), target, strides, node.output[0], mode=mode)
+    _slice(at, node, [0] * len(target), target, strides, node.outputs[0], mode=mode)
 
 
-def gather(at: Placer, node: onnx.NodeProto) -> None:
+def gather(at: Placer, node: Node) -> None:
     """Gather, GatherElements, GatherND -> GATHER."""
-    rank = len(at.shape(node.input[0]))
-    axis = attributes(node).get("axis", 0) % max(rank, 1)
-    at.emit(node, "GATHER", {"axis": axis, "mode": _GATHER[node.op_type]})
+    rank = len(at.shape(node.inputs[0]))
+    axis = node.attrs.get("axis", 0) % max(rank, 1)
+    at.emit(node, "GATHER", {"axis": axis, "mode": _GATHER[node.op]})
 
 
-def topk(at: Placer, node: onnx.NodeProto) -> None:
+def topk(at: Placer, node: Node) -> None:
     """TopK, ArgMax, ArgMin -> TOPK."""
-    given = attributes(node)
-    rank = len(at.shape(node.input[0]))
-    if node.op_type == "TopK":
+    given = node.attrs
+    rank = len(at.shape(node.inputs[0]))
+    if node.op == "TopK":
         axis = given.get("axis", -1) % rank
-        count = at.shape(next(name for name in node.output if name))[axis]
+        count = at.shape(next(name for name in node.outputs if name))[axis]
         largest = bool(given.get("largest", 1))
     else:
         axis = given.get("axis", 0) % rank
         count = 1
-        largest = node.op_type == "ArgMax"
+        largest = node.op == "ArgMax"
     params = {"axis": axis, "k": count, "function": "MAX" if largest else "MIN"}
-    at.emit(node, "TOPK", params, inputs=[node.input[0]])
+    at.emit(node, "TOPK", params, inputs=[node.inputs[0]])
 
 
-def quantization(at: Placer, node: onnx.NodeProto) -> None:
+def quantization(at: Placer, node: Node) -> None:
     """QuantizeLinear and DequantizeLinear -> QUANTIZE and DEQUANTIZE."""
-    kind = "QUANTIZE" if node.op_type == "QuantizeLinear" else "DEQUANTIZE"
-    rank = max(len(at.shape(node.input[0])), 1)
-    per_axis = len(at.shape(node.input[1])) > 0 and at.shape(node.input[1]) != (1,)
-    axis = attributes(node).get("axis", 1) % rank if per_axis else None
-    at.emit(node, kind, {"axis": axis, "scale": node.input[1]})
+    kind = "QUANTIZE" if node.op == "QuantizeLinear" else "DEQUANTIZE"
+    rank = max(len(at.shape(node.inputs[0])), 1)
+    per_axis = len(at.shape(node.inputs[1])) > 0 and at.shape(node.inputs[1]) != (1,)
+    axis = node.attrs.get("axis", 1) % rank if per_axis else None
+    at.emit(node, kind, {"axis": axis, "scale": node.inputs[1]})

@@ -14,7 +14,7 @@ from edgekit.dla.judge import drives_dla
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
 from edgekit.network.model import Model
-from edgekit.network.opaque import before_opaque, opaque_nodes, opaque_notes, unknown_tensors
+from edgekit.network.opaque import before_opaque, opaque_notes
 from edgekit.pipeline.boards.doctor import examine, is_planned_release
 from edgekit.quantize.caches import cache_of
 
@@ -305,23 +305,22 @@ def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
             outputs have fixed shapes.
     """
     model = work.source
-    opaque = opaque_nodes(model.proto)
+    opaque = model.graph.opaque
     if not opaque:
         return
     first = next(iter(opaque))
-    ends = [value.name for value in before_opaque(model).proto.graph.output]
+    ends = before_opaque(model).graph.outputs
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
     if not (_on_board(work) if on_board is None else on_board):
-        needs = "".join(f"; {text}" for text in opaque_notes(model.proto) if "plugin" in text)
+        needs = "".join(f"; {text}" for text in opaque_notes(model.graph) if "plugin" in text)
         raise EnvironmentLack(
             f"node {first!r} runs on a board with TensorRT only, and none builds{needs}",
             code="build.opaque",
             where=model.source,
             hint=f"name one under deploy.boards, or {cut}",
         )
-    unknown = unknown_tensors(model.proto)
-    open_outputs = [v.name for v in model.proto.graph.output if v.name in unknown]
+    open_outputs = [name for name in model.graph.outputs if name in model.graph.unknown]
     if open_outputs:
         raise ModelError(
             f"the shape of output {open_outputs[0]!r} is not known before running, and a bundle's "
@@ -330,7 +329,7 @@ def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
             where=model.source,
             hint=f"give it with model.shapes where it is always the same, or {cut}",
         )
-    for note in opaque_notes(model.proto):
+    for note in opaque_notes(model.graph):
         work.on_note(note)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from edgekit.errors import DataError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
-from edgekit.network.opaque import before_opaque, opaque_nodes
+from edgekit.network.opaque import before_opaque
 from edgekit.quantize.calibration.checks import (
     bad_activation,
     bad_input,
@@ -268,7 +268,7 @@ def measure(
 
 def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
     ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
-    first = next(iter(opaque_nodes(whole.proto)))
+    first = next(iter(whole.graph.opaque))
     unmeasured = f"; not measured behind it: {listed(lacking, _SHOWN)}" if lacking else ""
     return f"measured up to {ends}: node {first!r} is run on the board only{unmeasured}"
 

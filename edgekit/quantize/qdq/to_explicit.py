@@ -15,10 +15,10 @@ from onnx import defs, helper, numpy_helper
 from edgekit.dla.precision import Lowering, int8_operators, lowering
 from edgekit.dla.scales import channel_axis, weight_scales
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.network.graph import free_name
 from edgekit.network.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
+from edgekit.network.protos import free_name
 from edgekit.quantize.calibration.checks import check_weights
 from edgekit.quantize.scales import is_scale
 from edgekit.rewriting.engine.opset import obstacle, raise_opset

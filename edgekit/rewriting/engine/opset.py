@@ -14,12 +14,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import free_name, subgraphs
+from edgekit.network.graph import Node
 from edgekit.network.load import canonical
 from edgekit.network.model import Model
+from edgekit.network.protos import free_name, subgraphs
 from edgekit.network.windows import attributes
-from edgekit.rewriting.graph import Applied, RewriteGraph, opset_of
-from edgekit.rewriting.nodes import MalformedError, Node, names
+from edgekit.rewriting.errors import MalformedError
+from edgekit.rewriting.graph import Applied, RewriteGraph
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, compare, random_feeds
 from edgekit.rewriting.proof.sides import ProofSide
 
@@ -176,7 +177,7 @@ class Raiser:
     """
 
     def __init__(self, model: Model) -> None:
-        self.opset = opset_of(model)
+        self.opset = model.graph.opset
         self.stuck = ""
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(model.proto)
@@ -287,7 +288,7 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
         None if an operator cannot be raised (a Scan of opset 8, batch normalization per
         element).
     """
-    if opset_of(model) >= min(least, _OPSET):
+    if model.graph.opset >= min(least, _OPSET):
         return model
     raiser = Raiser(model)
     proto = raiser.run()
@@ -339,8 +340,8 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
         RAISED,
         RAISED_REASON,
         "",
-        names(gone),
-        names(come),
+        tuple(node.name for node in gone),
+        tuple(node.name for node in come),
         worst.float32,
         worst.float64,
         runs,

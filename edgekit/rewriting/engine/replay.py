@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
+from edgekit.network.graph import Node
 from edgekit.network.model import Model
-from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, RewriteStep
-from edgekit.rewriting.nodes import MalformedError, NewConstant, Node, names
+from edgekit.rewriting.errors import MalformedError
+from edgekit.rewriting.graph import APPROXIMATE, Applied, NewConstant, RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
 from edgekit.rewriting.rules.order import REWRITES
 from edgekit.rewriting.step import step_at
@@ -100,8 +101,8 @@ def entry_of(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = S
         step.rewrite.name,
         step.rewrite.reason,
         step.anchor,
-        names(step.old),
-        names(step.new),
+        tuple(node.name for node in step.old),
+        tuple(node.name for node in step.new),
         proof.float32,
         proof.float64 if exact else None,
         runs,

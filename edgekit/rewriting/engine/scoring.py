@@ -5,20 +5,19 @@ a small network of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
 from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import Judgement, LayerVerdict
-from edgekit.network.lowering.layers import layers
-from edgekit.network.model import Layer, Model, Network
+from edgekit.network.graph import Node, OnnxGraph
+from edgekit.network.lowering.layers import lowered
+from edgekit.network.model import Layer, Network
 from edgekit.rewriting.graph import RewriteGraph, RewriteStep, in_order
-from edgekit.rewriting.nodes import Node, proto_of
 from edgekit.rewriting.step import form
 
 if TYPE_CHECKING:
@@ -47,10 +46,10 @@ _FOUR = (4, 4)
 
 
 class PartialNetwork:
-    """Nodes with what they read and write.
+    """Nodes with what they read and write; a ``LayerSource``.
 
     Attributes:
-        nodes: In topological order, recipes left out.
+        chosen: The nodes in topological order, recipes left out.
         returned: Tensors that are read outside or returned.
     """
 
@@ -61,7 +60,7 @@ class PartialNetwork:
         returned: Collection[str],
         step: RewriteStep | None,
     ) -> None:
-        self.nodes = nodes
+        self.chosen = nodes
         self.returned = returned
         self._graph = graph
         self._step = step
@@ -80,7 +79,7 @@ class PartialNetwork:
         # where they are met first, and by how many of them are read
         rows: list[Hashable] = []
         returned = self.returned
-        for node in self.nodes:
+        for node in self.chosen:
             rows.append(form(node))
             for name in (*node.inputs, *node.outputs):
                 known = number.get(name)
@@ -113,7 +112,7 @@ class PartialNetwork:
             return self._step.shapes[tensor]
         if tensor in self._brought:
             return tuple(self._brought[tensor].value.shape)
-        return self._graph.shape(tensor)
+        return self._owner(tensor).shape(tensor)
 
     def dtype(self, tensor: str) -> str:
         """Returns a tensor's NumPy type name."""
@@ -121,7 +120,11 @@ class PartialNetwork:
             return self._step.dtypes[tensor]
         if tensor in self._brought:
             return self._brought[tensor].dtype
-        return self._graph.dtype(tensor)
+        return self._owner(tensor).dtype(tensor)
+
+    def _owner(self, tensor: str) -> RewriteGraph | OnnxGraph:
+        # the graph that is rewritten has no tensors of unknown shape
+        return self._graph if self._graph.known(tensor) else self._graph.model.graph
 
     def constant(self, tensor: str) -> bool:
         """Whether a tensor is known before running."""
@@ -129,50 +132,59 @@ class PartialNetwork:
 
     def network(self) -> Network:
         """Returns the layers of the part."""
-        written = {n for node in self.nodes for n in node.outputs if n}
-        read = dict.fromkeys(n for node in self.nodes for n in node.inputs if n)
-        inputs = [n for n in read if n not in written and not self.constant(n)]
-        infos = {n: self._info(n) for n in (*inputs, *written)}
-        constants, weights = [], {}
-        for name in read:
-            if name in written or name in infos:
-                continue
-            value = self._value(name)
-            if value is not None:
-                constants.append(numpy_helper.from_array(value, name))
-                continue
-            elem = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(name)))
-            stub = onnx.TensorProto(name=name, data_type=elem, dims=self.shape(name))
-            stub.data_location = onnx.TensorProto.EXTERNAL
-            constants.append(stub)
-            weights[name] = np.broadcast_to(np.zeros((), self.dtype(name)), self.shape(name))
-        ends = [n for node in self.nodes for n in node.outputs if n in self.returned]
-        graph = helper.make_graph(
-            [proto_of(node) for node in self.nodes],
-            "part",
-            [infos[n] for n in inputs],
-            [infos[n] for n in ends],
-            constants,
-            value_info=[infos[n] for n in infos if n not in self.returned and n in written],
-        )
-        opsets = [helper.make_opsetid("", self._graph.opset)]
-        opsets += [o for o in self._graph.model.proto.opset_import if o.domain]
-        proto = helper.make_model(graph, opset_imports=opsets)
-        return layers(Model(proto, weights, "", "part"))
+        return lowered(self)
 
-    def _info(self, name: str) -> Any:
-        if not self._graph.known(name):
-            return onnx.ValueInfoProto(name=name)
-        elem = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(name)))
-        return helper.make_tensor_value_info(name, elem, self.shape(name))
+    @property
+    def name(self) -> str:
+        """A name for the part."""
+        return "part"
 
-    def _value(self, name: str) -> Any:
-        if not self._inline(name):
+    @property
+    def opset(self) -> int:
+        """Version of ai.onnx."""
+        return self._graph.opset
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The activations that come from outside."""
+        read = dict.fromkeys(n for node in self.chosen for n in node.inputs if n)
+        return tuple(n for n in read if n not in self._written and not self.constant(n))
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The tensors that are read outside or returned."""
+        return tuple(name for name in self._written if name in self.returned)
+
+    @cached_property
+    def _written(self) -> dict[str, None]:
+        return dict.fromkeys(n for node in self.chosen for n in node.outputs if n)
+
+    @property
+    def opaque(self) -> Mapping[str, str]:
+        """Why a node is opaque, by node name."""
+        return self._graph.model.graph.opaque
+
+    def nodes(self) -> Iterator[Node]:
+        """Yields the nodes; an opaque one with the model's operator."""
+        for node in self.chosen:
+            yield self._graph.model.graph.node(node.name) if node.name in self.opaque else node
+
+    def activations(self) -> Iterable[str]:
+        """Returns the inputs and every tensor that a node writes."""
+        return (*self.inputs, *self._written)
+
+    def weight(self, tensor: str) -> bool:
+        """Whether it is a constant that is not small."""
+        return self.constant(tensor) and not self._inline(tensor)
+
+    def value(self, tensor: str) -> np.ndarray | None:
+        """Returns the value of a constant that says how an operator works; zeros for weights."""
+        if not self.constant(tensor):
             return None
-        if not self._decides(name):
-            return np.zeros(self.shape(name), self.dtype(name))
-        item = self._brought.get(name) or self._graph.fixed(name)
-        return item.stored() if item else self._graph.value(name)
+        if not self._inline(tensor) or not self._decides(tensor):
+            return np.broadcast_to(np.zeros((), self.dtype(tensor)), self.shape(tensor))
+        item = self._brought.get(tensor) or self._graph.fixed(tensor)
+        return item.stored() if item else self._graph.value(tensor)
 
     def _inline(self, name: str) -> bool:
         if name in self._derived or self._graph.recipe(name) is not None:
@@ -187,7 +199,8 @@ class PartialNetwork:
             return None
         if not self._inline(name):
             return "weight"
-        return self._value(name).tobytes() if self._decides(name) else "number"
+        value = self.value(name) if self._decides(name) else None
+        return "number" if value is None else value.tobytes()
 
 
 def parts(

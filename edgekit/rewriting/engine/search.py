@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Rewrite, RewriteGraph, RewriteStep
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, constants_finite, prove
 from edgekit.rewriting.step import step_of
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.call import Call, OperatorFunction
-from edgekit.rewriting.nodes import MalformedError
 
 _ERF_BLOCK = 1 << 16
 _Function: TypeAlias = Callable[[np.ndarray], np.ndarray]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper
 
-from edgekit.network.graph import WITH_BODIES
-from edgekit.rewriting.nodes import MalformedError, Node, proto_of
+from edgekit.network.graph import Node, proto_of
+from edgekit.network.protos import WITH_BODIES
+from edgekit.rewriting.errors import MalformedError
 
 if TYPE_CHECKING:
     from edgekit.rewriting.float64.call import Call, OperatorFunction

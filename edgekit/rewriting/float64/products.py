@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from edgekit.network.windows import split_padding
+from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.call import Call, OperatorFunction, wide
-from edgekit.rewriting.nodes import MalformedError
 
 # elements of float64 that one block of a stored matrix may have
 _BLOCK = 1 << 22

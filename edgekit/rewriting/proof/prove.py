@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import APPROXIMATE, RewriteGraph, RewriteStep
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, pair_of
 
 # elements that are compared at a time

@@ -15,13 +15,13 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import DataError, ModelError
 from edgekit.network.files import read
-from edgekit.network.graph import free_name
 from edgekit.network.load import canonical
 from edgekit.network.model import Constant, Model, entries
+from edgekit.network.protos import free_name
 from edgekit.rewriting.engine.opset import raise_opset
 from edgekit.rewriting.engine.replay import replay
+from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import emit
-from edgekit.rewriting.nodes import MalformedError
 from edgekit.rewriting.provenance.record import (
     RewriteRecord,
     built_in,

@@ -20,6 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
+from edgekit.network.graph import Node
 from edgekit.network.model import Model, metadata, with_metadata
 from edgekit.rewriting.engine.opset import RAISED
 from edgekit.rewriting.graph import (
@@ -27,10 +28,8 @@ from edgekit.rewriting.graph import (
     Applied,
     Recipe,
     RewriteGraph,
-    opset_of,
     recipe_of,
 )
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.proof.prove import RUNS, SEED
 
 # a run must stand for so many elements, on average, to be shorter than they are
@@ -433,7 +432,7 @@ def with_record(
     steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
     made = RewriteRecord(
         original.digest,
-        (opset_of(original), graph.opset),
+        (original.graph.opset, graph.opset),
         (steps,),
         {},
         {},
@@ -477,7 +476,7 @@ def record_document(
         "schema": RECORD_SCHEMA,
         "model": original.digest,
         "rewritten": rewritten.digest,
-        "opset": [opset_of(original), opset_of(rewritten)],
+        "opset": [original.graph.opset, rewritten.graph.opset],
         "seed": applied[0]["seed"] if applied else SEED,
         "runs": applied[0]["runs"] if applied else RUNS,
         "rewrites": [dict(item) for item in applied],

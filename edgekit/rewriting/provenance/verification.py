@@ -15,8 +15,8 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
 from edgekit.rewriting.engine.replay import entry_of, steps_again
-from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, emit, opset_of
-from edgekit.rewriting.nodes import MalformedError
+from edgekit.rewriting.errors import MalformedError
+from edgekit.rewriting.graph import APPROXIMATE, Applied, RewriteGraph, emit
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
 from edgekit.rewriting.provenance.record import RECORD_SCHEMA, record_of, with_record
 
@@ -70,7 +70,7 @@ def claim_of_model(model: Model, original: Model | None = None) -> Claim:
     """
     record = record_of(model)
     if record is None and original is not None and original.digest == model.digest:
-        return Claim(model.digest, model.digest, opset_of(model), ((),), (), SEED, RUNS)
+        return Claim(model.digest, model.digest, model.graph.opset, ((),), (), SEED, RUNS)
     if record is None:
         raise DataError(
             "the model has no record of rewrites",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.clips import bound, clip_from_zero, native
 from edgekit.rewriting.rules.operands import (
     by_constant,

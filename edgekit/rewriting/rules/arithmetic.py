@@ -13,8 +13,8 @@ import numpy as np
 from onnx import helper
 
 from edgekit.dla.rules import limit
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import (
     LARGEST_FP16,
     by_constant,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.dla.rules import exceptions, limit
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import reshape
 
 # A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so that zeros between fewer channels

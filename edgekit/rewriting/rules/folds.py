@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from edgekit.dla.rules import limit
+from edgekit.network.graph import Node
 from edgekit.network.windows import KernelWindow
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.convolutions import (
     Conv,
     conv_of,

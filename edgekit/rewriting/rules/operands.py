@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from edgekit.dla.rules import limit
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import RewriteGraph, Writer
-from edgekit.rewriting.nodes import Node
 
 LARGEST_FP16 = 65504.0
 _RANK = 4

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgekit.network.graph import Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.windows import (
     AXES_INPUT,
     AXES_INPUT_OTHERS,

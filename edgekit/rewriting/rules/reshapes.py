@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
+from edgekit.network.graph import Node
 from edgekit.network.lowering.pointwise import ACTIVATIONS, ELEMENTWISE, UNARY
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import reshape
 
 #: Operators that change a shape and move nothing.

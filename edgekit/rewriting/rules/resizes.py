@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from edgekit.dla.rules import limit
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import factors, stepped
 
 # What a Resize does along each axis: coordinates and weights, as ONNX defines them.

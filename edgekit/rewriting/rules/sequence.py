@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from edgekit.dla.rules import limit
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import (
     four,
     pick,

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from edgekit.dla.rules import limit
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import Tap, factors, pick_channels, selection
 from edgekit.rewriting.rules.reshapes import RESHAPES, cut_dimensions, dimensions_of
 

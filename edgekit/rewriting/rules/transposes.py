@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
+from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.nodes import Node
 from edgekit.rewriting.rules.operands import reshape
 from edgekit.rewriting.rules.reshapes import (
     ALONG,

@@ -16,9 +16,9 @@ import numpy as np
 
 from edgekit.dla.memory import cbuf_banks
 from edgekit.dla.rules import limit, memory_facts
+from edgekit.network.graph import Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
-from edgekit.rewriting.nodes import Node
 
 # a longer cascade is no gain over a reduction on the GPU
 MOST_STAGES = 5

@@ -28,7 +28,7 @@ def resize(shape, *, scales=None, sizes=None, opset=13, **attrs):
 
 def found(model, op):
     """The attributes of a model's nodes of one operator."""
-    from edgekit.rewriting.graph import node_of
+    from edgekit.network.graph import node_of
 
     return [dict(node_of(item).attrs) for item in model.proto.graph.node if item.op_type == op]
 

@@ -1,0 +1,72 @@
+"""Where each node of a model's file ended up in the layer graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgekit.network.graph import OnnxGraph
+from edgekit.network.model import Folded, Model, Network
+
+# their results are computed before running: whoever reads them has taken them in
+_BEFOREHAND = frozenset({"constant", "given"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """The layers that stand for an ONNX node.
+
+    Attributes:
+        layers: Names of the layers, in graph order. Of a node that loading removed: those that
+            read what it computed, or for an Identity and the like those that make its result.
+        reason: Why the node itself is gone, as :class:`~edgekit.network.model.Folded` says it;
+            empty when the layers stand for it directly. With a reason there may be no layers: a
+            node that no output needs, or a constant that is itself an output.
+    """
+
+    layers: tuple[str, ...]
+    reason: str = ""
+
+
+def places(model: Model, network: Network) -> dict[str, NodePlace]:
+    """By name of every node that the model's file has, where it is in the layer graph.
+
+    Args:
+        model: A loaded model.
+        network: ``layers(model)``.
+    """
+    nodes = list(model.graph.nodes())
+    order = {layer.name: index for index, layer in enumerate(network.whole.layers)}
+    holders = {name: layer.name for layer in network.constants for name in layer.outputs}
+    direct: dict[str, list[str]] = {node.name: [] for node in nodes}
+    for layer in network.layers:
+        for name in layer.nodes:
+            direct[name].append(layer.name)
+    found = {name: NodePlace(tuple(layers)) for name, layers in direct.items()}
+    readers: dict[str, list[str]] = {}
+    for node in nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node.name)
+    for name, gone in model.folded.items():
+        for tensor in gone.inputs:
+            readers.setdefault(tensor, []).append(name)
+    # the last first: who reads a removed node's result is known before the node itself
+    for name, gone in reversed(list(model.folded.items())):
+        if name not in found:
+            users = _users(gone, model.graph, readers)
+            own = [holders[tensor] for tensor in gone.outputs if tensor in holders]
+            # a constant that stays a layer is where its node is; otherwise its readers are
+            readers_of = [one for user in users if user in found for one in found[user].layers]
+            within = set(own or readers_of)
+            found[name] = NodePlace(tuple(sorted(within, key=order.__getitem__)), gone.reason)
+    return found
+
+
+def _users(gone: Folded, graph: OnnxGraph, readers: dict[str, list[str]]) -> Iterable[str]:
+    if gone.reason == "unused":
+        return ()
+    producers = (graph.producer(tensor) for tensor in gone.outputs)
+    makers = [node.name for node in producers if node is not None]
+    if makers and gone.reason not in _BEFOREHAND:
+        return makers
+    return [reader for tensor in gone.outputs for reader in readers.get(tensor, ())]

@@ -1,0 +1,236 @@
+"""What ONNX's own nodes and tensors say, for graphs that are still being loaded: what a node
+reads, order, reachability, names, types, and which nodes need a plugin.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+
+import numpy as np
+import onnx
+from onnx import defs, helper
+
+from edgekit.errors import ModelError
+
+WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators whose nodes have graphs of their own."""
+# of onnx.TensorProto
+FLOAT, STRING = 1, 8
+
+
+@cache
+def dtype_name(elem: int) -> str:
+    """Returns NumPy's name of an ONNX element type."""
+    return str(helper.tensor_dtype_to_np_dtype(elem).name)
+
+
+@lru_cache(maxsize=256)
+def elem_of(dtype: np.dtype) -> int:
+    """Returns ONNX's element type of a NumPy type."""
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+@lru_cache(maxsize=4096)
+def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
+    """Returns the type of a tensor; it is shared, so do not change it."""
+    return helper.make_tensor_type_proto(elem, shape)
+
+
+def is_plugin(node: onnx.NodeProto, version: int) -> bool:
+    """Whether a node's operator is not one of ai.onnx, so that TensorRT needs a plugin for it."""
+    if node.domain:
+        return True
+
+    try:
+        # `has` takes a millisecond for each operator that it is called with the first time
+        defs.get_schema(node.op_type, version)
+    except defs.SchemaError:
+        return True
+    return False
+
+
+def is_known(value: onnx.ValueInfoProto) -> bool:
+    """Whether a tensor's shape stands in the graph."""
+    tensor = value.type.tensor_type
+    sizes = [dim.dim_value for dim in tensor.shape.dim]
+    if sizes and 0 not in sizes:
+        return True
+    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The bodies of a control-flow node (If, Loop, Scan); none for any other."""
+    # called several times for every node: looking at all attributes would be slow
+    if node.op_type not in WITH_BODIES:
+        return
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def has_bodies(node: onnx.NodeProto) -> bool:
+    """Whether a node has bodies of its own."""
+    return node.op_type in WITH_BODIES and any(True for _ in subgraphs(node))
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Every tensor that a node reads, once each: its inputs and what its bodies capture."""
+    found = dict.fromkeys(node.input)
+    found.pop("", None)
+    if node.op_type in WITH_BODIES:
+        for body in subgraphs(node):
+            found.update(dict.fromkeys(_captures(body)))
+    return list(found)
+
+
+def _captures(graph: onnx.GraphProto) -> list[str]:
+    own = _own(graph)
+    found = []
+    for node in graph.node:
+        # a body may give a name of the graph around it another value, from there on
+        found += [name for name in reads(node) if name not in own]
+        own.update(node.output)
+    return found + [value.name for value in graph.output if value.name not in own]
+
+
+def _own(graph: onnx.GraphProto) -> set[str]:
+    return {value.name for value in graph.input} | {value.name for value in graph.initializer}
+
+
+def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Renames in place what a node reads, in its bodies too, where it is not their own there."""
+    for index, name in enumerate(node.input):
+        if name in names:
+            node.input[index] = names[name]
+    for body in subgraphs(node):
+        outer = _without(names, _own(body))
+        for inner in body.node:
+            rename_reads(inner, outer)
+            outer = _without(outer, inner.output)
+        for value in body.output:
+            if value.name in outer:
+                value.name = outer[value.name]
+
+
+def _without(names: Mapping[str, str], own: Collection[str]) -> Mapping[str, str]:
+    if not any(name in names for name in own):
+        return names
+    return {name: new for name, new in names.items() if name not in own}
+
+
+def free_name(stem: str, taken: Collection[str], tried: dict[str, int] | None = None) -> str:
+    """``stem``, or the first of ``stem_1``, ``stem_2``, … that is not taken.
+
+    ``tried`` remembers how far each stem got, for callers that only ever add to ``taken``: counting
+    up from one each time is quadratic where thousands share a name.
+    """
+    suffix = tried.get(stem, 0) if tried is not None else 0
+    name = f"{stem}_{suffix}" if suffix else stem
+    while name in taken:
+        suffix += 1
+        name = f"{stem}_{suffix}"
+    if tried is not None:
+        tried[stem] = suffix
+    return name
+
+
+def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Gives each node a unique name in place: ``<OpType>_<index>`` where there is none."""
+    nodes = list(nodes)
+    taken = {node.name for node in nodes if node.name}
+    seen: set[str] = set()
+    tried: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        name = node.name
+        if not name or name in seen:
+            name = free_name(name or f"{node.op_type}_{index}", taken, tried)
+            taken.add(name)
+            node.name = name
+        seen.add(name)
+
+
+def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.NodeProto]:
+    """Orders nodes so that each comes after what it reads; file order otherwise.
+
+    Raises:
+        ModelError: ``model.undefined_tensor`` or ``model.cycle``.
+    """
+    producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waiting = [0] * len(nodes)
+    users: dict[int, list[int]] = {}
+    for index, node in enumerate(nodes):
+        for name in reads(node):
+            if name in producer:
+                waiting[index] += 1
+                users.setdefault(producer[name], []).append(index)
+            elif name not in known:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) reads tensor {name!r}, "
+                    "which nothing defines",
+                    code="model.undefined_tensor",
+                    where=node.name,
+                    hint=nearest(name, [*producer, *known]) or "export the model again",
+                )
+    ready = [index for index, count in enumerate(waiting) if not count]
+    ordered = []
+    while ready:
+        index = heapq.heappop(ready)
+        ordered.append(nodes[index])
+        for user in users.get(index, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, user)
+    if len(ordered) < len(nodes):
+        loop = _loop(nodes, producer, waiting)
+        raise ModelError(
+            f"the graph has a cycle: {' -> '.join(loop)}",
+            code="model.cycle",
+            where=loop[0],
+            hint="ONNX graphs are acyclic; recurrence belongs in a Loop, Scan or LSTM node",
+        )
+    return ordered
+
+
+def _loop(
+    nodes: Sequence[onnx.NodeProto], producer: Mapping[str, int], waiting: Sequence[int]
+) -> list[str]:
+    """Walks backwards among the nodes that never became ready until one repeats."""
+    index = next(index for index, count in enumerate(waiting) if count)
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    while index not in seen:
+        seen[index] = len(path)
+        path.append(index)
+        sources = (producer[name] for name in reads(nodes[index]) if name in producer)
+        index = next(source for source in sources if waiting[source])
+    names = [nodes[i].name for i in [*path[seen[index] :], index]]
+    return names[::-1]
+
+
+def reachable(
+    nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], stop: Collection[str]
+) -> list[onnx.NodeProto]:
+    """The nodes (in their order) that ``outputs`` need, not looking beyond tensors in ``stop``."""
+    producer = {name: node for node in nodes for name in node.output if name}
+    wanted: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        name = stack.pop()
+        if name in stop or name not in producer:
+            continue
+        node = producer[name]
+        if id(node) not in wanted:
+            wanted.add(id(node))
+            stack.extend(reads(node))
+    return [node for node in nodes if id(node) in wanted]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """``did you mean ...`` for a misspelt name, or an empty string."""
+    import difflib
+
+    close = difflib.get_close_matches(name, [n for n in names if n], n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
