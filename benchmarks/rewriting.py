@@ -225,7 +225,7 @@ def main() -> None:
         model = make(2000 if name == "gemms" else given.nodes).model()
         count = len(model.proto.graph.node)
         wall, processor = time.perf_counter(), time.process_time()
-        new, applied, notes = rewrite(
+        new, applied, notes, *_ = rewrite(
             model, _BOARD, precision="fp16", cost=lambda net, judged: forecast(net, judged, _BOARD)
         )
         wall, processor = time.perf_counter() - wall, time.process_time() - processor

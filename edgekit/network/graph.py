@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -211,6 +212,47 @@ class OnnxGraph:
         """Returns the inputs and every tensor that a node writes."""
         return self._activations
 
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the nodes that read a tensor, in graph order."""
+        found: dict[str, list[str]] = {}
+        for node in self._nodes.values():
+            for name in node.reads():
+                found.setdefault(name, []).append(node.name)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    @cached_property
+    def derived(self) -> Mapping[str, onnx.NodeProto]:
+        """The nodes that depend on stored constants alone, by the tensors that they write."""
+        found: dict[str, onnx.NodeProto] = {}
+        for node in self._nodes.values():
+            if all(self.constant(name) or name in found for name in node.reads()):
+                found.update(dict.fromkeys(filter(None, node.outputs), proto_of(node)))
+        return found
+
+    @cached_property
+    def computed(self) -> tuple[onnx.NodeProto, ...]:
+        """The nodes that depend on an activation, in graph order."""
+        return tuple(
+            proto_of(node)
+            for node in self._nodes.values()
+            if not any(name in self.derived for name in node.outputs)
+        )
+
+    def variable_reads(self, node: onnx.NodeProto) -> list[str]:
+        """Returns the tensors that a node reads and that change from inference to inference."""
+        return [n for n in reads(node) if not self.constant(n) and n not in self.derived]
+
+    @cached_property
+    def values(self) -> Mapping[str, onnx.ValueInfoProto]:
+        """Types of the inputs, the outputs and the tensors between them, as far as known."""
+        graph = self.proto.graph
+        return {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
+
+    def is_float32(self, tensor: str) -> bool:
+        """Whether an activation is float32, or of unknown type."""
+        return self._dtypes[tensor] == "float32"
+
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Returns the static shape of an activation or a constant; unknown sizes are 0."""
         return self._shapes[tensor]
@@ -256,7 +298,6 @@ class OnnxGraph:
                 ``model.open_segment`` when a node reads a tensor that is neither fed, computed
                 inside nor constant.
         """
-        graph = self.proto.graph
         missing = set(nodes) - self._nodes.keys()
         if missing:
             raise ModelError(
@@ -265,7 +306,7 @@ class OnnxGraph:
                 where=min(missing),
             )
         chosen = [node for node in self._nodes.values() if node.name in nodes]
-        infos = {v.name: v for v in [*graph.value_info, *graph.output, *graph.input]}
+        infos = self.values
         produced = {name for node in chosen for name in node.outputs if name}
         used: dict[str, None] = {}
         for node in chosen:
@@ -289,7 +330,7 @@ class OnnxGraph:
         needed = [name for name in dict.fromkeys([*used, *outputs]) if self.constant(name)]
         part = helper.make_graph(
             [proto_of(node) for node in chosen],
-            graph.name,
+            self.name,
             [infos[name] for name in inputs],
             [infos[name] for name in outputs],
             [self.initializers[name] for name in needed if name not in inputs],

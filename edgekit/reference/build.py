@@ -7,32 +7,24 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
 from edgekit.errors import BuildError
-from edgekit.network.model import Model, Network
+from edgekit.placement.segments import Segment, SegmentedPlan
 from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.numerics import Numerics, decide
 from edgekit.reference.segment_model import emit
-from edgekit.reference.units import Cut, PlanGraph, cut, placed_in, runnable
 from edgekit.reference.weights import WeightStore
-
-if TYPE_CHECKING:
-    from edgekit.placement.plan import Plan
-
 
 # protobuf's limit for one message
 _LARGEST_ENGINE = 2**31 - 1
 
 
 def build_reference(
-    model: Model,
-    network: Network,
-    plan: Plan,
+    plan: SegmentedPlan,
     scales: Scales | None,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -41,9 +33,8 @@ def build_reference(
     """Builds stripped engines for every lane of a plan.
 
     Args:
-        model: The FP32 model; of one with opaque layers what comes before them is built.
-        network: Its layers.
-        plan: Placement, precision and segment by layer.
+        plan: The FP32 model with placement, precision and segment by layer; of a model with opaque
+            layers what comes before them is built.
         scales: INT8 scales; INT8 layers whose tensors lack one run in FP16, and ``notes`` says so.
         progress: Called with (segments done, segments in all).
         store: Weights of the model (before opaque layers) that other builds made and whose
@@ -53,35 +44,31 @@ def build_reference(
         Artefacts whose engines need nothing but ONNX Runtime and the weights.
 
     Raises:
-        BuildError: The plan does not fit the model, or its opset is too old.
+        BuildError: The model's opset is too old.
     """
     import onnxruntime
 
-    part, inner = runnable(model, network)
-    graph = PlanGraph.of(part)
-    store = store or WeightStore(part)
-    lanes_to_cut = [
-        (share.share, cut(graph, inner, placed_in(inner, network, share.layers)))
-        for share in plan.plans
-    ]
-    total = sum(len(cuts) for _, cuts in lanes_to_cut)
+    runnable = plan.runnable
+    graph = runnable.graph
+    store = store or WeightStore(runnable.model)
+    total = sum(len(cuts) for cuts in runnable.variants)
     engines: dict[str, bytes] = {}
     lanes = []
     notes: dict[str, None] = {}
     done = 0
-    for share, cuts in lanes_to_cut:
-        numerics = decide(graph, cuts, scales, alone=len(lanes_to_cut) == 1)
+    for share, cuts in zip(runnable.plan.plans, runnable.variants, strict=True):
+        numerics = decide(graph, cuts, scales, alone=len(runnable.variants) == 1)
         notes.update(dict.fromkeys(_notes(numerics)))
         segments = []
         for index, segment in enumerate(cuts):
-            data = emit(graph, segment, numerics, store)
+            data = emit(runnable.model, segment, numerics, store)
             digest = hashlib.sha256(data).hexdigest()
             engines[digest] = data
             segments.append(_segment(index, segment, digest))
             done += 1
             if progress is not None:
                 progress(done, total)
-        lanes.append((share, tuple(segments)))
+        lanes.append((share.share, tuple(segments)))
     return Artefacts(
         backend="reference",
         lanes=tuple(lanes),
@@ -100,7 +87,7 @@ def build_reference(
     )
 
 
-def _segment(index: int, segment: Cut, digest: str) -> EngineSegment:
+def _segment(index: int, segment: Segment, digest: str) -> EngineSegment:
     return EngineSegment(
         index=index,
         device=segment.device,

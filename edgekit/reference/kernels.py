@@ -12,24 +12,19 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.disjoint_sets import DisjointSets
-from edgekit.network.model import Model, Network
+from edgekit.placement.segments import Segment, SegmentedPlan, Unit
 from edgekit.quantize.scales import Scales
 from edgekit.reference.numerics import Numerics, decide
 from edgekit.reference.run import open_engine
 from edgekit.reference.segment_model import emit
-from edgekit.reference.units import Cut, PlanGraph, Unit, cut, placed_in, runnable
 from edgekit.reference.weights import WeightStore
-
-if TYPE_CHECKING:
-    from edgekit.placement.plan import Plan
-
 
 _BATCH = "rows"
 
@@ -66,25 +61,19 @@ class Kernels:
     """The kernels of a plan's first variant, in an order in which they can run.
 
     Args:
-        model: The FP32 model.
-        network: Its layers.
-        plan: Placement and precision by layer.
+        plan: The FP32 model with placement and precision by layer.
         scales: INT8 scales.
-
-    Raises:
-        BuildError: The plan does not fit the model.
     """
 
-    def __init__(self, model: Model, network: Network, plan: Plan, scales: Scales | None) -> None:
-        part, inner = runnable(model, network)
-        self._graph = PlanGraph.of(part)
-        self._cuts = cut(self._graph, inner, placed_in(inner, network, plan.layers))
-        self._numerics = decide(self._graph, self._cuts, scales, alone=len(plan.plans) == 1)
-        self._store = WeightStore(part)
-        self._place = {node.name: at for at, node in enumerate(self._graph.nodes)}
+    def __init__(self, plan: SegmentedPlan, scales: Scales | None) -> None:
+        runnable = plan.runnable
+        self._model, self._graph, self._cuts = runnable.model, runnable.graph, runnable.variants[0]
+        self._numerics = decide(self._graph, self._cuts, scales, alone=len(runnable.variants) == 1)
+        self._store = WeightStore(runnable.model)
+        self._place = {node.name: at for at, node in enumerate(self._graph.computed)}
         self.inputs = self._graph.inputs
         # a constant output is the same whatever runs in INT8
-        self.outputs = tuple(n for n in self._graph.outputs if n not in self._graph.constants)
+        self.outputs = tuple(n for n in self._graph.outputs if n not in self._graph.derived)
 
     @cached_property
     def kernels(self) -> tuple[ReferenceKernel, ...]:
@@ -122,8 +111,10 @@ class Kernels:
             BuildError: ONNX Runtime refuses it.
         """
         nodes = tuple(sorted(kernel.nodes, key=lambda node: self._place[node.name]))
-        part = Cut(kernel.device, kernel.layers, nodes, kernel.units, kernel.inputs, kernel.outputs)
-        engine = emit(self._graph, part, self._alone(kernel, quantised), self._store)
+        part = Segment(
+            kernel.device, kernel.layers, nodes, kernel.units, kernel.inputs, kernel.outputs
+        )
+        engine = emit(self._model, part, self._alone(kernel, quantised), self._store)
         if stacked:
             engine = self._stacked(engine)
         store = self._store

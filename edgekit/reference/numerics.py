@@ -10,8 +10,9 @@ import onnx
 
 from edgekit.dla.precision import int8_operators
 from edgekit.dla.scales import channel_axis
+from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import SAME_VALUES
-from edgekit.reference.units import Cut, PlanGraph, Unit
+from edgekit.placement.segments import Segment, Unit
 
 if TYPE_CHECKING:
     from edgekit.quantize.scales import Scales
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 _FLOAT = 1
 
 
-def leaving(graph: PlanGraph, unit: Unit) -> list[str]:
+def leaving(graph: OnnxGraph, unit: Unit) -> list[str]:
     """Returns the unit's tensors that other units or the caller may read."""
-    inner = {name for node in unit.nodes for name in graph.activations(node)}
+    inner = {name for node in unit.nodes for name in graph.variable_reads(node)}
     names = {node.name for node in unit.nodes}
     return [
         name
@@ -40,7 +41,7 @@ def _computes(unit: Unit) -> bool:
 
 
 def float_results(
-    graph: PlanGraph, cuts: tuple[Cut, ...], precision: Mapping[str, str]
+    graph: OnnxGraph, cuts: tuple[Segment, ...], precision: Mapping[str, str]
 ) -> set[str]:
     """Returns what INT8 kernels on the GPU write as floats, since no INT8 unit reads it."""
     unit_of = {node.name: unit.name for cut in cuts for unit in cut.units for node in unit.nodes}
@@ -62,7 +63,7 @@ def float_results(
 
 
 def inside_kernels(
-    graph: PlanGraph, cuts: tuple[Cut, ...], precision: Mapping[str, str]
+    graph: OnnxGraph, cuts: tuple[Segment, ...], precision: Mapping[str, str]
 ) -> set[str]:
     """Returns the tensors that never leave a fused INT8 kernel."""
     inside: set[str] = set()
@@ -149,7 +150,7 @@ class Numerics:
 
 
 def decide(
-    graph: PlanGraph, cuts: tuple[Cut, ...], scales: Scales | None, *, alone: bool = True
+    graph: OnnxGraph, cuts: tuple[Segment, ...], scales: Scales | None, *, alone: bool = True
 ) -> Numerics:
     """Chooses numerics for all units of a lane, and the rounding of all tensors.
 
@@ -200,21 +201,21 @@ def decide(
     return Numerics(precision, rounding, frozenset(exact), known, unscaled)
 
 
-def quantised_weight(graph: PlanGraph, node: onnx.NodeProto) -> tuple[str, int] | None:
+def quantised_weight(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, int] | None:
     """Returns the weight and output channel axis of a node that can run on INT8 codes."""
     inputs = list(node.input)
     if node.op_type not in int8_operators().weighted or len(inputs) < 2:
         return None
-    weight = graph.model.weights.get(inputs[1])
+    weight = graph.weights.get(inputs[1])
     if weight is None or str(weight.dtype) != "float32" or weight.ndim < 2:
         return None
-    if inputs[0] in graph.initializers or inputs[0] in graph.constants:
+    if inputs[0] in graph.initializers or inputs[0] in graph.derived:
         return None
     axis = channel_axis(node, weight.ndim)
     return None if axis is None else (inputs[1], axis)
 
 
-def _inherit(graph: PlanGraph, scales: Mapping[str, float]) -> dict[str, float]:
+def _inherit(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, float]:
     """Gives a tensor without a scale that of the tensor whose values it only moves.
 
     TensorRT's layers, and so its calibration caches, do not know every ONNX tensor: it merges
@@ -222,8 +223,8 @@ def _inherit(graph: PlanGraph, scales: Mapping[str, float]) -> dict[str, float]:
     matrix product and what a Transpose writes, that is the only tensor of these with a scale.
     """
     known = dict(scales)
-    for node in graph.nodes:
-        reads = [name for name in graph.activations(node) if graph.is_float32(name)]
+    for node in graph.computed:
+        reads = [name for name in graph.variable_reads(node) if graph.is_float32(name)]
         if (
             node.op_type in int8_operators().moving - {"Pad"}
             and len(reads) == 1
@@ -231,9 +232,9 @@ def _inherit(graph: PlanGraph, scales: Mapping[str, float]) -> dict[str, float]:
         ):
             for name in node.output:
                 known.setdefault(name, known[reads[0]])
-    for node in reversed(graph.nodes):
+    for node in reversed(graph.computed):
         if node.op_type in SAME_VALUES and node.output[0] in known:
-            for name in graph.activations(node)[:1]:
+            for name in graph.variable_reads(node)[:1]:
                 known.setdefault(name, known[node.output[0]])
     return known
 
@@ -243,7 +244,7 @@ def _quantised_inputs(unit: Unit) -> list[str]:
 
 
 def _keeps_grid(
-    graph: PlanGraph,
+    graph: OnnxGraph,
     unit: Unit,
     name: str,
     kind: str,
@@ -256,7 +257,7 @@ def _keeps_grid(
     for node in unit.nodes:
         for source in node.input:
             stub = graph.initializers.get(source)
-            if source in graph.constants or (stub is not None and stub.data_type == _FLOAT):
+            if source in graph.derived or (stub is not None and stub.data_type == _FLOAT):
                 return False
     if kind == "int8":
         reads = [read for read in unit.reads if graph.is_float32(read)]
@@ -265,7 +266,7 @@ def _keeps_grid(
     return True
 
 
-def _able(graph: PlanGraph, unit: Unit) -> str:
+def _able(graph: OnnxGraph, unit: Unit) -> str:
     if unit.precision != "int8":
         return unit.precision
     for node in unit.nodes:
@@ -276,7 +277,7 @@ def _able(graph: PlanGraph, unit: Unit) -> str:
     return "int8"
 
 
-def _follow_floats(graph: PlanGraph, units: list[Unit], precision: dict[str, str]) -> None:
+def _follow_floats(graph: OnnxGraph, units: list[Unit], precision: dict[str, str]) -> None:
     """Lets what only moves FP16 values for other than INT8 readers move them as they are.
 
     A reshape after a softmax, which has no INT8, would round the network's result for no reader.

@@ -12,10 +12,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import BuildError
+from edgekit.network.graph import OnnxGraph
+from edgekit.network.model import Model
+from edgekit.network.protos import reads
+from edgekit.placement.segments import Segment
 from edgekit.quantize.scales import is_scale
 from edgekit.reference.artefacts import Weight
 from edgekit.reference.numerics import Numerics, quantised_weight
-from edgekit.reference.units import Cut, PlanGraph, node_reads
 from edgekit.reference.weights import WeightStore
 
 if TYPE_CHECKING:
@@ -124,7 +127,7 @@ _OLDEST_OPSET, _INTEGER_OPSET = 7, 10
 _GREW = frozenset({"AveragePool", "Dropout", "MaxPool"})
 
 
-def products(graph: PlanGraph, node: onnx.NodeProto, axis: int) -> int:
+def products(graph: OnnxGraph, node: onnx.NodeProto, axis: int) -> int:
     """Returns the most products that one output of a weighted node adds up."""
     shape: list[int] = list(graph.initializers[node.input[1]].dims)
     if node.op_type != "ConvTranspose":
@@ -144,22 +147,22 @@ def _taps(node: onnx.NodeProto, kernel: list[int]) -> int:
     return prod(-(-size // step) for size, step in zip(kernel, every, strict=True))
 
 
-def engine_opset(graph: PlanGraph, segment: Cut, numerics: Numerics) -> int:
+def engine_opset(model: Model, segment: Segment, numerics: Numerics) -> int:
     """Returns the opset for a segment: the model's, or 10 where long sums need and allow it.
 
     Raises:
         BuildError: The model's is too old for broadcasting, which rounding needs.
     """
-    opset = next((o.version for o in graph.model.proto.opset_import if not o.domain), 0)
+    graph, opset = model.graph, model.graph.opset
     rounds = any(p != "fp32" for p in numerics.precision.values())
-    if rounds and 0 < opset < _OLDEST_OPSET:
+    if rounds and opset < _OLDEST_OPSET:
         raise BuildError(
             f"opset {opset} is too old to write FP16 or INT8 numerics into the graph",
             code="build.opset",
-            where=graph.model.source,
+            where=model.source,
             hint=f"convert the model to opset {_OLDEST_OPSET} or later, 13 is a good choice",
         )
-    if not 0 < opset < _INTEGER_OPSET or graph.model.proto.functions:
+    if opset >= _INTEGER_OPSET or graph.proto.functions:
         return opset
     precision_of = {
         node.name: numerics.precision[unit.name] for unit in segment.units for node in unit.nodes
@@ -170,7 +173,7 @@ def engine_opset(graph: PlanGraph, segment: Cut, numerics: Numerics) -> int:
             break
     else:
         return opset
-    nodes = [*segment.nodes, *graph.constants.values()]
+    nodes = [*segment.nodes, *graph.derived.values()]
     return _INTEGER_OPSET if _means_the_same(nodes, opset) else opset
 
 
@@ -487,8 +490,8 @@ _IR_OF_INTEGERS = 5
 
 
 def emit(
-    graph: PlanGraph,
-    segment: Cut,
+    model: Model,
+    segment: Segment,
     numerics: Numerics,
     store: WeightStore,
 ) -> bytes:
@@ -500,18 +503,18 @@ def emit(
     Raises:
         BuildError: The model's opset is too old for broadcasting, which rounding needs.
     """
-    engine = SegmentWriter(graph, segment, numerics, store)
+    engine = SegmentWriter(model, segment, numerics, store)
     engine.write()
-    proto = onnx.ModelProto(ir_version=graph.model.proto.ir_version, producer_name="edgekit")
+    proto = onnx.ModelProto(ir_version=model.proto.ir_version, producer_name="edgekit")
     proto.opset_import.extend(
-        entry for entry in graph.model.proto.opset_import if entry.domain != MICROSOFT
+        entry for entry in model.proto.opset_import if entry.domain != MICROSOFT
     )
     proto.opset_import.add(domain=MICROSOFT, version=1)
     for entry in proto.opset_import:
         if not entry.domain and entry.version != engine.out.opset:
             entry.version = engine.out.opset
             proto.ir_version = max(proto.ir_version, _IR_OF_INTEGERS)
-    proto.functions.extend(graph.model.proto.functions)
+    proto.functions.extend(model.proto.functions)
     proto.graph.name = "segment"
     proto.graph.input.extend(engine.value(name) for name in segment.inputs)
     proto.graph.output.extend(engine.value(name) for name in segment.outputs)
@@ -526,17 +529,17 @@ class SegmentWriter:
 
     def __init__(
         self,
-        graph: PlanGraph,
-        segment: Cut,
+        model: Model,
+        segment: Segment,
         numerics: Numerics,
         store: WeightStore,
     ) -> None:
-        self.graph = graph
+        self.graph = model.graph
         self.segment = segment
         self.numerics = numerics
         self.scales = numerics.scales
         self.store = store
-        self.out = ModelWriter(engine_opset(graph, segment, numerics))
+        self.out = ModelWriter(engine_opset(model, segment, numerics))
         # tensors that their node wrote in steps of their own scale, as T#mean
         self.in_steps: set[str] = set()
         self.unit_of = {node.name: unit for unit in segment.units for node in unit.nodes}
@@ -563,7 +566,7 @@ class SegmentWriter:
                 if name:
                     self.round(name)
         for name in self.segment.outputs:
-            if name in self.graph.constants:
+            if name in self.graph.derived:
                 self.static(name)
 
     def plain(self, node: onnx.NodeProto, precision: str) -> None:
@@ -571,7 +574,7 @@ class SegmentWriter:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         own = set(node.input)
-        for name in node_reads(node):
+        for name in reads(node):
             if name not in own:
                 # captured by a subgraph, which refers to it by its own name
                 self.static(name)
@@ -593,11 +596,11 @@ class SegmentWriter:
         return self.view(name, precision)
 
     def is_static(self, name: str) -> bool:
-        return name in self.graph.initializers or name in self.graph.constants
+        return name in self.graph.initializers or name in self.graph.derived
 
     def static(self, name: str, *, half: bool = False) -> str:
         """Brings in a weight, a small constant, or a node that computes one."""
-        weight = self.graph.model.weights.get(name)
+        weight = self.graph.weights.get(name)
         if weight is not None:
             if half and str(weight.dtype) == "float32":
                 stub = self.out.weight(self.store.get(name, "fp16"))
@@ -605,9 +608,9 @@ class SegmentWriter:
             return self.out.weight(self.store.get(name, "none"))
         if name in self.graph.initializers:
             return self.out.keep(self.graph.initializers[name])
-        if name in self.graph.constants and name not in self.out.made:
-            node = self.graph.constants[name]
-            for source in node_reads(node):
+        if name in self.graph.derived and name not in self.out.made:
+            node = self.graph.derived[name]
+            for source in reads(node):
                 self.static(source)
             self.out.nodes.append(node)
             self.out.made.update(node.output)

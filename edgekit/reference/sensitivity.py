@@ -15,7 +15,8 @@ import numpy as np
 
 from edgekit.dla.rules import load_rules
 from edgekit.errors import BuildError, DataError
-from edgekit.network.model import Model, Network
+from edgekit.network.model import Network
+from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.data.rows import check_feed
 from edgekit.quantize.scales import Scales
 from edgekit.reference.kernels import Kernels, ReferenceKernel
@@ -23,7 +24,6 @@ from edgekit_device.arrays.deviation import Deviation, worst_of
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
-    from edgekit.placement.plan import Plan
 
 
 # what one call reads: more rows at once are no faster
@@ -422,9 +422,7 @@ def _badness(impact: Impact) -> tuple[bool, float, float]:
 
 
 def analyse(
-    model: Model,
-    network: Network,
-    plan: Plan,
+    plan: SegmentedPlan,
     scales: Scales | None,
     data: Iterable[Mapping[str, np.ndarray]],
     *,
@@ -438,9 +436,7 @@ def analyse(
     order in which ONNX Runtime adds.
 
     Args:
-        model: The FP32 model.
-        network: Its layers.
-        plan: Placement and precision by layer.
+        plan: The FP32 model with placement and precision by layer.
         scales: INT8 scales.
         data: Inputs by name, one dict an inference; read once, one at a time.
         progress: Called with (kernels run, kernels to run or 0 if the inputs' number is
@@ -453,15 +449,15 @@ def analyse(
 
     Raises:
         DataError: No data, or it does not fit, or FP32 itself gives NaN or infinity.
-        BuildError: The plan does not fit the model; ONNX Runtime fails.
+        BuildError: ONNX Runtime fails.
     """
-    chain = KernelChain(Kernels(model, network, plan, scales), memory)
+    chain = KernelChain(Kernels(plan, scales), memory)
     total = len(data) * chain.runs if isinstance(data, Sized) else 0
     count = 0
     workers = min(os.cpu_count() or 1, 8)
     with ThreadPoolExecutor(workers) as pool:
         for feed in data:
-            checked = check_feed(feed, model, where=f"input {count}")
+            checked = check_feed(feed, plan.model, where=f"input {count}")
             done = count * chain.runs
             for part in chain.take(checked, pool, workers, count):
                 if progress is not None:
@@ -473,7 +469,7 @@ def analyse(
             code="data.empty",
             hint="give at least one input",
         )
-    planned = {placed.name: placed.precision for placed in plan.layers}
+    planned = {placed.name: placed.precision for placed in plan.plan.layers}
     floats = {
         layer: _why(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
         for kernel in chain.kernels

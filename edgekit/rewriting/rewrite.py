@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.collector import collector_held
+from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
-from edgekit.network.model import Model
+from edgekit.network.model import Model, Network
 from edgekit.rewriting.engine.acceptance import settle
 from edgekit.rewriting.engine.opset import RAISED, holds, obstacle, raise_opset, raised_entry
 from edgekit.rewriting.engine.replay import entry_of
@@ -63,6 +64,24 @@ def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError
     )
 
 
+class Rewritten(NamedTuple):
+    """What rewriting gives.
+
+    Attributes:
+        model: The rewritten model; the same object when nothing helped.
+        applied: What was applied.
+        notes: On rewrites whose proof failed.
+        network: The layers of a model that was rewritten; None where nothing helped.
+        judgement: The verdicts on them by the board's rules, as if every tensor had a scale.
+    """
+
+    model: Model
+    applied: tuple[Applied, ...]
+    notes: tuple[str, ...]
+    network: Network | None = None
+    judgement: Judgement | None = None
+
+
 @collector_held()
 def rewrite(
     model: Model,
@@ -76,7 +95,7 @@ def rewrite(
     cost: Cost | None = None,
     lowers: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Model, tuple[Applied, ...], tuple[str, ...]]:
+) -> Rewritten:
     """Applies every enabled rewrite that brings more of a network to the DLA.
 
     Steps are tried to a fixed point, each one judged on the board's rules and proved on random
@@ -96,32 +115,30 @@ def rewrite(
         lowers: Whether the network gets Q/DQ nodes before it is built (see ``dla.judge``).
         progress: Called with the number of steps so far.
 
-    Returns:
-        The rewritten model (the same object when nothing helped), what was applied, and notes on
-        rewrites whose proof failed.
-
     Raises:
         UsageError: An unknown name.
     """
     items = chosen(enable, disable, allow_approx)
     if target.dla.cores == 0 or not (items or RAISED in enable):
-        return model, (), ()
+        return Rewritten(model, (), ())
     raised = raise_opset(model)
     if raised is None or (raised is not model and RAISED in disable):
         why = f"{RAISED} is disabled" if raised else f"{obstacle(model)} cannot be raised to it"
-        return model, (), (f"nothing was rewritten: rewrites need opset 13, and {why}",)
+        note = f"nothing was rewritten: rewrites need opset 13, and {why}"
+        return Rewritten(model, (), (note,))
     entry = raised_entry(model, raised) if raised is not model else None
     if entry is not None and not holds(entry):
         note = f"{RAISED} differs (seed {SEED}) and nothing was rewritten: please report it"
-        return model, (), (note,)
+        return Rewritten(model, (), (note,))
     judge = Judge(target, precision, tensorrt, cost, lowers=lowers)
     search = Search(RewriteGraph(raised), items, judge, progress=progress)
     search.run()
     settled = settle(model, raised, judge, search)
     if settled is None:
-        return model, (), tuple(search.notes)
+        return Rewritten(model, (), tuple(search.notes))
     applied = tuple(entry_of(i.step, i.proof) for i in settled.taken if i.proof is not None)
     if entry is not None and (entry.nodes or not applied):
         applied = (entry, *applied)
-    recorded = with_record(settled.model, settled.graph, applied, original=model)
-    return recorded, applied, tuple(search.notes)
+    judged = settled.judged
+    recorded = with_record(judged.model, settled.graph, applied, original=model)
+    return Rewritten(recorded, applied, tuple(search.notes), judged.network, judged.judgement)

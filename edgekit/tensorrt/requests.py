@@ -14,17 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx import helper
-
 from edgekit.dla.formats import shared_with_gpu, vector_format
 from edgekit.errors import BuildError
 from edgekit.network.model import Layer, Model, Network
+from edgekit.network.protos import reads
 from edgekit.network.writing import save
-from edgekit.reference.units import Cut, PlanGraph, cut, node_reads
+from edgekit.placement.segments import Segment, SegmentedPlan
 from edgekit.tensorrt.releases import release
 
 if TYPE_CHECKING:
-    from edgekit.placement.plan import PlacedLayer, Plan, PlannedLoadable
+    from edgekit.placement.plan import PlacedLayer, PlannedLoadable
 
 
 # Types and formats of the tensors that cross an engine's border.
@@ -68,7 +67,7 @@ class BorderTensor:
 
 def border_tensors(
     network: Network,
-    cuts: Sequence[Cut],
+    cuts: Sequence[Segment],
     loadables: Sequence[PlannedLoadable],
     precisions: Mapping[str, str],
     scales: Mapping[str, float] | None,
@@ -115,7 +114,7 @@ def _touching_precisions(network: Network, precisions: Mapping[str, str]) -> dic
 
 def _on_dla(
     name: str,
-    cut: Cut,
+    cut: Segment,
     formats: Mapping[str, str],
     touching: Mapping[str, set[str]],
     scales: Mapping[str, float] | None,
@@ -180,7 +179,7 @@ class RequestedLane:
 
 
 def lanes_of(
-    model: Model, network: Network, plan: Plan, mode: str, scales: Mapping[str, float] | None
+    plan: SegmentedPlan, mode: str, scales: Mapping[str, float] | None
 ) -> tuple[RequestedLane, ...]:
     """Returns the engines of a plan.
 
@@ -188,32 +187,25 @@ def lanes_of(
     split builds have an engine for each segment of the plan.
 
     Args:
-        model: The model that the board builds from: plain, or with Q/DQ nodes for a strongly typed
-            release. Its node names are those of the network.
-        network: The layer graph of the plan.
-        plan: Where everything runs.
+        plan: Where everything runs, and the model that the board builds from: plain, or with Q/DQ
+            nodes for a strongly typed release.
         mode: "hybrid", "standalone" or "split".
         scales: INT8 scale by tensor, empty without INT8; None where types stand in the model.
 
     Raises:
-        BuildError: "build.cores" (a hybrid plan on two cores), "build.border", or what ``cut``
-            raises.
+        BuildError: "build.cores" (a hybrid plan on two cores) or "build.border".
     """
     make = _whole_engine if mode == "hybrid" else _segment_engines
     return tuple(
-        RequestedLane(share.share, make(number, model, network, plan, share.layers, scales))
-        for number, share in enumerate(plan.plans)
+        RequestedLane(share.share, make(number, plan, scales))
+        for number, share in enumerate(plan.plan.plans)
     )
 
 
 def _whole_engine(
-    number: int,
-    model: Model,
-    network: Network,
-    plan: Plan,
-    placed: Sequence[PlacedLayer],
-    scales: Mapping[str, float] | None,
+    number: int, plan: SegmentedPlan, scales: Mapping[str, float] | None
 ) -> tuple[RequestedEngine, ...]:
+    network, placed = plan.network, plan.plan.plans[number].layers
     cores = sorted({layer.device for layer in placed} - {"GPU"})
     if len(cores) > 1:
         raise BuildError(
@@ -234,7 +226,7 @@ def _whole_engine(
     of = {layer.name: layer for layer in placed}
     layers = tuple(_layer(layer, of[layer.name]) for layer in network.layers)
     engine = RequestedEngine(
-        f"lane{number}", "plan", cores[0] if cores else "GPU", model, layers,
+        f"lane{number}", "plan", cores[0] if cores else "GPU", plan.model, layers,
         tensors(network.inputs), tensors(network.outputs),
     )  # fmt: skip
     return (engine,)
@@ -252,28 +244,23 @@ def _layer(layer: Layer, placed: PlacedLayer) -> dict[str, Any]:
 
 
 def _segment_engines(
-    number: int,
-    model: Model,
-    network: Network,
-    plan: Plan,
-    placed: Sequence[PlacedLayer],
-    scales: Mapping[str, float] | None,
+    number: int, plan: SegmentedPlan, scales: Mapping[str, float] | None
 ) -> tuple[RequestedEngine, ...]:
-    graph = PlanGraph.of(model)
-    cuts = cut(graph, network, placed)
+    graph, network, placed = plan.graph, plan.network, plan.plan.plans[number].layers
+    cuts = plan.variants[number]
     borders = border_tensors(
         network,
         cuts,
-        [loadable for loadable in plan.loadables if loadable.plan == number],
+        [loadable for loadable in plan.plan.loadables if loadable.plan == number],
         {layer.name: layer.precision for layer in placed},
         scales,
-        _types(graph),
+        {name: graph.dtype(name) for name in graph.activations()},
     )
     of = {layer.name: layer for layer in placed}
     engines = []
     for index, part in enumerate(cuts):
         own = set(part.layers)
-        shapes = _shapes(graph, (*part.inputs, *part.outputs))
+        shapes = {n: list(graph.shape(n)) for n in (*part.inputs, *part.outputs)}
 
         def tensors(
             names: Sequence[str], device: str = part.device, shapes: Any = shapes
@@ -285,7 +272,7 @@ def _segment_engines(
                 f"lane{number}.segment{index}",
                 "plan" if part.device == "GPU" else "loadable",
                 part.device,
-                _model_part(model, graph, part),
+                _model_part(plan.model, part),
                 tuple(_layer(x, of[x.name]) for x in network.layers if x.name in own),
                 tensors(part.inputs),
                 tensors(part.outputs),
@@ -294,32 +281,17 @@ def _segment_engines(
     return tuple(engines)
 
 
-def _model_part(model: Model, graph: PlanGraph, part: Cut) -> Model:
+def _model_part(model: Model, part: Segment) -> Model:
     """Returns a segment as a model of its own, with the nodes that compute its constants."""
     names = {node.name for node in part.nodes}
     waiting = [*part.nodes]
     while waiting:
-        for read in node_reads(waiting.pop()):
-            constant = graph.constants.get(read)
+        for read in reads(waiting.pop()):
+            constant = model.graph.derived.get(read)
             if constant is not None and constant.name not in names:
                 names.add(constant.name)
                 waiting.append(constant)
     return model.cut(names, part.inputs, part.outputs)
-
-
-def _types(graph: PlanGraph) -> dict[str, str]:
-    return {
-        name: str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-        for name, value in graph.values.items()
-        if value.type.tensor_type.elem_type
-    }
-
-
-def _shapes(graph: PlanGraph, names: Sequence[str]) -> dict[str, list[int]]:
-    return {
-        name: [int(dim.dim_value) for dim in graph.values[name].type.tensor_type.shape.dim]
-        for name in names
-    }
 
 
 @dataclass(frozen=True, slots=True)

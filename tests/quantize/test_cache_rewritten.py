@@ -31,7 +31,7 @@ SMALL = ["yolo_v5", "mobilenet_v3", "unet", "audio_1d", "nhwc_classifier"]
 
 def _rewritten(original: Model) -> tuple[Model, set[str]]:
     """The rewritten model, and the tensors that a cache of the original lists."""
-    rewritten, applied, _ = rewrite(original, ORIN, precision="int8", tensorrt="10.3")
+    rewritten, applied, *_ = rewrite(original, ORIN, precision="int8", tensorrt="10.3")
     assert applied
     listed = {out for item in original.proto.graph.node for out in item.output}
     return rewritten, listed | {value.name for value in original.proto.graph.input}

@@ -16,15 +16,15 @@ from edgekit.errors import DataError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.synthetic import synthetic_inputs
+from edgekit.placement.segments import segmented
 from edgekit.quantize.cached_scales import scales_of
 from edgekit.quantize.caches import CalibrationCache
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.needs import needs
 from edgekit.reference import numerics as numerics_module
-from edgekit.reference.units import PlanGraph, cut
 from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import branches, make, node
-from tests.reference.toy_nets import place_all
+from tests.reference.toy_nets import place_all, plan_of
 from tests.rewriting import real_nets
 
 ORIN = get("jetson-agx-orin-64gb")
@@ -191,5 +191,5 @@ def _decided(
     devices = ["DLA0" if side else "GPU" for side, _ in groupby(sides)]
     precision: Callable[[Layer], str] = lambda layer: precisions[layer.name]  # noqa: E731
     placed = place_all(network, precision, runs.__getitem__, devices.__getitem__)
-    graph = PlanGraph.of(model)
-    return numerics_module.decide(graph, cut(graph, network, placed), reading.scales)  # type: ignore[attr-defined]
+    plan = segmented(model, network, plan_of(placed))
+    return numerics_module.decide(plan.graph, plan.variants[0], reading.scales)  # type: ignore[attr-defined]

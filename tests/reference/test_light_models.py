@@ -9,6 +9,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
+from edgekit.placement.segments import segmented
 from edgekit.quantize.cached_scales import scales_of
 from edgekit.quantize.caches import load_cache, write_cache
 from edgekit.quantize.calibration.calibrate import calibrate
@@ -43,7 +44,8 @@ def scales(model: Model, network: Network) -> Scales:
 def build(model: Model, network: Network, scales: Scales, precision: str) -> Artefacts:
     size = len(network.layers)
     return build_reference(
-        model, network, plan_of(place_all(network, precision, lambda i: i * 5 // size)), scales
+        segmented(model, network, plan_of(place_all(network, precision, lambda i: i * 5 // size))),
+        scales,
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import DataError
 from edgekit.network.model import Model
+from edgekit.placement.segments import segmented
 from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts
 from edgekit.reference.build import build_reference
@@ -44,7 +45,7 @@ def built(model: Model, precision: str) -> Artefacts:
     network = network_of(model)
     scales = replace(SCALES, scales={**SCALES.scales, "r": 0.05})
     return build_reference(
-        model, network, plan_of(place_all(network, precision, lambda i: i // 2)), scales
+        segmented(model, network, plan_of(place_all(network, precision, lambda i: i // 2))), scales
     )
 
 

@@ -28,7 +28,7 @@ NETS = {"squeezenet": 2_000, "inception_v1": 2_000, "shufflenet": 200_000}
 @pytest.mark.parametrize("name", NETS)
 def test_a_light_model_is_valid_the_same_and_hardly_larger(name, tmp_path):
     before = load(LIGHT / f"light_{name}.onnx")
-    after, applied, notes = rewrite(
+    after, applied, notes, *_ = rewrite(
         before, ORIN, precision="fp16",
         cost=lambda network, judgement: forecast(network, judgement, ORIN),
     )  # fmt: skip

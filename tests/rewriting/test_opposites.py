@@ -44,7 +44,7 @@ def resized(perm, scales, back, around):
 )  # fmt: skip
 def test_the_pair_comes_to_an_end_and_the_engine_too(perm, back, scales, around):
     model = resized([0, *perm], [1.0, *scales], [0, *back], around)
-    after, _, notes = rewrite(
+    after, _, notes, *_ = rewrite(
         model, ORIN, precision="fp16",
         cost=lambda network, judgement: forecast(network, judgement, ORIN),
     )  # fmt: skip
@@ -85,7 +85,7 @@ def test_a_resize_of_channels_turns_once(order):
 @pytest.mark.parametrize("perm", [(0, 3, 1, 2), (0, 2, 3, 1), (0, 1, 3, 2), (0, 2, 1, 3)])
 def test_transpositions_before_a_resize_come_to_an_end(mode, perm):
     model = sized(mode, scales=(1, 1, 2, 2), shape=(1, 4, 6, 8), before=perm)
-    after, _, notes = rewrite(
+    after, _, notes, *_ = rewrite(
         model, ORIN, precision="fp16",
         cost=lambda network, judgement: forecast(network, judgement, ORIN),
     )  # fmt: skip

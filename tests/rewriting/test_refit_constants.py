@@ -101,7 +101,7 @@ def test_other_attributes_are_refused_and_other_names_are_not(tmp_path):
     small_net(tmp_path / "one.onnx")
     small_net(tmp_path / "two.onnx", seed=5)
     before = load(tmp_path / "one.onnx")
-    after, _, _ = rewrite(before, ORIN, precision="fp16")
+    after, _, *_ = rewrite(before, ORIN, precision="fp16")
     proto = onnx.load(tmp_path / "two.onnx")
     for index, item in enumerate(proto.graph.node):
         item.name = f"renamed_{index}"

@@ -42,7 +42,7 @@ def predicted(target):
 
 
 def rewritten(model, target=ORIN, precision="fp16", **options):
-    return rewrite(model, target, precision=precision, cost=predicted(target), **options)
+    return rewrite(model, target, precision=precision, cost=predicted(target), **options)[:3]
 
 
 def judged(model, target=ORIN, precision="fp16"):

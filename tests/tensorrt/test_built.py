@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import BuildError
+from edgekit.placement.segments import segmented
 from edgekit.reference.weights import digest_of
 from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 from edgekit.tensorrt.requests import BuildOptions, build_request, lanes_of
@@ -37,7 +38,9 @@ def built(stripped=True, refit="identical", names=NAMES):
         ["y"],
     )
     network = network_of(model)
-    lanes = lanes_of(model, network, plan_of(place_all(network, "fp16", lambda i: i)), "split", {})
+    lanes = lanes_of(
+        segmented(model, network, plan_of(place_all(network, "fp16", lambda i: i))), "split", {}
+    )
     attempts = {kind: [{"flags": [], "gives_up": ""}] for kind in ("plan", "loadable")}
     tensors = {
         "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 8, 6, 6]}],

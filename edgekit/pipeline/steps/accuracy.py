@@ -39,9 +39,7 @@ def measured_sensitivity(work: Work) -> Sensitivity:
 
     def compute() -> dict[str, Any]:
         found = analyse(
-            work.model,
-            work.network,
-            work.plan,
+            work.segments,
             work.plan_scales,
             work.inputs(),
             progress=lambda done, total: work.update(
@@ -111,6 +109,7 @@ def _held(inputs: Feeds) -> Feeds:
 
 def _trial(work: Work, layers: frozenset[str], inputs: Feeds, text: str) -> dict[str, Any]:
     """Returns the accuracy of the plan's build with these layers in FP16."""
+    from edgekit.placement.segments import segmented
     from edgekit.reference.build import build_reference
     from edgekit.reference.proposal import with_fp16
 
@@ -120,7 +119,8 @@ def _trial(work: Work, layers: frozenset[str], inputs: Feeds, text: str) -> dict
 
     def compute() -> dict[str, Any]:
         plan = with_fp16(work.plan, layers)
-        built = build_reference(work.model, work.network, plan, work.scales_of(plan))
+        segments = segmented(work.model, work.network, plan)
+        built = build_reference(segments, work.scales_of(plan))
         return work.measure(work.model, built, text=text, inputs=inputs)
 
     key = work.build_key, work.inputs_identity, sorted(layers), work.file.accuracy.scores
@@ -219,9 +219,7 @@ class Work(PlannedWork):
         if artefacts is None:
             self.fresh.add("build")
             artefacts = build_reference(
-                self.model,
-                self.network,
-                self.plan,
+                self.segments,
                 self.plan_scales,
                 progress=lambda done, total: self.update(
                     done, total, f"engines{self.fp16_suffix}, segment {done} of {total}"

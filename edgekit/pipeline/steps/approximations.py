@@ -33,7 +33,7 @@ def approximations(work: Work) -> list[dict[str, Any]]:
             alone = rewrite(
                 work.source, work.target, precision=work.file.precision, tensorrt=work.tensorrt,
                 enable="none", allow_approx=[name], lowers=work.lowers,
-            )[0]  # fmt: skip
+            ).model  # fmt: skip
             # where it applies only after others, what all of them change is the nearest answer
             model = work.model if alone is work.source else alone
             found.append(

@@ -134,12 +134,16 @@ def _note(work: Work, decision: Decision) -> None:
 
 
 def _lanes(work: Work, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
+    from edgekit.placement.segments import segmented
     from edgekit.tensorrt.requests import lanes_of
 
     scales = work.plan_scales
     given = None if strong else (scales.scales if scales else {})
     model = _model(work, strong, other)
-    return lanes_of(model, work.network, work.plan, work.file.build.mode, given)
+    plan = work.segments
+    if model is not plan.model:
+        plan = segmented(model, work.network, work.plan)
+    return lanes_of(plan, work.file.build.mode, given)
 
 
 def _model(work: Work, strong: bool, other: Model | None) -> Model:

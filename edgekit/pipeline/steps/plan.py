@@ -19,7 +19,6 @@ from edgekit.config.loader import open_config
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import DataError, EdgekitError, GateError, UsageError
 from edgekit.network.model import Model, Network
-from edgekit.network.opaque import before_opaque
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import Calibration, report_inference
@@ -32,6 +31,7 @@ from edgekit_device.arrays.deviation import Deviation, decibels, worst_of
 if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Options, Plan
+    from edgekit.placement.segments import SegmentedPlan
     from edgekit.reference.run import Runner
 
 
@@ -160,6 +160,7 @@ class MethodErrors:
 
     def __init__(self, work: PlannedWork, plan: Plan, most: int) -> None:
         from edgekit.network.session import session
+        from edgekit.placement.segments import segmented
         from edgekit.quantize.calibration.methods import METHODS
         from edgekit.reference.weights import WeightStore
 
@@ -167,9 +168,9 @@ class MethodErrors:
         self._work = work
         self._plan = plan
         self._bound = work.binding_of(plan)
-        # what ONNX Runtime can run
-        model = before_opaque(work.model)
-        self._names = [value.name for value in model.proto.graph.output]
+        self._segments = segmented(work.model, work.network, plan)
+        model = self._segments.runnable.model
+        self._names = list(model.graph.outputs)
         self._reference = session(model, outputs=self._names)
         self._weights = WeightStore(model)
         self._loaded: dict[str, Runner] = {}
@@ -279,8 +280,7 @@ class MethodErrors:
 
         if scales.digest in self._loaded:
             return self._loaded[scales.digest]
-        work = self._work
-        built = build_reference(work.model, work.network, self._plan, scales, store=self._weights)
+        built = build_reference(self._segments, scales, store=self._weights)
         runner = Runner(built)
         size = sum(value.nbytes for value in built.values.values())
         if size * len(self._found) * ranges <= _LOADED_BYTES:
@@ -480,6 +480,7 @@ class PlannedWork(Calibration):
     """
 
     explains = True
+    _segments: SegmentedPlan | None = None
 
     def _better_without(self, model: Model) -> str:
         if self.file.placement.profile is not None:
@@ -612,6 +613,16 @@ class PlannedWork(Calibration):
         _ = self._cores, self.known_scales
         more = (*self.fp16_notes(self.network, plan), *self.layers_notes)
         return replace(plan, notes=(*plan.notes, *more))
+
+    @property
+    def segments(self) -> SegmentedPlan:
+        """The plan with the segments to cut the model into, computed once for both backends."""
+        from edgekit.placement.segments import segmented
+
+        known = self._segments
+        if known is None or known.plan is not self.plan or known.model is not self.model:
+            self._segments = known = segmented(self.model, self.network, self.plan)
+        return known
 
     @cached_property
     def plan_scales(self) -> Scales | None:

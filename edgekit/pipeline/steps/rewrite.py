@@ -50,12 +50,17 @@ class RewrittenModel(LoadedModel):
 
     def _looked_at(self, model: Model) -> Judged:
         if model.digest not in self._seen:
-            network = layers(model)
-            self._seen[model.digest] = (network, *self._judge(network, model))
+            network, judgement = self._judged_once.get(model.digest) or (layers(model), None)
+            self._seen[model.digest] = (network, *self._judge(network, model, judgement))
         return self._seen[model.digest]
 
     @cached_property
     def _seen(self) -> dict[str, Judged]:
+        return {}
+
+    @cached_property
+    def _judged_once(self) -> dict[str, tuple[Network, Judgement]]:
+        """Layers and verdicts by model, as rewriting gave them: every tensor with a scale."""
         return {}
 
     @cached_property
@@ -122,7 +127,9 @@ class RewrittenModel(LoadedModel):
         self.notes += known.notes
         return known
 
-    def _judge(self, network: Network, model: Model) -> tuple[Judgement, KnownScales | None]:
+    def _judge(
+        self, network: Network, model: Model, judgement: Judgement | None
+    ) -> tuple[Judgement, KnownScales | None]:
         def judging(scales: Mapping[str, float] | None) -> Judgement:
             return judge(
                 network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
@@ -132,6 +139,8 @@ class RewrittenModel(LoadedModel):
         # every tensor is taken to have a scale unless the user, or what was measured, says
         # which ones do
         if self.known is None:
+            if judgement is not None and not (self.unscaled or self.fp16_layers(network)):
+                return judgement, None
             names = {*network.whole.tensors, *network.whole.fixed} - self.unscaled
             return judging(dict.fromkeys(names, 1.0) if self.unscaled else None), None
 
@@ -212,7 +221,7 @@ class RewrittenModel(LoadedModel):
             from edgekit.placement.forecast import forecast
             from edgekit.rewriting.rewrite import rewrite
 
-            model, applied, notes = rewrite(
+            found = rewrite(
                 self.source,
                 self.target,
                 precision=self.file.precision,
@@ -225,14 +234,19 @@ class RewrittenModel(LoadedModel):
                 cost=lambda network, judgement: forecast(network, judgement, self.target),
                 progress=lambda done: self.update(0, 0, f"{counted(done, 'rewrite')} tried"),
             )
-            self._rewritten = model
-            rows = [item.to_json() for item in applied]
+            model = self._rewritten = found.model
+            rows = [item.to_json() for item in found.applied]
+            stored = store_model(self.cache, model, self.source) if rows else None
+            notes: list[str] = []
+            if found.network is not None and found.judgement is not None:
+                self._judged_once[model.digest] = found.network, found.judgement
+                notes = _layer_count_note(self.source, found.network)
             return {
-                "model": store_model(self.cache, model, self.source) if applied else None,
+                "model": stored,
                 "applied": rows,
                 "record": record_document(self.source, model, rows),
-                "notes": list(notes),
-                "layers": _layer_count_note(self.source, model) if applied else [],
+                "notes": list(found.notes),
+                "layers": notes,
             }
 
         result: dict[str, Any] = self.stored(
@@ -393,9 +407,9 @@ def brief_check(
     return document
 
 
-def _layer_count_note(before: Model, after: Model) -> list[str]:
+def _layer_count_note(before: Model, after: Network) -> list[str]:
     """Returns a note that says why a plan has other layers than a check of the model."""
-    old, new = (len(layers(model).layers) for model in (before, after))
+    old, new = len(layers(before).layers), len(after.layers)
     if old == new:
         return []
     return [

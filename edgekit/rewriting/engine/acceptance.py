@@ -37,6 +37,8 @@ class Judged:
         times = predicted.layer_us if predicted else {}
         whole = score(network, judgement)
         self.model = model
+        self.network = network
+        self.judgement = judgement
         self.auto_us = predicted.auto_us if predicted else 0.0
         self.best_us = min(self.auto_us, predicted.gpu_only_us) if predicted else 0.0
         self.whole = Score(whole.off, whole.disputed, self.auto_us)
@@ -160,9 +162,9 @@ def _times(before: Judged, after: Judged) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """The model with the steps that stay, its graph, and these steps."""
+    """The model with the steps that stay as it was judged, its graph, and these steps."""
 
-    model: Model
+    judged: Judged
     graph: RewriteGraph
     taken: tuple[Taken, ...]
 
@@ -209,11 +211,11 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
         state = salvaged(full, before) or state
     search.notes += describe_salvaged(before, full, state)
     if state.regions:
-        return Settled(state.judged.model, state.graph, state.taken)
+        return Settled(state.judged, state.graph, state.taken)
     if raised is not source:
         after = Judged(raised, judge)
         if after.whole.better(before.whole) and not after.slower(before):
-            return Settled(raised, RewriteGraph(raised), ())
+            return Settled(after, RewriteGraph(raised), ())
     return None
 
 

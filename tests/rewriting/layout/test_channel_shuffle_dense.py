@@ -124,7 +124,7 @@ def test_a_shufflenet_unit_is_faster_than_with_the_permutation(board):
     before, target = ZOO["shufflenet-v1-unit"].make(), get(board)
     times = []
     for disable in ([], ["channel-shuffle-dense"]):
-        after, applied, _ = rewrite(
+        after, applied, *_ = rewrite(
             before, target, precision="fp16", disable=disable,
             cost=lambda network, judgement: forecast(network, judgement, target),
         )  # fmt: skip

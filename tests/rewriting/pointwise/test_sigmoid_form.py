@@ -25,7 +25,7 @@ def form(*nodes, outputs=("y",), **weights):
 
 
 def by_engine(model):
-    after, _, notes = rewrite(
+    after, _, notes, *_ = rewrite(
         model,
         ORIN,
         precision="fp16",

@@ -203,7 +203,7 @@ def test_the_old_scatter_is_raised_and_rewritten():
     nodes = [node("Scatter", "x i u", "y", axis=1)]
     inputs = {"x": (1, 4, 2, 2), "u": (1, 2, 2, 2)}
     before = net(nodes, inputs, ["y"], {"i": indices}, opset=10)
-    after, applied, notes = rewrite(before, get(_ORIN), precision="fp16")
+    after, applied, notes, *_ = rewrite(before, get(_ORIN), precision="fp16")
     assert [item.rewrite for item in applied] == ["raise-opset", "scatter-elements"]
     assert not notes
     assert not refused(after)

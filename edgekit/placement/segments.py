@@ -1,20 +1,20 @@
-"""The ONNX graph seen from the plan: units (a layer's nodes) and segments (units to cut out)."""
+"""A plan seen from the ONNX graph: segments to cut out and their units (a layer's nodes)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import onnx
 
 from edgekit.errors import BuildError, ModelError
+from edgekit.network.graph import OnnxGraph
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, Network
 from edgekit.network.opaque import before_opaque
+from edgekit.placement.plan import PlacedLayer, Plan
 from edgekit.text import counted
-
-if TYPE_CHECKING:
-    from edgekit.network.model import Model, Network
-    from edgekit.placement.plan import PlacedLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +41,8 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
-    """One segment to be: its nodes in graph order, its units, and the tensors at its borders.
+class Segment:
+    """One segment: its nodes in graph order, its units, and the tensors at its borders.
 
     ``layers`` are all its layers, inserted ones too.
     """
@@ -56,85 +56,66 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class PlanGraph:
-    """Look-ups into a model's graph.
+class SegmentedPlan:
+    """A plan of a network with the segments to cut its model into, by plan variant.
 
     Attributes:
-        nodes: Nodes that depend on an activation, in graph order.
-        constants: Node by tensor it writes, for nodes that depend on initializers only.
-        initializers: By name; those in ``weights`` are stripped.
-        values: Types of inputs, outputs and inner tensors, as far as known.
-        readers: Names of the nodes that read a tensor.
+        model: The ONNX model; its nodes are those of the network.
+        network: The layers.
+        plan: Where they run.
+        variants: The segments of each of ``plan.plans``, in running order.
     """
 
     model: Model
-    nodes: tuple[onnx.NodeProto, ...]
-    constants: Mapping[str, onnx.NodeProto]
-    initializers: Mapping[str, onnx.TensorProto]
-    values: Mapping[str, onnx.ValueInfoProto]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    readers: Mapping[str, tuple[str, ...]]
+    network: Network
+    plan: Plan
+    variants: tuple[tuple[Segment, ...], ...]
 
-    @classmethod
-    def of(cls, model: Model) -> PlanGraph:
-        """Indexes the model's graph."""
-        graph = model.proto.graph
-        initializers = {tensor.name: tensor for tensor in graph.initializer}
-        inputs = tuple(v.name for v in graph.input if v.name not in initializers)
-        nodes: list[onnx.NodeProto] = []
-        constants: dict[str, onnx.NodeProto] = {}
-        for node in graph.node:
-            if all(name in initializers or name in constants for name in node_reads(node)):
-                constants.update(dict.fromkeys(filter(None, node.output), node))
-            else:
-                nodes.append(node)
-        values = {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
-        outputs = tuple(v.name for v in graph.output)
-        readers: dict[str, list[str]] = {}
-        for node in nodes:
-            for name in node_reads(node):
-                readers.setdefault(name, []).append(node.name)
-        return cls(
-            model=model,
-            nodes=tuple(nodes),
-            constants=constants,
-            initializers=initializers,
-            values=values,
-            inputs=inputs,
-            outputs=outputs,
-            readers={name: tuple(nodes) for name, nodes in readers.items()},
+    @property
+    def graph(self) -> OnnxGraph:
+        """The model's graph."""
+        return self.model.graph
+
+    @cached_property
+    def runnable(self) -> SegmentedPlan:
+        """What ONNX Runtime runs of it: all that comes before opaque layers.
+
+        A layer of the part that the network joins with a later one has that one's place.
+
+        Raises:
+            ModelError: ``model.opaque`` where nothing comes before them.
+        """
+        part = before_opaque(self.model)
+        if part is self.model:
+            return self
+        network = layers(part)
+        return SegmentedPlan(
+            part,
+            network,
+            self.plan,
+            tuple(
+                _cut(part.graph, network, _placed_in(network, self.network, share.layers))
+                for share in self.plan.plans
+            ),
         )
 
-    def activations(self, node: onnx.NodeProto) -> list[str]:
-        """Returns the tensors that a node reads and that change from inference to inference."""
-        return [
-            name
-            for name in node_reads(node)
-            if name not in self.initializers and name not in self.constants
-        ]
 
-    def is_float32(self, name: str) -> bool:
-        """Tells whether a tensor is float32 (also when its type is unknown)."""
-        value = self.values.get(name)
-        return value is None or value.type.tensor_type.elem_type in (0, 1)
+def segmented(model: Model, network: Network, plan: Plan) -> SegmentedPlan:
+    """Cuts a model at the borders of a plan.
 
-
-def runnable(model: Model, network: Network) -> tuple[Model, Network]:
-    """What ONNX Runtime runs of a model, and its layers: all that comes before opaque ones."""
-    from edgekit.network.lowering.layers import layers
-
-    part = before_opaque(model)
-    return part, network if part is model else layers(part)
+    Raises:
+        BuildError: A layer or node is missing from the plan, or a segment reads a tensor that
+            only a later one writes.
+        ModelError: ``model.empty_graph``: the network's outputs are constants.
+    """
+    variants = (_cut(model.graph, network, share.layers) for share in plan.plans)
+    return SegmentedPlan(model, network, plan, tuple(variants))
 
 
-def placed_in(
-    part: Network, network: Network, layers: Iterable[PlacedLayer]
+def _placed_in(
+    part: Network, network: Network, placed: Iterable[PlacedLayer]
 ) -> Iterable[PlacedLayer]:
-    """The places of a part's layers; one that the network joins with a later one has that one's."""
-    if part is network:
-        return layers
-    places = {layer.name: layer for layer in layers}
+    places = {layer.name: layer for layer in placed}
     owners = {n: places[layer.name] for layer in network.layers for n in layer.origin}
     return [
         places.get(layer.name) or replace(owners[layer.origin[0]], name=layer.name)
@@ -142,29 +123,11 @@ def placed_in(
     ]
 
 
-def node_reads(node: onnx.NodeProto) -> list[str]:
-    """Returns the tensors that a node reads, those that its subgraphs capture included."""
-    names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        subgraphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-        for graph in subgraphs:
-            own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-            for inner in graph.node:
-                names += [name for name in node_reads(inner) if name not in own]
-                own.update(inner.output)
-            names += [v.name for v in graph.output if v.name not in own]
-    return list(dict.fromkeys(names))
-
-
-def cut(graph: PlanGraph, network: Network, layers: Iterable[PlacedLayer]) -> tuple[Cut, ...]:
-    """Cuts the graph at the placement's borders.
+def _cut(graph: OnnxGraph, network: Network, layers: Iterable[PlacedLayer]) -> tuple[Segment, ...]:
+    """The segments of one placement.
 
     Inserted layers have no nodes: a segment of nothing else disappears, its layers are listed
     with the segment of the node that caused them.
-
-    Raises:
-        BuildError: A layer or node is missing from the plan, or a segment reads a tensor that
-            only a later one writes.
     """
     placed = {layer.name: layer for layer in layers}
     unknown = [layer.name for layer in network.layers if layer.name not in placed]
@@ -181,10 +144,10 @@ def cut(graph: PlanGraph, network: Network, layers: Iterable[PlacedLayer]) -> tu
             owner.setdefault(name, placed[layer.name])
     homes = _origins(graph, owner, list(placed.values()))
     members: dict[int, list[onnx.NodeProto]] = {}
-    for node, home in zip(graph.nodes, homes, strict=True):
+    for node, home in zip(graph.computed, homes, strict=True):
         members.setdefault(home.segment, []).append(node)
     order = sorted(members)
-    by_name = {node.name: home for node, home in zip(graph.nodes, homes, strict=True)}
+    by_name = {node.name: home for node, home in zip(graph.computed, homes, strict=True)}
     listed = _listed(network, placed, set(order), by_name)
     written_in = {
         out: number for number in order for node in members[number] for out in node.output if out
@@ -192,7 +155,9 @@ def cut(graph: PlanGraph, network: Network, layers: Iterable[PlacedLayer]) -> tu
     needed: dict[int, set[str]] = {number: set() for number in order}
     reads: dict[int, list[str]] = {}
     for number in order:
-        names = dict.fromkeys(name for node in members[number] for name in graph.activations(node))
+        names = dict.fromkeys(
+            name for node in members[number] for name in graph.variable_reads(node)
+        )
         reads[number] = [name for name in names if written_in.get(name) != number]
         for name in reads[number]:
             if name in graph.inputs:
@@ -209,12 +174,12 @@ def cut(graph: PlanGraph, network: Network, layers: Iterable[PlacedLayer]) -> tu
     for number in order:
         wanted = needed[number] | set(graph.outputs)
         if number == order[-1]:
-            outputs_here = [name for name in graph.outputs if name in graph.constants]
+            outputs_here = [name for name in graph.outputs if name in graph.derived]
         else:
             outputs_here = []
         writes = [out for node in members[number] for out in node.output if out in wanted]
         cuts.append(
-            Cut(
+            Segment(
                 device=by_name[members[number][0].name].device,
                 layers=tuple(listed[number]),
                 nodes=tuple(members[number]),
@@ -237,7 +202,7 @@ class _Origin:
 
 
 def _origins(
-    graph: PlanGraph, owner: Mapping[str, PlacedLayer], placed: list[PlacedLayer]
+    graph: OnnxGraph, owner: Mapping[str, PlacedLayer], placed: list[PlacedLayer]
 ) -> list[_Origin]:
     """Finds each node's home: its layer's, or for nodes of no layer where its inputs end."""
     if not placed:
@@ -247,12 +212,12 @@ def _origins(
     first = min(placed, key=lambda layer: layer.segment)
     home_of: dict[str, _Origin] = {}
     homes = []
-    for node in graph.nodes:
+    for node in graph.computed:
         layer = owner.get(node.name)
         if layer is not None:
             home = _Origin(layer.name, layer.device, layer.precision, layer.segment)
         else:
-            before = [home_of[name] for name in graph.activations(node) if name in home_of]
+            before = [home_of[name] for name in graph.variable_reads(node) if name in home_of]
             last = max(before, key=lambda h: h.segment) if before else None
             home = (
                 _Origin(node.name, last.device, last.precision, last.segment)
@@ -283,7 +248,7 @@ def _listed(
 
 
 def _units(
-    graph: PlanGraph, nodes: list[onnx.NodeProto], homes: Mapping[str, _Origin]
+    graph: OnnxGraph, nodes: list[onnx.NodeProto], homes: Mapping[str, _Origin]
 ) -> tuple[Unit, ...]:
     """Groups a segment's nodes by layer, in the order of their first nodes."""
     grouped: dict[str, list[onnx.NodeProto]] = {}
@@ -292,7 +257,7 @@ def _units(
     units = []
     for name, members in grouped.items():
         writes = tuple(out for node in members for out in node.output if out)
-        reads = dict.fromkeys(t for node in members for t in graph.activations(node))
+        reads = dict.fromkeys(t for node in members for t in graph.variable_reads(node))
         units.append(
             Unit(
                 name=name,
