@@ -6,9 +6,10 @@ Lowering reads any graph that has what :class:`LayerSource` names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +28,7 @@ from edgekit.network.protos import (
 
 #: Why a node is opaque: TensorRT needs a plugin for it, or a shape is decided by the data.
 PLUGIN, SHAPES = "plugin", "shapes"
+_REMEMBERED_FORMS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +92,38 @@ def proto_of(node: Node) -> onnx.NodeProto:
     return helper.make_node(
         node.op, node.inputs, node.outputs, name=node.name, domain=node.domain, **node.attrs
     )
+
+
+def form(node: Node) -> int:
+    """Returns a number that nodes of equal operators and attributes have in common.
+
+    Different forms never have the same number; equal ones have different numbers once more forms
+    were seen than are remembered.
+    """
+    if not node.known:
+        pairs = sorted(node.attrs.items()) if node.attrs else ()
+        attrs = tuple((key, _plain(value)) for key, value in pairs)
+        # as text, in which 1 is not 1.0
+        node.known.append(_numbered(node.op, node.domain, repr(attrs)))
+    return node.known[0]
+
+
+@lru_cache(_REMEMBERED_FORMS)
+def _numbered(op: str, domain: str, attrs: str) -> int:
+    return next(_numbers())
+
+
+@lru_cache(1)
+def _numbers() -> Iterator[int]:
+    return count()
+
+
+def _plain(value: Any) -> Hashable:
+    if isinstance(value, int | float | str | bytes):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 
 
 class LayerSource(Protocol):

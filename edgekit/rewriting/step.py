@@ -7,14 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network.graph import Node, proto_of
+from edgekit.network.graph import Node, form, proto_of
 from edgekit.network.windows import POOLS, pooled
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.graph import (
@@ -28,10 +27,9 @@ from edgekit.rewriting.graph import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 
-_REMEMBERED_FORMS = 1 << 16
 # constants of up to this many elements are shown to shape inference
 _SHOWN = 64
 # whose floating-point inputs inference looks at; other values would only distinguish equal steps
@@ -46,38 +44,6 @@ _LEAST, _MOST = 2.0**-14, 65504.0
 _SUMS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # larger constants of the model are weights, whose values are none of a rewrite's business
 _SMALL = 4096
-
-
-def form(node: Node) -> int:
-    """Returns a number that nodes of equal operators and attributes have in common.
-
-    Different forms never have the same number; equal ones have different numbers once more forms
-    were seen than are remembered.
-    """
-    if not node.known:
-        pairs = sorted(node.attrs.items()) if node.attrs else ()
-        attrs = tuple((key, _plain(value)) for key, value in pairs)
-        # as text, in which 1 is not 1.0
-        node.known.append(_numbered(node.op, node.domain, repr(attrs)))
-    return node.known[0]
-
-
-@lru_cache(_REMEMBERED_FORMS)
-def _numbered(op: str, domain: str, attrs: str) -> int:
-    return next(_numbers())
-
-
-@lru_cache(1)
-def _numbers() -> Iterator[int]:
-    return count()
-
-
-def _plain(value: Any) -> Hashable:
-    if isinstance(value, int | float | str | bytes):
-        return value
-    if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
-    return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 
 
 def infer(

@@ -14,11 +14,10 @@ import numpy as np
 
 from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import Judgement, LayerVerdict
-from edgekit.network.graph import Node, OnnxGraph
+from edgekit.network.graph import Node, OnnxGraph, form
 from edgekit.network.lowering.layers import lowered
 from edgekit.network.model import Layer, Network
 from edgekit.rewriting.graph import RewriteGraph, RewriteStep, in_order
-from edgekit.rewriting.step import form
 
 if TYPE_CHECKING:
     from edgekit.targets.board import Target

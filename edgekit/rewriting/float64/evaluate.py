@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import TensorProto, helper
 
-from edgekit.network.graph import Node, proto_of
+from edgekit.network.graph import Node, form
 from edgekit.network.protos import WITH_BODIES
 from edgekit.rewriting.errors import MalformedError
 
 if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+
     from edgekit.rewriting.float64.call import Call, OperatorFunction
+
+_REMEMBERED = 4096
+# what only moves numbers: exact in any width, so weights stay as narrow as stored
+_MOVING = frozenset({
+    "Concat", "DepthToSpace", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
+    "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split",
+    "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
 
 
 def evaluate(
@@ -78,13 +87,12 @@ def _call() -> type[Call]:
 
 @cache
 def _kernels() -> Mapping[str, OperatorFunction]:
-    from edgekit.rewriting.float64 import elementwise, moves, products, resize
+    from edgekit.rewriting.float64 import pointwise, products, recurrences, resize
 
     return {
         **products.MATRIX_KERNELS,
-        **moves.KERNELS,
-        **elementwise.ELEMENTWISE_KERNELS,
-        **elementwise.RECURRENT_KERNELS,
+        **pointwise.KERNELS,
+        **recurrences.KERNELS,
         **resize.KERNELS,
         **products.WINDOW_KERNELS,
         **products.DECONVOLUTION_KERNELS,
@@ -92,32 +100,53 @@ def _kernels() -> Mapping[str, OperatorFunction]:
 
 
 def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
-    """A node that no kernel is written for, by onnx's reference on float64."""
-    from onnx.reference import ReferenceEvaluator
-
+    """A node that no kernel is written for, by onnx's reference."""
     from edgekit.rewriting.float64.call import wide
 
     if node.op in WITH_BODIES or node.domain:
         raise MalformedError(f"{node.name!r} ({node.op}) cannot be computed in float64")
-    if node.op == "Scatter":
-        # as opset 11 renamed it
-        node, opset = replace(node, op="ScatterElements", proto=None), max(opset, 11)
-    named = dict(zip(node.inputs, inputs, strict=True))
-    feeds = {name: wide(value) for name, value in named.items() if value is not None}
-    wanted = [name for name in node.outputs if name]
-    graph = helper.make_graph(
-        [proto_of(node)],
-        "float64",
-        [helper.make_tensor_value_info(n, TensorProto.DOUBLE, v.shape) for n, v in feeds.items()],
-        [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in wanted],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    kinds = {value.dtype for value in inputs if value is not None and value.dtype.kind in "fV"}
+    stays = node.op in _MOVING and len(kinds) == 1
+    feeds = {
+        f"i{index}": value if stays else wide(value)
+        for index, value in enumerate(inputs)
+        if value is not None
+    }
     try:
-        made = ReferenceEvaluator(model).run(wanted, feeds)
+        made = iter(_evaluator(node, tuple(feeds), opset).run(None, feeds))
     except Exception as error:
         # the reference raises plain exceptions of many kinds
         raise MalformedError(
             f"{node.name!r} ({node.op}) cannot be computed in float64: {error}"
         ) from error
-    results = iter(made)
-    return [next(results) if name else np.empty(0) for name in node.outputs]
+    return [next(made) if name else np.empty(0) for name in node.outputs]
+
+
+def _evaluator(node: Node, feeds: Sequence[str], opset: int) -> ReferenceEvaluator:
+    from onnx.reference import ReferenceEvaluator
+
+    written = tuple(f"o{index}" if name else "" for index, name in enumerate(node.outputs))
+    key = form(node), opset, tuple(feeds), len(node.inputs), written
+    found = _known().get(key)
+    if found is None:
+        if len(_known()) >= _REMEMBERED:
+            _known().clear()
+        # as opset 11 renamed it
+        op, version = ("ScatterElements", 11) if node.op == "Scatter" else (node.op, 1)
+        read = (f"i{index}" for index in range(len(node.inputs)))
+        inputs = [name if name in feeds else "" for name in read]
+        graph = helper.make_graph(
+            [helper.make_node(op, inputs, written, **node.attrs)],
+            "float64",
+            [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in feeds],
+            [helper.make_tensor_value_info(n, TensorProto.DOUBLE, None) for n in written if n],
+        )
+        opsets = [helper.make_opsetid("", max(opset, version))]
+        found = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+        _known()[key] = found
+    return found
+
+
+@cache
+def _known() -> dict[Hashable, ReferenceEvaluator]:
+    return {}

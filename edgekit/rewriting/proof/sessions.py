@@ -10,10 +10,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network.graph import Node, proto_of
+from edgekit.network.graph import Node, form, proto_of
 from edgekit.network.load import stub
 from edgekit.rewriting.graph import RewriteGraph
-from edgekit.rewriting.step import form
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
 _QUIET = 4

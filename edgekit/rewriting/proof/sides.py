@@ -13,12 +13,11 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from edgekit.network.graph import Node, proto_of
+from edgekit.network.graph import Node, form, proto_of
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.evaluate import computed, evaluate
 from edgekit.rewriting.graph import APPROXIMATE, NewConstant, RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.sessions import Session, narrow, session_of, shared, started
-from edgekit.rewriting.step import form
 
 #: Operators whose floating-point constants say how they work.
 READS_FLOATS = frozenset(

@@ -17,10 +17,9 @@ import numpy as np
 
 from edgekit.dla.memory import cbuf_banks
 from edgekit.dla.rules import limit, memory_facts
-from edgekit.network.graph import Node
+from edgekit.network.graph import Node, form
 from edgekit.network.windows import KernelWindow, cropped_by_same, window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.step import form
 
 _REMEMBERED = 4096
 # parts along one axis that are tried
