@@ -269,8 +269,10 @@ CHANGED: Mapping[str, Callable[[Raiser, Any], list[onnx.NodeProto] | None]] = {
 
 # The same network in opset 13, the oldest that rewrites are written for.
 #
-# Node by node and not by onnx's version converter, which gives nodes that it adds no names, adds
-# nodes where an axis would do, and takes models with half of their constants away for damaged ones.
+# Node by node and not by onnx's version converter: it has an Upsample, and a Resize of opset 10,
+# read half pixels, leaves modes that opset 13 lacks, adds a Shape, a Flatten and a Reshape to each
+# Softmax, gives nodes that it adds no names, and stops at operators that it does not know (onnx
+# 1.23.2). What would be left to write is no less than this table.
 # What changed between the opsets: ONNX's operator changelog.
 
 
