@@ -1,5 +1,8 @@
-"""Plans built and measured on the configuration's first board, in an application of their own
-that is removed in the end; what earlier tunings left there; whether the board shows its power.
+"""Plans built and measured on the configuration's first board, next to what serves there; what
+earlier tunings left there; whether the board shows its power.
+
+They go to an application of their own, ``NAME-tune-XXXXXX``, whose health checks are off (a slower
+plan must be measured, not refused) and which is removed in the end, also after a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,20 +30,9 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
 
 
-# Plans built and measured on the configuration's first board, next to what serves there.
-#
-# They go to an application of their own, ``NAME-tune-XXXXXX``, whose health checks are off (a
-# slower plan must be measured, not refused) and which is removed in the end, also after a Ctrl-C.
-
-
 _RELEASES_KEPT = 100
-_PLANNING_STEPS = (
-    "check",
-    "rewrite",
-    "calibrate",
-    "plan",
-    "build",
-)  # steps that a plan needs one time
+_PLANNING_STEPS = ("check", "rewrite", "calibrate", "plan", "build")
+"""Steps that a plan needs once."""
 _HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
 _LIVE = ("queued", "running")
 _GRACE_S = 3.0
@@ -69,7 +61,7 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
 
 
 class BoardMeasurer:
-    """Measures plans (``session.Measurer``); a context manager, at whose end the board is clean.
+    """A ``trials.TunedNetwork`` on its board; a context manager, at whose end the board is clean.
 
     Args:
         config: Of :func:`trial_config`.
@@ -199,11 +191,6 @@ class BoardMeasurer:
         return "cpu-measured" if self.backend == "reference" else "board-measured"
 
     @property
-    def origin(self) -> dict[str, Any]:
-        """Backend of the measurements."""
-        return {"backend": self.backend}
-
-    @property
     def identity(self) -> list[Any]:
         """What distinguishes this board's and configuration's measurements from others'."""
         _ = self.start
@@ -212,29 +199,26 @@ class BoardMeasurer:
         board = pipeline.boards.identity(self._client)
         return [board, self.backend, list(pipeline.work.plan_identity), self.config.file.name]
 
-    def busy(self) -> list[str]:
-        """Returns applications that serve on the board while it measures."""
-        if self._client is None:
-            return []
-        try:
-            apps = self._client.status()["apps"]
-        except (EdgekitError, KeyError):
-            return []
-        return [name for name, one in apps.items() if one.get("serving") and name != self.app]
+    def board_notes(self, config: Config) -> list[str]:
+        """Returns what else is on the board, as sentences.
 
-    def left(self, name: str) -> list[str]:
-        """Returns what other tunings of this configuration left on the board, as sentences."""
-        return [] if self._client is None else leftover_notes(self._client, name, self.app)
-
-    def taken_back(self, config: Config) -> list[str]:
-        """Returns that the board serves another release than the configuration's, if so."""
+        Args:
+            config: The user's.
+        """
         assert self._client is not None
-        name = str(config.file.name)
-        state = self._client.releases(name)["apps"].get(name, {})
-        back = state.get("taken_back")
-        if back is None:
-            return []
-        return [taken_back_note(self._client.name, state["current"], back, config.path)]
+        client, name = self._client, str(config.file.name)
+        state = client.releases(name)["apps"].get(name, {})
+        back, notes = state.get("taken_back"), []
+        if back is not None:
+            notes.append(taken_back_note(client.name, state["current"], back, config.path))
+        notes += leftover_notes(client, name, self.app)
+        with contextlib.suppress(EdgekitError, KeyError):
+            notes += [
+                f"{app} serves on the board meanwhile: both disturb each other's times"
+                for app, one in client.status()["apps"].items()
+                if one.get("serving") and app != self.app
+            ]
+        return notes
 
     def measure(self, plan: Plan) -> Mapping[str, Any]:
         """Builds, deploys and measures a plan.

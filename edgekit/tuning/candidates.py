@@ -1,19 +1,19 @@
-"""Which plan to measure next: optima of the times as they are known, of samples of what
-they may be (Thompson sampling), and of one node elsewhere. Placements are searched by the
-solver with the estimated times.
+"""Which plan may be better than those that were measured: what the measurements leave open is a
+number of worlds, in each of which every layer has a time and all that was measured comes out; a
+candidate is judged by what it costs in each of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from edgekit.placement.assembly import assemble
 from edgekit.placement.costs import CostModel
@@ -29,64 +29,40 @@ from edgekit.solver.problem import Cost, Goal, PlacementProblem, Placing
 if TYPE_CHECKING:
     from edgekit.placement.placing import Prepared
 
+Costs = npt.NDArray[np.float64]
+"""One for each world."""
 
-# Which plan to measure next.
-#
-# Candidates are optima: of the times as they are known, of samples of what they may be (Thompson
-# sampling, Biometrika 25, 1933), of the known times with one node elsewhere (the second best plan
-# is among these), and their neighbours. Each is judged by its own deviation, in which what layers
-# share counts once.
-
-
-SIGMAS = 2.0
-SAMPLES = 12
-FLIPS = 16
-RETRIES = 2
-Forced = Mapping[int, str]
-"""The class of device ("GPU", "DLA") that nodes of the problem must have, by node."""
+LIKELY, FAR = 32, 96
+"""Worlds after the likeliest: those of the prior, and those of much more doubt."""
+SEARCHED = 16
+"""Worlds whose own optimum is a candidate (Thompson sampling, Biometrika 25, 1933)."""
+LOOKED = 64
+"""Nodes of the best plan that are looked at on the other device."""
+LARGE_PROBLEM, FEW_SEARCHES = 60, 6
+"""Nodes of a problem from which on fewer placements are searched for, and how many."""
 BALANCING = 5
 """Placements that are looked at for a small period."""
 STEPS = 40
 """Of shares: 0.25 each and 0.3 with 0.2 can differ by a twentieth of the frames a second."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A plan with what it may take: the objective's cost (less is better), and its deviation."""
-
-    plan: Plan
-    key: str
-    mean: float
-    sd: float
-
-    @property
-    def low(self) -> float:
-        """What it takes at best, by what is known."""
-        return max(0.0, self.mean - SIGMAS * self.sd)
-
-    def gain(self, best: float) -> float:
-        """Returns the expected improvement on ``best`` (Mockus, 1978)."""
-        if self.sd <= 0:
-            return max(0.0, best - self.mean)
-        z = (best - self.mean) / self.sd
-        density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        return float(self.sd * (z * (1 + math.erf(z / math.sqrt(2))) / 2 + density))
+def device_class(device: str) -> str:
+    """Returns "GPU" or "DLA": the cores of a board are alike."""
+    return "GPU" if device == "GPU" else "DLA"
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """A way to see what no measurement shows alone: what conversions and other devices cost.
+def plan_signature(plan: Plan) -> str:
+    """Returns what identifies a plan's builds: the device of every layer, and the shares."""
 
-    Attributes:
-        moving: The part of transfers that keeps the GPU busy; the rest only delays a frame.
-        together: Period measured over the busiest device's own time, where several work at once:
-            mean and deviation.
-        weight: How well it explains what was measured; the weights of all ways add up to 1.
-    """
+    def one(share: Share) -> list[object]:
+        # shares follow from times: a mix whose shares moved a little is no other plan
+        return [
+            round(share.share * STEPS),
+            sorted((x.name, x.device, x.segment) for x in share.layers),
+        ]
 
-    moving: float = 1.0
-    together: tuple[float, float] = (1.0, 0.15)
-    weight: float = 1.0
+    text = json.dumps([one(share) for share in plan.plans], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class PlacementSpace:
@@ -96,10 +72,8 @@ class PlacementSpace:
         self._prepared = prepared
         self.network = prepared.request.network
         self.options = prepared.request.options
-        self._plans: dict[object, Plan | None] = {}
-        self._keys: dict[object, str | None] = {}
-        self._own: dict[tuple[int, ...], Placing | None] = {}
         self.index = {layer.name: i for i, layer in enumerate(self.network.layers)}
+        self._plans: dict[object, Plan | None] = {}
 
     @property
     def model(self) -> CostModel:
@@ -121,144 +95,122 @@ class PlacementSpace:
         """The problem with predicted times."""
         return self._prepared.problem
 
-    @cached_property
-    def prior_us(self) -> dict[str, np.ndarray]:
-        """By class, each layer's predicted microseconds; NaN where it cannot run."""
-        found = {name: np.full(len(self.network.layers), np.nan) for name in CLASSES}
-        for v, kernel in enumerate(self.kernels):
-            for name, us in self._least(v).items():
-                for i, part in shares(self.network, kernel.layers, us).items():
-                    found[name][i] = part
-        return found
-
-    def _least(self, v: int) -> dict[str, float]:
-        return self._leasts[v]
+    def _class_of(self, mode: int) -> str:
+        return device_class(self.problem.devices[self.problem.device(mode)])
 
     @cached_property
-    def _leasts(self) -> list[dict[str, float]]:
-        problem, found = self.problem, []
-        for row in problem.costs:
+    def least_us(self) -> list[dict[str, float]]:
+        """By node and class of device that can run it, the least predicted microseconds."""
+        found: list[dict[str, float]] = []
+        for row in self.problem.costs:
             best: dict[str, float] = {}
             for m, cost in enumerate(row):
                 if cost is not None:
-                    name = device_class(problem.devices[problem.device(m)])
+                    name = self._class_of(m)
                     best[name] = min(sum(cost.load_us), best.get(name, float("inf")))
             found.append(best)
         return found
 
-    def classes(self, v: int) -> set[str]:
-        """Returns where a node can run."""
-        return set(self._least(v))
+    @cached_property
+    def prior_us(self) -> dict[str, np.ndarray]:
+        """By class, each layer's predicted microseconds; NaN where it cannot run."""
+        found = {name: np.full(len(self.network.layers), np.nan) for name in CLASSES}
+        for kernel, least in zip(self.kernels, self.least_us, strict=True):
+            for name, us in least.items():
+                for i, part in shares(self.network, kernel.layers, us).items():
+                    found[name][i] = part
+        return found
+
+    @cached_property
+    def free(self) -> list[int]:
+        """The nodes that can run on either device."""
+        return [v for v, least in enumerate(self.least_us) if len(least) > 1]
 
     def solve(
-        self, learnt: Estimate, logs: np.ndarray | None = None, forced: Forced | None = None,
-        watts: Mapping[str, float] | None = None, moving: float = 1.0,
-    ) -> FoundPlacement | None:  # fmt: skip
-        """Returns the best plan with times as they were learnt, None where there is none.
+        self, times: Mapping[str, np.ndarray], forced: Mapping[int, str],
+        energy: Mapping[str, float], moving: float,
+    ) -> Plan | None:  # fmt: skip
+        """Returns the best plan with these times, None where there is none.
 
         Args:
-            learnt: The times.
-            logs: A sample of them.
-            forced: What else must hold.
-            watts: By class, measured over predicted energy.
-            moving: The part of transfers that keeps the GPU busy; for the other objectives all.
+            times: Of ``Estimate.times``.
+            forced: The class of device that nodes must have.
+            energy: By class, measured over predicted energy.
+            moving: The part of transfers that keeps the GPU busy.
         """
-        problem = self._scaled(learnt, logs, forced or {}, watts or {}, moving)
+        problem = self._scaled(times, forced, energy, moving)
         if self.options.objective == "period":
             parts = balanced_placement(problem, self.options)
         else:
             parts = optimise(problem, self.options).parts
-        return FoundPlacement(self, parts) if parts else None
-
-    def key(self, parts: Sequence[PlanShare]) -> str | None:
-        """Returns the signature of a solved problem's plan, None where it cannot be."""
-        key = tuple((round(part.share * STEPS), part.placing.modes) for part in parts)
-        if key not in self._keys:
-            plan = self.plan(parts)
-            self._keys[key] = None if plan is None else plan_signature(plan)
-        return self._keys[key]
+        return self.plan(parts) if parts else None
 
     def plan(self, parts: Sequence[PlanShare]) -> Plan | None:
         """Returns a solved problem's plan, as predicted by the model, not by what was learnt."""
         # most searches end at a placement that another one ended at, too
-        key = tuple((part.share, part.placing.modes) for part in parts)
+        key = tuple((round(part.share * STEPS), part.placing.modes) for part in parts)
         if key not in self._plans:
             self._plans[key] = self._plan(parts)
         return self._plans[key]
 
     def _plan(self, parts: Sequence[PlanShare]) -> Plan | None:
-        built, options = self._prepared.built, self.options
-        one = "period" if options.objective == "throughput" else options.objective
-        goal = Goal.of(self.problem, one)
-        shares: list[PlanShare] = []
+        objective = self.options.objective
+        goal = Goal.of(self.problem, "period" if objective == "throughput" else objective)
+        own: list[PlanShare] = []
         for part in parts:
-            modes = part.placing.modes
-            if modes not in self._own:
-                self._own[modes] = evaluate(self.problem, modes, goal)
-            placing = self._own[modes]
+            placing = evaluate(self.problem, part.placing.modes, goal)
             if placing is None:
                 return None
-            shares.append(PlanShare(part.share, placing))
-        value = self._value(shares)
-        solved = Solved(tuple(shares), value, value)
-        return assemble(self._prepared.request, built, solved, self._prepared.baselines)
-
-    def _value(self, parts: Sequence[PlanShare]) -> float:
-        if self.options.objective == "energy":
-            return self.model.energy(self.problem.devices, parts[0].placing.load_us)[0]
-        if self.options.objective != "throughput":
-            return parts[0].placing.value
-        count = len(self.problem.devices)
-        load = [sum(p.share * p.placing.load_us[d] for p in parts) for d in range(count)]
-        return 1e6 / max(load) if max(load) else 0.0
+            own.append(PlanShare(part.share, placing))
+        value = own[0].placing.value
+        if objective == "energy":
+            value = self.model.energy(self.problem.devices, own[0].placing.load_us)[0]
+        elif objective == "throughput":
+            count = len(self.problem.devices)
+            load = [sum(p.share * p.placing.load_us[d] for p in own) for d in range(count)]
+            value = 1e6 / max(load) if max(load) else 0.0
+        prepared, solved = self._prepared, Solved(tuple(own), value, value)
+        return assemble(prepared.request, prepared.built, solved, prepared.baselines)
 
     def alone(self, name: str) -> Plan | None:
         """Returns the plan with every node on this class of device that can run there."""
-        wanted = {v: name for v in range(len(self.kernels)) if name in self.classes(v)}
+        wanted = {v: name for v, least in enumerate(self.least_us) if name in least}
         problem = replace(self.problem, costs=self._allowed(wanted))
-        options = replace(self.options, objective="latency", bounds={})
-        solved = optimise(problem, options)
-        return self.plan(solved.parts) if solved.parts else None
+        parts = optimise(problem, replace(self.options, objective="latency", bounds={})).parts
+        return self.plan(parts) if parts else None
 
-    def _allowed(self, forced: Forced) -> tuple[tuple[Cost | None, ...], ...]:
-        problem = self.problem
+    def _allowed(self, forced: Mapping[int, str]) -> tuple[tuple[Cost | None, ...], ...]:
         return tuple(
             tuple(
-                cost
-                if v not in forced
-                or device_class(problem.devices[problem.device(m)]) == forced[v]
-                else None
+                cost if v not in forced or self._class_of(m) == forced[v] else None
                 for m, cost in enumerate(row)
             )
-            for v, row in enumerate(problem.costs)
-        )  # fmt: skip
+            for v, row in enumerate(self.problem.costs)
+        )
 
     def _scaled(
-        self, learnt: Estimate, logs: np.ndarray | None, forced: Forced, watts: Mapping[str, float],
-        moving: float,
+        self, times: Mapping[str, np.ndarray], forced: Mapping[int, str],
+        energy: Mapping[str, float], moving: float,
     ) -> PlacementProblem:  # fmt: skip
-        problem, times = self.problem, learnt.times(logs)
+        problem = self.problem
         extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
         moved = extra["transfer"] * moving
         costs = []
         for v, row in enumerate(self._allowed(forced)):
-            least = self._least(v)
             layers = list(self.kernels[v].layers)
             new: list[Cost | None] = []
             for m, cost in enumerate(row):
                 if cost is None:
                     new.append(None)
                     continue
-                device = problem.device(m)
-                name = device_class(problem.devices[device])
+                name, was = self._class_of(m), sum(cost.load_us)
                 us = float(times[name][layers].sum())
-                if least[name] > 0:
-                    us *= sum(cost.load_us) / least[name]
+                if self.least_us[v][name] > 0:
+                    us *= was / self.least_us[v][name]
                 load = [0.0] * len(cost.load_us)
-                load[device] = us
-                was = sum(cost.load_us)
-                energy = cost.energy_uj * (us / was if was else 1.0) * watts.get(name, 1.0)
-                new.append(Cost(tuple(load), energy))
+                load[problem.device(m)] = us
+                joules = cost.energy_uj * (us / was if was else 1.0) * energy.get(name, 1.0)
+                new.append(Cost(tuple(load), joules))
             costs.append(tuple(new))
         borders = tuple(
             replace(border, transfers=tuple(
@@ -311,210 +263,6 @@ def balanced_placement(problem: PlacementProblem, options: Options) -> tuple[Pla
     return (PlanShare(1.0, best),) if best is not None else ()
 
 
-def device_class(device: str) -> str:
-    """Returns "GPU" or "DLA": the cores of a board are alike."""
-    return "GPU" if device == "GPU" else "DLA"
-
-
-def plan_signature(plan: Plan) -> str:
-    """Returns what identifies a plan's builds: the device of every layer, and the shares."""
-
-    def one(share: Share) -> list[object]:
-        # shares follow from times: a mix whose shares moved a little is no other plan
-        return [
-            round(share.share * STEPS),
-            sorted((x.name, x.device, x.segment) for x in share.layers),
-        ]
-
-    text = json.dumps([one(share) for share in plan.plans], separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class FoundPlacement:
-    """What a search found; its plan is made when it is needed, as most were found before."""
-
-    space: PlacementSpace
-    parts: tuple[PlanShare, ...]
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan, as predicted; None where it cannot be."""
-        return self.space.plan(self.parts)
-
-    @property
-    def key(self) -> str | None:
-        """The plan's signature; None where it cannot be."""
-        return self.space.key(self.parts)
-
-    def class_at(self, v: int) -> str:
-        """Returns the class of device that the first plan has a node of the problem on."""
-        problem = self.space.problem
-        return device_class(problem.devices[problem.device(self.parts[0].placing.modes[v])])
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What was learnt, as costs of plans.
-
-    Attributes:
-        space: The placements.
-        learnt: The times.
-        objective: What is made small.
-        ways: What may be, the likeliest first. Plans that are alike under one way say nothing of
-            the others, so all that explain the measurements count.
-        watts: By class, watts of the module while it works.
-        energy: By class, measured over predicted energy.
-        energy_sd: By class, its deviation.
-    """
-
-    space: PlacementSpace
-    learnt: Estimate
-    objective: str
-    ways: tuple[Scenario, ...] = (Scenario(),)
-    watts: Mapping[str, float] = field(default_factory=dict)
-    energy: Mapping[str, float] = field(default_factory=dict)
-    energy_sd: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def together(self) -> float:
-        """What working at once costs."""
-        return sum(way.weight * way.together[0] for way in self.ways)
-
-    def cost(self, plan: Plan) -> tuple[float, float]:
-        """Returns what a plan costs and its deviation: microseconds, for energy microjoules."""
-        every = plan_terms(plan, self.space.index)
-        if self.objective == "latency":
-            return self._alone(every)
-        found = [(way.weight, *self._cost(every, way)) for way in self.ways]
-        mean = sum(weight * us for weight, us, _ in found)
-        square = sum(weight * (us * us + sd * sd) for weight, us, sd in found)
-        return mean, math.sqrt(max(0.0, square - mean * mean))
-
-    def _cost(self, every: tuple[PlanTerms, ...], way: Scenario) -> tuple[float, float]:
-        if self.objective == "gpu_time":
-            return self._load(every, "GPU", way.moving)
-        if self.objective == "energy":
-            return self._energy(every, way.moving)
-        mean, sd, devices = self._busiest(every, way.moving)
-        if devices < 2:
-            return self._alone(every)  # the caller's part of a frame is no other device's
-        factor, spread = way.together
-        return mean * factor, math.hypot(sd * factor, mean * spread)
-
-    def _alone(self, every: tuple[PlanTerms, ...]) -> tuple[float, float]:
-        piece = max(every, key=lambda one: one.share)
-        return self.learnt.value(self.learnt.row(piece.layers, piece.extra))
-
-    def _load(
-        self, every: tuple[PlanTerms, ...], device: str, moving: float
-    ) -> tuple[float, float]:
-        row = sum(
-            piece.share
-            * self.learnt.row(piece.load.get(device, ()), _extra_evidence(piece, device, moving))
-            for piece in every
-        )
-        return self.learnt.value(row)  # type: ignore[arg-type]
-
-    def busiest(self, plan: Plan, moving: float) -> tuple[float, float, int]:
-        """Returns the busiest device's time a frame, its deviation, and how many devices work."""
-        return self._busiest(plan_terms(plan, self.space.index), moving)
-
-    def _busiest(self, every: tuple[PlanTerms, ...], moving: float) -> tuple[float, float, int]:
-        devices = {name for piece in every for name in piece.load}
-        mean, sd = max(self._load(every, name, moving) for name in devices)
-        return mean, sd, len(devices)
-
-    def _energy(self, every: tuple[PlanTerms, ...], moving: float) -> tuple[float, float]:
-        mean = var = 0.0
-        for device in {name for piece in every for name in piece.load}:
-            us, sd = self._load(every, device, moving)
-            name = device_class(device)
-            watts = self.watts.get(name, 1.0)
-            factor = watts * self.energy.get(name, 1.0)
-            doubt = us * watts * self.energy_sd.get(name, 0.0)
-            mean, var = mean + us * factor, var + (sd * factor) ** 2 + doubt**2
-        return mean, math.sqrt(var)
-
-    def solve(
-        self,
-        logs: np.ndarray | None = None,
-        forced: Mapping[int, str] | None = None,
-        way: Scenario | None = None,
-    ) -> FoundPlacement | None:
-        """Returns the best plan by what is known, or by a sample of it, in one way to see it."""
-        moving = 1.0 if self.objective == "latency" else (way or self.ways[0]).moving
-        return self.space.solve(self.learnt, logs, forced, self.energy, moving)
-
-    def candidate(self, plan: Plan, key: str) -> Candidate:
-        """Returns a plan with its cost."""
-        return Candidate(plan, key, *self.cost(plan))
-
-
-def candidates(
-    knowledge: Knowledge,
-    known: Collection[str],
-    random: np.random.Generator,
-    *,
-    enough: float = math.inf,
-) -> Iterator[Candidate]:
-    """Yields plans that were not measured yet, each once; those best by what is known come first.
-
-    Args:
-        knowledge: What was learnt.
-        known: Plans that were measured or dropped, by their signature.
-        random: Of samples.
-        enough: How many placements may be searched for; many fewer on large networks.
-    """
-    space, learnt = knowledge.space, knowledge.learnt
-    seen = set(known)
-    searched = 0
-
-    def fresh(placed: FoundPlacement | None) -> Iterator[Candidate]:
-        nonlocal searched
-        searched += 1
-        key = placed.key if placed is not None else None
-        if placed is not None and key is not None and key not in seen:
-            seen.add(key)
-            if (plan := placed.plan) is not None:
-                yield knowledge.candidate(plan, key)
-
-    best = knowledge.solve()
-    yield from fresh(best)
-    for way in knowledge.ways[1:]:
-        yield from fresh(knowledge.solve(way=way))
-    nodes = [v for v in range(len(space.kernels)) if len(space.classes(v)) > 1]
-    flips = nodes if len(nodes) <= FLIPS else list(random.choice(nodes, FLIPS, replace=False))
-    for v in flips:
-        if searched >= enough:
-            return
-        other = "DLA" if best is not None and best.class_at(int(v)) == "GPU" else "GPU"
-        yield from fresh(knowledge.solve(forced={int(v): other}))
-    weights = [way.weight for way in knowledge.ways]
-    for _ in range(SAMPLES):
-        if searched >= enough:
-            return
-        logs = learnt.sample(random)
-        way = knowledge.ways[random.choice(len(weights), p=weights)]
-        found = knowledge.solve(logs, way=way)
-        for _ in range(RETRIES):
-            if found is None or found.key not in seen or not nodes:
-                break
-            # a plan that is known already: the best with one node elsewhere
-            v = int(random.choice(nodes))
-            other = "DLA" if found.class_at(v) == "GPU" else "GPU"
-            found = knowledge.solve(logs, {v: other}, way)
-        yield from fresh(found)
-
-
-def _extra_evidence(piece: PlanTerms, device: str, moving: float) -> dict[str, float]:
-    if device == "GPU":
-        return {"transfer": piece.extra["transfer"] * moving}
-    if device not in piece.load:
-        return {}
-    return {"launch": piece.extra["launch"] / sum(name != "GPU" for name in piece.load)}
-
-
 @dataclass(frozen=True)
 class PlanTerms:
     """A plan of a mix as sums of unknown times.
@@ -549,3 +297,163 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
              "transfer": max(0.0, predicted.latency_us - own - launch)},
         ))  # fmt: skip
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What the times may be, the likeliest world first; every field has one entry for each.
+
+    Attributes:
+        space: The placements.
+        learnt: The likeliest times.
+        objective: What is made small.
+        logs: Logarithms of the times, those of :class:`Estimate`.
+        moving: The part of transfers that keeps the GPU busy; the rest only delays a frame.
+        together: Period over the busiest device's own time, where several work at once.
+        energy: By class, measured over predicted energy.
+        watts: By class, predicted watts of the module while it works; one for all.
+    """
+
+    space: PlacementSpace
+    learnt: Estimate
+    objective: str
+    logs: np.ndarray
+    moving: np.ndarray
+    together: np.ndarray
+    energy: Mapping[str, np.ndarray]
+    watts: Mapping[str, float]
+
+    def costs(self, plan: Plan) -> Costs:
+        """Returns what a plan costs in every world: microseconds, for energy microjoules."""
+        every = plan_terms(plan, self.space.index)
+        loads = self._loads(every)
+        if self.objective == "gpu_time":
+            return loads.get("GPU", np.zeros(len(self.logs)))
+        if self.objective == "energy":
+            found = np.zeros(len(self.logs))
+            for device, us in loads.items():
+                name = device_class(device)
+                found += us * self.watts.get(name, 1.0) * self.energy[name]
+            return found
+        if self.objective == "latency" or len(loads) < 2:
+            # the caller's part of a frame is no other device's
+            piece = max(every, key=lambda one: one.share)
+            return self.sums(self.learnt.row(piece.layers, piece.extra))
+        together: Costs = self.busiest(plan) * self.together
+        return together
+
+    def busiest(self, plan: Plan) -> Costs:
+        """Returns in every world the busiest device's own time a frame."""
+        loads = self._loads(plan_terms(plan, self.space.index))
+        found: Costs = np.array(list(loads.values())).max(axis=0)
+        return found
+
+    def sums(self, row: np.ndarray) -> Costs:
+        """Returns a sum's microseconds in every world."""
+        found: Costs = self._us @ row
+        return found
+
+    @cached_property
+    def _us(self) -> Costs:
+        found: Costs = np.exp(np.minimum(self.logs, 40.0))
+        return found
+
+    def _loads(self, every: Sequence[PlanTerms]) -> dict[str, Costs]:
+        """Returns by device its own time a frame."""
+        found: dict[str, Costs] = {}
+        gpu = any("GPU" in piece.load for piece in every)
+        for piece in every:
+            cores = sum(name != "GPU" for name in piece.load)
+            launch = {"launch": piece.extra["launch"] / max(cores, 1)}
+            for device, layers in piece.load.items():
+                row = self.learnt.row(layers, {} if device == "GPU" else launch)
+                found[device] = found.get(device, 0.0) + piece.share * self.sums(row)
+            if gpu:
+                row = self.learnt.row((), {"transfer": piece.extra["transfer"]})
+                moved = piece.share * self.moving * self.sums(row)
+                found["GPU"] = found.get("GPU", 0.0) + moved
+        return found
+
+    def solve(self, world: int = 0, forced: Mapping[int, str] | None = None) -> Plan | None:
+        """Returns the best plan in one of the worlds."""
+        moving = 1.0 if self.objective == "latency" else float(self.moving[world])
+        energy = {name: float(each[world]) for name, each in self.energy.items()}
+        return self.space.solve(self.learnt.times(self.logs[world]), forced or {}, energy, moving)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that was not measured, and what it costs in every world (less is better)."""
+
+    plan: Plan
+    key: str
+    costs: Costs
+
+    @property
+    def expected(self) -> float:
+        """What it is expected to cost."""
+        return float(np.median(self.costs[:LIKELY]))
+
+    @property
+    def deviation(self) -> float:
+        """By how much that is likely to be wrong."""
+        return float(np.std(self.costs[:LIKELY]))
+
+    @property
+    def low(self) -> float:
+        """What it costs at best, in any of the worlds."""
+        return float(self.costs.min())
+
+    def gain(self, best: float) -> tuple[float, float]:
+        """Returns the expected improvement on ``best`` (Mockus, 1978): by likely worlds, by all."""
+        gains = np.maximum(best - self.costs, 0.0)
+        return float(gains[:LIKELY].mean()), float(gains.mean())
+
+
+def candidates(
+    worlds: Worlds, known: Collection[str], plans: Iterable[Plan | None]
+) -> Iterator[Candidate]:
+    """Yields those of the plans that were not measured yet, each once.
+
+    Args:
+        worlds: What was learnt.
+        known: Plans that were measured or dropped, by their signature.
+        plans: Of :func:`optima` or :func:`neighbours`.
+    """
+    seen = set(known)
+    for plan in plans:
+        key = plan_signature(plan) if plan is not None else ""
+        if plan is not None and key not in seen:
+            seen.add(key)
+            yield Candidate(plan, key, worlds.costs(plan)[1:])
+
+
+def optima(worlds: Worlds) -> Iterator[Plan | None]:
+    """Yields the best plans of the likeliest times and of other worlds."""
+    count = FEW_SEARCHES if len(worlds.space.kernels) > LARGE_PROBLEM else SEARCHED
+    for world in range(1 + count):
+        yield worlds.solve(world)
+
+
+def neighbours(worlds: Worlds, best: Plan, seed: int) -> Iterator[Plan | None]:
+    """Yields a plan with a node, or a segment, on the other device; a mix has no neighbours.
+
+    Args:
+        worlds: What was learnt of the plan's network.
+        best: The plan.
+        seed: Of the nodes that are looked at on a large network.
+    """
+    space = worlds.space
+    if len(best.plans) > 1:
+        return
+    layers = {layer.name: layer for layer in best.layers}
+    own = [layers[space.network.layers[kernel.layers[0]].name] for kernel in space.kernels]
+    here = {v: device_class(layer.device) for v, layer in enumerate(own)}
+    segments: dict[int, list[int]] = {}
+    for v, layer in enumerate(own):
+        segments.setdefault(layer.segment, []).append(v)
+    nodes = sorted(np.random.default_rng(seed).permutation(space.free)[:LOOKED].tolist())
+    for group in [*([v] for v in nodes), *(some for some in segments.values() if len(some) > 1)]:
+        there = {v: "DLA" if here[v] == "GPU" else "GPU" for v in group if v in space.free}
+        if there:
+            yield worlds.solve(forced={**here, **there})

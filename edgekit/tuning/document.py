@@ -17,8 +17,8 @@ import yaml
 from edgekit.config.loader import TUNED_HEAD, Config
 from edgekit.errors import EdgekitError
 from edgekit.placement.plan import Plan, plan_summary, plan_value
-from edgekit.placement.profiles.estimation import EXTRA, Estimate
-from edgekit.tuning.candidates import device_class, plan_signature
+from edgekit.placement.profiles.estimation import EXTRA
+from edgekit.tuning.candidates import Worlds, device_class, plan_signature
 from edgekit.tuning.trials import (
     ORIGINAL,
     ORIGINAL_SECTION,
@@ -51,9 +51,10 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
     the winner is better. Predicted and measured never share a number.
     """
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
-    cpu = tuning.measurer.clock == "cpu-measured"
-    origin = tuning.origin_of(tuning.form_of(winner))
+    clock = tuning.own.clock
+    origin = tuning.origin_of(winner.network)
     duel = _duel(tuning)
+    worlds, table = tuning.worlds(winner.network), tuning.table(winner.network)
     limit = winner.cost(objective)
     known = tuning.bound is not None and math.isfinite(tuning.bound)
     # 0 is no bound: what is not known of some plan is as much as it costs
@@ -63,12 +64,12 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
         "name": name,
         "objective": objective,
         "unit": UNITS[objective],
-        "clock": tuning.measurer.clock,
-        "note": CPU_NOTE if cpu else "Measured on the board.",
+        "clock": clock,
+        "note": CPU_NOTE if clock == "cpu-measured" else "Measured on the board.",
         **{key: origin[key] for key in
            ("board", "power_mode", "precision", "tensorrt", "model", "backend")},
-        "network": winner.form or None,
-        "networks": [name for name in tuning.forms if name],
+        "network": winner.network or None,
+        "networks": [name for name in tuning.networks if name],
         "status": tuning.status,
         "why": tuning.why,
         "seconds": round(tuning.seconds, 3),
@@ -80,12 +81,12 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
         "bound": None if bound is None else {
             "value": rounded_value(in_objective_unit(bound, objective)),
             "meaning": "no plan that was not tried is likely to be better than this "
-            "(two standard deviations of what was learnt)",
+            "(in none of the worlds that what was measured leaves possible)",
         },
         "plan": plan_summary(winner.plan),
         "trials": [_trial(tuning, trial) for trial in tuning.trials],
-        "learnt": estimates_document(tuning),
-        "changes": _changes(tuning),
+        "learnt": _learnt(worlds, table),
+        "changes": _changes(tuning, worlds),
         "files": dict(files),
         "notes": list(dict.fromkeys(tuning.notes)),
     }  # fmt: skip
@@ -110,7 +111,7 @@ def _trial(tuning: Tuning, trial: Trial) -> dict[str, Any]:
     return {
         "number": trial.number,
         "plan": trial.key,
-        "network": trial.form or None,
+        "network": trial.network or None,
         "origin": trial.origin,
         "why": trial.why,
         "status": "dropped" if trial.dropped else "breaks a bound" if trial.breaks else "measured",
@@ -134,17 +135,13 @@ def _trial(tuning: Tuning, trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _changes(tuning: Tuning) -> list[dict[str, Any]]:
+def _changes(tuning: Tuning, worlds: Worlds) -> list[dict[str, Any]]:
     """Returns the layers that moved, in runs, with their times on both devices.
 
     Of a winner of the other network those that both have.
     """
-    if tuning.winner is tuning.first:
-        return []
-
-    form = tuning.form_of(tuning.winner)
-    learnt = tuning.knowledge(form).learnt
-    times, index = learnt.times(), form.space.index
+    learnt, index = worlds.learnt, worlds.space.index
+    times = learnt.times()
     before = {layer.name: layer.device for layer in tuning.first.plan.layers}
     found: list[dict[str, Any]] = []
     for layer in tuning.winner.plan.layers:
@@ -181,87 +178,79 @@ def _changes(tuning: Tuning) -> list[dict[str, Any]]:
 
 # What a tuning learnt of layers' times: predicted, learnt with its doubt, and measured if it was.
 #
-# What is learnt is the posterior's: most layers are measured in sums with others only.
+# What is learnt is the likeliest: most layers are measured in sums with others only.
 
 
-def estimates_document(tuning: Tuning) -> dict[str, Any]:
+def _learnt(worlds: Worlds, table: Mapping[str, Any]) -> dict[str, Any]:
     """Returns predicted, learnt and measured by kind and device, and the sums most off."""
-    form = tuning.form_of(tuning.winner)
-    knowledge = tuning.knowledge(form)
-    learnt, table = knowledge.learnt, tuning.table(form)
-    # off from what the device is off by as a whole
-    scale = learnt.scale
+    learnt, index = worlds.learnt, worlds.space.index
+    rows = []
+    for row in table["rows"]:
+        if not all(name in index for name in row["layers"]):
+            continue  # of a table that somebody wrote
+        one = _sum(worlds, row["device"], [index[name] for name in row["layers"]])
+        if one["predicted_us"] > 0 and row["us"] > 0:
+            factor = rounded_value(row["us"] / one["predicted_us"])
+            rows.append({"device": row["device"], "layers": row["layers"], **one,
+                         "measured_us": rounded_value(row["us"]), "factor": factor})  # fmt: skip
 
     def off(row: Mapping[str, Any]) -> float:
-        return abs(math.log(row["factor"] / scale[row["device"]])) if row["factor"] else 0.0
+        # from what the device is off by as a whole
+        factor, scale = row["factor"], learnt.scale[row["device"]]
+        return abs(math.log(factor / scale)) if factor else 0.0
 
-    rows = _rows(learnt, table, knowledge.space.index)
     extra = dict(zip(EXTRA, map(float, learnt.times()["extra"]), strict=True))
     return {
-        "devices": {name: rounded_value(value) for name, value in scale.items()},
-        "by_kind": _kinds(learnt, table),
+        "devices": {name: rounded_value(value) for name, value in learnt.scale.items()},
+        "by_kind": _kinds(worlds, table),
         "worst": sorted(rows, key=off, reverse=True)[:WORST],
         "frame_us": rounded_value(extra["frame"]),
         "transition_us": rounded_value(extra["transition"]),
         "transfer_factor": rounded_value(extra["transfer"]),
         "launch_factor": rounded_value(extra["launch"]),
-        "together_factor": rounded_value(knowledge.together),
+        "together_factor": rounded_value(float(worlds.together[0])),
         "contradictions": table["contradictions"],
         "rows": len(table["rows"]),
     }
 
 
-def _kinds(learnt: Estimate, table: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _kinds(worlds: Worlds, table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns, by device and kind, the layers that some measured sum holds.
 
     "measured_us" is None unless each of them was measured by itself.
     """
+    layers = worlds.space.network.layers
     within = {(row["device"], name) for row in table["rows"] for name in row["layers"]}
     alone = {
         (row["device"], row["layers"][0]): row["us"]
         for row in table["rows"] if len(row["layers"]) == 1
     }  # fmt: skip
     kinds: dict[tuple[str, str], list[int]] = {}
-    for device, prior in learnt.prior_us.items():
-        for i, layer in enumerate(learnt.network.layers):
+    for device, prior in worlds.learnt.prior_us.items():
+        for i, layer in enumerate(layers):
             if (device, layer.name) in within and np.isfinite(prior[i]) and prior[i] > 0:
                 kinds.setdefault((device, layer.kind), []).append(i)
     found = []
     for (device, kind), indices in sorted(kinds.items()):
-        times = [alone.get((device, learnt.network.layers[i].name)) for i in indices]
+        times = [alone.get((device, layers[i].name)) for i in indices]
         known = [us for us in times if us is not None]
         found.append({
             "device": device, "kind": kind, "layers": len(indices),
-            **_sum(learnt, device, indices),
+            **_sum(worlds, device, indices),
             "measured_us": rounded_value(math.fsum(known)) if len(known) == len(times) else None,
         })  # fmt: skip
     return found
 
 
-def _rows(
-    learnt: Estimate, table: Mapping[str, Any], index: Mapping[str, int]
-) -> list[dict[str, Any]]:
-    """Returns the measured sums."""
-    found = []
-    for row in table["rows"]:
-        if not all(name in index for name in row["layers"]):
-            continue  # of a table that somebody wrote
-        one = _sum(learnt, row["device"], [index[name] for name in row["layers"]])
-        if one["predicted_us"] > 0 and row["us"] > 0:
-            factor = rounded_value(row["us"] / one["predicted_us"])
-            found.append({"device": row["device"], "layers": row["layers"], **one,
-                          "measured_us": rounded_value(row["us"]), "factor": factor})  # fmt: skip
-    return found
-
-
-def _sum(learnt: Estimate, device: str, indices: list[int]) -> dict[str, float]:
+def _sum(worlds: Worlds, device: str, indices: list[int]) -> dict[str, float]:
     """Returns a sum of layers as predicted and as learnt, its deviation and learnt / predicted."""
-    predicted = float(np.nansum(learnt.prior_us[device][indices]))
-    us, sd = learnt.value(learnt.row([(device, i) for i in indices]))
+    predicted = float(np.nansum(worlds.learnt.prior_us[device][indices]))
+    every = worlds.sums(worlds.learnt.row([(device, i) for i in indices]))
+    us = float(every[0])
     return {
         "predicted_us": rounded_value(predicted),
         "learnt_us": rounded_value(us),
-        "learnt_sd_us": rounded_value(sd),
+        "learnt_sd_us": rounded_value(float(np.std(every))),
         "factor": rounded_value(us / predicted) if predicted > 0 else 0.0,
     }
 
@@ -280,16 +269,16 @@ def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
     """
     winner = tuning.winner
     head = [
-        f"{TUNED_HEAD} ({tuning.request.objective}, {tuning.measurer.clock}), for",
+        f"{TUNED_HEAD} ({tuning.request.objective}, {tuning.own.clock}), for",
         f"# {config.path or config.file.name}",
         "# This is no configuration by itself: in a copy of that one, take its own sections of",
         "# these names out and put these in their place.",
     ]
     own = config.file.placement.model_dump(mode="json", exclude_unset=True)
     placement = {**own, "objective": tuning.request.objective}
-    sections: dict[str, Any] = {**_rewrite(config, winner.form), "placement": placement}
+    sections: dict[str, Any] = {**_rewrite(config, winner.network), "placement": placement}
     found = None
-    if tuning.measurer.clock == "board-measured":
+    if tuning.own.clock == "board-measured":
         measured = {k: v for k, v in placement.items() if k != "layer_info"}
         measured["profile"] = str(profile.absolute())
         found = _checked(tuning, work, {**sections, "placement": measured})
@@ -307,23 +296,23 @@ def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
     return "\n".join([*head, text])
 
 
-def _rewrite(config: Config, form: str) -> dict[str, Any]:
+def _rewrite(config: Config, network: str) -> dict[str, Any]:
     """Returns the section that settles which network it is; nothing where there is one only."""
-    if form == REWRITTEN:
+    if network == REWRITTEN:
         own = config.file.rewrite.model_dump(mode="json", exclude_unset=True)
         return {"rewrite": {**own, "always": True}}
-    return {"rewrite": dict(ORIGINAL_SECTION)} if form == ORIGINAL else {}
+    return {"rewrite": dict(ORIGINAL_SECTION)} if network == ORIGINAL else {}
 
 
 def _checked(tuning: Tuning, work: Work, sections: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the sections if planning with them gives the winner, of its network."""
     winner = tuning.winner
-    measurer = tuning.form_of(winner).measurer
+    network = tuning.networks[winner.network]
     try:
         again = work.variant(**sections)
         again.explains = False
-        again.keep(getattr(measurer, "fp16_by_gate", ()))
-        same = again.model_digest == tuning.form_of(winner).model
+        again.keep(getattr(network, "fp16_by_gate", ()))
+        same = again.model_digest == network.model
         return sections if same and plan_signature(again.plan) == winner.key else None
     except EdgekitError:
         return None

@@ -16,14 +16,14 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, UsageError
 from edgekit.files import parse_json, regular
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
-    from edgekit.tuning.trials import VariantSource
+    from edgekit.tuning.trials import TunedNetwork
 
 
 SCHEMA = "edgekit.tune.journal/1"
@@ -117,22 +117,6 @@ class EarlierTable:
     document: Mapping[str, Any]
 
 
-class TunedNetworks(Protocol):
-    """Whose networks are tuned: a ``BoardMeasurer``."""
-
-    @property
-    def clock(self) -> str: ...
-
-    @property
-    def backend(self) -> str: ...
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def other(self) -> VariantSource | None: ...
-
-
 def read_table(path: Path) -> EarlierTable:
     """Reads a table.
 
@@ -157,7 +141,9 @@ def read_table(path: Path) -> EarlierTable:
     return EarlierTable(path, check_table(document, path))
 
 
-def check_network(table: EarlierTable, networks: TunedNetworks) -> str:
+def check_network(
+    table: EarlierTable, network: TunedNetwork, other: TunedNetwork | None = None
+) -> str:
     """Checks, before anything is built, that a table is of one of the networks that are tried.
 
     Returns:
@@ -167,16 +153,15 @@ def check_network(table: EarlierTable, networks: TunedNetworks) -> str:
         DataError: "profile.clock"; "profile.merge": it is of another model or backend.
     """
     found = table.document
-    if found.get("clock") != networks.clock:
+    if found.get("clock") != network.clock:
         raise DataError(
-            f"the earlier times are {found.get('clock')}, these will be {networks.clock}",
+            f"the earlier times are {found.get('clock')}, these will be {network.clock}",
             code="profile.clock", where=str(table.path),
             hint="times of different clocks are never mixed",
         )  # fmt: skip
-    _same(table, "backend", networks.backend)
-    if found.get("model") == networks.model:
+    _same(table, "backend", network.backend)
+    if found.get("model") == network.model:
         return ""
-    other = networks.other
     if other is not None and found.get("model") == other.model:
         return f"the times of {table.path} are of the network {other.name} and count for that one"
     raise DataError(

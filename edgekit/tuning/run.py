@@ -27,7 +27,7 @@ from edgekit.tuning.records import (
     locked_folder,
     read_table,
 )
-from edgekit.tuning.session import Tuning, budget_too_short, nothing_known
+from edgekit.tuning.session import Tuning, nothing_known
 from edgekit.tuning.trials import TuningRequest
 
 SNIPPET_NAME = "tuned.yaml"
@@ -87,11 +87,9 @@ def tune(
     with locked_folder(folder), pulse, measurer:
         began = time.monotonic()
         measurer.connect_board()
-        notes = [check_network(table, measurer) for table in known]
-        if not file.exists() and (short := budget_too_short(request, config.file.bench)):
-            pulse.announce(short)
+        notes = [check_network(table, measurer, measurer.other) for table in known]
         pulse.announce("the configuration's plan: building it for the first board")
-        start, query = measurer.start, measurer.query
+        start = measurer.start
         for table in known:
             check_conditions(table, start)
         journal = TuningJournal(
@@ -99,21 +97,16 @@ def tune(
             keeps=request.budget_s == 0,
         )  # fmt: skip
         tuning = Tuning(
-            query, start, measurer, request, journal, [table.document for table in known],
-            pulse.announce, model=measurer.first.work.model_digest,
-            before_s=time.monotonic() - began, form=measurer.name, other=measurer.other,
+            [measurer, *filter(None, [measurer.other])], request, journal,
+            [table.document for table in known], pulse.announce,
+            before_s=time.monotonic() - began,
         )  # fmt: skip
         tuning.notes += filter(None, notes)
-        tuning.notes += measurer.taken_back(config)
-        tuning.notes += measurer.left(config.file.name)
+        tuning.notes += measurer.board_notes(config)
         if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
             exclude_none=True
         ):
             tuning.notes.append("the bounds are the board's, and no CPU's time is held to them")
-        tuning.notes += [
-            f"{app} serves on the board meanwhile: both disturb each other's times"
-            for app in measurer.busy()
-        ]
         tuning.run()
         measurer.clean()
         tuning.notes += measurer.notes
@@ -137,7 +130,7 @@ def _write_results(
              "document": "tune.json"}  # fmt: skip
     files = {key: str(folder / name) for key, name in names.items()}
     profile = Path(files["profile"])
-    write_json(profile, tuning.table(tuning.form_of(tuning.winner)))
+    write_json(profile, tuning.table(tuning.winner.network))
     text = snippet(config, tuning, profile, measurer.first.work)
     Path(files["snippet"]).write_text(text, encoding="utf-8")
     document = tune_document(tuning, name=config.file.name, files=files)

@@ -49,7 +49,7 @@ def query_for(net: Network, objective: str = "latency", **options: Any) -> Place
 
 def tuned(query: PlacementQuery, world: Any, **more: Any) -> Tuning:
     request = {"objective": query.options.objective, "rounds": 16, **more.pop("request", {})}
-    tuning = Tuning(query, query.plan(), world, TuningRequest(**request), **more)
+    tuning = Tuning([world], TuningRequest(**request), **more)
     tuning.run()
     return tuning
 
@@ -71,11 +71,11 @@ def test_the_best_of_all_plans_is_found(net: Network, objective: str, more: Any)
     world = world_of(query, GPU, DLA, **more)
     found = tuned(query, world)
     best = least(query, world)
-    assert world.cost(found.start, objective) > 1.1 * best
+    assert world.cost(found.first.plan, objective) > 1.1 * best
     assert world.cost(found.winner.plan, objective) <= 1.02 * best
     assert found.duel is not None
     assert found.duel["better"]
-    assert found.first.key == plan_signature(found.start)
+    assert found.first.key == plan_signature(world.start)
     assert len(set(world.measured)) < 9  # of 16
 
 
@@ -85,7 +85,7 @@ def test_the_best_mix_is_found_where_working_together_costs(net: Network) -> Non
     world = world_of(query, GPU, DLA, together=1.9, noise=0.02)
     found = tuned(query, world, request={"tolerance": 0.04, "turns": 5})
     best = best_mix(query, world, 2)
-    assert world.cost(found.start, "throughput") > 1.5 * best
+    assert world.cost(found.first.plan, "throughput") > 1.5 * best
     # it stops where nothing promises more than the tolerance: six worlds end 0.4 to 6.2 % off
     assert world.cost(found.winner.plan, "throughput") <= 1.07 * best
     assert len(found.winner.plan.plans) > 1
@@ -107,32 +107,10 @@ def test_predictions_that_are_wrong_by_five_either_way(net: Network) -> None:
     assert world.cost(found.winner.plan, "latency") <= 1.02 * least(query, world)
 
 
-@pytest.mark.parametrize(("objective", "board"), [("latency", 2), ("latency", 8), ("energy", 2)])
-def test_a_layer_that_is_far_off_is_seen_next_to_the_best(
-    net: Network, objective: str, board: int
-) -> None:
-    """Layers' times lie up to 55 times apart: the search alone does not see the best here.
-
-    Of 40 such boards (20 for each objective) it ends within 2 % of the best on 39, and 5 % off on
-    one, where nothing is doubted enough for a sweep. These three need one.
-    """
-    query = query_for(net, objective)
-    prior = PlacementSpace(query.prepared()).prior_us
-    random = np.random.default_rng([7, board])
-    times = {
-        name: {"*": 0.5} | {
-            layer.name: 10 * us * float(np.exp(random.uniform(-2, 2))) * (6 if name == "DLA" else 1)
-            for layer, us in zip(net.layers, prior[name], strict=True) if us > 0
-        }
-        for name in ("GPU", "DLA")
-    }  # fmt: skip
-    world = world_of(query, times["GPU"], times["DLA"], noise=0.02, power=True, switch_us=15.0,
-                     seed=board)  # fmt: skip
-    found = tuned(query, world, request={"rounds": 12})
-    assert world.cost(found.winner.plan, objective) <= 1.02 * least(query, world)
-    assert 0 < sum(trial.origin == "sweep" for trial in found.trials) <= 6
-    few = tuned(query, world, request={"rounds": 3})
-    assert len(few.trials) <= 3
+def test_few_rounds_are_few_plans(net: Network) -> None:
+    query = query_for(net)
+    found = tuned(query, world_of(query, GPU, DLA), request={"rounds": 3})
+    assert (found.status, len(found.trials)) == ("rounds", 3)
 
 
 def test_the_gpu_s_part_of_a_hybrid_engine_is_seen(net: Network) -> None:
@@ -167,7 +145,9 @@ def test_a_plan_that_leaves_the_gpu_alone_costs_it_nothing(net: Network) -> None
         query, {name: us for name, us in GPU.items() if name != "softmax"} | {"*": 0.0}, DLA
     )
     found = tuned(query, world)
-    assert world.cost(found.start, "gpu_time") > 0.0 == world.cost(found.winner.plan, "gpu_time")
+    assert (
+        world.cost(found.first.plan, "gpu_time") > 0.0 == world.cost(found.winner.plan, "gpu_time")
+    )
     assert found.duel is not None
     assert found.duel["better"]
     document = tune_document(found, name="small", files={"profile": "p", "snippet": "s"})
@@ -222,7 +202,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
         convolutions["learnt_us"] / convolutions["predicted_us"], rel=1e-3
     )
     # what a sum of layers took is no layer's time: it is called learnt, and has a doubt
-    single = {(row["device"], row["layers"][0]) for row in found.table()["rows"]
+    single = {(row["device"], row["layers"][0]) for row in found.table("")["rows"]
               if len(row["layers"]) == 1}  # fmt: skip
     names = {layer.name for layer in net.layers if layer.kind == "CONVOLUTION"}
     apart = {("GPU", name) for name in names} <= single
@@ -231,7 +211,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert all(row["learnt_sd_us"] > 0 for row in by_kind.values())
     assert document["proven"] is True
     moved = {name for change in document["changes"] for name in change["layers"]}
-    before = {layer.name: layer.device for layer in found.start.layers}
+    before = {layer.name: layer.device for layer in found.first.plan.layers}
     after = {layer.name: layer.device for layer in found.winner.plan.layers}
     assert moved == {name for name in before if before[name] != after[name]}
     text = "\n".join(tune_text(document))
@@ -252,12 +232,12 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert not re.search(r"\d us|\de[+-]\d|(?<![.\d])1 \w+s\b", text), text
     # the table that it leaves makes a plan of the same times
     path = tmp_path / "tuned.profile.json"
-    path.write_text(json.dumps(found.table()))
+    path.write_text(json.dumps(found.table("")))
     again = query.plan(replace(query.options, profile=read_profile(path)))
     assert plan_signature(again) == found.winner.key
-    assert again.predicted.latency_us == pytest.approx(world.cost(again, "latency"), rel=0.2)
+    assert again.predicted.latency_us == pytest.approx(world.cost(again, "latency"), rel=0.1)
     assert again.measured is not None
-    assert again.measured["fraction"] > 0.8
+    assert set(again.measured["layers"].values()) == {"measured"}
     pins = tuple(Pin(pin["layers"], pin["device"]) for pin in pins_of(found.winner.plan))
     assert plan_signature(query.plan(replace(query.options, pins=pins))) == found.winner.key
 
@@ -272,7 +252,7 @@ def test_a_cpus_times_stay_a_cpus(net: Network, tmp_path: Path) -> None:
     document = tune_document(found, name="small", files={})
     assert "say nothing about the board" in document["note"]
     path = tmp_path / "tuned.profile.json"
-    path.write_text(json.dumps(found.table()))
+    path.write_text(json.dumps(found.table("")))
     with pytest.raises(DataError) as refused:
         read_profile(path)
     assert refused.value.code == "profile.clock"

@@ -21,7 +21,7 @@ from edgekit.placement.profiles.reader import read_profile
 from edgekit.tuning.document import tune_document
 from edgekit.tuning.records import TuningJournal, locked_folder, read_table
 from edgekit.tuning.run import tune
-from edgekit.tuning.session import Tuning, replay_journal
+from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
 from tests.pipeline.nets import small_config
 from tests.tuning.test_tune import DLA, GPU, net, query_for, tuned
@@ -72,14 +72,12 @@ def done(net: Network, tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 def again(done: Tuning, path: Path) -> Tuning:
     """Carries on as far as its document, without a measurement."""
-    tuning = Tuning(
-        done.query, done.start, done.measurer, done.request, TuningJournal(path, "same")
-    )
-    spent = replay_journal(tuning)
-    assert 0 <= spent < float("inf")
+    tuning = Tuning([done.own], done.request, TuningJournal(path, "same"))
+    tuning.replay()
+    assert 0 <= tuning.seconds < float("inf")
     if tuning.trials:
         assert tuning.first.runs
-        assert tuning.knowledge().learnt.mean.max() < 99
+        assert tuning.worlds("").learnt.mean.max() < 99
         json.dumps(tune_document(tuning, name="x", files={}), allow_nan=False)
     return tuning
 
@@ -118,7 +116,7 @@ def test_a_journal_of_random_bytes(
 
 @pytest.mark.parametrize("share", [-1.0258914301569943e151, -0.5, 1.5])
 def test_a_share_of_frames_is_from_0_to_1(done: Done, tmp_path: Path, share: float) -> None:
-    table = done.tuning.table()
+    table = done.tuning.table("")
     path = tmp_path / "tuned.profile.json"
     path.write_text(json.dumps(damaged(table, ("frames", 0, "parts", 0, "share"), share)))
     with pytest.raises(EdgekitError, match="frames that are none"):
@@ -129,18 +127,17 @@ def test_a_share_of_frames_is_from_0_to_1(done: Done, tmp_path: Path, share: flo
 @given(st.data())
 def test_a_table_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObject) -> None:
     tuning = done.tuning
-    table = tuning.table()
+    table = tuning.table("")
     path = tmp_path / "tuned.profile.json"
     place = data.draw(st.sampled_from(list(places(table))))
     path.write_text(json.dumps(damaged(table, place, data.draw(JUNK))))
-    query = tuning.query
     try:
         known = read_table(path).document
         merged = merge_tables([table, known])
-        table_evidence(merged, tuning.space.index, 1.0)
-        fresh = Tuning(query, tuning.start, tuning.measurer, tuning.request, tables=[known],
-                       trials=tuning.trials)  # fmt: skip
-        assert fresh.knowledge().learnt.mean.max() < 99
+        table_evidence(merged, tuning.space("").index, 1.0)
+        fresh = Tuning([tuning.own], tuning.request, tables=[known])
+        fresh.trials = tuning.trials
+        assert fresh.worlds("").learnt.mean.max() < 99
         tune_document(fresh, name="x", files={})
     except EdgekitError as error:
         assert error.code.startswith("profile.")  # noqa: PT017

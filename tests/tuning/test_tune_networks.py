@@ -12,11 +12,10 @@ import yaml
 
 from edgekit.cli.planning import tune_text
 from edgekit.config.loader import open_config, parse_config
-from edgekit.errors import BoardError, ConfigError
+from edgekit.errors import ConfigError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.accuracy import Work
-from edgekit.placement.plan import Plan
 from edgekit.tuning.candidates import plan_signature
 from edgekit.tuning.document import snippet, tune_document
 from edgekit.tuning.records import TuningJournal
@@ -24,35 +23,6 @@ from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import ORIGINAL, ORIGINAL_SECTION, REWRITTEN, TuningRequest
 from tests.pipeline.nets import small_config
 from tests.tuning.tune_world import World, world_of
-
-
-@dataclass
-class Net:
-    """One of the networks, and a world that measures its plans."""
-
-    name: str
-    work: Work
-    world: World
-    broken: bool = False
-
-    again_s = 0.0
-
-    @property
-    def start(self) -> Plan:
-        if self.broken:
-            raise BoardError("it does not build", code="build.failed")
-        return self.work.plan
-
-    @property
-    def query(self) -> Any:
-        return self.work.query
-
-    @property
-    def model(self) -> str:
-        return self.work.model_digest
-
-    def measure(self, plan: Plan) -> Any:
-        return self.world.measure(plan)
 
 
 @dataclass
@@ -79,17 +49,17 @@ def tuned(
     nets: Nets, faster: str, *, broken: bool = False, clock: str = "board-measured",
     journal: TuningJournal | None = None, **request: Any,
 ) -> Tuning:  # fmt: skip
-    def net(name: str, work: Work) -> Net:
+    def net(name: str, work: Work) -> World:
         us = 10.0 if name == faster else 40.0
         # the DLA is better everywhere, which no prediction of so small a network says
-        world = world_of(work.query, {"*": us}, {"*": us / 3}, switch_us=0.0, clock=clock)
-        return Net(name, work, world, broken)
+        return world_of(
+            work.query, {"*": us}, {"*": us / 3}, switch_us=0.0, clock=clock, name=name,
+            model=work.model_digest, broken=broken and name == REWRITTEN,
+        )  # fmt: skip
 
-    first, other = net(ORIGINAL, nets.came), net(REWRITTEN, nets.rewritten)
     tuning = Tuning(
-        first.query, nets.came.plan, first.world,
+        [net(ORIGINAL, nets.came), net(REWRITTEN, nets.rewritten)],
         TuningRequest("latency", **{"rounds": 9, **request}), journal,
-        model=first.model, form=ORIGINAL, other=other,
     )  # fmt: skip
     tuning.run()
     return tuning
@@ -103,18 +73,18 @@ def test_the_better_network_is_found_and_planned_again(
     assert nets.came.model_digest != nets.rewritten.model_digest
     tuning = tuned(nets, faster, clock=clock)
     winner = tuning.winner
-    assert winner.form == faster
+    assert winner.network == faster
     assert winner is not tuning.first
     assert tuning.trials[1].origin == "other"
     profile = tmp_path / "tuned.profile.json"
-    profile.write_text(json.dumps(tuning.table(tuning.form_of(winner))))
+    profile.write_text(json.dumps(tuning.table(winner.network)))
     text = snippet(nets.own.config, tuning, profile, nets.own)
     with pytest.raises(ConfigError, match="a part of a configuration"):
         parse_config(text, "tuned.yaml", tmp_path)
     again = open_config(nets.own.config, **yaml.safe_load(text))
     with Pipeline(again, cache=nets.own.cache) as pipeline:
         assert plan_signature(pipeline.plan()) == winner.key
-        assert pipeline.work.model_digest == tuning.form_of(winner).model
+        assert pipeline.work.model_digest == tuning.networks[winner.network].model
         assert [x.name for x in pipeline.plan().layers] == [x.name for x in winner.plan.layers]
     assert "a little elsewhere" not in text
     document = tune_document(tuning, name="x", files={"profile": "p", "snippet": "s"})
@@ -125,7 +95,7 @@ def test_the_better_network_is_found_and_planned_again(
 
 def test_a_network_that_is_not_tried_is_named(nets: Nets) -> None:
     broken = tuned(nets, REWRITTEN, broken=True, rounds=3)
-    assert broken.winner.form == ORIGINAL
+    assert broken.winner.network == ORIGINAL
     assert any("network rewritten was not tried" in note for note in broken.notes)
     short = tuned(nets, REWRITTEN, rounds=1)
     assert "the network rewritten was not tried" in short.notes
@@ -135,8 +105,8 @@ def test_plans_of_both_networks_are_carried_on(nets: Nets, tmp_path: Path) -> No
     path = tmp_path / "journal.jsonl"
     first = tuned(nets, REWRITTEN, journal=TuningJournal(path, "same"), rounds=4)
     again = tuned(nets, REWRITTEN, journal=TuningJournal(path, "same"), budget_s=0.0)
-    assert not again.other.world.measured  # type: ignore[union-attr]
-    assert [t.form for t in again.trials] == [t.form for t in first.trials]
+    assert not any(one.measured for one in again.networks.values())  # type: ignore[attr-defined]
+    assert [t.network for t in again.trials] == [t.network for t in first.trials]
     assert again.winner.key == first.winner.key
-    assert again.winner.form == REWRITTEN
+    assert again.winner.network == REWRITTEN
     assert again.duel == first.duel

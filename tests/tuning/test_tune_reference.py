@@ -15,6 +15,7 @@ from edgekit.deployment.transport import Buffer, Completed, LocalTransport
 from edgekit.errors import DataError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.tuning.candidates import plan_signature
@@ -39,12 +40,12 @@ def waits_us(device: str, ops: Sequence[str]) -> float:
 class Reference:
     """Builds plans as the pipeline does and measures them in this process."""
 
-    clock = "cpu-measured"
+    name, model = "", "small"
+    clock, backend = "cpu-measured", "reference"
     again_s = 0.0
-    origin: Mapping[str, Any] = {"backend": "reference"}
 
-    def __init__(self, config: Path, folder: Path) -> None:
-        self.config, self.folder = config, folder
+    def __init__(self, config: Path, folder: Path, start: Plan, query: PlacementQuery) -> None:
+        self.config, self.folder, self.start, self.query = config, folder, start, query
         self._built: dict[str, tuple[Any, Any]] = {}
 
     def measure(self, plan: Plan) -> dict[str, Any]:
@@ -75,9 +76,8 @@ def test_the_optimum_where_devices_differ(tmp_path: Path, monkeypatch: pytest.Mo
         start, query = pipeline.plan(), pipeline.work.query
     ops = {layer.name: layer.op for layer in query.network.layers}
     best = min(waits(plan, ops) for plan in every_plan(query))
-    tuning = Tuning(
-        query, start, Reference(config, tmp_path / "trials"), TuningRequest(rounds=8, turns=5)
-    )
+    reference = Reference(config, tmp_path / "trials", start, query)
+    tuning = Tuning([reference], TuningRequest(rounds=8, turns=5))
     tuning.run()
     assert waits(start, ops) > 2 * best
     assert waits(tuning.winner.plan, ops) == best

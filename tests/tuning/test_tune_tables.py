@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,28 +20,29 @@ __all__ = ["net"]
 
 def test_a_table_is_of_one_of_the_networks_or_refused(net: Network, tmp_path: Path) -> None:
     query = query_for(net)
-    world = world_of(query, GPU, DLA, origin={"backend": "tensorrt"})
-    done = tuned(query, world, request={"rounds": 1}, model="came")
+    world = world_of(query, GPU, DLA, model="came")
+    done = tuned(query, world, request={"rounds": 1})
     path = tmp_path / "tuned.profile.json"
-    path.write_text(json.dumps(done.table()))
+    path.write_text(json.dumps(done.table("")))
     table = read_table(path)
-    names: dict[str, Any] = {"clock": "board-measured", "backend": "tensorrt", "model": "came",
-                             "other": None}  # fmt: skip
-    assert check_network(table, SimpleNamespace(**names)) == ""
-    other = SimpleNamespace(name="as it came", model="came")
-    both = SimpleNamespace(**{**names, "model": "rewritten", "other": other})
-    assert "the network as it came" in check_network(table, both)
-    for change, code in (({"model": "x"}, "profile.merge"), ({"backend": "x"}, "profile.merge"),
-                         ({"clock": "cpu-measured"}, "profile.clock")):  # fmt: skip
+    assert check_network(table, world) == ""
+    rewritten = replace(world, model="rewritten")
+    came = replace(world, name="as it came")
+    assert "the network as it came" in check_network(table, rewritten, came)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"model": "x"}, "profile.merge"), ({"backend": "x"}, "profile.merge"),
+        ({"clock": "cpu-measured"}, "profile.clock"),
+    ]  # fmt: skip
+    for change, code in changes:
         with pytest.raises(DataError) as refused:
-            check_network(table, SimpleNamespace(**{**names, **change}))
+            check_network(table, replace(world, **change))
         assert (refused.value.code, refused.value.where) == (code, str(path))
-    check_conditions(table, done.start)
+    check_conditions(table, world.start)
     with pytest.raises(DataError, match="another power mode"):
-        check_conditions(table, replace(done.start, power_mode="15W"))
+        check_conditions(table, replace(world.start, power_mode="15W"))
     # a tuning of another network goes its way without it
-    later = tuned(query, world, request={"rounds": 1}, model="rewritten", tables=[table.document])
-    assert all(row["source"] == "plan 1" for row in later.table()["rows"])
-    count = later.table()["frames"][0]["samples"]
-    again = tuned(query, world, request={"rounds": 1}, model="came", tables=[table.document])
-    assert again.table()["frames"][0]["samples"] == 2 * count
+    later = tuned(query, rewritten, request={"rounds": 1}, tables=[table.document])
+    assert all(row["source"] == "plan 1" for row in later.table("")["rows"])
+    count = later.table("")["frames"][0]["samples"]
+    again = tuned(query, world, request={"rounds": 1}, tables=[table.document])
+    assert again.table("")["frames"][0]["samples"] == 2 * count

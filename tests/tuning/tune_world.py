@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -20,19 +21,21 @@ from edgekit.tuning.candidates import PlacementSpace, plan_signature
 
 @dataclass
 class World:
-    """Measures plans in a moment.
+    """A network whose plans are measured in a moment.
 
     Attributes:
+        query: What is placed.
         times: Microseconds by device class and layer kind; "*" for those not named.
         switch_us: Of each change of devices.
         together: Factor on a device's time while another one works.
         noise: Relative deviation of a run.
         fails: Plans that cannot be built, by what they have on the DLA.
         clock: Which clock it claims to have.
+        broken: Not even its plan to begin with can be built.
     """
 
+    query: PlacementQuery
     times: Mapping[str, Mapping[str, float]]
-    kinds: Mapping[str, str]
     switch_us: float = 10.0
     together: float = 1.0
     noise: float = 0.0
@@ -41,8 +44,21 @@ class World:
     again_s: float = 0.0
     power: bool = False
     seed: int = 1
-    origin: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    model: str = ""
+    backend: str = "tensorrt"
+    broken: bool = False
     measured: list[str] = field(default_factory=list)
+
+    @cached_property
+    def start(self) -> Plan:
+        if self.broken:
+            raise BoardError("it does not build", code="build.failed")
+        return self.query.plan()
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        return {layer.name: layer.kind for layer in self.query.network.layers}
 
     def layer_us(self, name: str, device: str) -> float:
         own = self.times["GPU" if device == "GPU" else "DLA"]
@@ -110,8 +126,7 @@ def world_of(
     query: PlacementQuery, gpu: Mapping[str, float], dla: Mapping[str, float], **more: Any
 ) -> World:
     """A world for a network; microseconds by layer's name or kind."""
-    kinds = {layer.name: layer.kind for layer in query.network.layers}
-    return World({"GPU": gpu, "DLA": dla}, kinds, **more)
+    return World(query, {"GPU": gpu, "DLA": dla}, **more)
 
 
 def every_plan(query: PlacementQuery) -> Iterator[Plan]:

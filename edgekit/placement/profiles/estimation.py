@@ -37,6 +37,8 @@ SYSTEMATIC_ERROR = 0.01
 """Relative deviation of a sum that holds however often it was measured: caches, fusions."""
 LEAST = 1e-3
 STEPS = 25
+PRECISE, ROUGH = 1e-6, 1e-3
+"""Steps of logarithms that end the search for the likeliest times, and for a sample."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,9 @@ def _predicted(
 # Every layer has an unknown time on each device. Logarithms of these times are normal around the
 # prediction, with an error that all layers of a device share, one that all of a kind share there,
 # and one of each layer's own; so a few rows that hold many layers correct the others, too. A row
-# is a sum of unknown times. The sums are linearised where they are (Gauss-Newton); means,
-# deviations of sums and samples are those of the linearised posterior (Rasmussen and Williams,
-# Gaussian Processes for Machine Learning, 2006, 2.2; samples by Matheron's rule).
+# is a sum of unknown times. The likeliest times are found by Gauss-Newton; a sample is what is
+# likeliest for a draw of the prior and of the measurements' errors, so that every sample keeps the
+# measured sums (randomize-then-optimize: Bardsley et al., SIAM J. Sci. Comput. 36, 2014).
 
 
 @dataclass(frozen=True)
@@ -225,17 +227,20 @@ class Estimate:
     Attributes:
         prior_us: By class, predicted microseconds of each layer (NaN where it cannot run).
         scale: By class, what the device's predictions are wrong by together.
-        mean: Logarithms of the unknowns, classes one after the other, then :data:`EXTRA`.
+        mean: Likeliest logarithms of the unknowns, classes one after the other, then
+            :data:`EXTRA`.
     """
 
     network: Network
     prior_us: Mapping[str, np.ndarray]
     scale: Mapping[str, float]
     mean: np.ndarray
+    _prior: np.ndarray
     _groups: Mapping[str, np.ndarray]
     _sd: Mapping[str, Any]
     _rows: np.ndarray
-    _gain: np.ndarray
+    _measured: np.ndarray
+    _noise: np.ndarray
 
     def times(self, logs: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Returns microseconds by class and layer, and the extras; of a sample where given."""
@@ -251,39 +256,21 @@ class Estimate:
         each = [(name, index, 1.0) for name, index in layers]
         return _row(len(self.network.layers), each, extra)
 
-    def value(self, row: np.ndarray) -> tuple[float, float]:
-        """Returns mean and standard deviation of a sum, microseconds."""
-        slope = row * np.exp(self.mean)
-        spread = self._cov(slope[:, None])[:, 0]
-        var = float(slope @ spread)
-        if len(self._rows):
-            cross = self._rows @ spread
-            var -= float(cross @ self._gain @ cross)
-        return float(slope.sum()), max(var, 0.0) ** 0.5
+    def sample(self, random: np.random.Generator, doubt: float = 1.0) -> np.ndarray:
+        """Returns a sample of the unknowns' logarithms, with which all measured sums come out.
 
-    def sample(self, random: np.random.Generator) -> np.ndarray:
-        """Returns a sample of the unknowns' logarithms."""
+        Args:
+            random: Where it comes from.
+            doubt: What the prior's deviations are multiplied by.
+        """
         noise = random.standard_normal
-        deviation: np.ndarray = self._sd["own"] * noise(len(self.mean))
-        for name in ("device", "kind"):
+        drawn = self._sd["own"] * noise(len(self._prior))
+        for name, sd in (("device", self._sd["devices"]), ("kind", self._sd["kind"])):
             group = self._groups[name]
-            shared = noise(int(group.max()) + 1)
-            deviation += (
-                self._sd[name] * shared[group]
-                if name == "kind" else self._device_sd() * shared[group]
-            )  # fmt: skip
-        if len(self._rows):
-            back = self._gain @ (self._rows @ deviation)
-            deviation = deviation - self._cov((self._rows.T @ back)[:, None])[:, 0]
-        found: np.ndarray = self.mean + deviation
-        return found
-
-    def _device_sd(self) -> np.ndarray:
-        found: np.ndarray = np.asarray(self._sd["devices"])[self._groups["device"]]
-        return found
-
-    def _cov(self, matrix: np.ndarray) -> np.ndarray:
-        return covariance(self._groups, self._sd, matrix)
+            drawn += (sd * noise(int(group.max()) + 1))[group]
+        drawn = self._prior + doubt * drawn
+        measured = self._measured + np.sqrt(self._noise) * noise(len(self._measured))
+        return posterior(drawn, self._groups, self._sd, self._rows, measured, self._noise, ROUGH)
 
 
 def estimate(
@@ -313,7 +300,8 @@ def estimate(
         np.log(np.maximum(np.nan_to_num(prior_us[name], nan=1.0), minimum[name]) * scale[name])
         for name in CLASSES
     ]
-    factor = scale["GPU"]
+    # kernels that are slower than predicted do not say that hand-overs are
+    factor = 1.0 if absolute else scale["GPU"]
     logs.append(np.log([0.003 * typical, 0.003 * typical, factor, factor]))
     prior = np.concatenate(logs)
     kinds: dict[tuple[str, str], int] = {}
@@ -334,8 +322,8 @@ def estimate(
     rows = np.array([_row(count, e.layers, e.extra) for e in evidence]).reshape(-1, len(prior))
     measured = np.array([e.us for e in evidence])
     noise = np.array([(SYSTEMATIC_ERROR * e.us) ** 2 + e.sd_us**2 for e in evidence])
-    mean, slopes, gain = posterior(prior, groups, sd, rows, measured, noise)
-    return Estimate(network, prior_us, scale, mean, groups, sd, slopes, gain)
+    mean = posterior(prior, groups, sd, rows, measured, noise)
+    return Estimate(network, prior_us, scale, mean, prior, groups, sd, rows, measured, noise)
 
 
 def _row(
@@ -377,26 +365,23 @@ def _scales(
 
 def posterior(
     prior: np.ndarray, groups: Mapping[str, np.ndarray], sd: Mapping[str, Any],
-    rows: np.ndarray, measured: np.ndarray, noise: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-
+    rows: np.ndarray, measured: np.ndarray, noise: np.ndarray, precise: float = PRECISE,
+) -> np.ndarray:  # fmt: skip
+    """Returns the likeliest logarithms."""
     mean = prior.copy()
-    slopes, gain = np.zeros((0, len(prior))), np.zeros((0, 0))
-    if not len(rows):
-        return mean, slopes, gain
-    for _ in range(STEPS):
+    for _ in range(STEPS if len(rows) else 0):
         slopes = rows * np.exp(mean)
         spread = covariance(groups, sd, slopes.T)
-        gain = np.linalg.inv(slopes @ spread + np.diag(noise))
+        both = slopes @ spread
+        # a draw far off makes sums so much larger than the noise that rounding would decide
+        gain = np.linalg.inv(both + np.diag(noise + 1e-12 * both.diagonal().max()))
         error = measured - slopes.sum(axis=1) + slopes @ (mean - prior)
         step = prior + spread @ (gain @ error) - mean
         largest = float(np.abs(step).max())
         mean = mean + step * min(1.0, 1.0 / largest if largest else 1.0)
-        if largest < 1e-6:
+        if largest < precise:
             break
-    slopes = rows * np.exp(mean)
-    gain = np.linalg.inv(slopes @ covariance(groups, sd, slopes.T) + np.diag(noise))
-    return mean, slopes, gain
+    return mean
 
 
 def covariance(
