@@ -35,6 +35,11 @@ _MONITOR: Any = {
     "facts": {"module?": "text?", "l4t?": "text?", "clock_caps_hz?": ({"*": "number"}, None)},
     "unknown": {"*": "count"}, "warnings": ["text"],
 }  # fmt: skip
+SAMPLE_LINE: Any = {
+    **_SAMPLE, "sources?": ["text"], "interval_ms?": "number", "facts?": _MONITOR["facts"],
+    "power_mode?": "text?", "warnings?": ["text"], "unknown?": {"*": "count"},
+}  # fmt: skip
+"""A line of the command ``sample``."""
 _POWER: Any = {
     "mode": {"*": ({"name": "text?", "id": "count?"}, None)},
     "clocks": {"*": ({"*": {"min?": "number?", "max?": "number?", "current?": "number?",
@@ -459,7 +464,8 @@ def take_samples(
     this machine does.
 
     Raises:
-        BoardError: The command failed or was silent for long; the connection was cut.
+        BoardError: The command failed, was silent for long or printed what is no sample; the
+            connection was cut.
     """
     reader = _Lines(on_sample, where, interval_s + _SILENT_S)
     done = transport.run(argv, stdin=reader.until_enough(), timeout=_END_S, on_output=reader.put)
@@ -516,5 +522,8 @@ class _Lines:
         if "error" in found:
             self.error = line
             return True
+        if fault := misshapen(found, SAMPLE_LINE):
+            text = f"the board's sample is not sound: {plain(fault, 300)}"
+            raise protocol_error(text, self._where)
         self.enough = not self._on_sample(found)
         return not self.enough

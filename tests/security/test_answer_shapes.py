@@ -15,7 +15,14 @@ import pytest
 from edgekit.benchmark.document import bench_document
 from edgekit.cli import boards, jobs, steps
 from edgekit.cli.output import say
-from edgekit.deployment.answers import ANSWERS, RESULTS, document, misshapen
+from edgekit.deployment.answers import (
+    ANSWERS,
+    RESULTS,
+    SAMPLE_LINE,
+    document,
+    misshapen,
+    take_samples,
+)
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import follow, send
@@ -187,3 +194,39 @@ def test_words_of_a_job_cannot_steer_a_terminal(
     assert (found["phase"], found["text"]) == ("\\x1b]0;owned\\x07", "a\\x1b[2J\nb")
     say("log:\tone\r\n\x1b[31mtwo\x9b")
     assert capsys.readouterr().out == "log:\tone\n\\x1b[31mtwo\\x9b\n"
+
+
+class Sampling:
+    """A transport to a board that prints lines."""
+
+    def __init__(self, *lines: object) -> None:
+        self.lines = lines
+
+    def run(self, argv: Any, *, stdin: Any, timeout: float, on_output: Any) -> Completed:
+        for line in self.lines:
+            on_output(json.dumps(line).encode() + b"\n")
+        on_output(b"")
+        for _ in stdin:
+            pass
+        return Completed(0, b"", b"")
+
+
+def test_a_sample_has_its_form() -> None:
+    good = sound(SAMPLE_LINE)
+    seen: list[Answer] = []
+
+    def keep(one: Answer) -> bool:
+        seen.append(one)
+        return True
+
+    board: Any = Sampling("what a shell prints", good)
+    take_samples(board, ["python3"], keep, "lab", 1.0)
+    assert seen == [good]
+    for place, wrong in spoiled(good):
+        bad = changed(good, place, wrong)
+        if misshapen(bad, SAMPLE_LINE):
+            board = Sampling(bad)
+            with pytest.raises(BoardError, match="sample is not sound") as refused:
+                take_samples(board, ["python3"], keep, "lab", 1.0)
+            assert refused.value.code == "board.protocol"
+    assert seen == [good]
