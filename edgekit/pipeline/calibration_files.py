@@ -16,8 +16,15 @@ from edgekit.network.model import Model
 from edgekit.network.source import parse_builtin
 from edgekit.network.validation import input_shapes
 from edgekit.network.zoo import builtin
-from edgekit.quantize.cached_scales import scales_of
-from edgekit.quantize.caches import CalibrationCache, diff, edit, load_cache, merge, write_cache
+from edgekit.quantize.caches import (
+    CalibrationCache,
+    diff,
+    edit,
+    load_cache,
+    merge,
+    scales_of,
+    write_cache,
+)
 from edgekit.quantize.calibration.calibrate import describe_missing
 from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 

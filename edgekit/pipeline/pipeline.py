@@ -30,6 +30,7 @@ from edgekit.pipeline.steps.host import HOST_STEPS, TYPED_NAME
 from edgekit.pipeline.steps.rewrite import brief_check, brief_verdict
 from edgekit.pipeline.steps.scales import cache_for_both, named_scales
 from edgekit.quantize.caches import write_cache
+from edgekit.quantize.scales import change_rows
 from edgekit.text import counted
 from edgekit.version import __version__
 
@@ -272,8 +273,6 @@ class Pipeline(PlanQuestions):
 
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
-        from edgekit.quantize.constraints import change_rows
-
         may_write_for(self.config, {"the calibration cache": save})
         self._only("rewrite", "calibrate")
         self._rewrite()
@@ -311,7 +310,7 @@ class Pipeline(PlanQuestions):
 
     def _in_vain(self) -> list[str]:
         """Says what was given that the scales do not depend on."""
-        from edgekit.quantize.data.options import IMAGE_OPTIONS
+        from edgekit.quantize.data.images import IMAGE_OPTIONS
 
         section = self.file.calibration
         if section.data is None:
@@ -521,8 +520,6 @@ def run_document(
     steps: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Returns the ``edgekit.run/1`` document."""
-    from edgekit.quantize.constraints import change_rows
-
     work = pipeline.work
     scales = work.plan_scales
     return {

@@ -25,10 +25,9 @@ from edgekit.pipeline.steps.scales import describe_widened, scale_binding
 from edgekit.pipeline.steps.translation import is_typed
 from edgekit.quantize.caches import cache_of, write_cache
 from edgekit.quantize.calibration.checks import check_weights
-from edgekit.quantize.constraints import change_rows, tie
 from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import Translated, from_qdq
-from edgekit.quantize.scales import Change
+from edgekit.quantize.scales import Change, change_rows, tie
 from edgekit.reference.proposal import layers_named
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get

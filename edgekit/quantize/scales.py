@@ -1,15 +1,32 @@
-"""Activation ranges, scales and where they came from, as values; making them in float32."""
+"""Activation ranges, scales and where they came from, as values; and tensors that must share one
+scale, since the hardware cannot rescale between them: what that costs, and where given scales
+break it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import log2
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgekit.disjoint_sets import DisjointSets
+from edgekit.dla.rules import load_rules
+from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Layer, Network
+
 
 #: The largest float32 / 128: with a larger scale a code stands for infinity.
 LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
+#: A tensor that loses more of its 8 bits is reported.
+COSTLY_BITS = 2.0
+_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,3 +133,292 @@ def make_scales(
     for name in sorted(rounded):
         digest.update(f"{name}\0{hex_of(rounded[name])}\n".encode())
     return Scales(rounded, method, data, digest.hexdigest(), tuple(missing))
+
+
+def tie(
+    network: Network,
+    scales: Mapping[str, float],
+    *,
+    dla_layers: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+    inferred: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[dict[str, float], tuple[Change, ...]]:
+    """Returns scales that keep the constraints of the hardware, and what changed.
+
+    Every group takes the union of its ranges: the largest scale. Nothing is clipped by it, but
+    the others lose resolution, ``Change.bits`` of it. Linear in the number of layers.
+
+    A tensor without a value gets one where layers that only move values lead to it: the builder
+    inserts reshapes whose tensors no ONNX node knows. No other one does, for the range of one
+    operand says nothing of the other's.
+
+    Args:
+        network: The layer graph.
+        scales: Scale, or clipping magnitude, by tensor; 0 for one that was always zero.
+        dla_layers: Layers that can run on the target's DLA; None if all may.
+        fp16_layers: Layers kept in FP16, which bind nothing.
+        inferred: Values of tensors without one in ``scales``, which follow from those there.
+
+    Returns:
+        The values by tensor, in the unit of ``scales``; and the changes of those given, worst
+        first.
+    """
+    bound = list(bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers))
+    moved, tied = DisjointSets[str](), DisjointSets[str]()
+    by_tensor: dict[str, list[Bound]] = {}
+    for one in bound:
+        if one.tie.moves:
+            moved.join(*one.tensors)
+        tied.join(*one.tensors)
+        for name in one.tensors:
+            by_tensor.setdefault(name, []).append(one)
+    values = {**scales, **inferred}
+    for names in moved.members():
+        known = [values[name] for name in names if name in values]
+        if known:
+            values.update((name, max(known)) for name in names if name not in values)
+    changes = []
+    for names in tied.members():
+        known_names = [name for name in names if name in values]
+        if not known_names:
+            continue
+        # of several that are as wide, the one that was given
+        widest = max(known_names, key=lambda name: (values[name], name in scales))
+        for name in known_names:
+            if values[name] != values[widest]:
+                values[name] = values[widest]
+                if name in scales:
+                    changes.append(_change(name, scales[name], values, widest, by_tensor[name]))
+    return values, tuple(sorted(changes, key=lambda change: (-change.bits, change.tensor)))
+
+
+# Tensors that must share one INT8 scale, for the hardware cannot rescale between them.
+#
+# Which layers require it is stated by the rules under ``dla/`` (their ``ties``). A tensor has
+# one scale whatever reads it, so that what several layers tie is one group; its scale is the
+# largest.
+
+
+class Bound(NamedTuple):
+    """A layer, the rule that binds it, and the float tensors that share a scale, two or more."""
+
+    layer: Layer
+    tie: ScaleTie
+    tensors: tuple[str, ...]
+
+
+def bindings(
+    network: Network,
+    *,
+    dla_layers: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+    apart: bool = False,
+) -> Iterator[Bound]:
+    """Yields the layers that tie the scales of tensors, in graph order.
+
+    Args:
+        network: The layer graph.
+        dla_layers: Layers that can run on the target's DLA; None if all may.
+        fp16_layers: Layers kept in FP16, which bind nothing.
+        apart: Yield those whose scales stay apart, since the sources do not settle it, instead.
+    """
+    on_dla = None if dla_layers is None else frozenset(dla_layers)
+    for layer in network.layers:
+        rule = scale_tie(layer)
+        if rule is None or rule.apart != apart or layer.name in fp16_layers:
+            continue
+        if not (rule.everywhere or on_dla is None or layer.name in on_dla):
+            continue
+        tensors = tuple(
+            name
+            for name in rule.tensors(layer)
+            if name in network.tensors and network.tensors[name].dtype.startswith("float")
+        )
+        if len(tensors) > 1:
+            yield Bound(layer, rule, tensors)
+
+
+def _change(
+    name: str, old: float, values: Mapping[str, float], widest: str, bound: list[Bound]
+) -> Change:
+    # what moves values hands a scale on; the rule that requires it says more
+    reason = next((one for one in bound if not one.tie.moves), bound[0])
+    return Change(
+        tensor=name,
+        old=old,
+        new=values[widest],
+        rule=reason.tie.rule.id,
+        layers=tuple(one.layer.name for one in bound),
+        widest=widest,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A layer whose tensors should share one scale and do not.
+
+    Attributes:
+        layer: Its name.
+        rule: The rule that requires it.
+        scales: The scales, by tensor.
+        disputed: The sources do not settle the rule.
+    """
+
+    layer: str
+    rule: str
+    scales: Mapping[str, float]
+    disputed: bool = False
+
+    @property
+    def bits(self) -> float:
+        """How far the scales lie apart: log2 of the largest over the smallest."""
+        least = min(self.scales.values())
+        return log2(max(self.scales.values()) / least) if least > 0 else float("inf")
+
+    @property
+    def message(self) -> str:
+        """The violation in one line."""
+        values = ", ".join(f"{name!r} {scale:.6g}" for name, scale in self.scales.items())
+        return f"{self.layer}: unequal scales, {values} ({self.rule})"
+
+
+def violations(
+    network: Network,
+    scales: Mapping[str, float],
+    *,
+    dla_layers: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> tuple[Violation, ...]:
+    """Returns the layers that given scales (Q/DQ nodes', a cache's) do not suit, in graph order.
+
+    Scales are compared as float32; tensors without one break nothing. After ``tie`` there is none.
+
+    Args:
+        network: The layer graph.
+        scales: Scale by tensor.
+        dla_layers: Layers that can run on the target's DLA; None if all may.
+        fp16_layers: Layers kept in FP16, which bind nothing.
+    """
+    found = []
+    for bound in bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers):
+        known = {name: float32(scales[name]) for name in bound.tensors if name in scales}
+        if len(set(known.values())) > 1:
+            rule = bound.tie.rule
+            disputed = rule.certainty == "disputed"
+            found.append(Violation(bound.layer.name, rule.id, known, disputed))
+    return tuple(found)
+
+
+def constraint_warnings(
+    network: Network,
+    scales: Mapping[str, float],
+    changes: Iterable[Change],
+    *,
+    dla_layers: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> tuple[str, ...]:
+    """Says where a shared scale costs much, and where the sources leave open whether it must be.
+
+    Args:
+        network: The layer graph.
+        scales: Scale by tensor, after ``tie``.
+        changes: What ``tie`` changed.
+        dla_layers: Layers that can run on the target's DLA; None if all may.
+        fp16_layers: Layers kept in FP16.
+    """
+    costly = [change for change in changes if change.bits > COSTLY_BITS]
+    messages = [_costly(change) for change in costly[:_SHOWN]]
+    if len(costly) > _SHOWN:
+        messages.append(
+            f"more than {COSTLY_BITS:g} of the 8 bits of INT8 are lost to a shared scale by "
+            f"{counted(len(costly) - _SHOWN, 'more tensor')}"
+        )
+    return (*messages, *_unsettled_warnings(network, scales, dla_layers, fp16_layers))
+
+
+def change_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Returns changes as plain values; ``bits`` is the resolution lost."""
+    return [
+        {
+            "tensor": change.tensor,
+            "old": change.old,
+            "new": change.new,
+            "bits": round(change.bits, 4),
+            "rule": change.rule,
+            "layers": list(change.layers),
+            "widest": change.widest,
+        }
+        for change in changes
+    ]
+
+
+def _costly(change: Change) -> str:
+    layers = ", ".join(change.layers[:_SHOWN])
+    everywhere = {tie.rule.id for tie in scale_ties() if tie.everywhere}
+    place = "" if change.rule in everywhere else " or on the GPU"
+    one = "that layer" if len(change.layers) == 1 else "these layers"
+    return (
+        f"tensor {change.tensor!r} loses {change.bits:.1f} of the 8 bits of INT8: {layers} gives "
+        f"it the scale of {change.widest!r} ({change.rule}); keep {one} in FP16{place}, or rewrite "
+        "the model so that the ranges are alike"
+    )
+
+
+def _unsettled_warnings(
+    network: Network,
+    scales: Mapping[str, float],
+    dla_layers: Collection[str] | None,
+    fp16_layers: Collection[str],
+) -> list[str]:
+    """One warning for each rule that the sources do not settle and that scales do not keep."""
+    apart: dict[str, list[Violation]] = {}
+    found = bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers, apart=True)
+    for bound in found:
+        known = {name: float32(scales[name]) for name in bound.tensors if name in scales}
+        if len(set(known.values())) > 1:
+            rule = bound.tie.rule.id
+            apart.setdefault(rule, []).append(Violation(bound.layer.name, rule, known))
+    return [_doubt(rule, members) for rule, members in apart.items()]
+
+
+def _doubt(rule: str, members: list[Violation]) -> str:
+    worst = max(members, key=lambda one: one.bits)
+    narrow = min(worst.scales, key=lambda name: worst.scales[name])
+    many = f"{len(members)} products keep" if len(members) > 1 else f"product {worst.layer} keeps"
+    return (
+        f"{many} a scale for each factor; a DLA that takes the larger for both would leave "
+        f"{narrow!r} {worst.bits:.1f} bits less ({rule}, disputed): "
+        f"{load_rules().rules[rule].fix}"
+    )
+
+
+def tied(
+    scales: Scales,
+    network: Network,
+    *,
+    dla_layers: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> Scales:
+    """Returns the scales of a calibration cache as TensorRT's builder takes them.
+
+    A calibrator takes the largest of scales that must be equal (NvInfer.h on element-wise layers;
+    tensorflow/tensorflow#25771 on concatenation and pooling). Measured ranges are tied by
+    ``scales_from`` already.
+
+    Args:
+        scales: As given.
+        network: The layer graph.
+        dla_layers: Layers that can run on the target's DLA; None if all may.
+        fp16_layers: Layers kept in FP16, which bind nothing.
+
+    Returns:
+        Them, with ``changes`` and with warnings about what is costly or open.
+    """
+    values, changes = tie(network, scales.scales, dla_layers=dla_layers, fp16_layers=fp16_layers)
+    costs = constraint_warnings(
+        network, values, changes, dla_layers=dla_layers, fp16_layers=fp16_layers
+    )
+    if changes:
+        made = make_scales(values, method=scales.method, data=scales.data, missing=scales.missing)
+        scales = replace(scales, scales=made.scales, digest=made.digest, changes=changes)
+    return replace(scales, warnings=(*scales.warnings, *costs))

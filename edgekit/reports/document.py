@@ -12,6 +12,7 @@ from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
 from edgekit.placement.plan import Plan, device_times, frame_times, plan_devices, predicted_value
 from edgekit.placement.profiles.measured import source_of
+from edgekit.quantize.scales import change_rows
 from edgekit.reports import text
 from edgekit.reports.facts import (
     RunFacts,
@@ -571,7 +572,6 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         objects, each with its ``clock``.
     """
     from edgekit.placement.forecast import gpu_reasons
-    from edgekit.quantize.constraints import change_rows
 
     plan, target = facts.plan, facts.target
     reasons = gpu_reasons(plan, facts.network, facts.judgement, target)

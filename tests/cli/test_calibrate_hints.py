@@ -70,10 +70,10 @@ def test_a_cache_beside_the_qdq_model_that_it_is_of(run, tmp_path):
 
 
 def test_an_interrupted_measurement_is_said_to_be_kept_and_goes_on(run, tmp_path, monkeypatch):
-    from edgekit.quantize.calibration import inputs
+    from edgekit.quantize.calibration import measure as measuring
 
-    monkeypatch.setattr(inputs, "_EVERY", -1.0)
-    monkeypatch.setattr(inputs, "_SPARE", -1.0)
+    monkeypatch.setattr(measuring, "_EVERY", -1.0)
+    monkeypatch.setattr(measuring, "_SPARE", -1.0)
     (tmp_path / "feed.py").write_text(
         "import os\nimport numpy\n\n\ndef batches():\n"
         "    for index in range(6):\n"

@@ -43,8 +43,7 @@ def test_the_table_has_each_rule_as_it_is():
 
 
 def test_the_changes_look_like_those_that_are_printed():
-    from edgekit.quantize.constraints import change_rows
-    from edgekit.quantize.scales import Change
+    from edgekit.quantize.scales import Change, change_rows
     from edgekit.reports.terminal.quantization import changes_text
 
     shown = re.search(r"```text\n(.*?)```", SECTION, re.S)[1].splitlines()

@@ -13,8 +13,7 @@ from PIL import Image
 
 from edgekit.cli import main
 from edgekit.config.loader import parse_config
-from edgekit.quantize.data.images import IMAGE_SUFFIXES
-from edgekit.quantize.data.options import IMAGE_OPTIONS, PRESETS
+from edgekit.quantize.data.images import IMAGE_OPTIONS, IMAGE_SUFFIXES, PRESETS
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from edgekit.pipeline.steps.scales import cache_for_both
-from edgekit.quantize.cached_scales import scales_of
+from edgekit.quantize.caches import scales_of
 from edgekit.quantize.calibration.calibrate import calibrate
 from tests.quantize.quantize_nets import make, node
 

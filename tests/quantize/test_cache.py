@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from edgekit.errors import DataError
 from edgekit.network.model import Network, Tensor
-from edgekit.quantize.cached_scales import scales_of
 from edgekit.quantize.caches import (
     ALGORITHM,
     CalibrationCache,
     cache_of,
     load_cache,
+    scales_of,
     tensorrt_number,
     write_cache,
 )

@@ -12,8 +12,7 @@ from edgekit.network.model import Model, Network
 from edgekit.network.session import session
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
-from edgekit.quantize.cached_scales import equal_tensors, scales_of
-from edgekit.quantize.caches import CalibrationCache
+from edgekit.quantize.caches import CalibrationCache, equal_tensors, scales_of
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import make, node

@@ -17,8 +17,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.placement.segments import segmented
-from edgekit.quantize.cached_scales import scales_of
-from edgekit.quantize.caches import CalibrationCache
+from edgekit.quantize.caches import CalibrationCache, scales_of
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.needs import needs
 from edgekit.reference import numerics as numerics_module

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.quantize.constraints import tie
-from edgekit.quantize.scales import Change
+from edgekit.quantize.scales import Change, tie
 from tests.quantize.quantize_nets import branches, make, node
 
 # kind, parameters, how many inputs, and what must be equal, written out by hand

@@ -1,8 +1,7 @@
 import numpy as np
 
 from edgekit.quantize.calibration.calibrate import scales_from
-from edgekit.quantize.constraints import tied
-from edgekit.quantize.scales import Ranges, make_scales
+from edgekit.quantize.scales import Ranges, make_scales, tied
 from tests.quantize.quantize_nets import branches
 
 MODEL, NETWORK = branches()

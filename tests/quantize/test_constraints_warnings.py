@@ -3,8 +3,7 @@ from hypothesis import given, settings
 from edgekit.dla.explanation import explain
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import scale_ties
-from edgekit.quantize.constraints import change_rows, constraint_warnings, tie, violations
-from edgekit.quantize.scales import Change
+from edgekit.quantize.scales import Change, change_rows, constraint_warnings, tie, violations
 from tests.quantize.quantize_nets import branches, make, node
 from tests.quantize.test_constraints import cases, equal_sets
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.quantize.calibration.inputs import MeasurementState
-from edgekit.quantize.calibration.measure import measure
+from edgekit.quantize.calibration.measure import MeasurementState, measure
 from tests.quantize.quantize_nets import branches
 from tests.quantize.test_calibrate import images
 
@@ -19,10 +18,10 @@ COUNT = 8
 CHILD = """
 import sys
 from pathlib import Path
-from edgekit.quantize.calibration import inputs
+from edgekit.quantize.calibration import measure as measuring
 from edgekit.quantize.calibration.measure import measure
 from tests.quantize.test_resume import COUNT, MODEL, images
-inputs._EVERY = inputs._SPARE = -1.0
+measuring._EVERY = measuring._SPARE = -1.0
 def data():
     for index, feed in enumerate(images(COUNT)):
         if index == 5:

@@ -10,8 +10,7 @@ from edgekit.network.model import Model, Network
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
 from edgekit.placement.segments import segmented
-from edgekit.quantize.cached_scales import scales_of
-from edgekit.quantize.caches import load_cache, write_cache
+from edgekit.quantize.caches import load_cache, scales_of, write_cache
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.scales import Scales
 from edgekit.reference.accuracy import accuracy

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from edgekit.quantize.constraints import change_rows
-from edgekit.quantize.scales import Change
+from edgekit.quantize.scales import Change, change_rows
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.terminal.quantization import changes_text

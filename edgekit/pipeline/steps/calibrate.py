@@ -25,7 +25,7 @@ from edgekit.pipeline.steps.scales import (
     warn_unequal,
 )
 from edgekit.pipeline.steps.translation import describe_translation
-from edgekit.quantize.scales import Ranges, Scales
+from edgekit.quantize.scales import Ranges, Scales, tied
 
 if TYPE_CHECKING:
     from edgekit.quantize.data.rows import CalibrationSamples
@@ -138,8 +138,6 @@ class Calibration(RewrittenModel):
 
         On strongly typed releases they name the tensors that have Q/DQ nodes.
         """
-        from edgekit.quantize.constraints import tied
-
         section = self.file.calibration
         if self.known_scales is None:
             scales = self.scales_by(self.ranges, self.method, bound)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, TypedDict
 from edgekit.errors import DataError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import SAME_VALUES, Model, Network
-from edgekit.quantize.caches import CalibrationCache, cache_of
-from edgekit.quantize.scales import Change, Scales
+from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
+from edgekit.quantize.scales import Change, Scales, violations
 from edgekit.text import listed
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
-    from edgekit.quantize.cached_scales import CacheReading
     from edgekit.quantize.needs import Lack
 
 
@@ -140,8 +139,6 @@ def judge_with(
     Raises:
         DataError: The cache names no tensor of the network.
     """
-    from edgekit.quantize.cached_scales import scales_of
-
     best = judging(None)
     able = {layer for layer, verdict in best.verdicts.items() if verdict.placeable}
     reading = scales_of(cache, network, model=model, original=original, on_dla=able, name=name)
@@ -216,8 +213,6 @@ def cache_for_both(
         original: The model as it came; the same one where nothing was rewritten.
         tensorrt: The release that will read the cache.
     """
-    from edgekit.quantize.cached_scales import scales_of
-
     # 0: no scale suits the tensor, and what needs one is meant to run in FP16
     known = {**dict.fromkeys(scales.missing, 0.0), **scales.scales}
     if model is not original:
@@ -260,8 +255,6 @@ def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBi
 
 def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
     """Returns the scales of Q/DQ nodes as they are, with a warning where the board wants others."""
-    from edgekit.quantize.constraints import violations
-
     found = [one for one in violations(network, scales.scales, **bound) if not one.disputed]
     if not found:
         return scales

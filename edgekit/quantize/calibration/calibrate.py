@@ -12,9 +12,16 @@ from edgekit.dla.scales import LEVELS
 from edgekit.network.model import Model, Network
 from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.calibration.methods import check_method
-from edgekit.quantize.constraints import constraint_warnings, tie
 from edgekit.quantize.needs import Lack, follow, needs, without_too
-from edgekit.quantize.scales import Ranges, Scales, float32, is_scale, make_scales
+from edgekit.quantize.scales import (
+    Ranges,
+    Scales,
+    constraint_warnings,
+    float32,
+    is_scale,
+    make_scales,
+    tie,
+)
 from edgekit.text import counted, listed
 
 _SHOWN = 8

@@ -10,8 +10,7 @@ from edgekit.errors import DataError
 from edgekit.network.source import PYTHON
 from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, Arrays
 from edgekit.quantize.data.functions import Callables
-from edgekit.quantize.data.images import IMAGE_SUFFIXES, Images, Preprocess, files_in
-from edgekit.quantize.data.options import IMAGE_OPTIONS
+from edgekit.quantize.data.images import IMAGE_OPTIONS, IMAGE_SUFFIXES, Images, Preprocess, files_in
 from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
 from edgekit.text import counted
 
