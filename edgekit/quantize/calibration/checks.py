@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from edgekit.dla.precision import int8_operators
 from edgekit.errors import DataError, ModelError
@@ -33,18 +32,14 @@ def check_weights(model: Model) -> None:
     Raises:
         ModelError: ``model.nonfinite``: names the weight and the node that reads it.
     """
-    inline = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
     seen: set[str] = set()
     biased = _biased(model)
     for node in model.proto.graph.node:
         for place, name in enumerate(node.input):
             if name in seen or (node.op_type == "Clip" and place > 0):
                 continue
-            if name in model.weights:
-                array = model.weights[name]
-            elif name in inline:
-                array = numpy_helper.to_array(inline[name])
-            else:
+            array = model.graph.value(name)
+            if array is None:
                 continue
             seen.add(name)
             bad = _nonfinite(array)
@@ -64,7 +59,6 @@ def unbounded(model: Model) -> frozenset[str]:
 
     They have no INT8 scale, as with a mask of -FLT_MAX. A softmax ends it.
     """
-    values = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
     biased = _biased(model)
     found: set[str] = set()
     for node in model.proto.graph.node:
@@ -75,9 +69,7 @@ def unbounded(model: Model) -> frozenset[str]:
                 break
             if not _may_mask(node, biased):
                 continue
-            array = model.weights.get(name)
-            if array is None and name in values:
-                array = numpy_helper.to_array(values[name])
+            array = model.graph.value(name)
             if array is not None and _nonfinite(array):
                 break
         else:
@@ -88,12 +80,10 @@ def unbounded(model: Model) -> frozenset[str]:
 
 def _biased(model: Model) -> frozenset[str]:
     """Returns the results of constant weights: what is added to them is a bias."""
-    graph = model.proto.graph
-    constants = {tensor.name for tensor in graph.initializer}.union(model.weights)
     return frozenset(
         node.output[0]
-        for node in graph.node
-        if node.op_type in int8_operators().weighted and not constants.isdisjoint(node.input)
+        for node in model.proto.graph.node
+        if node.op_type in int8_operators().weighted and any(map(model.graph.constant, node.input))
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from edgekit.errors import ModelError
+from edgekit.network.protos import reads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,10 +64,9 @@ def parts(model: Model, wanted: Sequence[str], limit: int = PART_BYTES) -> list[
         remaining -= need
     if len(groups) == 1:
         return [_part(model, groups[0], names, set(), [])]
-    reads = [_reads(group) for group in groups]
     later: list[set[str]] = [set()] * len(groups)
     for i in range(len(groups) - 2, -1, -1):
-        later[i] = later[i + 1] | reads[i + 1]
+        later[i] = later[i + 1] | _reads(groups[i + 1])
     alive: set[str] = {value.name for value in model.proto.graph.input}
     made = []
     for i, group in enumerate(groups):
@@ -114,60 +114,23 @@ def _part(
     written = [name for node in nodes for name in node.output if name]
     wanted = tuple(name for name in written if name in names)
     retained = tuple(name for name in written if name in later and name not in names)
-    initial = {tensor.name for tensor in model.proto.graph.initializer}
-    inputs = tuple(sorted(_reads([*nodes]) - set(written) - initial))
+    inputs = tuple(sorted(_reads(nodes) - set(written) - model.graph.initializers.keys()))
     outputs = [*wanted, *retained]
     made = None
     if outputs:
-        cut = _cut(model, nodes, inputs)
+        cut = model.cut({node.name for node in nodes}, inputs, outputs)
         made = session(cut, outputs=outputs, optimise=False)
     return NetworkPart(made, inputs, wanted, retained, tuple(gone))
 
 
-def _cut(model: Model, nodes: list[onnx.NodeProto], inputs: Sequence[str]) -> Model:
-    """Returns the model of a few nodes."""
-    graph = model.proto.graph
-    needed = _reads(nodes)
-    infos = _infos(model)
-    proto = onnx.ModelProto()
-    proto.ir_version = model.proto.ir_version
-    proto.opset_import.extend(model.proto.opset_import)
-    proto.functions.extend(model.proto.functions)
-    proto.graph.name = graph.name
-    proto.graph.node.extend(nodes)
-    proto.graph.initializer.extend(t for t in graph.initializer if t.name in needed)
-    proto.graph.input.extend(infos[name] for name in inputs)
-    own = {name for node in nodes for name in node.output}
-    proto.graph.value_info.extend(info for name, info in infos.items() if name in own)
-    weights = {name: model.weights[name] for name in model.weights if name in needed}
-    return replace(model, proto=proto, weights=weights, stored_digest=None)
-
-
-def _infos(model: Model) -> dict[str, onnx.ValueInfoProto]:
-    graph = model.proto.graph
-    return {value.name: value for value in [*graph.value_info, *graph.output, *graph.input]}
-
-
 def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Returns the names that nodes read, those inside of If, Loop and Scan too."""
-    found: set[str] = set()
-    for node in nodes:
-        found.update(name for name in node.input if name)
-        for attribute in node.attribute:
-            for graph in [attribute.g, *attribute.graphs]:
-                if graph.node:
-                    inner = _reads(list(graph.node))
-                    inner.update(value.name for value in graph.output)
-                    own = {name for n in graph.node for name in n.output}
-                    own.update(v.name for v in [*graph.input, *graph.initializer])
-                    found |= inner - own
-    return found
+    return {name for node in nodes for name in reads(node)}
 
 
 def _sizes(model: Model) -> dict[str, int]:
     """Returns bytes by tensor name."""
     sizes = {}
-    for name, value in _infos(model).items():
+    for name, value in model.graph.values.items():
         tensor = value.type.tensor_type
         shape = [dim.dim_value for dim in tensor.shape.dim]
         width = helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize
