@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto
 
 from edgekit.dla.scales import channel_axis, channel_blocks, weight_scales
 from edgekit.errors import ModelError
+from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import QDQ, Model
 from edgekit.text import listed
 
@@ -109,29 +110,11 @@ class Problems:
             )
 
 
-class ModelConstants:
-    """The constants of a model by name, also those whose values are stored outside the graph."""
-
-    def __init__(self, model: Model) -> None:
-        self._weights = model.weights
-        self._stubs = {tensor.name: tensor for tensor in model.proto.graph.initializer}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._stubs
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name in self._weights:
-            return self._weights[name]
-        return numpy_helper.to_array(self._stubs[name])
-
-    def kind(self, name: str) -> str:
-        """The ONNX name of a constant's type in small letters: "int8", "float8e4m3fn"."""
-        return type_name(self._stubs[name].data_type)
-
-
-def type_name(elem: int) -> str:
-    """Returns ONNX's name of an element type, in small letters."""
-    return str(TensorProto.DataType.Name(elem)).lower()
+def constant_of(model: Model, name: str) -> np.ndarray:
+    """Returns the values of a constant, which a model has."""
+    value = model.graph.value(name)
+    assert value is not None
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +157,7 @@ class Grid:
         return self.scale.reshape(shape)
 
 
-def grid_of(
-    node: onnx.NodeProto,
-    constants: ModelConstants,
-    known: Mapping[str, tuple[str, int]],
-    problems: Problems,
-) -> Grid | None:
+def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | None:
     """Reads one node; None if it cannot be translated, which ``problems`` then has.
 
     Forms of ai.onnx 10 to 23: a scale of rank 0, or of rank 1 with ``axis``; the zero point may
@@ -188,32 +166,31 @@ def grid_of(
 
     Args:
         node: QuantizeLinear or DequantizeLinear.
-        constants: The model's.
-        known: Type name and rank by tensor.
+        model: Its model.
         problems: Where faults are noted.
     """
     given: dict[str, Any] = {item.name: item.i for item in node.attribute}
     inputs = [*node.input, "", ""]
     data, scale_name, zero_name = inputs[:3]
-    is_constant = data in constants
+    is_constant = model.graph.constant(data)
     if given.get("block_size"):
         problems.add("qdq.blocked", node.name, f"block_size {given['block_size']}")
         return None
     for name in (scale_name, zero_name):
-        if name and name not in constants:
+        if name and not model.graph.constant(name):
             problems.add("qdq.scale_computed", node.name, name)
             return None
-    kind = _kind(node, zero_name, given, constants, known)
+    kind = _kind(node, zero_name, given, model.graph)
     if kind not in ("int8", "uint8") and not (kind == "int32" and is_constant):
         problems.add("qdq.type", node.name, kind)
         return None
-    zero = np.asarray(constants[zero_name]) if zero_name else np.zeros((), np.int32)
+    zero = constant_of(model, zero_name) if zero_name else np.zeros((), np.int32)
     shift = _MIDDLE if kind == "uint8" else 0
     if (zero.astype(np.int64) != shift).any():
         found = sorted({int(value) for value in zero.reshape(-1)[:_LISTED]})
         problems.add("qdq.zero_point", node.name, f"{kind}, zero point {_few(found)}")
         return None
-    raw = np.asarray(constants[scale_name])
+    raw = constant_of(model, scale_name)
     scale = raw.astype(np.float32)
     if not np.isfinite(scale).all() or (scale < 0).any() or (not is_constant and not scale.all()):
         problems.add("qdq.scale_value", node.name, scale_name)
@@ -223,23 +200,20 @@ def grid_of(
     if scale.ndim != 1:
         problems.add("qdq.blocked", node.name, f"scale of shape {list(scale.shape)}")
         return None
-    axis = int(given.get("axis", 1)) % max(known.get(data, ("", 1))[1], 1)
+    axis = int(given.get("axis", 1)) % max(len(model.graph.shape(data)), 1)
     return Grid(node.name, scale, axis, shift, kind, str(raw.dtype))
 
 
-def _kind(
-    node: onnx.NodeProto,
-    zero: str,
-    given: Mapping[str, Any],
-    constants: ModelConstants,
-    known: Mapping[str, tuple[str, int]],
-) -> str:
-    if zero:
-        return constants.kind(zero)
-    if node.op_type == "DequantizeLinear":
-        data = node.input[0]
-        return constants.kind(data) if data in constants else known.get(data, ("int8", 0))[0]
-    return type_name(int(given.get("output_dtype", 0)) or _UINT8)
+def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, Any], graph: OnnxGraph) -> str:
+    elem = int(given.get("output_dtype", 0)) or _UINT8
+    name = zero or (node.input[0] if node.op_type == "DequantizeLinear" else "")
+    if name in graph.initializers:
+        elem = graph.initializers[name].data_type
+    elif name in graph.values:
+        elem = graph.values[name].type.tensor_type.elem_type
+    elif name:
+        return "int8"
+    return str(TensorProto.DataType.Name(elem)).lower()
 
 
 def _few(values: list[int]) -> str:
@@ -326,19 +300,7 @@ class _QdqReader:
     """Goes through the nodes in graph order."""
 
     def __init__(self, model: Model) -> None:
-        graph = model.proto.graph
         self._model = model
-        self._constants = ModelConstants(model)
-        self._known = {
-            value.name: (
-                type_name(value.type.tensor_type.elem_type),
-                len(value.type.tensor_type.shape.dim),
-            )
-            for value in (*graph.value_info, *graph.input, *graph.output)
-        }
-        self._known.update(
-            {item.name: (type_name(item.data_type), len(item.dims)) for item in graph.initializer}
-        )
         self._problems = Problems()
         self.reading = QdqReading()
         # tensors of codes: what they are the codes of, and on which grid; no use for constants
@@ -358,9 +320,9 @@ class _QdqReader:
 
     def _quantize(self, node: onnx.NodeProto) -> None:
         source, target = node.input[0], node.output[0]
-        grid = grid_of(node, self._constants, self._known, self._problems)
+        grid = grid_of(node, self._model, self._problems)
         self.reading.integers.add(target)
-        if source in self._constants:
+        if self._model.graph.constant(source):
             if grid is not None:
                 self.reading.fixed.append(QuantisedConstant(target, source, grid, codes=False))
                 self._codes[target] = target, grid, None
@@ -378,8 +340,8 @@ class _QdqReader:
 
     def _dequantize(self, node: onnx.NodeProto) -> None:
         source, target = node.input[0], node.output[0]
-        grid = grid_of(node, self._constants, self._known, self._problems)
-        if source in self._constants:
+        grid = grid_of(node, self._model, self._problems)
+        if self._model.graph.constant(source):
             if grid is not None:
                 self.reading.fixed.append(QuantisedConstant(target, source, grid, codes=True))
             return
@@ -456,13 +418,13 @@ class _QdqReader:
 # and a finer grid, with other codes, where it has none.
 
 
-def values_of(fixed: QuantisedConstant, constants: ModelConstants) -> np.ndarray:
+def values_of(fixed: QuantisedConstant, model: Model) -> np.ndarray:
     """Returns the floats that a quantised constant stands for, in its scales' type.
 
     As ONNX defines them: codes are round half to even of value / scale, saturated.
     """
     grid = fixed.grid
-    source = np.asarray(constants[fixed.source])
+    source = constant_of(model, fixed.source)
     scale = grid.along(source)
     if fixed.codes:
         codes = source.astype(np.float32) - np.float32(grid.shift)
@@ -490,7 +452,7 @@ def requantised(value: np.ndarray, wanted: np.ndarray, axis: int) -> bool:
 def keeps(
     fixed: QuantisedConstant,
     value: np.ndarray,
-    constants: ModelConstants,
+    model: Model,
     readers: Sequence[onnx.NodeProto],
 ) -> bool:
     """Whether the file's floats give the very codes when they are quantised anew.
@@ -498,12 +460,12 @@ def keeps(
     Args:
         fixed: A quantised constant.
         value: What it stands for.
-        constants: The model's.
+        model: The one that has it.
         readers: What reads it, all of it.
     """
     if fixed.codes or not readers:
         return False
-    original = constants[fixed.source]
+    original = constant_of(model, fixed.source)
     axes = [channel_axis(node, value.ndim) for node in readers]
     return all(axis is not None and requantised(original, value, axis) for axis in axes)
 

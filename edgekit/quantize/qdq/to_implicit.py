@@ -20,11 +20,11 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Layer, Model, Network
 from edgekit.quantize.needs import follow, needs
 from edgekit.quantize.qdq.reading import (
-    ModelConstants,
     Problems,
     QdqReading,
     Quantisation,
     QuantisedConstant,
+    constant_of,
     keeps,
     other_codes,
     read_qdq,
@@ -486,11 +486,10 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     names = PlainNames(model, reading)
     values: dict[str, np.ndarray] = {}
     coded: set[str] = set()
-    constants = ModelConstants(model)
     for fixed in reading.fixed:
-        value = values_of(fixed, constants)
-        if keeps(fixed, value, constants, names.readers(fixed.tensor)):
-            value = constants[fixed.source]
+        value = values_of(fixed, model)
+        if keeps(fixed, value, model, names.readers(fixed.tensor)):
+            value = constant_of(model, fixed.source)
         else:
             coded.add(names.of(fixed))
         values[names.of(fixed)] = value
