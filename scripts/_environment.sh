@@ -83,7 +83,7 @@ edgekit_environment() {
             rm -rf .packages/edgekit .packages/edgekit_device
         else
             echo "pip is missing too; trying with the packages that are installed" >&2
-            "$base" -c 'import numpy, onnx, onnxruntime, yaml, pydantic, click, rich, paramiko, jinja2, highspy, PIL' \
+            "$base" -c 'import numpy, onnx, onnxruntime, yaml, pydantic, click, rich, paramiko, jinja2, ortools, PIL' \
                 || { echo "install the packages named in pyproject.toml, or python3-venv" >&2; return 3; }
         fi
         echo "$want$extra" >"$stamp"

@@ -65,8 +65,6 @@ def table_edges() -> set[tuple[str, str]]:
         "edgekit_device.board.monitor",
         "edgekit_device.board.power",
         "edgekit_device.serve.worker",
-        "edgekit.solver.cpsat.process",
-        "edgekit.solver.cpsat.worker",
     ):
         edges |= {(importer, name) for name in named(importer)}
     return edges

@@ -56,7 +56,7 @@ def _code_digest() -> str:
         for file in sorted([f for kind in _KINDS for f in folder.rglob(kind)]):
             digest.update(file.relative_to(folder).as_posix().encode())
             digest.update(regular(file).read_bytes())
-    for name in ("numpy", "onnx", "onnxruntime", "highspy", "ortools"):
+    for name in ("numpy", "onnx", "onnxruntime", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
             digest.update(f"{name}={version(name)}".encode())
     return digest.hexdigest()

@@ -621,7 +621,7 @@ def _trace(path: str) -> Any:
 def _environment() -> dict[str, str]:
     found = {"edgekit": __version__, "python": platform.python_version(),
              "machine": platform.machine()}  # fmt: skip
-    for name in ("numpy", "onnx", "onnxruntime", "highspy", "ortools"):
+    for name in ("numpy", "onnx", "onnxruntime", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

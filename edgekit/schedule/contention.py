@@ -18,6 +18,7 @@ from edgekit.schedule.timetable import (
     timetable,
     timetable_value,
 )
+from edgekit.solver.problem import Effort
 from edgekit.targets.board import Target
 
 _ROUNDS = 3
@@ -35,7 +36,7 @@ def under_contention(
     slowdown: Slowdown,
     *,
     effort: float,
-    seconds: float,
+    clock: Effort,
 ) -> Timetable:
     """Returns the best timetable found with ``slowdown`` in force, and its value.
 
@@ -56,13 +57,13 @@ def under_contention(
         seen.add(last.places)
         longer = stretched(workload, _factors(workload, last, ran, slowdown))
         again = timetable(
-            longer, objective, hint=last.places, effort=effort / 10, seconds=seconds / 4
+            longer, objective, hint=last.places, effort=effort / 10, seconds=clock.seconds
         )
         if again is None or not again.places:
             break
         last = again
     if best is None or best.value == float("inf"):
-        safe = _safe(workload, objective, lower, slowdown, effort, seconds)
+        safe = _safe(workload, objective, lower, slowdown, effort, clock)
         best = safe if safe is not None else best
     return replace(lower, value=float("inf")) if best is None else best
 
@@ -155,11 +156,11 @@ def _safe(
     lower: Timetable,
     slowdown: Slowdown,
     effort: float,
-    seconds: float,
+    clock: Effort,
 ) -> Timetable | None:
     everyone = frozenset(range(len(workload.devices)))
     longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
-    safe = timetable(longer, objective, hint=lower.places, effort=effort, seconds=seconds)
+    safe = timetable(longer, objective, hint=lower.places, effort=effort, seconds=clock.seconds)
     if safe is None or not safe.places:
         return None
     ran = run_through(workload, safe, slowdown)

@@ -34,6 +34,7 @@ from edgekit.schedule.timetable import (
     timetable,
     timetable_value,
 )
+from edgekit.solver.problem import Effort
 from edgekit.targets.board import Target
 
 MAX_FRAMES = 60
@@ -69,7 +70,7 @@ def place_several(
             "period" (how often all of them can run), "energy" or "gpu_time".
         one_core: Whether a network may use only one DLA core, as a hybrid engine does.
         effort: Deterministic limit of each search.
-        seconds: Wall-clock limit of each search, the last resort.
+        seconds: Of the clock for all searches together, the last resort.
         progress: Called with (steps done, steps in all).
 
     Raises:
@@ -119,17 +120,16 @@ def place_several(
     ]
     workload = _workload(placed, one_core)
     slowdown, listing = slowdown_of(target, workload)
-    share = require_capacity(workload, alone, effort, seconds)
+    clock = Effort(effort, seconds=seconds)
+    share = require_capacity(workload, alone, effort, clock)
     if sum(frames) > MAX_FRAMES:
         raise _too_many_frames(members, frames, periods[0], share)
     if objective == "period":
-        lower, upper = _shortest_periods(workload, slowdown, effort, seconds)
+        lower, upper = _shortest_periods(workload, slowdown, effort, clock)
     else:
-        lower = _without_contention(workload, objective, effort, seconds)
+        lower = _without_contention(workload, objective, effort, clock)
         report(len(members) + 1, len(members) + 2)
-        upper = under_contention(
-            workload, objective, lower, slowdown, effort=effort, seconds=seconds
-        )
+        upper = under_contention(workload, objective, lower, slowdown, effort=effort, clock=clock)
         if upper.value == float("inf"):
             raise missed_deadlines(workload, upper, contention=True)
         lower = _better_lower(workload, objective, lower, upper)
@@ -233,11 +233,11 @@ def _on_all_devices(chain: NetworkChain, devices: int, own: int) -> NetworkChain
 
 
 def _without_contention(
-    workload: Workload, objective: str, effort: float, seconds: float
+    workload: Workload, objective: str, effort: float, clock: Effort
 ) -> Timetable:
-    found = timetable(workload, objective, effort=effort, seconds=seconds)
+    found = timetable(workload, objective, effort=effort, seconds=clock.seconds)
     if found is None:
-        late = timetable(workload, "latency", within=4.0, effort=effort / 4, seconds=seconds)
+        late = timetable(workload, "latency", within=4.0, effort=effort / 4, seconds=clock.seconds)
         raise missed_deadlines(workload, late, contention=False)
     if not found.places:
         raise no_timetable_found()
@@ -258,16 +258,16 @@ def _better_lower(
 
 
 def _shortest_periods(
-    workload: Workload, slowdown: Slowdown, effort: float, seconds: float
+    workload: Workload, slowdown: Slowdown, effort: float, clock: Effort
 ) -> tuple[Timetable, Timetable]:
     """Returns the shortest period without contention, and with all devices slowing each other."""
-    found = best_places(workload, effort=effort, seconds=seconds)
+    found = best_places(workload, effort=effort, seconds=clock.seconds)
     if found is None:
         raise no_timetable_found()
     places, load, bound = found
     everyone = frozenset(range(len(workload.devices)))
     longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
-    again = best_places(longer, effort=effort / 4, seconds=seconds)
+    again = best_places(longer, effort=effort / 4, seconds=clock.seconds)
     best: Timetable | None = None
     for candidate in [places] + ([again[0]] if again else []):
         used = workload.used(candidate)
@@ -312,7 +312,7 @@ def _infeasible(message: str, hint: str, **binding: Any) -> GateError:
 
 
 def require_capacity(
-    workload: Workload, alone: Sequence[NetworkAlone], effort: float, seconds: float
+    workload: Workload, alone: Sequence[NetworkAlone], effort: float, clock: Effort
 ) -> float:
     """Returns the share of its time that the busiest device needs, when shared out best.
 
@@ -330,12 +330,12 @@ def require_capacity(
                 kind="deadline", network=chain.name, needs_us=need, deadline_us=chain.deadline_us,
             )  # fmt: skip
     whole = workload.hyperperiod_us
-    found = best_places(workload, effort=effort, seconds=seconds)
+    found = best_places(workload, effort=effort, seconds=clock.seconds)
     if found is not None and (whole is None or found[2] <= float(whole)):
         return 0.0 if whole is None else found[1] / float(whole)
     if workload.max_loadables is not None and workload.cores:
         free = replace(workload, max_loadables=None)
-        other = best_places(free, effort=effort, seconds=seconds)
+        other = best_places(free, effort=effort, seconds=clock.seconds)
         if other is not None and (whole is None or other[1] <= float(whole)):
             raise _infeasible(
                 f"{workload.max_loadables} loadables a core are too few for these networks",

@@ -14,7 +14,7 @@ from itertools import pairwise
 from time import monotonic
 from typing import Any
 
-from edgekit.solver.cpsat.process import run_worker
+from edgekit.solver.cpsat import timetable_model
 
 # Several networks on shared devices: what is to be scheduled, and the timetable found.
 #
@@ -332,14 +332,14 @@ def _run_searches(
     ends = monotonic() + seconds
     request = {**scaled.request, "hint": hint}
     first = {**request, "workers": 1, "effort": min(_FIRST, effort)}
-    answer = run_worker("periodic", first, seconds=seconds)
+    answer = timetable_model.solve(first, seconds)
     if answer["status"] == "infeasible" or answer.get("proved"):
         return answer
     hint = answer.get("places", hint)
     later = {**request, "workers": 4, "effort": effort, "hint": hint}
     if effort <= _FIRST:
         return answer
-    again = run_worker("periodic", later, seconds=max(0.1, ends - monotonic()))
+    again = timetable_model.solve(later, max(0.1, ends - monotonic()))
     if again["status"] == "unknown" != answer["status"]:
         return answer
     return again

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.solver.highs import INFINITY, Expression, Program
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
@@ -27,6 +26,7 @@ from edgekit.solver.problem import (
     Placing,
     Transfer,
 )
+from edgekit.solver.program import INFINITY, Expression, Program
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -610,8 +610,8 @@ def _cuts(rows: MetricRows, found: Sequence[Placing]) -> tuple[float, tuple[floa
     """Returns the most that any prices can reach as far as is known, and those prices."""
     unit = rows.unit
     program = Program()
-    top = program.variable(cost=-1.0)
-    prices = [program.variable(upper) for upper in rows.steepest(STEEP)]
+    top = program.real(cost=-1.0)
+    prices = [program.real(upper) for upper in rows.steepest(STEEP)]
     if rows.minimax:
         program.row(Expression(dict.fromkeys(prices[: rows.minimax], 1.0)), 1.0, 1.0)
     for placing in found:

@@ -5,17 +5,15 @@ for loadables that wait for each other in a cycle.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
-from typing import Any
-
-import numpy as np
 
 from edgekit.solver.evaluation import better, evaluated, settle
-from edgekit.solver.highs import INFINITY, Expression, interruptible
 from edgekit.solver.loadables import SLACK, Reach, fits
 from edgekit.solver.problem import Effort, ExecutionStep, Goal, PlacementProblem, Placing
+from edgekit.solver.program import INFINITY, Expression
 from edgekit.solver.relaxation import Relaxation
 
 # Loadables as columns: the linear programme over every set of nodes that a loadable can be.
@@ -31,8 +29,6 @@ from edgekit.solver.relaxation import Relaxation
 
 ROUNDS = 400  # of pricing
 MOST = 30_000  # columns of the exact programme
-TREE = 4_000  # nodes of its tree
-FIRST_TREE = 200  # nodes of the tree over the columns that the duals needed
 CYCLES = 30  # rounds of cutting them off
 LOOK = 5e-6  # units of Effort for a set that pricing looks at
 REDUCED = 1e-7  # of the objective's scale: what counts as a column that helps
@@ -56,6 +52,11 @@ class _Column:
     def members(self) -> frozenset[int]:
         return frozenset(self.nodes)
 
+    def holds(self, cut: OrderingCut) -> bool:
+        """Whether it holds one of the pairs of a cut."""
+        members = self.members
+        return any(pair <= members for pair in cut)
+
 
 class Columns:
     """The programme of one problem and goal.
@@ -76,7 +77,7 @@ class Columns:
         self.problem, self.goal, self.best = problem, goal, best
         self.effort, self.progress = effort, progress
         self.bound = -INFINITY
-        self.cuts: list[OrderingCut] = []
+        self.cuts: list[tuple[OrderingCut, int]] = []
         self.reach = Reach(problem)
         self.model = Relaxation(problem, goal, ties=False, levels=False)
         self.columns: dict[_Column, int] = {}
@@ -84,8 +85,6 @@ class Columns:
         self.numbers: dict[tuple[int, int], int] = {}
         self.pricing: dict[tuple[int, int], Pricing] = {}
         self._rows()
-        self.lp = self.model.program.passed(relaxed=True)
-        self.fixed = len(self.model.program.cost)
 
     def _rows(self) -> None:
         program = self.model.program
@@ -108,10 +107,8 @@ class Columns:
             return False
         rows = [self.links[v, column.core] for v in column.nodes]
         rows.append(self.numbers[column.network, column.core])
-        self.columns[column] = self.fixed + len(self.columns)
-        self.lp.addCol(
-            0.0, 0.0, 1.0, len(rows), np.asarray(rows, dtype=np.int32), np.ones(len(rows))
-        )
+        rows += [row for cut, row in self.cuts if column.holds(cut)]
+        self.columns[column] = self.model.program.column(rows)
         return True
 
     def run(self) -> bool:
@@ -128,12 +125,12 @@ class Columns:
             self._own(self.best)
         if not self._generate():
             return False
-        self._integral(FIRST_TREE, exact=False)
+        self._integral(exact=False)
         if self.proven or self.best is None:
             return self.best is not None
         self._own(self.best)
         if self._enlarge():
-            self._integral(TREE, exact=not self._limited)
+            self._integral(exact=not self._limited)
         return True
 
     @property
@@ -146,22 +143,13 @@ class Columns:
             if step.device in self.problem.cores:
                 self.add(_Column(step.network, step.device, step.nodes))
 
-    def _duals(self) -> tuple[float, list[float]] | None:
-        import highspy
-
-        interruptible(self.lp, None, self.effort)
-        if self.lp.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            return None
-        value = float(self.lp.getInfo().objective_function_value)
-        return value, list(self.lp.getSolution().row_dual)
-
     def _generate(self) -> bool:
         """Adds columns until none helps; returns whether the bound stands."""
         for _ in range(ROUNDS):
-            solved = self._duals()
-            if solved is None:
+            solved = self.model.program.relax(self.effort)
+            if solved.values is None:
                 return False
-            value, duals = solved
+            value, duals = solved.value, solved.duals
             lost, added = 0.0, False
             for (network, core), pricing in self.pricing.items():
                 fee = duals[self.numbers[network, core]]
@@ -201,64 +189,43 @@ class Columns:
             self.add(column)
         return True
 
-    def _integral(self, nodes: int, *, exact: bool) -> None:
+    def _integral(self, *, exact: bool) -> None:
         """Solves the programme over the columns there are."""
-        import highspy
-
-        lp = self.lp.getLp()
-        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        program = self.model.program
-        lp.integrality_ = [
-            *(kinds[kind] for kind in program.integer), *[kinds[1]] * len(self.columns)
-        ]  # fmt: skip
-        whole = program.solver(gap=1e-7, nodes=nodes)
-        whole.passModel(lp)
-        for cut in self.cuts:
-            self._forbid(whole, cut)
         for _ in range(CYCLES):
-            self._hint(whole)
-            interruptible(whole, self.progress and self._report, self.effort)
-            info = whole.getInfo()
-            none = whole.getModelStatus() == highspy.HighsModelStatus.kInfeasible
+            found = self.model.program.solve(
+                gap=1e-7, effort=self.effort, start=self._hint(), progress=self._report
+            )
             if exact and self.best:
-                bound = INFINITY if none else self.model.real(float(info.mip_dual_bound))
+                known = math.isfinite(found.bound)
+                bound = self.model.real(found.bound) if known else found.bound
                 self.bound = max(self.bound, min(bound, self.best.value))
-            if info.primal_solution_status != 2 or self.effort.over:
+            if found.values is None or self.effort.over:
                 return
-            values = list(whole.getSolution().col_value)
-            cuts = self._take(values)
+            cuts = self._take(found.values)
             if not cuts:
                 return
-            whole.clearSolver()
             for cut in cuts:
-                self.cuts.append(cut)
-                self._forbid(whole, cut)
+                self._forbid(cut)
 
-    def _forbid(self, solver: Any, cut: OrderingCut) -> None:
+    def _forbid(self, cut: OrderingCut) -> None:
         """Allows no circle: of the loadables that hold one of its pairs, one is missing."""
-        held = [
-            index
-            for column, index in self.columns.items()
-            if any(pair <= column.members for pair in cut)
-        ]
-        row = np.asarray(held, dtype=np.int32)
-        solver.addRow(-INFINITY, len(cut) - 1.0, len(held), row, np.ones(len(held)))
+        held = [index for column, index in self.columns.items() if column.holds(cut)]
+        self.cuts.append((cut, len(self.model.program.rows)))
+        self.model.program.row(Expression(dict.fromkeys(held, 1.0)), high=len(cut) - 1.0)
 
     def _report(self, value: float, bound: float) -> None:
         if self.progress:
             self.progress(self.model.real(value), self.model.real(bound))
 
-    def _hint(self, whole: Any) -> None:
+    def _hint(self) -> dict[int, float]:
         if self.best is None:
-            return
-        hint = self.model.hint(self.best.modes)
-        hint |= dict.fromkeys(self.columns.values(), 0.0)
+            return {}
+        hint = self.model.hint(self.best.modes) | dict.fromkeys(self.columns.values(), 0.0)
         for step in self.best.steps:
             column = _Column(step.network, step.device, step.nodes)
             if column in self.columns:
                 hint[self.columns[column]] = 1.0
-        known = np.asarray(list(hint), dtype=np.int32)
-        whole.setSolution(len(hint), known, np.asarray(list(hint.values()), dtype=float))
+        return hint
 
     def _take(self, values: list[float]) -> list[OrderingCut]:
         """Keeps a solution's placement; returns cuts where its loadables wait in a circle."""

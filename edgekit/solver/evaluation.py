@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from edgekit.solver.highs import Expression, Program
 from edgekit.solver.loadables import Arrangement, arrange, count_transitions
 from edgekit.solver.problem import (
     OUTSIDE,
@@ -21,8 +20,9 @@ from edgekit.solver.problem import (
     Placing,
     metrics,
 )
+from edgekit.solver.program import Expression, Program
 
-TOLERANCE = 2e-6  # relative, on bounds; HiGHS keeps rows to 1e-6
+TOLERANCE = 2e-6  # relative, on bounds; the solvers keep rows to 1e-6
 STEPS_SECONDS = 5.0  # of CP-SAT, for loadables of many nodes that pools or a least size limit
 SAME = 1e-9  # relative, of values that are equal but for their rounding
 
@@ -191,8 +191,13 @@ def state_goal(
             program.row(Expression().plus(expression, size), high=limit * size)
     total = Expression()
     if goal.weights is None:
-        total.add(program.variable(), 1.0)
-        for load in _weighted(problem, loads):
+        sums = _weighted(problem, loads)
+        most = max(
+            sum(max(c, 0.0) * program.upper[i] for i, c in load.items()) + load.constant
+            for load in sums
+        )
+        total.add(program.real(max(most, 1e-9)), 1.0)
+        for load in sums:
             program.row(Expression().plus(total).plus(load, -1.0), low=0.0)
     else:
         for weight, load in zip(goal.weights, loads, strict=True):

@@ -21,7 +21,6 @@ from edgekit.solver.evaluation import (
     shared_out,
     twin_cores,
 )
-from edgekit.solver.highs import INFINITY
 from edgekit.solver.loadables import Reach, arrange, fits, is_packed, least_loadables, too_small
 from edgekit.solver.problem import (
     OPTIMAL_GAP,
@@ -34,12 +33,13 @@ from edgekit.solver.problem import (
     Units,
     metrics,
 )
+from edgekit.solver.program import INFINITY
 from edgekit.solver.relaxation import Relaxation
 
 # The exact optimiser: a relaxation, the exact value of its placements, and cuts between the two.
 #
-# With one core and no pools the relaxation is exact (see ``relaxation``): HiGHS proves networks
-# of a few hundred nodes in a second. With more cores the paths of one core bound its loadables
+# With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few
+# hundred nodes are proved in a second. With more cores the paths of one core bound its loadables
 # from below, but the loadables of all need a common order as well, and pools and least sizes can
 # take more of them. That is added where a solution lacks it, as a combinatorial Benders cut over
 # the few nodes that force it (Hooker and Ottosson, 2003), until a solution stands. Where pools
@@ -52,18 +52,13 @@ ROUNDS = 40  # cuts before the steps are tried
 EXACT_GAP = 1e-7
 TIE_SLACK = 5e-5  # what the costs that decide ties may leave open
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
-NODES = 200_000
 PLAIN = 16  # modes that placements without a core are begun with
-FEW = 80  # nodes up to which CP-SAT's steps prove a min-max problem faster than a tree
 STEPS_SHARE = 0.5  # of the effort left
-PERIOD_ROUNDS = 4  # of cuts at the root of its tree
-PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a large one keeps a gap
 LONG_CHAIN = 800  # nodes of a chain whose bounds or period are priced
 LONG_CHAIN_EFFORT = 8.0
 LONG_CHAIN_GAP = 1e-2  # what may then be left open
 COLUMNS = 120  # nodes up to which loadables are columns
 COLUMNS_SHARE = 0.5  # of the effort left
-SKETCH_NODES = 20
 SKETCH_ROUNDS = 3
 SKETCH_EFFORT = 5.0
 Progress = Callable[[float, float], None]
@@ -142,14 +137,9 @@ class _Solver:
             return Optimum(None, INFINITY)
         for modes in (*starts, *self._plain()):
             self.take(evaluated(self.problem, modes, self.goal)[0])
-        ways = [self._chain, self._as_one_core, self._relaxed, self._steps, self._branched]
-        if len(self.problem.costs) > FEW:
-            ways[3:] = reversed(ways[3:])
-        if self._pooled:
-            if self.goal.weights is None:
-                ways.insert(ways.index(self._steps) + 1, self._columns)
-            else:
-                ways[2:2] = [self._sketched, self._columns]
+        ways = [self._chain, self._as_one_core, self._relaxed, self._steps]
+        if self._pooled and self.goal.weights is not None:
+            ways[2:2] = [self._sketched, self._columns]
         for way in ways:
             self._report()
             way()
@@ -237,7 +227,7 @@ class _Solver:
         """The relaxation for a moment: enough where the pools hardly bind."""
         model = Relaxation(self.problem, self.goal)
         effort = self.effort.part(SKETCH_EFFORT)
-        self._search(model, EXACT_GAP, SKETCH_NODES, rounds=SKETCH_ROUNDS, effort=effort)
+        self._search(model, EXACT_GAP, rounds=SKETCH_ROUNDS, effort=effort)
 
     def _columns(self) -> None:
         """Where pools limit loadables, each of them is a column."""
@@ -251,29 +241,19 @@ class _Solver:
         self.take(columns.best)
 
     def _relaxed(self) -> None:
-        """The relaxation with its cuts: most weighted goals are done with it."""
+        """The relaxation with its cuts: most goals are done with it."""
         if self.priced:
             return  # nothing that the columns do not know
-        if self.goal.weights is None:
-            model = Relaxation(self.problem, self.goal)
-            self._search(model, PERIOD_GAP, 1, rounds=PERIOD_ROUNDS)
-            return
-        self._search(Relaxation(self.problem, self.goal), EXACT_GAP, NODES)
-        if self.best and not self.done(self.close):
+        gap = EXACT_GAP if self.goal.weights else PERIOD_GAP
+        self._search(Relaxation(self.problem, self.goal), gap)
+        if self.goal.weights and self.best and not self.done(self.close):
             # the costs that decide ties may weigh too much against so small a value
-            self._search(Relaxation(self.problem, self.goal, ties=False), EXACT_GAP, NODES)
-
-    def _branched(self) -> None:
-        """The tree of a min-max problem, where the steps have left a gap."""
-        if self.goal.weights is None:
-            nodes = max(20, PERIOD_WORK // len(self.problem.costs))
-            self._search(Relaxation(self.problem, self.goal), PERIOD_GAP, nodes)
+            self._search(Relaxation(self.problem, self.goal, ties=False), gap)
 
     def _search(
         self,
         model: Relaxation,
         gap: float,
-        nodes: int,
         *,
         rounds: int = ROUNDS,
         effort: Effort | None = None,
@@ -285,7 +265,6 @@ class _Solver:
                 return
             modes, bound = model.solve(
                 gap=gap,
-                nodes=nodes,
                 effort=effort,
                 start=self.best.modes if self.best else None,
                 progress=self.progress and self._report_part,

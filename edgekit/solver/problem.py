@@ -331,8 +331,8 @@ def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
 
 # How much a search may still work, counted the same on every machine.
 #
-# A unit is about a second on a free core of 2024, but what is counted is work: rounds of HiGHS's
-# search by the size of its model, CP-SAT's deterministic time, simplex iterations, sets looked at.
+# A unit is about a second on a free core of 2024, but what is counted is work: CP-SAT's
+# deterministic time, simplex iterations, sets looked at.
 # The clock ends a search only at ``CLOCK`` times as many seconds.
 
 
@@ -393,7 +393,7 @@ class Effort:
 
 # Loads and energies in units of a size that solvers can work with.
 #
-# The tolerances of HiGHS are absolute, and sums of CP-SAT must stay below 1e13. What is far
+# The tolerances of GLOP are absolute, and sums of CP-SAT must stay below 1e13. What is far
 # larger or smaller than a few thousand is therefore scaled by a power of two before any solver
 # sees it, and back: that is exact.
 

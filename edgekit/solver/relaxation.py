@@ -1,4 +1,4 @@
-"""The relaxation of a placement problem as a mixed-integer programme for HiGHS: a binary variable
+"""The relaxation of a placement problem as a programme in whole numbers: a binary variable
 per node and mode, transfers as cuts or flows, running orders as numbers of runs. With one core
 and no memory pools it is exact.
 """
@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations, pairwise, permutations
 
 from edgekit.solver.evaluation import state_goal, twin_cores, useful_ways
-from edgekit.solver.highs import Expression, Program, Solution
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, PlacementProblem, Transfer
+from edgekit.solver.program import Expression, Program, Solution
 
 # The relaxation of a placement problem as a mixed-integer programme.
 #
@@ -21,7 +21,7 @@ from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, Placemen
 # minimum cut. With more cores, pools or a least size it is a lower bound (see ``optimiser``).
 
 
-OBJECTIVE_SCALE = 1e5  # HiGHS's tolerances are absolute: costs are scaled to this sum
+OBJECTIVE_SCALE = 1e5  # the solvers' tolerances are absolute: costs are scaled to this sum
 TIE = 2e-7  # of the objective's scale, per transition: below every gap that counts as optimal
 On = Callable[[int, int], Expression]
 
@@ -218,7 +218,7 @@ class Relaxation:
         share = tie / highest if highest > 0 else 0.0
         for variable, coefficient in every.items():
             self.program.cost[variable] += share * coefficient
-        self.tie_limit += tie
+        self.tie_limit += tie if every else 0.0
 
     def _tie_ends(self, network: int, nodes: Sequence[int], tie: float) -> None:
         """One core: transitions are 2 * loadables - 2, and one for each end that is elsewhere."""
@@ -261,7 +261,6 @@ class Relaxation:
         self,
         *,
         gap: float,
-        nodes: int,
         effort: Effort,
         start: Sequence[int] | None,
         progress: Callable[[float, float], None] | None = None,
@@ -270,7 +269,7 @@ class Relaxation:
         hint = None if start is None else self.hint(start)
         report = progress and (lambda value, bound: progress(self.real(value), self.real(bound)))
         found: Solution = self.program.solve(
-            gap=gap, nodes=nodes, effort=effort, start=hint, progress=report or None
+            gap=gap, effort=effort, start=hint, progress=report or None
         )
         if found.values is None:
             return None, found.bound if abs(found.bound) == float("inf") else self.real(found.bound)

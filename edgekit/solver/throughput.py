@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from edgekit.errors import GateError
 from edgekit.solver.evaluation import evaluate, swapped_modes, twin_cores
-from edgekit.solver.highs import INFINITY, Expression, Program
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
+from edgekit.solver.program import INFINITY, Expression, Program
 
 # Throughput: the best mix of plans, each on the GPU and at most one core.
 #
@@ -37,7 +37,6 @@ ALTERNATIONS = 4  # of choosing plans and looking for better company for those c
 NOTHING = 1e-9  # a share below this is rounding
 LEAST_US = 1e-6  # a plan without any load would have no limit
 SMALLEST_RATE = 1e-7
-NODES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +424,10 @@ def rates_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[f
     """Returns the best rates of plans in frames a microsecond."""
     unit = sum(loads_of(lanes, columns[0]))  # rates near 1: the solver's tolerances are absolute
     program = Program()
-    rates = [program.variable(cost=-1.0) for _ in columns]
+    rates = [program.real(cost=-1.0) for _ in columns]
     loads = [loads_of(lanes, column) for column in columns]
     sets = _limits(lanes)
-    times = [program.variable() for _ in sets]
+    times = [program.real() for _ in sets]
     program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
     for resource in range(len(sets[0])):
         used = Expression({f: load[resource] / unit for f, load in zip(rates, loads, strict=True)})
@@ -445,8 +444,8 @@ def prices_of(lanes: Sequence[CoreLane], columns: Sequence[PlanColumn]) -> list[
     unit = sum(loads_of(lanes, columns[0]))
     program = Program()
     sets = _limits(lanes)
-    prices = [program.variable() for _ in sets[0]]
-    most = program.variable(cost=1.0)
+    prices = [program.real() for _ in sets[0]]
+    most = program.real(cost=1.0)
     for limits in sets:
         weighted = Expression(zip(prices, limits, strict=True))
         weighted.add(most, -1.0)
@@ -491,11 +490,13 @@ def _solve(
         return []
     unit = sum(loads_of(lanes, options[0][0]))
     program = Program()
-    rates = [program.variable(cost=-1.0) for _ in options]
     shared = len(lanes[0].shared)
     own = [[us / unit for us in loads_of(lanes, column)] for column, _ in options]
+    # frames in the time of the busiest device
+    most = [1.0 / max(load) for load in own]
+    rates = [program.real(limit, cost=-1.0) for limit in most]
     sets = speeds_of(lanes)
-    times = [program.variable() for _ in sets]
+    times = [program.real(1.0) for _ in sets]
     program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
 
     def within(used: Expression, device: int) -> None:
@@ -516,10 +517,9 @@ def _solve(
         for i in on_core:
             loaded = program.variable(1.0, integer=True)
             taken.add(loaded, float(options[i][0].slots(lanes)))
-            most = 1.0 / max(own[i])  # frames in the time of the busiest device
-            program.row(Expression({rates[i]: 1.0, loaded: -most}), high=0.0)
+            program.row(Expression({rates[i]: 1.0, loaded: -most[i]}), high=0.0)
         program.row(taken, high=float(slots))
-    values = program.solve(nodes=NODES).values
+    values = program.solve().values
     if values is None:
         return []
     return [

@@ -29,7 +29,7 @@ def test_help_imports_nothing_heavy():
         "from edgekit.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'numpy', 'onnx', 'onnxruntime', 'pydantic', 'paramiko', 'highspy', 'yaml',"
+        "heavy = {'numpy', 'onnx', 'onnxruntime', 'pydantic', 'paramiko', 'ortools', 'yaml',"
         " 'rich', 'difflib', 'hashlib', 'jinja2', 'PIL'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))\n"
     )

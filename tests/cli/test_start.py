@@ -16,7 +16,7 @@ from tests.pipeline.nets import small_net
 HEAVY = {
     "edgekit.build", "edgekit.config", "edgekit.quantize", "edgekit.pipeline.pipeline",
     "edgekit.rewriting.rewrite", "edgekit.targets.jetpack",
-    "difflib", "hashlib", "highspy", "jinja2", "onnxruntime", "paramiko", "PIL", "pydantic",
+    "difflib", "hashlib", "jinja2", "onnxruntime", "ortools", "paramiko", "PIL", "pydantic",
     "rich", "traceback",
 }  # fmt: skip
 ROOT = str(Path(edgekit.__file__).parents[1])

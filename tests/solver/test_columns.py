@@ -8,7 +8,6 @@ from itertools import combinations
 import pytest
 
 from edgekit.solver.columns import Columns, Pricing, ordered, ordering_cuts
-from edgekit.solver.highs import INFINITY
 from edgekit.solver.loadables import Reach
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import (
@@ -21,6 +20,7 @@ from edgekit.solver.problem import (
     Mode,
     PlacementProblem,
 )
+from edgekit.solver.program import INFINITY
 
 GPU, DLA = 0, 1
 

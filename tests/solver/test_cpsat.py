@@ -1,129 +1,98 @@
-"""CP-SAT's process: what goes wrong there is one clear error here, and nothing stays behind."""
+"""OR-Tools: missing, it is one clear error; a Ctrl-C ends a search at once; nothing else solves."""
 
-import json
-import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
 from edgekit.errors import EnvironmentLack
-from edgekit.solver.cpsat import process as process_module
-from edgekit.solver.cpsat.process import run_worker
+from edgekit.solver.optimiser import minimise
+from edgekit.solver.problem import Effort, Goal
+from edgekit.solver.program import Expression, Program
+from tests.solver.test_columns import _random
+
+SEARCH = """
+import sys
+from edgekit.dla.judge import judge
+from edgekit.network.lowering.layers import layers
+from edgekit.network.zoo import builtin
+from edgekit.placement.placing import place
+from edgekit.placement.plan import Options
+from edgekit.targets.loader import get
+
+board = get("jetson-agx-orin-64gb")
+network = layers(builtin("light_inception_v1", 0))
+verdicts = judge(network, board, precision="fp16")
+options = Options(objective="period", dla_cores=(0, 1))
 
 
-def test_the_worker_is_retained_and_a_failed_task_does_not_end_it():
+def on_bound(value, bound):
+    print(value, bound, flush=True)
+
+
+place(network, verdicts, board, precision="fp16", options=options, on_bound=on_bound)
+print("done", flush=True)
+"""
+
+
+def test_missing_ortools_is_reported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.linear_solver.pywraplp", None)
+    monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
+    problem = _random(3, 10, 45.0, 2)
     with pytest.raises(EnvironmentLack) as caught:
-        run_worker("steps", {"nothing": 1}, seconds=5)
-    assert caught.value.code == "solver.failed"
-    first = process_module._running[0].process.pid
-    with pytest.raises(EnvironmentLack, match="KeyError"):
-        run_worker("no such task", {}, seconds=5)
-    assert process_module._running[0].process.pid == first
-    assert not any("ortools" in name for name in sys.modules)
-
-
-def test_a_killed_worker_is_an_error_and_the_next_call_has_a_new_one():
-    with pytest.raises(EnvironmentLack):
-        run_worker("steps", {}, seconds=5)
-    process = process_module._running[0].process
-    os.kill(process.pid, signal.SIGSTOP)  # so that it takes the question and cannot answer
-    killer = threading.Timer(0.1, process.kill)
-    killer.start()
-    with pytest.raises(EnvironmentLack) as caught:
-        run_worker("steps", {}, seconds=5)
-    killer.join()
-    assert caught.value.code == "solver.stopped"
-    assert "status -9" in caught.value.message
-    with pytest.raises(EnvironmentLack) as caught:
-        run_worker("steps", {}, seconds=5)
-    assert caught.value.code == "solver.failed"
-
-
-def test_a_worker_that_hangs_is_killed(monkeypatch):
-    with pytest.raises(EnvironmentLack):
-        run_worker("steps", {}, seconds=5)
-    process = process_module._running[0].process
-    os.kill(process.pid, signal.SIGSTOP)
-    monkeypatch.setattr(process_module, "GRACE_S", 0.1)
-    with pytest.raises(EnvironmentLack) as caught:
-        run_worker("steps", {}, seconds=0.1)
-    assert caught.value.code == "solver.stopped"
-    assert process.poll() == -signal.SIGKILL
-
-
-def test_missing_ortools_is_reported(tmp_path, monkeypatch):
-    (tmp_path / "ortools.py").write_text("raise ImportError('not here')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process_module.stop_worker()
-    try:
-        with pytest.raises(EnvironmentLack) as caught:
-            run_worker("steps", {}, seconds=5)
-    finally:
-        process_module.stop_worker()  # the next one finds OR-Tools again
+        minimise(problem, Goal.of(problem, "latency"))
     assert caught.value.code == "solver.missing"
     assert "pip install" in caught.value.hint
 
 
-def test_the_worker_ends_with_whoever_started_it():
-    """Amid a search, however that one ended; it does not wait for its own answer."""
-    code = (
-        "import os, sys, threading\n"
-        "from edgekit.solver.cpsat import process\n"
-        "worker = process._Worker()\n"
-        "print(worker.process.pid, flush=True)\n"
-        "sys.stdin.readline()\n"
-        "os._exit(1)\n"
-    )
+@pytest.mark.slow
+def test_ctrl_c_ends_a_search_and_nothing_is_left():
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        parent.communicate("go\n", timeout=30)
-    assert _ended(pid)
+        [sys.executable, "-c", SEARCH], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        value, bound = map(float, first.split())
+        assert value >= bound
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    assert "done" not in rest
+    assert errors.strip().endswith("KeyboardInterrupt")
 
 
-def test_ctrl_c_leaves_no_process(monkeypatch):
-    with pytest.raises(EnvironmentLack):
-        run_worker("steps", {}, seconds=5)
-    process = process_module._running[0].process
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(process_module._Worker, "exchange", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run_worker("steps", {}, seconds=5)
-    assert process.poll() is not None
-    assert not process_module._running
-
-
-def test_the_worker_does_not_load_highs():
-    code = (
-        "import sys, json\n"
-        "from edgekit.solver.cpsat import makespan_model, running_order_model, timetable_model\n"
-        "from edgekit.solver.cpsat import worker\n"
-        "print(json.dumps([n for n in sys.modules if n.startswith(('highspy', 'ortools'))]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert json.loads(done.stdout) == []
+def test_a_programme_of_whole_and_real_numbers():
+    """Two plans share a core whose loadables are few: rates are real, what is loaded is not."""
+    program = Program()
+    rates = [program.real(2.0, cost=-1.0) for _ in range(2)]
+    loaded = [program.variable(1.0, integer=True) for _ in range(2)]
+    for rate, whether, most in zip(rates, loaded, (0.7, 1.3), strict=True):
+        program.row(Expression({rate: 1.0, whether: -most}), high=0.0)
+    program.row(Expression({loaded[0]: 1.0, loaded[1]: 1.0}), high=1.0)
+    program.row(Expression({rates[0]: 1.0, rates[1]: 1.0}), high=1.2)
+    found = program.solve()
+    assert found.values is not None
+    assert found.value == pytest.approx(-1.2, rel=1e-6)
+    assert found.bound <= found.value
+    assert [round(found.values[i]) for i in loaded] == [0, 1]
 
 
-def _ended(pid: int) -> bool:
-    """Whether the process is gone, or dead and not yet collected, within ten seconds."""
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rsplit(")", 1)[1].split()[0] == "Z":
-                    return True
-        except FileNotFoundError:
-            return True
-        os.sched_yield()
-    return False
+def test_what_nothing_fulfils_is_proved_infeasible():
+    program = Program()
+    one, other = (program.variable(1.0, integer=True) for _ in range(2))
+    program.row(Expression({one: 2.0, other: 2.0}), low=1.0, high=1.0)
+    assert program.solve().values is None
+    assert program.solve().bound == float("inf")
+    program.row(Expression({one: 1.0}), low=2.0)
+    assert program.relax().bound == float("inf")
+
+
+def test_columns_come_to_a_programme_that_was_solved():
+    program = Program()
+    row = len(program.rows)
+    first = program.variable(1.0, cost=3.0, integer=True)
+    program.row(Expression({first: 1.0}), low=1.0)
+    assert program.relax(Effort(1.0)).value == pytest.approx(3.0)
+    assert program.relax().duals[row] == pytest.approx(3.0)
+    program.column([row])
+    assert program.relax().value == pytest.approx(0.0)

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver.highs import Expression, Program
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Border, Cost, Goal, Mode, PlacementProblem, Transfer
+from edgekit.solver.program import Expression, Program
 from edgekit.solver.throughput import Mix, mix_plans
 from tests.solver.plans import Plan, every_plan
 
@@ -59,7 +59,7 @@ def branching(
 def most(problem: PlacementProblem, plans: list[Plan]) -> float:
     """Returns the most frames a second over plans that have all slots of their core each."""
     program = Program()
-    rates = [program.variable(cost=-1.0) for _ in plans]
+    rates = [program.real(cost=-1.0) for _ in plans]
     for device in range(len(problem.devices)):
         load = {f: plan.loads[device] for f, plan in zip(rates, plans, strict=True)}
         program.row(Expression(load), high=1.0)
@@ -171,8 +171,8 @@ def _speeds(rng: random.Random, devices: int, *, twins: bool) -> tuple[tuple[flo
 def _shared(problem: PlacementProblem, plans: list[Plan]) -> float:
     """Returns the most frames a second when the devices that work at once slow each other down."""
     program = Program()
-    rates = [program.variable(cost=-1.0) for _ in plans]
-    times = [program.variable() for _ in problem.together]
+    rates = [program.real(cost=-1.0) for _ in plans]
+    times = [program.real() for _ in problem.together]
     program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
     for device in range(len(problem.devices)):
         used = Expression({f: plan.loads[device] for f, plan in zip(rates, plans, strict=True)})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from edgekit.solver.cpsat.process import run_worker
+from edgekit.solver.cpsat import makespan_model
 from edgekit.solver.cpsat.running_order import (
     IntegerScale,
     NetworkPositions,
@@ -34,6 +34,7 @@ from edgekit.solver.problem import (
     Units,
     metrics,
 )
+from edgekit.solver.program import Progress
 
 GAP = 1e-6
 
@@ -112,10 +113,10 @@ def schedule_once(
         problem: What to place; a cost may load its own device and the delay only.
         bounds: Limits by metric: latency_us, energy_uj, gpu_us, period_us.
         seconds: Of search, as in ``solve_steps``.
-        progress: Told the best makespan and the bound between CP-SAT's searches.
+        progress: Called with the best makespan and the bound now and then.
 
     Raises:
-        EnvironmentLack: OR-Tools is missing or its process failed.
+        EnvironmentLack: OR-Tools is missing.
         ValueError: A cost loads several devices.
     """
     if any(all(cost is None for cost in costs) for costs in problem.costs):
@@ -183,6 +184,14 @@ class _MakespanSearch:
         self.bound = 0.0
         self.value = math.inf
 
+    def _reporting(self, scale: IntegerScale, *, proves: bool) -> Progress:
+        def report(value: float, bound: float) -> None:
+            if self.progress is not None:
+                known = max(self.bound, scale.bound(bound)) if proves else self.bound
+                self.progress(min(self.value, scale.bound(value)), known)
+
+        return report
+
     def attempt(  # noqa: PLR0912 (one way out after the other)
         self,
         problem: PlacementProblem,
@@ -225,7 +234,9 @@ class _MakespanSearch:
             request["lower"] = max(0, scale.below(self.bound))
             if upper < math.inf:
                 request["upper"] = scale.limit(upper, strict=False)
-            answer = run_worker("makespan", request, seconds=effort.seconds)
+            answer = makespan_model.solve(
+                request, effort.seconds, self._reporting(scale, proves=exact and not strict)
+            )
             effort.spend(UNITS * (answer["effort"] + 0.02))
             if answer["clocked"]:
                 effort.stopped()

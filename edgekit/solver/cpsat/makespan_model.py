@@ -1,5 +1,5 @@
 """The CP-SAT model of a makespan: on top of the running order, intervals of nodes, loadables and
-transfers that do not overlap on a device; runs in the worker process only.
+transfers that do not overlap on a device.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.solver.cpsat.running_order_model import OrderModel, solve_model
+from edgekit.solver.program import Progress
 
 # Devices work side by side until the last network ends.
 #
@@ -16,15 +17,16 @@ from edgekit.solver.cpsat.running_order_model import OrderModel, solve_model
 # smaller model for loadables along an order, and for nodes by themselves.
 
 
-def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+def solve(
+    request: dict[str, Any], seconds: float, report: Progress | None = None
+) -> dict[str, Any]:
     """Solves the integer problem that ``makespan`` describes.
 
     Returns:
         As ``running_order_model.solve``, with ``start`` by node and by [transfer, way].
     """
-    return solve_model(
-        RunIntervals if request["kind"] == "runs" else _MakespanModel, request, seconds
-    )
+    kind = RunIntervals if request["kind"] == "runs" else _MakespanModel
+    return solve_model(kind, request, seconds, report)
 
 
 class _MakespanModel(OrderModel):

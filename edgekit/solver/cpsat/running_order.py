@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.solver.cpsat.process import run_worker
+from edgekit.solver.cpsat import running_order_model
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
@@ -24,6 +24,7 @@ from edgekit.solver.problem import (
     Units,
     metrics,
 )
+from edgekit.solver.program import Progress
 
 GAP = 1e-6
 
@@ -66,13 +67,13 @@ def solve_steps(
         seconds: Of search; counted in CP-SAT's deterministic time, so that the answer is the
             same every time, and by the clock at ten times as much, which the result says.
         effort: The account of a larger search, which this one spends of, instead.
-        progress: Told the best value and the bound between CP-SAT's searches.
+        progress: Called with the best value and the bound now and then.
 
     Returns:
         The best placement found (``start`` when nothing better is) and a proven bound.
 
     Raises:
-        EnvironmentLack: OR-Tools is missing or its process failed.
+        EnvironmentLack: OR-Tools is missing.
     """
     if any(all(cost is None for cost in costs) for costs in problem.costs):
         return Optimum(None, math.inf)
@@ -80,8 +81,9 @@ def solve_steps(
     units = Units.of(problem, goal)
     least = math.ldexp(lower, units.value)
     search = _Deepening(
-        units.problem(problem), units.goal(goal), units.placing(start), least, account
-    )
+        units.problem(problem), units.goal(goal), units.placing(start), least, account,
+        progress and (lambda *both: progress(*map(units.real_value, both))),
+    )  # fmt: skip
     levels = FIRST_LEVELS
     while search.going:
         if search.solve(levels, tail=False):
@@ -89,8 +91,6 @@ def solve_steps(
         if search.going:
             search.solve(levels, tail=True)
         levels *= 2
-        if progress and search.best is not None:
-            progress(units.real_value(search.best.value), units.real_value(search.bound))
     found = search.optimum()
     return Optimum(units.real(found.placing), units.real_value(found.bound), account.clocked)
 
@@ -105,7 +105,9 @@ class _Deepening:
         start: Placing | None,
         lower: float,
         effort: Effort,
+        progress: Progress | None,
     ) -> None:
+        self.progress = progress
         self.problem, self.goal = problem, goal
         self.best, self.bound = start, lower
         self.forbidden: list[list[int]] = []
@@ -143,11 +145,22 @@ class _Deepening:
             )  # fmt: skip
             request |= {"forbidden": self.forbidden, "gap": GAP}
             request["effort"] = self.effort.left / UNITS * (1 if tail or exact else SHARE)
-            answer = run_worker("steps", request, seconds=self.effort.seconds)
+            proves = tail or (exact and not self.strict)
+
+            def report(
+                value: float, bound: float, scale: IntegerScale = scale, proves: bool = proves
+            ) -> None:
+                bound = max(self.bound, scale.bound(bound)) if proves else self.bound
+                value = math.inf if tail and not exact else scale.bound(value)
+                best = min(value, self.best.value if self.best else math.inf)
+                if self.progress is not None and math.isfinite(best):
+                    self.progress(best, bound)
+
+            answer = running_order_model.solve(request, self.effort.seconds, report)
             self.effort.spend(UNITS * answer["effort"] + EFFORT_PER_CALL)
             if answer["clocked"]:
                 self.effort.stopped()
-            if tail or (exact and not self.strict):
+            if proves:
                 self._prove(answer["bound"], scale)
             if "mode" not in answer or (tail and not exact):
                 break

@@ -1,11 +1,11 @@
-"""The CP-SAT model of a placement with its running order, and the settings with which every
-model here is searched; runs in the worker process only.
-"""
+"""The CP-SAT model of a placement with its running order."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
+
+from edgekit.solver.program import Progress, load_cp_model, make_solver, search
 
 # Every network has a row of positions, each of one device: a level is a position for the runs on
 # devices without loadables, then one for each core. A node's position is order-encoded (``after``),
@@ -14,40 +14,47 @@ from typing import Any
 # order nor loadables are kept, so that the optimum is a bound (see ``running_order``).
 
 
-def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+def solve(
+    request: dict[str, Any], seconds: float, report: Progress | None = None
+) -> dict[str, Any]:
     """Solves the integer problem that ``running_order`` describes.
+
+    ``report`` is called with the best value and the bound, as integers, now and then.
 
     Returns:
         ``bound`` (integer, None when there is provably no placement) and, when one was found,
         ``value``, ``mode`` and ``position`` by node and ``ways`` (transfer and way).
     """
-    return solve_model(OrderModel, request, seconds)
+    return solve_model(OrderModel, request, seconds, report)
 
 
-def solve_model(kind: type[OrderModel], request: dict[str, Any], seconds: float) -> dict[str, Any]:
+def solve_model(
+    kind: type[OrderModel],
+    request: dict[str, Any],
+    seconds: float,
+    report: Progress | None = None,
+) -> dict[str, Any]:
     """Builds a model and solves it, the same way every time."""
-    from ortools.sat.python import cp_model
-
-    steps = kind(request, cp_model.CpModel())
-    solver = make_solver(seconds=seconds, effort=request["effort"], gap=request["gap"])
+    steps = kind(request, load_cp_model().CpModel())
+    solver = make_solver(gap=request["gap"], effort=request["effort"], seconds=seconds)
     solver.parameters.linearization_level = 2
     for name, value in request.get("parameters", {}).items():
         if isinstance(value, list):
             getattr(solver.parameters, name).extend(value)
         else:
             setattr(solver.parameters, name, value)
-    status = solver.solve(steps.model)
+    status = search(solver, steps.model, report)
     answer: dict[str, Any] = {
-        "status": solver.status_name(status),
+        "status": status,
         "bound": solver.best_objective_bound,
         "effort": solver.response_proto.deterministic_time,
         "clocked": solver.wall_time >= 0.99 * seconds,
     }
-    if status == cp_model.INFEASIBLE:
+    if status == "INFEASIBLE":
         answer["bound"] = None
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if status in {"OPTIMAL", "FEASIBLE"}:
         answer |= {"value": solver.objective_value, **steps.answer(solver)}
-    elif status == cp_model.UNKNOWN and not abs(answer["bound"]) < 1e18:
+    elif status == "UNKNOWN" and not abs(answer["bound"]) < 1e18:
         answer["bound"] = request["lower"]
     return answer
 
@@ -286,28 +293,3 @@ class OrderModel:
                 if solver.boolean_value(b)
             ],
         }
-
-
-def make_solver(*, seconds: float, effort: float, gap: float, workers: int = 1) -> Any:
-    """Returns a solver that finds the same every time, unless the wall clock ends it.
-
-    OR-Tools 9.15's presolve cuts off best solutions where it compares linear constraints that
-    contain each other (google/or-tools#5293) and then calls a worse one optimal: that part of it
-    is left out. tests/solver/test_periodic.py has a timetable that was lost.
-
-    Its precedences between optional intervals of one device, presolve or not, have called a
-    makespan of 37 optimal where 29 can be had (tests/solver/test_schedule.py): left out, too.
-    """
-    from ortools.sat.python import cp_model
-
-    solver = cp_model.CpSolver()
-    own = solver.parameters
-    own.presolve_inclusion_work_limit = 0
-    own.use_precedences_in_disjunctive_constraint = False
-    own.num_workers = workers
-    own.interleave_search = workers > 1
-    own.random_seed = 0
-    own.max_deterministic_time = effort
-    own.max_time_in_seconds = seconds
-    own.relative_gap_limit = gap
-    return solver

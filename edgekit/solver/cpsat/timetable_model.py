@@ -1,5 +1,5 @@
-"""The CP-SAT model of several chains that repeat on shared devices, in whole time units; runs in
-the worker process only. ``edgekit.schedule.timetable`` scales and sends the request.
+"""The CP-SAT model of several chains that repeat on shared devices, in whole time units.
+``edgekit.schedule.timetable`` scales the request.
 """
 
 from __future__ import annotations
@@ -7,25 +7,23 @@ from __future__ import annotations
 from itertools import pairwise, product
 from typing import Any
 
-from edgekit.solver.cpsat.running_order_model import make_solver
+from edgekit.solver.program import load_cp_model, make_solver, search
 
 
 def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Solves a request of ``edgekit.schedule.timetable``; see there for its keys."""
-    from ortools.sat.python import cp_model
-
-    model = cp_model.CpModel()
+    model = load_cp_model().CpModel()
     built = _Model(model, request)
     built.minimise()
     solver = make_solver(
-        seconds=seconds, effort=request["effort"], gap=2e-5, workers=request["workers"]
+        gap=2e-5, effort=request["effort"], seconds=seconds, workers=request["workers"]
     )
-    status = solver.solve(model)
-    if status == cp_model.INFEASIBLE:
+    status = search(solver, model)
+    if status == "INFEASIBLE":
         return {"status": "infeasible"}
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if status not in {"OPTIMAL", "FEASIBLE"}:
         return {"status": "unknown", "bound": solver.best_objective_bound}
-    proved = status == cp_model.OPTIMAL
+    proved = status == "OPTIMAL"
     return {"status": "found", "proved": proved, **built.answer(solver)}
 
 
