@@ -31,6 +31,7 @@ from edgekit.tuning.trials import (
     broken_bounds,
     compact_measurement,
     cost_of,
+    estimate_of,
     in_objective_unit,
     learn,
     readable_value,
@@ -155,8 +156,9 @@ class Tuning:
         own, like = self.own.name, dict[str, float]()
         if network != own:
             # the devices are the same ones: by how much they are off was seen already
-            scale = self.worlds(own).learnt.scale
-            like = {row["device"]: scale[row["device"]] for row in self.table(own)["rows"]}
+            table = self.table(own)
+            scale = estimate_of(self.space(own), table).scale
+            like = {row["device"]: scale[row["device"]] for row in table["rows"]}
         table, request = self.table(network), self.request
         space = self.space(network)
         return learn(self._of(network), space, table, request.objective, like, request.seed)

@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.benchmark.statistics import median
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.placement.plan import Plan
-from edgekit.placement.profiles.estimation import estimate, table_evidence
+from edgekit.placement.profiles.estimation import Estimate, estimate, table_evidence
 from edgekit.placement.profiles.measured import match_rows
 from edgekit.placement.profiles.profile import Profile, frame_row, layer_row, merge_tables
 from edgekit.placement.profiles.reader import bench_rows
@@ -449,6 +449,15 @@ def _segment_devices(
             yield "GPU", us - on_dla
 
 
+def estimate_of(
+    space: PlacementSpace, table: Mapping[str, Any], like: Mapping[str, float] | None = None
+) -> Estimate:
+    """Returns the times that a table gives a network; arguments as of :func:`learn`."""
+    absolute = table.get("clock") == "board-measured"
+    evidence = table_evidence(table, space.index, space.model.launch_us())
+    return estimate(space.network, space.prior_us, evidence, absolute=absolute, like=like)
+
+
 def learn(
     trials: Sequence[Trial], space: PlacementSpace, table: Mapping[str, Any], objective: str,
     like: Mapping[str, float] | None = None, seed: int = 0,
@@ -464,9 +473,7 @@ def learn(
         seed: Of the worlds.
     """
     random = np.random.default_rng([seed, len(trials)])
-    absolute = table.get("clock") == "board-measured"
-    evidence = table_evidence(table, space.index, space.model.launch_us())
-    learnt = estimate(space.network, space.prior_us, evidence, absolute=absolute, like=like)
+    learnt = estimate_of(space, table, like)
     doubts = [1.0] * LIKELY + [DOUBT] * FAR
     logs = np.array([learnt.mean, *(learnt.sample(random, doubt) for doubt in doubts)])
     cores = {device_class(device): device for device in reversed(space.devices)}
