@@ -240,7 +240,7 @@ def _with_delay(cost: Cost, us: float) -> Cost:
 def balanced_placement(problem: PlacementProblem, options: Options) -> tuple[PlanShare, ...]:
     """Returns a placement whose busiest device has little to do.
 
-    The proven least takes CP-SAT, in a process of its own; a candidate need not be proven. Prices
+    The proven least takes CP-SAT; a candidate need not be proven. Prices
     of the devices' time are raised where there is much to do (multiplicative weights), and the
     best placement that any prices have is taken.
     """
