@@ -80,7 +80,7 @@ def main() -> None:
 def compare_methods(nets: list[str], images: int, tests: int) -> None:
     """Prints the table of methods."""
     from edgekit.network.zoo import builtin_names
-    from edgekit.quantize.calibration.methods import METHODS
+    from edgekit.quantize.calibration.histograms import METHODS
 
     print(f"SNR in dB, emulated, on {tests} inputs that nothing else was done with")
     print("| ".join(["", "network ", *(f"{method} " for method in METHODS), "auto ",

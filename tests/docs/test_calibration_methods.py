@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.cli import main
-from edgekit.quantize.calibration.methods import FEWEST, METHODS
+from edgekit.quantize.calibration.histograms import FEWEST, METHODS
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()

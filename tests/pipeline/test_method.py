@@ -21,8 +21,8 @@ from edgekit.network.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.segments import segmented
 from edgekit.quantize.calibration.calibrate import scales_from
+from edgekit.quantize.calibration.histograms import METHODS
 from edgekit.quantize.calibration.measure import measure
-from edgekit.quantize.calibration.methods import METHODS
 from edgekit.quantize.data.load import load_data
 from edgekit.reference.accuracy import accuracy
 from edgekit.reference.build import build_reference

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.quantize.calibration.histogram import BINS, ValueHistogram
+from edgekit.quantize.calibration.histograms import BINS, ValueHistogram
 
 F = np.float32
 

@@ -10,8 +10,8 @@ from onnxruntime.quantization import calibrate as theirs
 from edgekit.errors import DataError, ModelError
 from edgekit.network.model import Model
 from edgekit.network.writing import save
+from edgekit.quantize.calibration.histograms import METHODS
 from edgekit.quantize.calibration.measure import measure
-from edgekit.quantize.calibration.methods import METHODS
 from tests.quantize.quantize_nets import branches, make, node
 from tests.quantize.test_calibrate import images
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.quantize.calibration.calibrate import scales_from
-from edgekit.quantize.calibration.histogram import ValueHistogram, derived
+from edgekit.quantize.calibration.histograms import ValueHistogram, derived
 from edgekit.quantize.calibration.measure import float_tensors, measure
 from tests.quantize.quantize_nets import make, node
 

@@ -6,8 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnxruntime.quantization.calibrate import HistogramCollector
 
-from edgekit.quantize.calibration.measure import exact_counts
-from edgekit.quantize.calibration.methods import (
+from edgekit.quantize.calibration.histograms import (
     FEWEST,
     METHODS,
     amax_of,
@@ -15,6 +14,7 @@ from edgekit.quantize.calibration.methods import (
     entropy_if_sure,
     nearest,
 )
+from edgekit.quantize.calibration.measure import exact_counts
 from tests.quantize.test_histogram import filled
 
 F = np.float32

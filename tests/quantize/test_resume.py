@@ -96,7 +96,7 @@ def test_a_damaged_state_is_not_used(killed: bytes, tmp_path: Path, damage: byte
 
 
 def test_a_state_is_what_was_counted(tmp_path: Path) -> None:
-    from edgekit.quantize.calibration.histogram import ValueHistogram
+    from edgekit.quantize.calibration.histograms import ValueHistogram
 
     histograms = {"a": ValueHistogram(), "b": ValueHistogram(), "c": ValueHistogram()}
     histograms["b"].add(np.zeros(7, np.float32))

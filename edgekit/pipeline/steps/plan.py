@@ -161,7 +161,7 @@ class MethodErrors:
     def __init__(self, work: PlannedWork, plan: Plan, most: int) -> None:
         from edgekit.network.session import session
         from edgekit.placement.segments import segmented
-        from edgekit.quantize.calibration.methods import METHODS
+        from edgekit.quantize.calibration.histograms import METHODS
         from edgekit.reference.weights import WeightStore
 
         self.count = self._held_out = self._runs = 0

@@ -10,8 +10,8 @@ import numpy as np
 
 from edgekit.dla.scales import LEVELS
 from edgekit.network.model import Model, Network
+from edgekit.quantize.calibration.histograms import check_method
 from edgekit.quantize.calibration.measure import measure
-from edgekit.quantize.calibration.methods import check_method
 from edgekit.quantize.needs import Lack, follow, needs, without_too
 from edgekit.quantize.scales import (
     Ranges,

@@ -10,8 +10,7 @@ import onnx
 from edgekit.dla.precision import int8_operators
 from edgekit.errors import DataError, ModelError
 from edgekit.network.model import SAME_VALUES, Model
-from edgekit.quantize.calibration.histogram import ValueHistogram
-from edgekit.quantize.calibration.methods import FEWEST
+from edgekit.quantize.calibration.histograms import FEWEST, ValueHistogram
 from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.text import listed
 

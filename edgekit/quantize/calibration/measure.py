@@ -32,24 +32,22 @@ from edgekit.quantize.calibration.checks import (
     unbounded,
     warnings_of,
 )
-from edgekit.quantize.calibration.histogram import (
+from edgekit.quantize.calibration.histograms import (
     BINS,
-    DerivedTensor,
-    ValueHistogram,
-    derive,
-    derived,
-    merged,
-    sided,
-)
-from edgekit.quantize.calibration.methods import (
     ENTROPY_BINS,
     LARGE,
     METHODS,
+    DerivedTensor,
+    ValueHistogram,
     amax_of,
+    derive,
+    derived,
     edge_of,
     edges,
     entropy_if_sure,
+    merged,
     nearest,
+    sided,
 )
 from edgekit.quantize.calibration.parts import PART_BYTES, NetworkPart, parts, run_parts
 from edgekit.quantize.data.rows import check_feed
