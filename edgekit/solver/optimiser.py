@@ -351,9 +351,9 @@ class _Solver:
 
     def _report_part(self, value: float, bound: float) -> None:
         """Reports a part's progress, which may know less than the whole does."""
-        if self.progress:
-            known = INFINITY if self.best is None else self.best.value
-            self.progress(min(value, known), min(max(bound, self.bound), known))
+        best = value if self.best is None else min(value, self.best.value)
+        if self.progress and best < INFINITY:
+            self.progress(best, min(max(bound, self.bound), best))
 
 
 def _fewest(

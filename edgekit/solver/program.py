@@ -363,7 +363,8 @@ def search(solver: Any, model: Any, report: Progress | None = None) -> str:
     Args:
         solver: From :func:`make_solver`, with its limits set.
         model: The model.
-        report: Called with the objective's best value and bound now and then.
+        report: Called with the objective's best value, infinite as long as there is none, and its
+            bound now and then.
     """
     cp_model = load_cp_model()
     state = [INFINITY, -INFINITY]
@@ -378,24 +379,28 @@ def search(solver: Any, model: Any, report: Progress | None = None) -> str:
 
     solver.best_bound_callback = on_bound
 
-    def tell() -> None:
-        if report is not None and max(map(abs, state)) < INFINITY:
+    def report_state() -> None:
+        if report is not None and abs(state[1]) < INFINITY:
             report(state[0], state[1])
 
     callback = Callback() if report is not None else None
-    status = run_interruptibly(lambda: solver.solve(model, callback), solver.stop_search, tell)
+    status = run_interruptibly(
+        lambda: solver.solve(model, callback), solver.stop_search, report_state
+    )
     return str(solver.status_name(status))
 
 
 def run_interruptibly(
-    solve: Callable[[], Any], stop: Callable[[], object], tell: Callable[[], None] | None = None
+    solve: Callable[[], Any],
+    stop: Callable[[], object],
+    meanwhile: Callable[[], None] | None = None,
 ) -> Any:
     """Returns what ``solve`` returns; an interrupt of this thread stops it at once.
 
     Args:
         solve: Runs in a thread of its own.
         stop: Ends it, from another thread.
-        tell: Called now and then while it runs.
+        meanwhile: Called now and then while it runs.
     """
     result: list[Any] = []
     failure: list[BaseException] = []
@@ -411,8 +416,8 @@ def run_interruptibly(
     try:
         while worker.is_alive():
             worker.join(REPORT_S)
-            if tell is not None and worker.is_alive():
-                tell()
+            if meanwhile is not None and worker.is_alive():
+                meanwhile()
     except BaseException:
         stop()
         worker.join(5.0)

@@ -186,9 +186,10 @@ class _MakespanSearch:
 
     def _reporting(self, scale: IntegerScale, *, proves: bool) -> Progress:
         def report(value: float, bound: float) -> None:
-            if self.progress is not None:
+            best = min(self.value, scale.bound(value))
+            if self.progress is not None and best < math.inf:
                 known = max(self.bound, scale.bound(bound)) if proves else self.bound
-                self.progress(min(self.value, scale.bound(value)), known)
+                self.progress(best, min(known, best))
 
         return report
 
