@@ -8,6 +8,7 @@ and then nothing is left to search.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -318,8 +319,12 @@ def load_cp_model() -> Any:
 
 
 def _loaded(module: str) -> Any:
+    known = sys.modules.get(module)
+    if known is not None:
+        return known
     try:
-        return import_module(module)
+        # in a thread: a Ctrl-C amid the start of a library in C is lost
+        return run_interruptibly(lambda: import_module(module), lambda: None)
     except ImportError as error:
         raise EnvironmentLack(
             f"OR-Tools cannot be imported: {error}",

@@ -57,7 +57,7 @@ def test_ctrl_c_ends_a_search_and_nothing_is_left():
         assert value >= bound
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=60)
-    assert "done" not in rest
+    assert "done" not in rest, errors
     assert errors.strip().endswith("KeyboardInterrupt")
 
 

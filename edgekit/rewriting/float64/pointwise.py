@@ -84,7 +84,7 @@ def _gelu(call: Call) -> Sequence[np.ndarray] | None:
 def _hard_swish(call: Call) -> Sequence[np.ndarray]:
     # its 1/6 is part of the operator's definition and no attribute
     x = call.wide(0)
-    return [x * np.clip(x / 6 + 0.5, 0.0, 1.0)]
+    return [x * np.clip(1 / 6 * x + 0.5, 0.0, 1.0)]
 
 
 KERNELS: Mapping[str, OperatorFunction] = {
