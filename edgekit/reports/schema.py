@@ -141,7 +141,7 @@ class Predicted(ReportModel):
     unknown_cost: int = Field(default=0, description="layers in no figure: their cost is unknown")
 
 
-class Segment(ReportModel):
+class ReportedSegment(ReportModel):
     """A run of layers on one device."""
 
     segment: int
@@ -166,7 +166,7 @@ class Graph(ReportModel):
     """Edges as numbers of layers, and as numbers of segments with how many tensors."""
 
     edges: list[tuple[int, int]] = []
-    segments: list[Segment] = []
+    segments: list[ReportedSegment] = []
     reformats: list[Reformats] = []
     segment_edges: list[tuple[int, int, int]] = []
 
@@ -246,7 +246,7 @@ class ChannelGroup(ReportModel):
     collapsed: bool = Field(description="nothing is left of what FP32 gives")
 
 
-class KeptScores(ReportModel):
+class RemainingScores(ReportModel):
     """A detector's scores above 0.25 in FP32, and how many of them are above it still."""
 
     output: str
@@ -264,7 +264,7 @@ class Accuracy(ReportModel):
     max_abs: float | None = None
     top1_agreement: Fraction | None = None
     groups: list[ChannelGroup] = []
-    scores: list[KeptScores] = []
+    scores: list[RemainingScores] = []
     failures: list[str] = []
     constant: list[Facts] = Field(
         default=[], description="outputs nearly the same for all inputs: the figures say nothing"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
 
 
-_RELEASES_KEPT = 100
+_MOST_RELEASES = 100
 _PLANNING_STEPS = ("check", "rewrite", "calibrate", "plan", "build")
 """Steps that a plan needs once."""
 _HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
@@ -53,7 +53,7 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
     deploy = dict(value.get("deploy", {}))
     health = {k: v for k, v in deploy.get("health", {}).items() if k not in _HEALTH_CHECKS}
     deploy["health"] = {**health, "soak_s": 0, "measure_s": 0}
-    deploy["keep"] = _RELEASES_KEPT
+    deploy["keep"] = _MOST_RELEASES
     if deploy.get("boards"):
         deploy["boards"] = list(deploy["boards"])[:1]
     value["deploy"] = deploy

@@ -264,8 +264,8 @@ class _Channels:
         mine = (self.sums["low"] >= 0) & (self.sums["high"] <= 1)
         # most of them above it: a background, or classes of what is no object
         mine &= self.sums["above"] <= _RARE * self.sums["elements"]
-        above, kept_count = (int(self.sums[key][mine].sum()) for key in ("above", "kept"))
-        return (above, kept_count) if places >= _PLACES and above >= _FEW else None
+        above, left = (int(self.sums[key][mine].sum()) for key in ("above", "kept"))
+        return (above, left) if places >= _PLACES and above >= _FEW else None
 
 
 def _variance(total: float, squares: float, elements: float) -> float:
