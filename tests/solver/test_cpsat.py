@@ -13,7 +13,7 @@ from edgekit.solver.program import Expression, Program
 from tests.solver.test_columns import _random
 
 SEARCH = """
-import sys
+import signal
 from edgekit.dla.judge import judge
 from edgekit.network.lowering.layers import layers
 from edgekit.network.zoo import builtin
@@ -21,6 +21,8 @@ from edgekit.placement.placing import place
 from edgekit.placement.plan import Options
 from edgekit.targets.loader import get
 
+# a shell's background job has it ignored, and so has all that it starts
+signal.signal(signal.SIGINT, signal.default_int_handler)
 board = get("jetson-agx-orin-64gb")
 network = layers(builtin("light_inception_v1", 0))
 verdicts = judge(network, board, precision="fp16")
