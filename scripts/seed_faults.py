@@ -277,6 +277,10 @@ def main() -> int:
     faults = read_faults()
     if options.only:
         faults = [f for f in faults if {f.id, f.subject} & set(options.only)]
+        known = {name for fault in faults for name in (fault.id, fault.subject)}
+        for name in options.only:
+            if name not in known:
+                parser.error(f"there is no fault or subject called {name!r}")
     if options.sample is not None:
         killed = [fault for fault in faults if fault.killed]
         faults = random.Random(options.seed).sample(killed, min(options.sample, len(killed)))

@@ -17,7 +17,11 @@ import grimp
 import pytest
 
 import edgekit
+import edgekit_device
 from edgekit.cli.main import COMMANDS
+from edgekit_device import commands
+from edgekit_device.job_runner import JOBS
+from edgekit_device.runtime.model import BACKENDS
 
 ROOT = Path(edgekit.__file__).parents[1]
 
@@ -68,6 +72,21 @@ def table_edges() -> set[tuple[str, str]]:
     ):
         edges |= {(importer, name) for name in named(importer)}
     return edges
+
+
+def test_every_row_of_the_board_s_tables_is_there(monkeypatch):
+    homes = []
+    monkeypatch.setattr(commands, "_import_and_call", homes.append)
+    commands.make_parser()
+    rows = [f"edgekit_device.{home}" for home in homes]
+    rows += [f"edgekit_device.{home}.{name}" for name, home in edgekit_device._HOMES.items()]
+    rows += [f"{module}.run" for module in JOBS.values()]
+    assert len(homes) > 20
+    for row in rows:
+        module, _, name = row.rpartition(".")
+        assert callable(getattr(import_module(module), name)), row
+    for module in BACKENDS.values():
+        import_module(module)
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

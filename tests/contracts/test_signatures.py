@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import edgekit
@@ -18,12 +17,8 @@ def signature(function: Callable[..., object]) -> str:
 
 
 def test_signatures(golden: Golden) -> None:
-    # some names of the package are modules that can be called; beside `check` they are functions
-    functions = import_module(edgekit.check.__module__)
     host = {
-        name: signature(getattr(functions, name))
-        for name in dir(edgekit)
-        if not name.startswith("_")
+        name: signature(getattr(edgekit, name)) for name in dir(edgekit) if not name.startswith("_")
     }
     device: dict[str, Any] = {}
     for name in edgekit_device.__all__:

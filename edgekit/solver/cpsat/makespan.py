@@ -393,7 +393,7 @@ def _sending(scale: IntegerScale, way: Cost) -> list[int]:
 
 
 def runs_of(problem: PlacementProblem) -> tuple[dict[str, Any], bool] | None:
-    """Returns what the worker needs for loadables that are runs of the nodes' order.
+    """Returns what the model needs for loadables that are runs of the nodes' order.
 
     Also returns whether there are no others: where every node feeds the next one, a convex set
     has no gaps. None: such runs cannot say when delays on cores or device changes count.
