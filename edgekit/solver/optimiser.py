@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.errors import UsageError
 from edgekit.solver.evaluation import (
     as_one_core,
     better,
@@ -33,7 +33,7 @@ from edgekit.solver.problem import (
     Units,
     metrics,
 )
-from edgekit.solver.program import INFINITY
+from edgekit.solver.program import INFINITY, Progress
 from edgekit.solver.relaxation import Relaxation
 
 # The exact optimiser: a relaxation, the exact value of its placements, and cuts between the two.
@@ -61,7 +61,6 @@ COLUMNS = 120  # nodes up to which loadables are columns
 COLUMNS_SHARE = 0.5  # of the effort left
 SKETCH_ROUNDS = 3
 SKETCH_EFFORT = 5.0
-Progress = Callable[[float, float], None]
 METRICS = ("latency_us", "energy_uj", "gpu_us", "period_us")
 OBJECTIVE_OF_METRIC = {
     "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
@@ -328,19 +327,14 @@ class _Solver:
     def _steps(self) -> None:
         from edgekit.solver.cpsat.running_order import solve_steps
 
-        try:
-            found = solve_steps(
-                self.problem,
-                self.goal,
-                start=self.best,
-                lower=max(self.bound, 0.0),
-                effort=self.effort.part(self.effort.left * STEPS_SHARE),
-                progress=self.progress and self._report_part,
-            )
-        except EnvironmentLack:
-            if self.best is None:
-                raise
-            return  # the placement stands, with its gap
+        found = solve_steps(
+            self.problem,
+            self.goal,
+            start=self.best,
+            lower=max(self.bound, 0.0),
+            effort=self.effort.part(self.effort.left * STEPS_SHARE),
+            progress=self.progress and self._report_part,
+        )
         self.bound = max(self.bound, found.bound)
         self.take(found.placing)
 

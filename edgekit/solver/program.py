@@ -177,10 +177,10 @@ class _Relaxation:
         """Adds what has come since the last time."""
         solver, infinity = self._solver, self._solver.infinity()
         objective = solver.Objective()
-        for upper in program.upper[len(self._variables) :]:
-            self._variables.append(solver.NumVar(0.0, min(upper, infinity), ""))
-        for variable, cost in zip(self._variables, program.cost, strict=True):
-            objective.SetCoefficient(variable, cost)
+        for index in range(len(self._variables), len(program.cost)):
+            variable = solver.NumVar(0.0, min(program.upper[index], infinity), "")
+            objective.SetCoefficient(variable, program.cost[index])
+            self._variables.append(variable)
         for row, index in self.late:
             if row < len(self._rows):
                 self._rows[row].SetCoefficient(self._variables[index], 1.0)

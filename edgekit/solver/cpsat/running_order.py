@@ -24,15 +24,9 @@ from edgekit.solver.problem import (
     Units,
     metrics,
 )
-from edgekit.solver.program import Progress
+from edgekit.solver.program import CALL, UNITS, Progress
 
 GAP = 1e-6
-
-UNITS = 1.7
-"""Of Effort for one of CP-SAT's deterministic time."""
-
-EFFORT_PER_CALL = 0.02
-"""What a call takes beyond its search."""
 
 FIRST_LEVELS = 3
 
@@ -157,7 +151,7 @@ class _Deepening:
                     self.progress(best, bound)
 
             answer = running_order_model.solve(request, self.effort.seconds, report)
-            self.effort.spend(UNITS * answer["effort"] + EFFORT_PER_CALL)
+            self.effort.spend(UNITS * answer["effort"] + CALL)
             if answer["clocked"]:
                 self.effort.stopped()
             if proves:
