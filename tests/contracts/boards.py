@@ -193,6 +193,8 @@ _DECIMAL = re.compile(r"(?<![\d.])\d[\d,]*\.\d+(?!\.?\d)")
 _TEXTS = (
     (re.compile(r"median \d[\d,.]* (ms|µs|us|s)\b"), "median <measured>"),
     (re.compile(r"process \d+ on \S+"), "<process>"),
+    (re.compile(r"enable-linger \S+"), "enable-linger <user>"),
+    (re.compile(re.escape(sys.executable)), "<python>"),
 )
 # objects of which one key tells that others are facts of this machine, or sizes of what has paths
 _FACTS = (
@@ -288,6 +290,9 @@ class Names:
         if value.get("schema") == "edgekit.doctor/1":
             checks = [[one["id"], one["what"]] for one in value["checks"]]
             value = {**value, "checks": checks, "can": sorted(value["can"])}
+        if value.get("schema") == "edgekit.selftest/1":
+            items = [{key: one[key] for key in ("id", "what", "expected")} for one in value["items"]]
+            value = {**value, "items": items, "counts": "<number>"}
         if value.get("schema") == "edgekit.trace-summary/1":
             value = {**value, "events": _numbers(value["events"])}
         return value
@@ -337,10 +342,11 @@ def _is_digest(value: Any) -> bool:
     return isinstance(text, str) and bool(_DIGEST.fullmatch(text) or _WORD.fullmatch(text))
 
 
-def signing_key(folder: Path) -> Path:
-    """Writes an Ed25519 key, always the same one, and its public half."""
-    key = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"edgekit's contracts").digest())
-    form, path = serialization.PublicFormat.OpenSSH, folder / "key"
+def signing_key(folder: Path, name: str = "key") -> Path:
+    """Writes an Ed25519 key, always the same one of a name, and its public half."""
+    seed = "edgekit's contracts" if name == "key" else name
+    key = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed.encode()).digest())
+    form, path = serialization.PublicFormat.OpenSSH, folder / name
     path.touch(mode=0o600)
     path.write_bytes(
         key.private_bytes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -95,8 +96,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
         places = {str(ROOT): "<checkout>", str(tmp_path): "<tmp>", str(Path.home()): "<home>"}
         plain = json.loads(json.dumps(document))
         new = goldens.compact(normalised(plain, {**places, **(paths or {})}, words))
-        exact = not goldens.not_as_recorded(str(Path(name).parent))
-        _compare(request, f"{name}.json", new, None if exact else tolerance, measured)
+        _compare(request, name, new, tolerance, measured)
 
     return compare
 
@@ -112,41 +112,58 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 
 def _compare(
-    request: pytest.FixtureRequest,
-    file: str,
-    new: Any,
-    tolerance: float | None,
-    measured: tuple[str, ...] = (),
+    request: pytest.FixtureRequest, name: str, new: Any, tolerance: float, measured: tuple[str, ...]
 ) -> None:
-    target = request.config.getoption("--record")
+    file = f"{name}.json"
     text = goldens.text_of(new)
     assert goldens.read(text) == new
-    if target:
-        path = Path(target) / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            assert path.read_text() == text, f"two documents were recorded as {file}"
-        path.write_text(text)
-        return
     path = goldens.FOLDER / file
-    if not path.exists():
+    old = goldens.read(path.read_text()) if path.exists() else None
+    exact = goldens.as_recorded(name)
+    if exact:
+        lines = list(goldens.differences(old, new, None))
+    else:
+        documents = [_without(one, measured) for one in (old, new)]
+        lines = list(goldens.differences(*documents, tolerance))
+    if target := request.config.getoption("--record"):
+        _record(Path(target), name, text, as_it_is=bool(path.exists() and not lines))
+    elif not path.exists():
         request.node.stash[FOUND].append(f"{file}: no such golden")
-        return
-    old = goldens.read(path.read_text())
-    if tolerance is not None:
-        for path_of_key in measured:
-            *folders, key = path_of_key.split(".")
-            for one in (old, new):
-                for folder in folders:
-                    one = one[folder]  # noqa: PLW2901
-                one.pop(key, None)
-    lines = list(goldens.differences(old, new, tolerance))
-    if lines:
+    elif lines:
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         request.node.stash[FOUND] += [
             f"{file} is not as recorded (old -> new):",
             *(f"  {line}" for line in [*lines[:SHOWN], *more]),
         ]
+
+
+def _without(document: Any, keys: tuple[str, ...]) -> Any:
+    found = copy.deepcopy(document)
+    for path in keys:
+        *folders, key = path.split(".")
+        part = found
+        for folder in folders:
+            part = part.get(folder) if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            part.pop(key, None)
+    return found
+
+
+def _record(folder: Path, name: str, text: str, *, as_it_is: bool) -> None:
+    """Writes the document, and where not all are recorded, the environment if it is another.
+
+    Where not all are, one ``as_it_is`` within the tolerance stays as it was recorded.
+    """
+    path = folder / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        assert path.read_text() == text, f"two documents were recorded as {path.name}"
+    if (folder / "environment.json").exists() or goldens.as_recorded(name):
+        path.write_text(text)
+    elif not as_it_is:
+        path.write_text(text)
+        if (goldens.FOLDER / "environment.json").read_text().strip() != goldens.here():
+            path.with_suffix(".environment.json").write_text(goldens.here() + "\n")
 
 
 @pytest.fixture(autouse=True)

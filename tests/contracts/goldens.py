@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "FOLDER", "LOCK", "compact", "differences", "environment", "locked", "not_as_recorded", "read",
-    "text_of",
+    "FOLDER", "LOCK", "as_recorded", "compact", "differences", "environment_of", "here", "locked",
+    "read", "text_of",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "golden"
@@ -44,23 +44,22 @@ CPU_FLAGS = (
 
 
 @cache
-def environment() -> dict[str, str]:
-    """The facts that bytes depend on: packages, Python and the class of the CPU."""
-    return {"cpu": _cpu(), "lock": _lock(), "python": ".".join(map(str, sys.version_info[:2]))}
+def here() -> str:
+    """The facts that bytes depend on: packages, Python and the class of the CPU, as JSON."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return json.dumps({"cpu": _cpu(), "lock": _lock(), "python": python}, indent=1)
 
 
-@cache
-def not_as_recorded(folder: str = "") -> str:
-    """Why byte-exact goldens of a folder do not hold here; empty where they do.
+def environment_of(name: str) -> Path:
+    """Where it stands in which environment a document was recorded, if not in that of all."""
+    return FOLDER / f"{name}.environment.json"
 
-    A folder that was recorded elsewhere than the others has an environment.json of its own.
-    """
-    own = FOLDER / folder / "environment.json"
-    recorded = json.loads((own if own.exists() else FOLDER / own.name).read_text())
-    for fact, here in environment().items():
-        if recorded[fact] != here:
-            return f"recorded with {fact} {recorded[fact]}, this is {here}"
-    return ""
+
+def as_recorded(name: str) -> bool:
+    """Whether this is the environment in which the document was recorded: bytes hold."""
+    own = environment_of(name)
+    recorded = own if own.exists() else FOLDER / "environment.json"
+    return recorded.exists() and recorded.read_text().strip() == here()
 
 
 def _cpu() -> str:

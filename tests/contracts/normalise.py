@@ -5,7 +5,6 @@ The tables below are the whole list. Predicted times are behaviour, and stay.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -29,9 +28,6 @@ KEYS: dict[str, str] = {
     "runtime_version": "<version>",
 }
 
-# The same where only the place tells: "schema.path.to.key" with * for one or more names or indices.
-PLACES: dict[str, str] = {}
-
 # What stands inside a text.
 TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -50,12 +46,11 @@ def normalised(
 
     ``paths`` says which word replaces the beginning of a path, ``words`` adds keys to the table.
     """
-    schema = document.get("schema", "") if isinstance(document, dict) else ""
     longest_first = sorted(paths.items(), key=lambda item: -len(item[0]))
-    return _value(document, schema, longest_first, {**KEYS, **(words or {})})
+    return _value(document, longest_first, {**KEYS, **(words or {})})
 
 
-def _value(value: Any, place: str, paths: list[tuple[str, str]], keys: dict[str, str]) -> Any:
+def _value(value: Any, paths: list[tuple[str, str]], keys: dict[str, str]) -> Any:
     if isinstance(value, str):
         for path, word in paths:
             value = value.replace(path, word)
@@ -64,18 +59,11 @@ def _value(value: Any, place: str, paths: list[tuple[str, str]], keys: dict[str,
         return value
     if isinstance(value, dict):
         return {
-            _value(str(key), place, paths, keys): _word(key, one, f"{place}.{key}", keys)
-            or _value(one, f"{place}.{key}", paths, keys)
+            _value(key, paths, keys): keys[key]
+            if key in keys and one is not None
+            else _value(one, paths, keys)
             for key, one in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_value(one, f"{place}.{index}", paths, keys) for index, one in enumerate(value)]
+        return [_value(one, paths, keys) for one in value]
     return value
-
-
-def _word(key: str, value: Any, place: str, keys: dict[str, str]) -> str | None:
-    if value is None:
-        return None
-    if key in keys:
-        return keys[key]
-    return next((word for glob, word in PLACES.items() if fnmatch.fnmatch(place, glob)), None)

@@ -91,9 +91,9 @@ def test_machine_facts_are_words():
 
 
 def test_the_environment_is_recorded():
-    for path in goldens.FOLDER.rglob("environment.json"):
+    for path in goldens.FOLDER.rglob("*environment.json"):
         recorded = json.loads(path.read_text())
-        assert recorded.keys() == goldens.environment().keys()
+        assert recorded.keys() == json.loads(goldens.here()).keys()
         # else the bytes would be compared nowhere
         assert recorded["lock"] == goldens.locked(), (
             "run scripts/record-contracts with the new lock"

@@ -1,5 +1,6 @@
 """Boards: every file reads, names its sources, and the modes are NVIDIA's."""
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,6 @@ import pytest
 from edgekit.errors import DataError, UsageError
 from edgekit.targets.loader import get, names, similar_names
 
-JETSONS = {
-    "jetson-agx-xavier", "jetson-xavier-nx", "jetson-agx-orin-64gb", "jetson-agx-orin-32gb",
-    "jetson-orin-nx-16gb", "jetson-orin-nx-8gb", "jetson-orin-nano-8gb", "jetson-orin-nano-4gb",
-    "jetson-agx-thor",
-}  # fmt: skip
 CORES = {
     "jetson-agx-xavier": (2, "1.0"),
     "jetson-xavier-nx": (2, "1.0"),
@@ -27,7 +23,13 @@ CORES = {
 
 
 def test_all_boards_are_there_and_helper_files_are_none() -> None:
-    assert set(names()) == JETSONS | {"drive-orin"}
+    assert set(names()) == set(CORES)
+
+
+def test_no_two_boards_say_the_same_of_themselves() -> None:
+    numbers = [number for name in names() for number in get(name).facts["module"]["numbers"]]
+    assert len(numbers) > 10
+    assert not [(a, b) for a, b in permutations(numbers, 2) if a.startswith(b)]
 
 
 @pytest.mark.parametrize("name", sorted(CORES))

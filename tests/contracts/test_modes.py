@@ -1,0 +1,140 @@
+"""What the modes of the commands answer that need no board, of one small network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.results.recording import record
+from tests.cli.board_fakes import FakeBoard, lend
+from tests.cli.test_plan import PROBLEM
+from tests.contracts.brief import digest_of
+from tests.contracts.conftest import ROOT, Answer, Golden
+from tests.pipeline.nets import small_config, small_net
+from tests.results.measurements import bench, times
+
+ORIN = ("--target", "jetson-agx-orin-64gb")
+LOG = "[TRT] ---------- Layers Running on GPU ----------\n[TRT] [GpuLayer] conv2\n"
+# as trtexec --exportProfile writes it
+PROFILE = [{"count": 10}, *[
+    {"name": name, "timeMs": 10 * ms, "averageMs": ms, "medianMs": ms, "percentage": 25.0}
+    for name, ms in (("conv1 + relu1", 0.02), ("pool", 0.004), ("conv2 + relu2", 0.03),
+                     ("gap", 0.003))
+]]  # fmt: skip
+
+Ask = Callable[..., None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of small.onnx and small.yaml, and the current one."""
+    small_config(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def found() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def ask(command: Callable[..., Answer], found: dict[str, Any]) -> Ask:
+    """Runs a command; its answer is found under the command line without the network and board.
+
+    The bytes of the files that it wrote are added.
+    """
+
+    def run(*arguments: str, writes: tuple[str, ...] = ()) -> None:
+        name = " ".join(one for one in arguments if one not in ("small.onnx", *ORIN))
+        found[name] = command(*arguments).contract
+        found[name] |= {file: digest_of(Path(file)) for file in writes}
+
+    return run
+
+
+def test_modes_of_check(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
+    (folder / "build.log").write_text(LOG)
+    for mode in (("--by-layer",), ("--layer", "conv2"), ("--sparsity",), ("--max-loadables", "0"),
+                 ("--compare-log", "build.log"), ("--fail-under", "100")):  # fmt: skip
+        ask("check", "small.onnx", *ORIN, *mode)
+    golden("modes/check", found)
+
+
+def test_modes_of_plan(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
+    (folder / "problem.json").write_text(json.dumps(PROBLEM))
+    (folder / "profile.json").write_text(json.dumps(PROFILE))
+    for mode in (("--why", "conv2"), ("--what-if", "pin conv* GPU; mode 30W"),
+                 ("--pareto", "latency,energy"), ("--modes", "MAXN,30W"),
+                 ("--targets", "jetson-agx-xavier,jetson-orin-nano-8gb"),
+                 ("--profile", "profile.json", "--precision", "fp16")):  # fmt: skip
+        ask("plan", "small.onnx", *ORIN, *mode)
+    ask("plan", "--problem", "problem.json")
+    ask("plan", "small.onnx", *ORIN, "--annotate", "noted.onnx", writes=("noted.onnx",))
+    golden("modes/plan", found)
+
+
+def test_modes_of_calibrate(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
+    few = ("--count", "2", "--method", "minmax")
+    calibrate = ("calibrate", "small.onnx", *ORIN)
+    ask(*calibrate, *few, "--save", "calib.cache", writes=("calib.cache",))
+    ask(*calibrate, *few, "--sensitivity", "--accuracy", "cosine=0.99995")
+    ask("calibrate", "show", "calib.cache", "--model", "small.onnx")
+    edit = ("--set", "x=3.5", "--drop", "y", "--rename", "g=gap", "--tensorrt", "8.6")
+    ask("calibrate", "merge", "calib.cache", "-o", "edited.cache", *edit, writes=("edited.cache",))
+    merge = ("calib.cache", "edited.cache", "-o", "merged.cache")
+    ask("calibrate", "merge", *merge, writes=("merged.cache",))
+    ask("calibrate", "merge", *merge, "--policy", "error")
+    ask("calibrate", "diff", "calib.cache", "edited.cache")
+    lower = ("--cache", "calib.cache", "-o", "qdq.onnx")
+    ask("calibrate", "to-qdq", "small.onnx", *ORIN, *lower, writes=("qdq.onnx",))
+    raised = ("-o", "plain.onnx", "--save", "back.cache", "--precisions", "layers.txt")
+    ask("calibrate", "from-qdq", "qdq.onnx", *ORIN, *raised,
+        writes=("plain.onnx", "back.cache", "layers.txt"))  # fmt: skip
+    golden("modes/calibrate", found)
+
+
+def test_modes_of_rewrite(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
+    rewrite = ("rewrite", "small.onnx", *ORIN)
+    ask(*rewrite, "-o", "out.onnx", "--record", "record.json", writes=("out.onnx", "record.json"))
+    for file in ("out.onnx", "record.json"):
+        ask("rewrite", "small.onnx", "--verify", file)
+    small_net(folder / "other.onnx", seed=1)
+    ask("rewrite", "other.onnx", "--verify", "record.json")
+    ask(*rewrite, "--enable", "none")
+    golden("modes/rewrite", found)
+
+
+def test_modes_of_trace(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
+    nsys = str(ROOT / "tests/data/nsys/nvtx_2022_4.sqlite")
+    (folder / "profile.json").write_text(json.dumps(PROFILE))
+    ask("trace", "--nsys", nsys, "-o", "nsys.json", writes=("nsys.json",))
+    ask("trace", "small.yaml", "--profile", "profile.json", "-o", "two.json", writes=("two.json",))
+    golden("modes/trace", found)
+
+
+def test_modes_of_history(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
+    for seed in range(3):
+        record(bench(times(50, 2.0 + seed / 10, seed=seed)))
+    for mode in ((), ("show", "last"), ("show", "9"), ("mark", "2", "release"), ("export", "1"),
+                 ("prune", "--keep", "1", "--dry-run"), ("prune", "--keep", "1")):  # fmt: skip
+        ask("history", *mode)
+    ask("compare", "baseline:release", "last")
+    golden("modes/history", found, words={"at": "<date>"})
+
+
+def test_doctor_prepares_a_board(
+    monkeypatch: pytest.MonkeyPatch, ask: Ask, found: dict[str, Any], golden: Golden
+) -> None:
+    board = FakeBoard("lab")
+    lend(monkeypatch, board)
+    board.answers = {"state": "shown", "applied": "applied"}
+    ask("doctor", "lab", "--setup")
+    ask("doctor", "lab", "--setup", "--yes")
+    board.answers = {"state": "shown", "applied": "undone"}
+    ask("doctor", "lab", "--setup", "--undo", "--yes")
+    golden("modes/doctor", found)
