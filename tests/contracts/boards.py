@@ -291,7 +291,8 @@ class Names:
             checks = [[one["id"], one["what"]] for one in value["checks"]]
             value = {**value, "checks": checks, "can": sorted(value["can"])}
         if value.get("schema") == "edgekit.selftest/1":
-            items = [{key: one[key] for key in ("id", "what", "expected")} for one in value["items"]]
+            named = ("id", "what", "expected")
+            items = [{key: one[key] for key in named} for one in value["items"]]
             value = {**value, "items": items, "counts": "<number>"}
         if value.get("schema") == "edgekit.trace-summary/1":
             value = {**value, "events": _numbers(value["events"])}

@@ -265,7 +265,7 @@ def test_control_of_a_unit(life: Life) -> None:
     (system := life.folder / "system").mkdir()
     for name, text in {
         "systemctl": "exit 0",
-        "python3": f"PATH={system}:$PATH XDG_CONFIG_HOME={system} exec {sys.executable} \"$@\"",
+        "python3": f'PATH={system}:$PATH XDG_CONFIG_HOME={system} exec {sys.executable} "$@"',
     }.items():
         (system / name).write_text(f"#!/bin/sh\n{text}\n")
         (system / name).chmod(0o755)

@@ -251,10 +251,8 @@ def _average_pool(call: Call) -> Sequence[np.ndarray]:
     return [y]
 
 
-def _along(
-    x: np.ndarray, window: _Window, join: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> np.ndarray:
-    """Joins what is in each window, one axis after the other."""
+def _along(x: np.ndarray, window: _Window, join: np.ufunc) -> np.ndarray:
+    """Joins what is in each window, one axis after the other; a view of ``x`` for windows of 1."""
     for axis, kernel in enumerate(window.kernel):
         stride, dilation, out = window.stride[axis], window.dilation[axis], window.out[axis]
         before = (slice(None),) * (axis + 2)
@@ -262,7 +260,7 @@ def _along(
         for place in range(kernel):
             first = place * dilation
             part = x[(*before, slice(first, first + (out - 1) * stride + 1, stride))]
-            made = part if made is None else join(made, part)
+            made = part if made is None else join(made, part, out=made if place > 1 else None)
         x = x if made is None else made
     return x
 

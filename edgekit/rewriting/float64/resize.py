@@ -42,10 +42,19 @@ def _resize(call: Call) -> Sequence[np.ndarray] | None:
             y = np.take(y, _nearest(call, at, item.size), item.axis)
         else:
             weights = _weights(call, at, item, cubic=mode == "cubic")
-            y = np.moveaxis(np.tensordot(y, weights, ([item.axis], [1])), -1, item.axis)
+            y = _product(weights, y, item.axis)
     if outside.any():
         y = np.where(outside, call.real("extrapolation_value", 0.0), y)
     return [np.ascontiguousarray(y)]
+
+
+def _product(weights: np.ndarray, x: np.ndarray, axis: int) -> np.ndarray:
+    """Replaces one axis by the product of ``weights`` (out, size) with it."""
+    # tensordot would move the axis, which takes two more copies of a large tensor
+    if axis == x.ndim - 1:
+        return np.asarray(x @ weights.T)
+    made = weights @ x.reshape(math.prod(x.shape[:axis]), x.shape[axis], -1)
+    return np.reshape(made, (*x.shape[:axis], len(weights), *x.shape[axis + 1 :]))
 
 
 def _as_of_11(call: Call) -> Call:

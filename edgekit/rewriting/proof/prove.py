@@ -167,7 +167,6 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
     Raises:
         MalformedError: A node cannot be computed in float64 (control flow, an unknown operator).
     """
-    _return_freed_memory()
     named = key(graph, step)
     if named is None:
         return _proved(graph, step, runs, seed, True)
@@ -179,11 +178,12 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
     return found
 
 
-@lru_cache(1)
 def _return_freed_memory() -> None:
-    """Has glibc map large arrays one by one; its heap would hold on to them once they are freed."""
+    """Has glibc map large arrays one by one, and return what its heap has free of small ones."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
+        libc.malloc_trim(0)
 
 
 @lru_cache(1)
@@ -202,6 +202,8 @@ def _proved(
             found = _paired(graph, step, random_feeds(graph, step.inputs, runs, seed, far), exact)
             if found is not None:
                 return found
+    # this one may be large
+    _return_freed_memory()
     feeds = random_feeds(graph, step.inputs, runs, seed, far)
     old, new = ProofSide(graph, step.old, ()), ProofSide(graph, step.new, step.fixed)
     return compare(old, new, feeds, step.outputs, exact)
