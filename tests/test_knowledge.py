@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(folders):
 
 
 @pytest.mark.parametrize("text", ["1: one\n", "day: 2026-01-01\n", "x: .nan\n", "x: {2: 3}\n"])
-def test_what_json_cannot_say_is_not_kept(folders, text):
+def test_what_json_cannot_say_is_not_retained(folders, text):
     file = folders / "dla" / "a.yaml"
     file.write_text(text)
     first, second = knowledge.read_knowledge(file), knowledge.read_knowledge(file)
@@ -115,7 +115,7 @@ def test_what_json_cannot_say_is_not_kept(folders, text):
     assert retained(folders) == []
 
 
-def test_a_file_of_the_users_is_not_kept(folders, tmp_path_factory):
+def test_a_file_of_the_users_is_not_retained(folders, tmp_path_factory):
     file = tmp_path_factory.mktemp("own") / "board.yaml"
     file.write_text("limit: 1\n")
     assert knowledge.read_knowledge(file) == {"limit": 1}

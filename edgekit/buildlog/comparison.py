@@ -501,7 +501,7 @@ def warnings(
             f"judged for {target.name} (compute capability {target.compute_capability}), "
             f"built on another board ({board}{capability})"
         )
-    if log.asked_dla is False:
+    if log.requested_dla is False:
         found.append("the build did not ask for a DLA (--useDLACore)")
     if log.none_on_dla:
         found.append(
@@ -516,7 +516,7 @@ def warnings(
     found += [
         note
         for note in log.notes
-        if log.asked_dla or note == log.all_on_gpu or not note.startswith(PROFILES)
+        if log.requested_dla or note == log.all_on_gpu or not note.startswith(PROFILES)
     ]
     if log.builds > 1:
         found.append(f"the log holds {log.builds} builds: the last that lists layers is compared")

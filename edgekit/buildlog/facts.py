@@ -97,7 +97,7 @@ class BuildLog:
         device: The board's GPU as printed ("Orin"), empty if unknown.
         compute_capability: For example "8.7", empty if unknown.
         dla_core: The core requested, or None.
-        asked_dla: Whether the build requested a DLA; None if the log does not say.
+        requested_dla: Whether the build requested a DLA; None if the log does not say.
         precisions: Of "fp32", "fp16", "int8", ... those allowed; empty if unknown.
         pinned: What the user pinned to devices ("Layer Device Types"), as printed.
         loadables: Subgraphs that really went to the DLA, in the order of the log.
@@ -122,7 +122,7 @@ class BuildLog:
     device: str = ""
     compute_capability: str = ""
     dla_core: int | None = None
-    asked_dla: bool | None = None
+    requested_dla: bool | None = None
     precisions: tuple[str, ...] = ()
     pinned: str = ""
     loadables: tuple[LogLoadable, ...] = ()
@@ -144,7 +144,7 @@ class BuildLog:
     @property
     def all_on_gpu(self) -> str:
         """The line that says that no layer goes to the DLA; empty if there is none."""
-        if self.asked_dla is False or self.loadables:
+        if self.requested_dla is False or self.loadables:
             return ""
         said = (note for note in self.notes if any(words in note for words in _ALL_ON_GPU))
         return next(said, "")
@@ -154,7 +154,7 @@ class BuildLog:
         """Whether both lists are there, and the DLA's is empty for a reason that no line gives."""
         nothing = not (self.loadables or self.capable or self.fallbacks or self.all_on_gpu)
         listed = self.dla_section and bool(self.gpu_layers)
-        return nothing and listed and self.asked_dla is None
+        return nothing and listed and self.requested_dla is None
 
     @property
     def evidence(self) -> str:
@@ -167,7 +167,7 @@ class BuildLog:
             return "placement"
         if self.capable:
             return "capability"
-        if self.all_on_gpu or (self.gpu_layers and (self.fallbacks or self.asked_dla)):
+        if self.all_on_gpu or (self.gpu_layers and (self.fallbacks or self.requested_dla)):
             return "placement"
         if self.none_on_dla:
             return "placement"
@@ -182,7 +182,7 @@ class BuildLog:
             "device": self.device,
             "compute_capability": self.compute_capability,
             "dla_core": self.dla_core,
-            "asked_dla": self.asked_dla,
+            "asked_dla": self.requested_dla,
             "precisions": list(self.precisions),
             "pinned": self.pinned,
             "evidence": self.evidence,

@@ -124,7 +124,7 @@ class Header:
         """Returns the fields of a BuildLog."""
         return {
             "tensorrt": self._tensorrt, "model": self._model, "dla_core": self._core,
-            "asked_dla": self._uses_dla, "precisions": self._precisions, **self._text,
+            "requested_dla": self._uses_dla, "precisions": self._precisions, **self._text,
         }  # fmt: skip
 
     def _command(self, text: str) -> bool:
@@ -374,8 +374,8 @@ class LogParser:
         placed = [build for build in informative if build.placed]
         build = (placed or informative or self._builds)[-1]
         facts: dict[str, Any] = self._header.facts()
-        if build.expects_dla and facts["asked_dla"] is None:
-            facts["asked_dla"] = True
+        if build.expects_dla and facts["requested_dla"] is None:
+            facts["requested_dla"] = True
         return BuildLog(
             **facts,
             **build.facts(),

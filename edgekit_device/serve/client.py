@@ -16,7 +16,7 @@ from edgekit_device.serve.messages import (
     VERSION,
     AnsweredError,
     Closed,
-    Reader,
+    MessageReader,
     connect_to,
     exchange,
     socket_of,
@@ -59,7 +59,7 @@ class Client:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._peer: Optional[socket.socket] = None
-        self._reader = Reader()
+        self._reader = MessageReader()
         self._memory: Optional[SharedMemory] = None
         self._output_bytes = 0
         try:
@@ -206,7 +206,7 @@ class Client:
             self._peer.close()
             self._peer = None
         self._reader.close()
-        self._reader = Reader()
+        self._reader = MessageReader()
         # a worker may still write there: what it writes must never be taken for a later answer
         if self._memory is not None:
             self._memory.close()

@@ -62,7 +62,7 @@ def send_with(peer: socket.socket, data: bytes, descriptors: Sequence[int] = ())
     return peer.sendmsg([data], rights, socket.MSG_NOSIGNAL)
 
 
-class Reader:
+class MessageReader:
     """Puts messages together from what arrives; holds the descriptors that came with them."""
 
     def __init__(self, most: int = MAX_HEAD) -> None:
@@ -205,7 +205,10 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
 
 
 def exchange(
-    peer: socket.socket, reader: Reader, head: Mapping[str, Any], descriptors: Sequence[int] = ()
+    peer: socket.socket,
+    reader: MessageReader,
+    head: Mapping[str, Any],
+    descriptors: Sequence[int] = (),
 ) -> Dict[str, Any]:
     """Sends a head and waits for its answer.
 
@@ -292,7 +295,7 @@ def send_request(app: App, head: Dict[str, Any], timeout_s: float) -> Optional[D
     peer = connect_to(socket_of(app.folder), timeout_s)
     if peer is None:
         return None
-    reader = Reader()
+    reader = MessageReader()
     try:
         return exchange(peer, reader, dict(head, edgekit=VERSION))
     except Closed:

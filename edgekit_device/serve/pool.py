@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Deque, Dict, List, Mapping, Optional
 
 from edgekit_device.processes import child_argv
-from edgekit_device.serve.messages import MAX_HEAD, Closed, Reader, pack, send_with
+from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, pack, send_with
 from edgekit_device.serve.worker import CODE, frame
 from edgekit_device.store.root import App
 
@@ -74,7 +74,7 @@ class Peer:
     def __init__(self, number: int, peer: socket.socket) -> None:
         self.number = number
         self.socket = peer
-        self.reader = Reader()
+        self.reader = MessageReader()
         size = _CREDENTIALS.size
         self.pid, self.uid, _ = _CREDENTIALS.unpack(
             peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -193,7 +193,7 @@ class Worker:
 
     def __init__(self, app: App, release: str, threads: int) -> None:
         self.release = release
-        self.reader = Reader(MAX_HEAD)
+        self.reader = MessageReader(MAX_HEAD)
         self.facts: Optional[Dict[str, Any]] = None
         self.request: Optional[ServeRequest] = None
         self.retiring = False

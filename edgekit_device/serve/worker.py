@@ -30,7 +30,7 @@ from edgekit_device.serve.memory import (
     read_entry,
     view_of,
 )
-from edgekit_device.serve.messages import MAX_HEAD, VERSION, Closed, Reader, pack, read_head
+from edgekit_device.serve.messages import MAX_HEAD, VERSION, Closed, MessageReader, pack, read_head
 from edgekit_device.store.root import Root
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class _Answers:
         self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
 
     def serve(self, peer: socket.socket) -> None:
-        reader = Reader(_CLIENT.size + MAX_HEAD)
+        reader = MessageReader(_CLIENT.size + MAX_HEAD)
         while True:
             message = reader.take()
             while message is None:

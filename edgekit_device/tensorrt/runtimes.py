@@ -413,7 +413,7 @@ def _reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
     if not hasattr(trt, "IStreamReader"):
         return None
 
-    class Reader(trt.IStreamReader):  # type: ignore[misc]
+    class StreamReader(trt.IStreamReader):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.IStreamReader.__init__(self)
             self.position = 0
@@ -422,11 +422,11 @@ def _reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
             start, self.position = self.position, min(self.position + size, len(view))
             return bytes(view[start : self.position])
 
-    return Reader()
+    return StreamReader()
 
 
 def _reader_v2(trt: Any, view: memoryview) -> Any:
-    class Reader(trt.IStreamReaderV2):  # type: ignore[misc]
+    class StreamReaderV2(trt.IStreamReaderV2):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.IStreamReaderV2.__init__(self)
             self.position = 0
@@ -446,7 +446,7 @@ def _reader_v2(trt: Any, view: memoryview) -> Any:
             self.position = base + offset
             return True
 
-    return Reader()
+    return StreamReaderV2()
 
 
 # Whether TensorRT can start here, found out in a way that cannot take the caller down.

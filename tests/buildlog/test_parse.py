@@ -32,7 +32,7 @@ def test_verbose_log_of_trtexec_10() -> None:
     assert (log.tensorrt, log.model, log.device, log.compute_capability) == (
         "10.3.0", "tiny.onnx", "Orin", "8.7",
     )  # fmt: skip
-    assert (log.dla_core, log.asked_dla, log.precisions) == (1, True, ("fp32", "fp16", "int8"))
+    assert (log.dla_core, log.requested_dla, log.precisions) == (1, True, ("fp32", "fp16", "int8"))
     assert log.capable[:2] == ("/stem/Conv", "/stem/Relu")
     assert log.gpu_layers[1] == LogLayer("reshape_after_/head/Gemm", "SHUFFLE")
     stem, head = log.loadables
@@ -218,9 +218,9 @@ def test_what_is_said_of_the_dla_as_a_whole() -> None:
     none = "setDefaultDeviceType was called but no layer in the network can run on DLA."
     ranged = "DLA requests all profiles have same min, max, and opt value. All dla layers are ..."
     log = parse_log([f"[W] [TRT] {ranged}", f"[W] [TRT] {ranged}"])
-    assert (log.notes, log.asked_dla) == ((ranged,), None)
+    assert (log.notes, log.requested_dla) == ((ranged,), None)
     log = parse_log([f"[W] [TRT] {none}"])
-    assert (log.notes, log.asked_dla, log.evidence) == ((none,), True, "placement")
+    assert (log.notes, log.requested_dla, log.evidence) == ((none,), True, "placement")
     log = parse_log(
         [
             "trtexec --onnx=m.onnx --useDLACore=0 --int8",
@@ -231,7 +231,7 @@ def test_what_is_said_of_the_dla_as_a_whole() -> None:
     assert (log.dla_core, log.model, log.precisions) == (0, "m.onnx", ("fp32", "int8"))
     gpu = parse_log(["[I] DLACore: ", "[I] [TRT] ---------- Layers Running on DLA ----------",
                      "[I] [TRT] [GpuLayer] Conv_0"])  # fmt: skip
-    assert (gpu.asked_dla, gpu.evidence) == (False, "none")
+    assert (gpu.requested_dla, gpu.evidence) == (False, "none")
 
 
 def test_a_build_without_fallback_names_the_layer_that_stopped_it() -> None:

@@ -83,7 +83,7 @@ def test_writing_replaces_a_bundle_and_nothing_else(bundle: Bundle, tmp_path: Pa
     assert sorted(p.name for p in tmp_path.iterdir()) == ["b", "mine"]
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     program = (
         "import resource, sys\n"
         "from edgekit.bundles.files import write\n"

@@ -36,7 +36,7 @@ def test_a_short_command_and_a_quiet_one_say_nothing(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_check_tells_its_stages(tmp_path, monkeypatch):
+def test_a_check_reports_its_stages(tmp_path, monkeypatch):
     small_net(tmp_path / "net.onnx")
     reported = []
 

@@ -19,7 +19,7 @@ def output_of(capsys, *arguments):
     return captured.out
 
 
-def test_a_build_tells_its_data_and_every_note(tmp_path, monkeypatch, capsys):
+def test_a_build_reports_its_data_and_every_note(tmp_path, monkeypatch, capsys):
     config = small_config(tmp_path)
     config.write_text(
         config.read_text().replace(
@@ -49,7 +49,9 @@ def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(("full", "says"), [(None, "full size not known"), (2000, "2,000 with")])
-def test_a_stripped_engine_whose_full_size_nobody_knows_is_told_all_the_same(capsys, full, says):
+def test_a_stripped_engine_whose_full_size_nobody_knows_is_reported_all_the_same(
+    capsys, full, says
+):
     engine = {"key": "net", "bytes": 1000, "full_bytes": full, "seconds": 2.0, "stripped": True,
               "version_compatible": False}  # fmt: skip
     steps._show_build({"board": "lab", "tensorrt": "10.3.0", "builder": "trtexec",

@@ -41,7 +41,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_show_tells_who_reads_a_tensor_and_what_is_missing(run: Run) -> None:
+def test_show_reports_who_reads_a_tensor_and_what_is_missing(run: Run) -> None:
     text = run("calibrate", "show", "small.cache")
     assert text.startswith("TRT-100300-EntropyCalibration2, 11 tensors\n")
     assert "no scale is missing" in run("calibrate", "show", "small.cache", "--model", "small.onnx")
@@ -137,7 +137,7 @@ def test_a_build_runs_in_int8_what_the_plan_says(run: Run) -> None:
     assert json.loads(out.splitlines()[0])["error"]["code"] == "cache.missing"
 
 
-def test_a_header_that_tensorrt_would_not_take_is_told(run: Run) -> None:
+def test_a_header_that_tensorrt_would_not_take_is_reported(run: Run) -> None:
     run("calibrate", "merge", "small.cache", "-o", "old.cache", "--tensorrt", "8.6.2")
     out = run("plan", "small.onnx", "-t", ORIN, "-q", "--cache", "old.cache")
     assert "calibrate again" in flat(out)

@@ -57,7 +57,7 @@ def test_preparation_of_images_without_images(run):
     assert "without effect" not in run(*CALIBRATE).out
 
 
-def test_a_cache_beside_the_qdq_model_that_it_is_of(run, tmp_path):
+def test_a_cache_next_to_the_qdq_model_that_it_is_of(run, tmp_path):
     onnx.save(residual(16).proto("last_dq"), tmp_path / "qdq.onnx")
     run("calibrate", "from-qdq", "qdq.onnx", "-t", ORIN, "--save", "own.cache")
     show = ("calibrate", "show", "own.cache", "--json", "--model")
@@ -69,7 +69,7 @@ def test_a_cache_beside_the_qdq_model_that_it_is_of(run, tmp_path):
     assert "configuration" in run(*show, "net.yaml", status=2).out
 
 
-def test_an_interrupted_measurement_is_said_to_be_kept_and_goes_on(run, tmp_path, monkeypatch):
+def test_an_interrupted_measurement_is_said_to_be_retained_and_goes_on(run, tmp_path, monkeypatch):
     from edgekit.quantize.calibration import measure as measuring
 
     monkeypatch.setattr(measuring, "_EVERY", -1.0)

@@ -109,7 +109,7 @@ def test_a_header_of_another_release_is_no_matter_where_no_cache_is_built_from(r
     assert any("TRT-8" in note for note in document["notes"])
 
 
-def test_data_beside_given_scales_are_said_to_give_none(run, folder):
+def test_data_next_to_given_scales_are_said_to_give_none(run, folder):
     import numpy as np
 
     np.savez(folder / "x.npz", x=np.ones((1, 3, 16, 16), np.float32))

@@ -144,7 +144,7 @@ def test_one_layer_by_its_own_name_or_the_nodes(model, run):
     assert f"inserted for {inserted['from'][0]}" in " ".join(text.split())
 
 
-def test_a_folded_node_is_told_with_the_layer_that_took_it_in(run, tmp_path):
+def test_a_folded_node_is_reported_with_the_layer_that_took_it_in(run, tmp_path):
     net = Builder(x=(1, 8, 4, 4))
     same = net.add("Identity", "same", net.conv("conv", "x", 8, 8))
     net.add("Relu", "dead", same)
@@ -172,7 +172,7 @@ def test_names_are_copied_from_a_log(model, run):
     assert layers("CONVOLUTION: fc") == layers("fc")
 
 
-def test_a_loadable_is_told_by_the_name_in_a_log(model, run):
+def test_a_loadable_is_reported_by_the_name_in_a_log(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     for entry in document["memory"]:
         arguments = ("check", model, "-t", ORIN, "--layer", entry["name"])
@@ -219,7 +219,7 @@ def test_a_comparison_with_a_log_is_a_part_of_the_document(model, run, tmp_path)
     assert [one["layer"] for one in compared["layers"]] == [one["name"] for one in alone["layers"]]
 
 
-def test_sparsity_reads_weights_only_when_asked(model, run):
+def test_sparsity_reads_weights_only_on_request(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     assert {row["share"] for row in document["sparsity"]["convolutions"]} == {None}
     output_of = json.loads(run("check", model, "-t", ORIN, "--sparsity", "--json"))
@@ -384,7 +384,7 @@ def test_a_built_in_network_has_its_own_sizes(run, shape: str, code: str) -> Non
     assert json.loads(out)["error"]["code"] == code
 
 
-def test_what_tensorrt_fuses_into_a_layer_is_told_in_words(run, tmp_path):
+def test_what_tensorrt_fuses_into_a_layer_is_reported_in_words(run, tmp_path):
     net = Builder(x=[1, 6, 5, 7])
     apart = net.add("Reshape", "apart", "x", net.constant("shape", [1, 2, 3, 5, 7]))
     path = net.save(tmp_path, net.add("Transpose", "turned", apart, perm=[0, 2, 1, 3, 4]))

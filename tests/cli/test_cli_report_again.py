@@ -118,7 +118,7 @@ def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
     [("bench", {"cold": 5}), ("bench", {"phases_ms": {"compute": [1]}}),
      ("baseline", {"ratio": 3, "metric": "x"}), ("accuracy", {"segments": [{"cosine": "x"}]})],
 )  # fmt: skip
-def test_parts_that_nobody_wrote_so_are_told(document, capsys, part, value):
+def test_parts_that_nobody_wrote_so_are_reported(document, capsys, part, value):
     whole = json.loads(document.read_text("utf-8"))
     whole[part] = {**(whole[part] or {}), **value}
     document.write_text(json.dumps(whole), encoding="utf-8")

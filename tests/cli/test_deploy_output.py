@@ -18,7 +18,7 @@ __all__ = ["boards", "home"]
 
 
 @pytest.mark.boards
-def test_each_start_of_python_on_the_board_is_told_with_its_seconds(
+def test_each_start_of_python_on_the_board_is_reported_with_its_seconds(
     boards: StartBoard,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -66,7 +66,9 @@ def test_options_that_would_do_nothing_are_refused(
         app(["doctor", "lab", *options])
 
 
-def test_a_slip_in_a_board_s_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slip_in_a_board_s_name_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lend(monkeypatch, FakeBoard("nolab", down=True))
     config = config_of(tmp_path, "lab")
     with pytest.raises(EnvironmentLack) as caught:

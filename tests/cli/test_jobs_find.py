@@ -32,7 +32,7 @@ def test_of_the_same_job_on_two_boards_the_running_one_is_cancelled(
     assert (left.requested, right.requested) == ([("remove", ID)], [("cancel", ID)])
 
 
-def test_which_of_two_running_ones_is_asked_for(
+def test_which_of_two_running_ones_is_requested(
     config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boards = [FakeBoard(name, job_row("running")) for name in ("left", "right")]
@@ -58,7 +58,7 @@ def test_too_short_an_id_names_no_job(
     assert board.requested == []
 
 
-def test_ids_that_begin_alike_are_told(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_begin_alike_are_reported(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = ID[:-1] + "0"
     lend(monkeypatch, FakeBoard("left", job_row("done"), job_row("done", job=other)))
     with pytest.raises(UsageError, match=f"{other}, {ID}"):
@@ -151,7 +151,7 @@ def test_a_job_that_failed_says_why_on_its_line(
     assert "left: no tactic for conv1" in line
 
 
-def test_an_action_that_is_none_is_told(config: str) -> None:
+def test_an_action_that_is_none_is_reported(config: str) -> None:
     with pytest.raises(UsageError, match="No such action") as caught:
         app(["jobs", "frob", config])
     assert "list, attach, log, cancel, remove" in caught.value.hint

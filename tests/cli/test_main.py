@@ -203,7 +203,7 @@ LONG = '{"schema": "edgekit.bench/1", "samples_ms": [%s]}' % ("7" * 5000)
         (["compare", "folder.json", "last"], "folder.json: the file cannot be read: it is a f"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_for_what_it_is(
+def test_a_file_that_cannot_be_read_is_reported_as_what_it_is(
     arguments, words, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)

@@ -119,7 +119,7 @@ def test_each_row_of_a_table_is_one_plan(capsys):
     assert boards[3]["plans"]["latency"]["gpu_share"] == 1.0
 
 
-def test_a_board_without_the_mode_asked_for_says_so(capsys):
+def test_a_board_without_the_mode_requested_says_so(capsys):
     rows = small(capsys, "--power-mode", "50W", "--targets", f"{BOARD},jetson-orin-nx-8gb")["rows"]
     assert [row["power_mode"] for row in rows[::3]] == ["50W", "MAXN"]
     assert "no power mode 50W" in rows[3]["notes"][0]
@@ -158,7 +158,7 @@ def test_a_conflict_is_named_in_the_users_words(capsys):
     assert [wish["kind"] for wish in standalone["conflict"]] == ["gpu"]
 
 
-def test_that_a_hybrid_engine_has_one_core_is_told_also_of_a_plan_read_back(capsys):
+def test_that_a_hybrid_engine_has_one_core_is_reported_also_of_a_plan_read_back(capsys):
     for _ in range(2):
         notes = small(capsys, "--dla-cores", "1,0")["notes"]
         assert any("only core 1 is used" in note for note in notes)
@@ -265,7 +265,7 @@ def test_sizes(text, size):
     assert read_size(text) == size
 
 
-def test_every_wish_and_the_profiles_content_are_part_of_what_a_plan_depends_on(folder):
+def test_every_request_and_the_profiles_content_are_part_of_what_a_plan_depends_on(folder):
     from edgekit.pipeline.pipeline import Pipeline
 
     (folder / "profile.json").write_text('[{"name": "conv1", "timeMs": 1.0}]')

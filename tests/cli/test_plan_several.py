@@ -51,7 +51,7 @@ def test_other_commands_name_what_takes_several_networks(config, capsys):
         assert "several" in capsys.readouterr().err
 
 
-def test_rates_that_cannot_be_kept_are_a_no(config, capsys):
+def test_rates_that_cannot_be_met_are_a_no(config, capsys):
     config.write_text(TEXT.format(rate=50_000))
     assert run("plan", config, "--json", "-q") == 1
     document = json.loads(capsys.readouterr().out)

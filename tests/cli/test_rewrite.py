@@ -130,7 +130,7 @@ def test_the_list(run):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_an_approximation_is_applied_when_allowed_and_its_error_is_told(run, folder):
+def test_an_approximation_is_applied_when_allowed_and_its_error_is_reported(run, folder):
     tensors = {"w": weight(8, 3, 1, 1), "v": weight(4, 8, 1, 1), "r": 2**0.5, "one": 1.0, "k": 0.5}
     nodes = [
         node("Conv", "x w", "c"), node("Div", "c r", "d"), node("Erf", "d", "e"),

@@ -30,7 +30,7 @@ class _Server(FakeBoard):
         return {"app": name, "serving": serving}
 
 
-def test_serve_asks_the_board_and_tells_what_it_says(
+def test_serve_queries_the_board_and_reports_what_it_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = _Server("lab")

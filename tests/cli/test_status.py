@@ -113,7 +113,7 @@ def test_a_board_that_is_away_is_a_row_and_hides_no_other(
         assert two["error"]["code"] == "board.unreachable"
 
 
-def test_status_carries_on_what_was_cut_off_and_tells_how_to_watch(
+def test_status_carries_on_what_was_cut_off_and_reports_how_to_watch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab", "soaking")
@@ -185,7 +185,7 @@ def test_rollback_of_a_host_needs_the_app_and_gives_the_reason(
     assert (document["boards"][0]["from"], document["boards"][0]["to"]) == (NEW, OLD)
 
 
-def test_remove_tells_what_went_and_what_the_board_refuses(
+def test_remove_reports_what_went_and_what_the_board_refuses(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lend(monkeypatch, Serving("lab"))

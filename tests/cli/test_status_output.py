@@ -27,7 +27,7 @@ def _back(**changes: Any) -> dict[str, Any]:
             **changes}  # fmt: skip
 
 
-def test_a_servers_last_error_is_told_as_a_sentence(
+def test_a_servers_last_error_is_reported_as_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab")
@@ -40,7 +40,7 @@ def test_a_servers_last_error_is_told_as_a_sentence(
     assert last_error({"last_error": None}) == ""
 
 
-def test_a_roll_back_is_told_with_its_reason(
+def test_a_roll_back_is_reported_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab")
@@ -105,7 +105,7 @@ def test_on_a_narrow_terminal_words_stay_whole(
     assert (len(text.splitlines()) > 2) == (lines > 2)  # folded only where words have room
 
 
-def test_a_kept_release_that_loads_no_more_is_marked(
+def test_a_retained_release_that_loads_no_more_is_marked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = Serving("lab")
@@ -122,7 +122,7 @@ def test_a_kept_release_that_loads_no_more_is_marked(
     ]  # fmt: skip
 
 
-def test_an_error_of_one_board_is_told_once(
+def test_an_error_of_one_board_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lend(monkeypatch, Serving("one"), Serving("two"))
@@ -182,7 +182,7 @@ def test_the_removal_of_a_whole_application_is_said(
 
 
 @pytest.mark.parametrize("command", ["status", "releases", "trust"])
-def test_why_a_board_failed_is_told_once_and_with_whether_it_answered(
+def test_why_a_board_failed_is_reported_once_and_with_whether_it_answered(
     command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

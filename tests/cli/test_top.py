@@ -197,7 +197,7 @@ class Cut:
         raise BoardError("the connection was cut", code="board.connection-lost", where="lab")
 
 
-def test_a_cut_is_shown_and_the_board_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_is_shown_and_the_board_queried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cut, pauses, seen = Cut(), [], []
     monkeypatch.setattr(addresses, "open_client", lambda board, **options: cut)
 

@@ -77,7 +77,7 @@ def test_nothing_answers(home: Path, listener: socket.socket) -> None:
     unreachable(Board("lab", "127.0.0.1", listener.getsockname()[1], "root"), banner_s=0.2)
 
 
-def test_wrong_key_is_told_with_what_was_tried(boards: StartBoard, tmp_path: Path) -> None:
+def test_wrong_key_is_reported_with_what_was_tried(boards: StartBoard, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     _keygen(wrong)
     with pytest.raises(BoardError) as caught:
@@ -86,7 +86,7 @@ def test_wrong_key_is_told_with_what_was_tried(boards: StartBoard, tmp_path: Pat
     assert str(wrong) in caught.value.hint
 
 
-def test_key_with_a_passphrase_is_told(boards: StartBoard, tmp_path: Path) -> None:
+def test_key_with_a_passphrase_is_reported(boards: StartBoard, tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     _keygen(locked, "secret words")
     with pytest.raises(BoardError) as caught:
@@ -95,7 +95,7 @@ def test_key_with_a_passphrase_is_told(boards: StartBoard, tmp_path: Path) -> No
     assert "ssh-add" in caught.value.hint
 
 
-def test_missing_key_file_is_told(boards: StartBoard, tmp_path: Path) -> None:
+def test_missing_key_file_is_reported(boards: StartBoard, tmp_path: Path) -> None:
     with pytest.raises(BoardError) as caught:
         connect(remote(boards(), key=tmp_path / "absent"))
     assert caught.value.code == "board.auth"

@@ -164,7 +164,7 @@ def test_server_ends_with_its_owner(how: signal.Signals, tmp_path: Path) -> None
     assert not Path(folder).exists()  # with the keys in it
 
 
-def test_remote_board_trusts_a_signer_only_when_told(
+def test_remote_board_trusts_a_signer_only_when_requested(
     boards: StartBoard, tmp_path: Path, signer: Path
 ) -> None:
     board = remote(boards())
@@ -184,7 +184,7 @@ def test_remote_board_trusts_a_signer_only_when_told(
         install(bundle, client, signature=signature)
 
 
-def test_accepted_host_key_is_remembered_only_when_asked(
+def test_accepted_host_key_is_remembered_only_on_request(
     boards: StartBoard, tmp_path: Path
 ) -> None:
     board = remote(boards(), host_key=None)

@@ -405,7 +405,7 @@ class _small_disk:
             subprocess.run(["umount", "-l", str(self.root)], check=True)
 
 
-def test_board_without_the_runtime_is_told_before_anything_is_sent(
+def test_board_without_the_runtime_is_reported_before_anything_is_sent(
     lab: BoardClient, signer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = hand_made()

@@ -254,7 +254,7 @@ def test_a_job_in_a_container_is_a_container_of_its_own(
     assert len([said for said in words(tmp_path) if "--detach" in said]) == 1
 
 
-def test_a_container_that_does_not_start_is_told(contained: BoardClient) -> None:
+def test_a_container_that_does_not_start_is_reported(contained: BoardClient) -> None:
     from edgekit.deployment.board import Container
 
     contained.board = replace(contained.board, container=Container("refused:image"))

@@ -179,7 +179,7 @@ def test_cut_at_any_byte_the_same_command_goes_on(
     assert _leftovers(tmp_path / "board") == []
 
 
-def test_a_kept_part_that_is_wrong_is_sent_anew(
+def test_a_retained_part_that_is_wrong_is_sent_anew(
     boards: StartBoard, client: Client, send_key: Path, tmp_path: Path
 ) -> None:
     board = client(remote(boards(tmp_path / "board")))
@@ -228,7 +228,7 @@ def test_an_interrupt_in_progress_ends_the_sending_and_the_next_goes_on(
     assert _whole(tmp_path / "board", bundle)
 
 
-def test_frames_begin_behind_what_is_kept_and_progress_ends_with_all() -> None:
+def test_frames_begin_after_what_is_retained_and_progress_ends_with_all() -> None:
     blobs = {f"{n:064x}": bytes(1000 * n) for n in range(1, 20)}
     received: list[tuple[str, int, int]] = []
     stream = b"".join(frames(blobs, {f"{19:064x}": 500}, lambda *step: received.append(step)))

@@ -16,7 +16,7 @@ STAGES = [("open", None), ("measure", 3.0)]
 
 @given(st.lists(st.integers(0, 200), max_size=6))
 @settings(max_examples=30, deadline=None)
-def test_stages_are_told_wherever_the_output_is_cut(cuts: list[int]) -> None:
+def test_stages_are_reported_wherever_the_output_is_cut(cuts: list[int]) -> None:
     answer = json.dumps({"schema": "x", "stage": "not one of them"}).encode()
     lines = [json.dumps({"stage": name, "left_s": left}).encode() for name, left in STAGES]
     whole = b"\n".join([b"a login shell's words", *lines, answer]) + b"\n"
@@ -40,7 +40,7 @@ def test_a_stage_that_is_none_is_left_to_the_answers_reader(rest: bytes) -> None
     staged.completed(Completed(0, b"", b""))
 
 
-def test_an_answer_without_end_is_not_kept() -> None:
+def test_an_answer_without_end_is_not_retained() -> None:
     staged = StagedOutput(lambda stage, left: None, most_out=1000)
     for _ in range(50):
         staged.put(b"x" * 100 + b"\n")

@@ -225,7 +225,7 @@ def test_cut_connection_is_named(boards: StartBoard) -> None:
     connection.close()
 
 
-def test_killed_command_is_told_from_a_cut_connection(transport: Transport) -> None:
+def test_killed_command_is_distinguished_from_a_cut_connection(transport: Transport) -> None:
     done = transport.run(["sh", "-c", "kill -9 $$"])
     assert failure(done, "lab", "python3").code == "board.killed"
     assert transport.run(["true"]).status == 0

@@ -78,7 +78,7 @@ def test_the_other_commands_are_understood(line, folder):
     found.make_context(action, arguments)
 
 
-def test_every_action_and_state_is_told():
+def test_every_action_and_state_is_reported():
     assert [
         name
         for name in fleet_command.commands

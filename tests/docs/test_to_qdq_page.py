@@ -41,7 +41,7 @@ def test_the_examples_in_their_order(run):
         assert run(*arguments)
 
 
-def test_every_key_is_told(run):
+def test_every_key_is_reported(run):
     line = re.search(r"```sh\n(.*?)\n", SECTION)[1]
     document = json.loads(run(*shlex.split(line)[1:], "--json"))
     output_of = set(re.findall(r"`([a-z0-9_]+)`", SECTION.split("What the file has")[0]))

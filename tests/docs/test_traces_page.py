@@ -87,7 +87,7 @@ def test_example(line, folder, monkeypatch, capsys):
         (("--dla-stats", "board.log"), "no statistics of a DLA task"),
     ],
 )
-def test_what_cannot_be_shown_is_told_and_nothing_is_written(
+def test_what_cannot_be_shown_is_reported_and_nothing_is_written(
     arguments, words, folder, monkeypatch, capsys
 ):
     monkeypatch.chdir(folder)

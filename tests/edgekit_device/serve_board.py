@@ -17,7 +17,7 @@ from typing import Any
 
 from edgekit_device.files import replace_link
 from edgekit_device.serve.memory import SharedMemory
-from edgekit_device.serve.messages import VERSION, Reader, connect_to, exchange, serving
+from edgekit_device.serve.messages import VERSION, MessageReader, connect_to, exchange, serving
 from edgekit_device.store.root import App, Root
 from tests.bundles.bundle_toys import toy_bundle
 
@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parents[2]
 WORKER = """
 import json, os, signal, socket, time
 from pathlib import Path
-from edgekit_device.serve.messages import Closed, Reader, pack
+from edgekit_device.serve.messages import Closed, MessageReader, pack
 
 number, root, app, release, threads = sys.argv[1:]
 server = os.getppid()
@@ -41,7 +41,7 @@ if "fails" in told:
                                                "where": "", "hint": ""}}))
     sys.exit()
 peer.sendall(pack({"edgekit": 1, "digest": "d", "inputs": [], "outputs": [], "notes": []}))
-reader = Reader(1 << 17)
+reader = MessageReader(1 << 17)
 try:
     while True:
         message = reader.take()
@@ -172,7 +172,7 @@ class Caller:
         peer = connect_to(path, 60.0)
         assert peer is not None
         self.peer: socket.socket = peer
-        self.reader = Reader()
+        self.reader = MessageReader()
         self.memory = SharedMemory(4096)
 
     def request(self, **head: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tests.edgekit_device.device_board import run_command
 
 
 @pytest.mark.parametrize("command", ["remove", "rollback"])
-def test_who_errs_in_a_name_is_told_the_names(tmp_path: Path, command: str) -> None:
+def test_who_errs_in_a_name_is_reported_the_names(tmp_path: Path, command: str) -> None:
     root = Root(tmp_path)
     for names, reported in (((), "none"), (("net", "other"), "net, other")):
         for name in names:

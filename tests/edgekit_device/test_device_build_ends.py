@@ -26,7 +26,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda version, **more: Board(tmp_path, monkeypatch, version, **more)
 
 
-def test_attempts_are_tried_in_order_and_told(make: Any) -> None:
+def test_attempts_are_tried_in_order_and_reported(make: Any) -> None:
     on = make("10.3.0")
     on.double.settings.failing = [["VERSION_COMPATIBLE", "DLA"]]
     attempts = [
@@ -43,7 +43,7 @@ def test_attempts_are_tried_in_order_and_told(make: Any) -> None:
     assert "lane0: runs on this release alone" in result["notes"]
 
 
-def test_when_none_succeeds_each_cause_is_told(make: Any) -> None:
+def test_when_none_succeeds_each_cause_is_reported(make: Any) -> None:
     on = make("10.3.0")
     on.double.settings.failing = [["STRIP_PLAN"], ["REFIT"]]
     attempts = [{"flags": [flag], "gives_up": ""} for flag in ("STRIP_PLAN", "REFIT")]
@@ -109,7 +109,7 @@ def test_a_builder_that_dies_is_a_failed_attempt(
         ("Error Code 2: OutOfMemory (Requested size was 1073741824 bytes.)", "build.no-memory"),
     ],
 )  # fmt: skip
-def test_an_attempts_code_tells_a_refusal_from_a_lack_of_memory(
+def test_an_attempts_code_distinguishes_a_refusal_from_a_lack_of_memory(
     make: Any, monkeypatch: pytest.MonkeyPatch, broken: str, code: str
 ) -> None:
     on = make("10.3.0")
@@ -167,7 +167,7 @@ def test_a_plan_that_cannot_be_refitted_is_built_with_its_weights(
     assert any("keeps its weights" in note for note in result["notes"])
 
 
-def test_blobs_that_are_not_there_are_told_before_anything_starts(make: Any) -> None:
+def test_blobs_that_are_not_there_are_reported_before_anything_starts(make: Any) -> None:
     on = make("10.3.0")
     with pytest.raises(DeviceError) as failed:
         on.run(toys.request(toys.engine(calibration="0" * 64)))

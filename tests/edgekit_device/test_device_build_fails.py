@@ -39,7 +39,7 @@ def test_an_exception_of_ours_in_a_callback_comes_out(tmp_path: Path) -> None:
     assert failed.value.code == "build.callback"
 
 
-def test_without_a_monitor_the_log_tells_the_stages(tmp_path: Path) -> None:
+def test_without_a_monitor_the_log_reports_the_stages(tmp_path: Path) -> None:
     on = Bench("8.6.1", tmp_path)
     on.build(toys.engine())
     assert [text for _, total, text in on.progress if not total] == [
@@ -48,7 +48,7 @@ def test_without_a_monitor_the_log_tells_the_stages(tmp_path: Path) -> None:
     ]
 
 
-def test_a_failed_build_tells_the_builders_own_errors(tmp_path: Path) -> None:
+def test_a_failed_build_reports_the_builders_own_errors(tmp_path: Path) -> None:
     on = Bench("10.3.0", tmp_path)
     on.double.settings.failing = [{"VERSION_COMPATIBLE", "DLA"}]
     with pytest.raises(DeviceError, match=r"DLA \+ VERSION_COMPATIBLE does not work") as failed:
@@ -97,7 +97,7 @@ def test_the_cache_gets_the_header_of_the_boards_release(tmp_path: Path) -> None
     assert served[0].split(b"\n")[1:] == toys.cache_text().split(b"\n")[1:]
 
 
-def test_what_the_parser_says_is_told_in_full(tmp_path: Path) -> None:
+def test_what_the_parser_says_is_reported_in_full(tmp_path: Path) -> None:
     on = Bench("10.3.0", tmp_path)
     model = tmp_path / "bad.onnx"
     model.write_bytes(b"no model")

@@ -26,7 +26,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0"])
-def test_a_plan_is_built_looked_at_and_told(version: str, make: Any) -> None:
+def test_a_plan_is_built_looked_at_and_reported(version: str, make: Any) -> None:
     on = make(version)
     document = toys.request(document_for(version), tensorrt=version)
     result = on.run(document)

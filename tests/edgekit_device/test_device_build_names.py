@@ -67,7 +67,7 @@ def test_what_is_inserted_follows_its_readers_or_else_its_writers() -> None:
     assert found.unmapped == ["alone"]
 
 
-def test_a_chain_behind_what_follows_its_writer_is_followed_too() -> None:
+def test_a_chain_after_what_follows_its_writer_is_followed_too() -> None:
     layers = built(
         ("fc", "MATRIX_MULTIPLY", "", "x", "m"),
         ("bias", "CONSTANT", "", "", "b"),

@@ -60,7 +60,7 @@ def test_every_line_of_trtexec_keeps_its_own_form() -> None:
     assert log.since(log.mark(), "E") == []
 
 
-def test_a_log_without_end_keeps_what_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_without_end_keeps_the_lines_that_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit_device.build.attempt._MOST_RETAINED", 500)
     log = BuilderLog(None, lambda line: None)
     for number in range(100):

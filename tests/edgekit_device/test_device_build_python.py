@@ -41,7 +41,7 @@ def test_layers_run_where_the_plan_has_them(version: str, tmp_path: Path) -> Non
     assert set(built.can_run_on_dla) == {*toys.ON_DLA, *toys.ON_GPU}
 
 
-def test_what_the_builder_thinks_of_each_layer_is_asked(tmp_path: Path) -> None:
+def test_what_the_builder_thinks_of_each_layer_is_queried(tmp_path: Path) -> None:
     on = Bench("10.3.0", tmp_path)
     on.double.settings.can_run_on_dla = lambda layer: layer._s.name != "relu1"
     answers = on.build(toys.engine()).can_run_on_dla

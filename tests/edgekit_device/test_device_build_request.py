@@ -85,7 +85,7 @@ def test_what_few_requests_need_may_be_left_out() -> None:
         ("engines/0/trtexec", [["--onnx={file}"]], "engines[lane0].trtexec[0]"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(path: str, value: Any, where: str) -> None:
+def test_what_is_wrong_is_reported_with_its_place(path: str, value: Any, where: str) -> None:
     with pytest.raises(DeviceError) as failed:
         read_request(changed(path, value))
     assert (failed.value.code, failed.value.where) == ("build.request", where)

@@ -130,7 +130,7 @@ def test_arguments_reach_it_as_they_are(program: Path, tmp_path: Path) -> None:
         ("nothing", "wrote no engine"),
     ],
 )
-def test_failures_tell_how_it_ended_and_its_last_errors(
+def test_failures_report_how_it_ended_and_its_last_errors(
     do: str, text: str, program: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(DeviceError, match=text) as failed:

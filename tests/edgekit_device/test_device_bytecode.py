@@ -72,7 +72,7 @@ def _answering(file: Path) -> None:
     bytecode._write(str(file), data)
 
 
-def test_modules_of_one_name_are_kept_apart(placed: Path) -> None:
+def test_modules_of_one_name_do_not_clash(placed: Path) -> None:
     names = ["edgekit_device." + name for name in ("release", "serve", "jobs")]
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import importlib;"
@@ -93,7 +93,7 @@ def test_modules_of_one_name_are_kept_apart(placed: Path) -> None:
         )
 
 
-def test_what_is_kept_is_what_runs(placed: Path) -> None:
+def test_what_is_retained_is_what_runs(placed: Path) -> None:
     hello(placed)
     _answering(retained(placed)[HELLO])
     assert hello(placed) == {"from": "kept"}
@@ -156,7 +156,7 @@ def test_what_is_not_sound_is_compiled_again(
     assert not file.is_symlink()
 
 
-def test_nothing_is_kept_where_python_is_to_keep_nothing(placed: Path) -> None:
+def test_nothing_is_retained_where_python_is_to_keep_nothing(placed: Path) -> None:
     hello(placed, sys.executable, "-B")
     assert not (placed.parent / "__pycache__").exists()
 
@@ -204,7 +204,7 @@ def test_a_file_in_the_folders_place_gives_way(placed: Path) -> None:
     assert HELLO in retained(placed)
 
 
-def test_what_cannot_be_kept_costs_only_time(placed: Path) -> None:
+def test_what_cannot_be_retained_costs_only_time(placed: Path) -> None:
     first = hello(placed)
     file = retained(placed)[HELLO]
     file.unlink()

@@ -79,7 +79,7 @@ def test_only_what_both_sides_know_counts() -> None:
     ]
 
 
-def test_a_board_is_asked_once_for_each_boot(
+def test_a_board_is_queried_once_for_each_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requested: list[int] = []

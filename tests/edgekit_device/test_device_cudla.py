@@ -128,7 +128,7 @@ def test_what_was_opened_is_closed_when_a_later_step_fails(
     assert not cuda.blocks
 
 
-def test_an_error_of_the_hardware_is_told_and_the_engine_lives_on(
+def test_an_error_of_the_hardware_is_reported_and_the_engine_lives_on(
     calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = _open(HostCuda())
@@ -207,7 +207,7 @@ def test_kernels_pack_for_a_loadable_where_they_agree_with_numpy(
     engine.close()
 
 
-def test_wrong_feeds_are_told(calls: Path) -> None:
+def test_wrong_feeds_are_reported(calls: Path) -> None:
     engine = _open(HostCuda())
     with pytest.raises(DeviceError, match="missing"):
         engine.run(None, {})

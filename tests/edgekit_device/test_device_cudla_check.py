@@ -81,7 +81,7 @@ def test_a_difference_names_both(changes: dict[str, object], words: tuple[str, s
         assert word in caught.value.message
 
 
-def test_lines_of_another_length_and_missing_tensors_are_told() -> None:
+def test_lines_of_another_length_and_missing_tensors_are_reported() -> None:
     lines = descriptor("input", 1966080, (1, 4, 512, 960), (2, 4), (1, 3904))
     with pytest.raises(DeviceError, match="line stride 3904, the manifest line stride 3840"):
         in_order([lines], [PICTURE], "input")

@@ -48,7 +48,7 @@ def test_one_changed_weight_costs_little_of_many() -> None:
     assert unpack(document, base) == manifest
 
 
-def test_a_large_base_is_told_in_few_parts() -> None:
+def test_a_large_base_is_reported_in_few_parts() -> None:
     base = _manifest(20_000)
     reported = prints(base)
     assert reported["grain"] > 1
@@ -75,7 +75,7 @@ def _with(manifest: bytes, steps: Any, size: int | None = None) -> dict[str, Any
     }
 
 
-def test_a_stream_that_unpacks_to_more_than_it_tells_is_refused() -> None:
+def test_a_stream_that_unpacks_to_more_than_it_reports_is_refused() -> None:
     bomb = _with(b"{}", b"\0" * (64 << 20), size=2)
     assert len(bomb["packed"]) < 200_000
     assert _refused(bomb, None) == "offer.invalid"
@@ -84,7 +84,7 @@ def test_a_stream_that_unpacks_to_more_than_it_tells_is_refused() -> None:
     assert _refused(bomb, b"{}") == "offer.invalid"
 
 
-def test_steps_that_make_more_than_they_tell_are_refused() -> None:
+def test_steps_that_make_more_than_they_report_are_refused() -> None:
     base = b"{" + b"x" * 1000 + b"}"
     steps = [{"from": 0, "count": 1}] * 1000
     assert _refused(_with(base, steps), base) == "offer.invalid"

@@ -300,7 +300,7 @@ def test_what_crashes_the_board_again_and_again_is_given_up(
     assert bench.facts() == (old, None)
 
 
-def test_two_at_once_one_is_told_who_and_what(bench: Bench, toy: Bundle, toy2: Bundle) -> None:
+def test_of_two_at_once_one_learns_who_and_what(bench: Bench, toy: Bundle, toy2: Bundle) -> None:
     errors: list[DeviceError] = []
     bench.offer(toy)
     bench.offer(toy2)

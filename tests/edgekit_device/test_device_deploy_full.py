@@ -92,7 +92,7 @@ def test_a_full_disk_does_not_take_a_good_release_back(
     assert journal.state == "committed"
 
 
-def test_what_has_no_room_to_go_back_does_not_switch(
+def test_what_has_no_space_to_go_back_does_not_switch(
     disk: Path, bench: Bench, toy: Bundle, toy2: Bundle
 ) -> None:
     bench.offer(toy)

@@ -60,7 +60,7 @@ def journal(board: BoardFolder) -> dict[str, Any]:
     return found
 
 
-def test_joined_refused_and_taken_back_by_who_asks(
+def test_joined_refused_and_taken_back_by_who_requests(
     board: BoardFolder, toy: Bundle, toy2: Bundle
 ) -> None:
     offer(board, toy)
@@ -138,7 +138,7 @@ def child(work: Any, limit: float | None = 60.0, **more: Any) -> dict[str, Any]:
     return in_child(work, lambda state: limit, lambda *reported: None, lambda: None, **more)
 
 
-def test_work_that_hangs_is_ended_and_work_that_crashes_is_told() -> None:
+def test_work_that_hangs_is_ended_and_work_that_crashes_is_reported() -> None:
     def hang(turn: Any, tell: Any) -> dict[str, Any]:
         turn("testing")
         signal.pause()
@@ -179,7 +179,7 @@ def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
     assert not is_claimed(app)
 
 
-def test_a_host_that_asked_before_the_end_gets_the_job_that_ended(
+def test_a_host_that_requested_before_the_end_gets_the_job_that_ended(
     board: BoardFolder, toy: Bundle
 ) -> None:
     offer(board, toy)

@@ -59,7 +59,7 @@ def root(tmp_path: Path, signer_line: str) -> Root:
     return Root(folder)
 
 
-def test_figures_are_kept_and_say_on_which_clock(root: Root, signing_key: Path) -> None:
+def test_figures_are_retained_and_say_on_which_clock(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key, seed=0, least=0.999))
     found = examine(root, "toy", folder, POLICY)
     assert found == read_health(folder) == json.loads((folder / "health.json").read_text())
@@ -75,7 +75,7 @@ def test_figures_are_kept_and_say_on_which_clock(root: Root, signing_key: Path) 
 @pytest.mark.parametrize(
     ("metric", "least"), [("cosine", 0.999), ("snr_db", 20.0), ("top1_agreement", 1.0)]
 )
-def test_another_networks_answers_are_told_from_its_own(
+def test_another_networks_answers_are_distinguished_from_its_own(
     root: Root, signing_key: Path, metric: str, least: float
 ) -> None:
     # what FP32 makes of other weights: as if the engines had lost their accuracy
@@ -247,7 +247,7 @@ def test_a_golden_output_may_differ_by_the_tolerance_of_its_largest_value(
 
 
 @pytest.mark.parametrize("fault", ["three times as large", "mixed with another signal"])
-def test_a_small_channel_that_is_lost_beside_a_large_one_fails(fault: str) -> None:
+def test_a_small_channel_that_is_lost_next_to_a_large_one_fails(fault: str) -> None:
     """Within the tolerance of the largest value, and by cosine or by noise alone no signal."""
     small, other = (np.random.default_rng(n).choice([-1.0, 1.0], (64, 64)) for n in range(2))
     wanted = np.float32([[100 * small, small]])

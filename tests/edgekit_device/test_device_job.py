@@ -47,7 +47,7 @@ def test_events_of_several_processes_are_numbered_in_one_row(context: JobContext
         (1, "one"), (2, "two"), (3, "three")]  # fmt: skip
 
 
-def test_blobs_come_and_go_by_digest_and_damage_is_told(context: JobContext) -> None:
+def test_blobs_come_and_go_by_digest_and_damage_is_reported(context: JobContext) -> None:
     digest = context.store(b"engine")
     assert context.blob(digest) == b"engine"
     assert digest in (context.folder / "blobs.txt").read_text()

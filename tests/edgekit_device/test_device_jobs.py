@@ -144,7 +144,7 @@ def test_failures_keep_their_words_and_start_again(lab: BoardFolder) -> None:
      (["crash", "SIGKILL"], "job.crashed", "SIGKILL"),
      (["trouble"], "loader.internal", "what nobody expected")],
 )  # fmt: skip
-def test_a_crash_of_the_work_is_told(
+def test_a_crash_of_the_work_is_reported(
     lab: BoardFolder, step: list[str], code: str, says: str
 ) -> None:
     job = start(lab, ["store", "half", 1], step)["job"]

@@ -56,7 +56,7 @@ class _Compiler:
         return self.status, b"image", "kernel.cu(3): error: no"
 
 
-def test_a_kernel_is_compiled_once_and_kept(tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_once_and_retained(tmp_path: Path) -> None:
     way = _Compiler()
     cuda = _Cuda()
     packer = PackKernels(cuda, tmp_path / "kernels", Compiler(way, "test"))
@@ -90,7 +90,7 @@ def test_a_device_that_nvrtc_does_not_know_gets_ptx_or_a_reason() -> None:
         Compiler(way, "test").compile("text", (7, 0))
 
 
-def test_faults_are_told(tmp_path: Path) -> None:
+def test_faults_are_reported(tmp_path: Path) -> None:
     packer = PackKernels(_Cuda(), None, Compiler(_Compiler(6), "test"))
     with pytest.raises(DeviceError) as caught:
         packer.pack(1024, _SRC, 4096, _DST)

@@ -75,7 +75,7 @@ def test_a_loadable_is_never_the_gpus() -> None:
         parse(json.dumps(document).encode())
 
 
-def test_scale_and_format_are_kept() -> None:
+def test_scale_and_format_are_retained() -> None:
     x = {"name": "x", "dtype": "int8", "shape": list(SHAPE), "format": "DLA_HWC4",
          "strides": [512, 1, 64, 4], "scale": 0.5}  # fmt: skip
     entry = parse(changed("inputs", [x])).engines[DIGEST]

@@ -92,7 +92,7 @@ def test_loads_are_of_the_time_between_two_samples(tmp_path: Path) -> None:
     assert {30.0, None} >= set(found)
 
 
-def test_a_sampler_beside_a_measurement(tmp_path: Path) -> None:
+def test_a_sampler_next_to_a_measurement(tmp_path: Path) -> None:
     sampler = Sampler(20, fake_board(tmp_path))
     began = time.perf_counter()
     sampler.start()

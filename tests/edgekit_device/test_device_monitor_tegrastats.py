@@ -31,7 +31,7 @@ def test_every_field_of_a_release_is_known(release: str) -> None:
             assert name in known or name in ("CPU", "MTS"), name
 
 
-def test_engines_tell_off_clock_and_load() -> None:
+def test_engines_report_off_clock_and_load() -> None:
     engines = read_line(LINES["6 root"])[0]["engines"]  # type: ignore[index]
     assert engines["NVENC"] == {"on": True, "percent": 79, "mhz": [166]}
     assert engines["NVDLA0"] == {"on": True, "percent": 0, "mhz": [1600]}
@@ -73,7 +73,7 @@ def test_memory_cores_rails_and_temperatures() -> None:
     assert older["wall"] == 1750866197.25
 
 
-def test_unknown_fields_are_kept_and_counted_by_their_form() -> None:
+def test_unknown_fields_are_retained_and_counted_by_their_form() -> None:
     unknown = UnknownFields()
     for value in (7, 8):
         sample, fields = read_line(f"{LINES['6 root']} WARP_CORE {value}/9bar?? x@ NVX 3%@")

@@ -70,7 +70,7 @@ def test_a_bundle_that_serves_in_part_is_not_said_to_serve(
     assert (_digests(answer), answer["serving"]) == ({next(iter(toy.weights))}, None)
 
 
-def test_nothing_of_a_bundle_that_is_refused_is_kept(board: BoardFolder, toy: Bundle) -> None:
+def test_nothing_of_a_bundle_that_is_refused_is_retained(board: BoardFolder, toy: Bundle) -> None:
     text, changed = toy.manifest_bytes.decode(), toy.manifest_bytes.decode().replace("toy", "tox")
     for manifest, signature, code in (
         (changed, _signed(toy)["signature"], "bundle.bad-signature"),

@@ -162,7 +162,7 @@ BUILT = {"module": "Orin A", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}
         ({**BUILT, "tensorrt": "10.7.0"}, False, "'10.7.0'"),
     ],
 )
-def test_another_kind_of_board_is_told_from_the_same(
+def test_another_kind_of_board_is_distinguished_from_the_same(
     board: dict[str, str | None], portable: bool, reported: str
 ) -> None:
     if not reported:

@@ -223,7 +223,7 @@ class Builder:
 """
 
 
-def test_cores_are_asked_of_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_queried_of_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy_module(tmp_path, monkeypatch, "tensorrt", BUILDER.format(body="pass"))
     assert query_tensorrt("tensorrt") == ({"version": "10.3.0", "dla_cores": 2}, "")
 
@@ -254,6 +254,6 @@ def test_a_version_is_read_without_running_the_module(
     assert module_version("tensorrt_of_nobody") is None
 
 
-def test_a_driver_that_is_not_there_is_told() -> None:
+def test_a_driver_that_is_not_there_is_reported() -> None:
     found, problem = query_cuda()
     assert bool(found.get("compute_capability")) != bool(problem)

@@ -76,7 +76,7 @@ def test_a_cut_blob_goes_on_where_it_was_cut(root: Root, cut: int) -> None:
     assert _leftovers(root) == []
 
 
-def test_a_kept_part_that_is_wrong_is_thrown_away(root: Root) -> None:
+def test_a_retained_part_that_is_wrong_is_thrown_away(root: Root) -> None:
     digest, data = _blob()
     _refused(root, frames([(digest, data)])[:2_000_000])
     part = root.folder / "partial" / digest
@@ -100,7 +100,7 @@ def test_a_part_that_is_longer_than_the_blob_does_no_harm(root: Root) -> None:
     assert root.store.path(digest).read_bytes() == data
 
 
-def test_an_offset_beyond_what_is_kept_is_refused(root: Root) -> None:
+def test_an_offset_beyond_what_is_retained_is_refused(root: Root) -> None:
     digest, data = _blob()
     _refused(root, frames([(digest, data)])[:1_000_000])
     before = _retained(root, digest)
@@ -138,7 +138,7 @@ def test_more_or_fewer_bytes_than_promised_are_refused(root: Root) -> None:
     assert _refused(root, b"x" * 10_000).code == "protocol.invalid"
 
 
-def test_many_small_blobs_are_kept_before_a_cut(root: Root) -> None:
+def test_many_small_blobs_are_retained_before_a_cut(root: Root) -> None:
     blobs = [_blob(size) for size in [0, 1, *[100] * 50, 1 << 20]]
     stream = frames(blobs)
     assert _refused(root, stream[:-1]).code == "transfer.truncated"

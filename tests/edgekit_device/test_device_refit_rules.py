@@ -170,7 +170,7 @@ def external(folder: Path, location: str, **places: Any) -> onnx.ModelProto:
     return model
 
 
-def test_external_data_lies_beside_the_file(tmp_path: Path) -> None:
+def test_external_data_lies_next_to_the_file(tmp_path: Path) -> None:
     model = external(tmp_path, "data.bin", offset=8, length=16)
     found = read(model, "t", folder=tmp_path)["t"]
     np.testing.assert_array_equal(found, np.arange(4, dtype=np.float32))
@@ -214,7 +214,7 @@ def test_what_is_no_model_is_refused(data: bytes) -> None:
     assert caught.value.code == "model.invalid"
 
 
-def test_a_weight_of_an_unknown_type_is_told_only_when_wanted() -> None:
+def test_a_weight_of_an_unknown_type_is_reported_only_when_wanted() -> None:
     tensor = helper.make_tensor("t", TensorProto.FLOAT8E4M3FN, [1], b"\0", raw=True)
     assert read(model_of([], [tensor]), "other") == {}
     with pytest.raises(DeviceError) as caught:

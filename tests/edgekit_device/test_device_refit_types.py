@@ -41,7 +41,7 @@ def given(version: str, refitter: Refitter, arrays: dict[str, np.ndarray]) -> di
 BIGGEST = float(np.finfo(np.float32).max)
 
 
-def test_before_types_are_told_the_importers_are_taken() -> None:
+def test_before_types_are_reported_the_importers_are_taken() -> None:
     arrays = {
         "end": np.array([3, 1 << 40], np.int64),
         "table": np.array([0, 255], np.uint8),

@@ -47,7 +47,7 @@ def put(release: Path, bundle: Checked, data: bytes, tensorrt: str = "full 10.3.
     write_full_plan(release, digest, tensorrt, data)
 
 
-def test_a_kept_plan_never_runs_code_of_its_own(here: Here, tmp_path: Path) -> None:
+def test_a_retained_plan_never_runs_code_of_its_own(here: Here, tmp_path: Path) -> None:
     here.has("10.3.0")
     bundle = bundle_of(tmp_path, "VERSION_COMPATIBLE", version_compatible=True, lean_embedded=True)
     put(tmp_path, bundle, plan("10.3.0", ["VERSION_COMPATIBLE"], model=network(seed=7)))
@@ -69,7 +69,7 @@ def test_a_kept_plan_never_runs_code_of_its_own(here: Here, tmp_path: Path) -> N
     assert allowed == [(False, False)]  # what was kept meanwhile needs no host code
 
 
-def test_a_plan_that_only_its_own_runtime_runs_is_not_kept(here: Here, tmp_path: Path) -> None:
+def test_a_plan_that_only_its_own_runtime_runs_is_not_retained(here: Here, tmp_path: Path) -> None:
     here.has("10.16.1", ["dispatch"])
     bundle = bundle_of(tmp_path, "VERSION_COMPATIBLE", version_compatible=True, lean_embedded=True)
     x = random_input()
@@ -80,7 +80,7 @@ def test_a_plan_that_only_its_own_runtime_runs_is_not_kept(here: Here, tmp_path:
     assert not (tmp_path / "refitted").exists()
 
 
-def test_a_kept_plan_that_tensorrt_refuses_is_made_again(here: Here, tmp_path: Path) -> None:
+def test_a_retained_plan_that_tensorrt_refuses_is_made_again(here: Here, tmp_path: Path) -> None:
     here.has("10.3.0")
     bundle = bundle_of(tmp_path)
     put(tmp_path, bundle, plan("10.7.0"))
@@ -155,7 +155,7 @@ def test_a_strangers_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
-def test_what_is_kept_is_nobody_elses_to_write(tmp_path: Path, umask: int) -> None:
+def test_what_is_retained_is_nobody_elses_to_write(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         write_full_plan(tmp_path, ENGINE, "full 10.3.0", b"plan")

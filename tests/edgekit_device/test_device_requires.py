@@ -76,7 +76,7 @@ def test_engines_that_newer_releases_run_need_the_module_alone() -> None:
     assert "edgekit deploy CONFIG" in caught.value.hint
 
 
-def test_what_is_there_already_needs_no_more_room() -> None:
+def test_what_is_there_already_needs_no_more_space() -> None:
     check_facts(NEEDS, {**FACTS, "free_bytes": 400}, there=600)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.serve.memory import SharedMemory, map_sealed
-from edgekit_device.serve.messages import MAX_HEAD, Closed, Reader, pack, send_with, serving
+from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, pack, send_with, serving
 from edgekit_device.serve.pool import Peer, RequestQueue, ServeRequest
 from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
@@ -169,7 +169,7 @@ def test_sighup_loads_again_what_had_failed(served: ServedBoard) -> None:
     wait_for(lambda: served.serves(second))
 
 
-def test_systemd_is_told_when_it_serves_and_that_it_lives(
+def test_systemd_is_notified_when_it_serves_and_that_it_lives(
     served: ServedBoard, tmp_path: Path
 ) -> None:
     path = tmp_path / "notify"
@@ -222,7 +222,7 @@ def test_a_descriptor_stays_for_the_message_that_needs_it() -> None:
     with ours, theirs:
         send_with(ours, pack({"a": 1}))
         send_with(ours, pack({"b": 2}), [memory.descriptor])
-        reader = Reader()
+        reader = MessageReader()
         found = []
         while len(found) < 2:
             reader.receive(theirs)

@@ -59,7 +59,7 @@ def test_a_request_that_crashes_two_workers_gets_one_clear_error(served: ServedB
     assert (served.status()["restarts"], served.status()["errors"]) == (2, 1)
 
 
-def test_a_worker_that_hangs_is_killed_and_its_request_is_told(served: ServedBoard) -> None:
+def test_a_worker_that_hangs_is_killed_and_its_request_is_reported(served: ServedBoard) -> None:
     served.switch(served.release(1))
     served.start("--timeout-s", "0.5")
     (first,) = wait_for(lambda: served.status()["release"] and served.status()["workers"])

@@ -65,7 +65,7 @@ def test_systemd_verifies_the_unit(tmp_path: Path, system: bool) -> None:
     assert "often" in done.stderr  # it does read what it is given
 
 
-def test_nothing_is_installed_unless_asked_for(
+def test_nothing_is_installed_unless_requested(
     board: BoardFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -101,7 +101,7 @@ def test_a_file_that_visudo_refuses_goes_nowhere(system: Path, sudo: Path, tmp_p
     assert not (tmp_path / "root/setup.json").exists()
 
 
-def test_a_password_is_never_asked_for(system: Path, sudo: Path, tmp_path: Path) -> None:
+def test_a_password_is_never_requested(system: Path, sudo: Path, tmp_path: Path) -> None:
     (tmp_path / "password").touch()
     answer = setup(tmp_path / "root", ADA, apply=True, system=system)
     assert answer["state"] == "by-hand"

@@ -176,7 +176,7 @@ def test_what_an_earlier_try_left_counts_if_it_is_right(root, mirror, toy, monke
 
 
 @pytest.mark.parametrize("small", [64, 1 << 20])
-def test_a_mirror_with_wrong_bytes_is_named_and_the_next_one_asked(
+def test_a_mirror_with_wrong_bytes_is_named_and_the_next_one_tried(
     root, mirror, second, toy, small, monkeypatch
 ):
     monkeypatch.setattr("edgekit_device.release.download._SMALL", small)
@@ -237,7 +237,7 @@ def test_a_dead_mirror_costs_its_tries_once(root, mirror, toy):
     assert refused.value.code == "source.unreachable"
 
 
-def test_a_busy_server_is_asked_again(root, mirror, toy):
+def test_a_busy_server_is_queried_again(root, mirror, toy):
     answers = [503, 429, 500]
 
     def fault(handler: Handler, path: str) -> bool:
@@ -325,7 +325,7 @@ def test_addresses_that_are_none_are_refused_unasked(root, text):
     assert "secret" not in str(refused.value)
 
 
-def test_a_full_disk_is_told_before_anything_is_fetched(root, mirror, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_fetched(root, mirror, monkeypatch):
     import os
 
     facts = os.statvfs(root.folder)
@@ -369,7 +369,7 @@ def test_a_stripped_bundle_is_pushed_only_where_its_weights_are(tmp_path, toy):
     assert again.reused == first.blobs == len(everything(toy))
 
 
-def test_a_mirror_that_asks_for_a_password_gets_the_boards_own(root, tmp_path, toy):
+def test_a_mirror_that_requires_a_password_gets_the_boards_own(root, tmp_path, toy):
     push(toy, str(tmp_path / "mirror"))
     with serving(Handler, folder=tmp_path / "mirror", login=_LOGIN) as server:
         host = server.url.removeprefix("http://").rstrip("/")

@@ -20,7 +20,7 @@ here = pytest.fixture(here_fixture)
 
 
 @pytest.mark.parametrize("large", [1, 1 << 30])
-def test_only_a_plan_that_is_streamed_is_kept(here: Here, large: int) -> None:
+def test_only_a_plan_that_is_streamed_is_retained(here: Here, large: int) -> None:
     here.has("10.3.0")
     data = Plan(plan("10.3.0"))
     left = weakref.ref(data)

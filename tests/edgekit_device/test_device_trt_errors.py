@@ -51,7 +51,7 @@ def test_an_unknown_text_keeps_the_callers_code() -> None:
     assert (error.code, error.message) == ("engine.failed", "it cannot: something else")
 
 
-def test_what_recorder_and_logger_both_say_is_told_once() -> None:
+def test_what_recorder_and_logger_both_say_is_reported_once() -> None:
     recorded = Recorder()
     recorded.errors.append(("INTERNAL_ERROR", "Assertion x failed. In f at a.cpp:1"))
     lines = [("ERROR", "[a.cpp::f::1] Error Code 2: (Assertion x failed. In f at a.cpp:1)")]
@@ -70,7 +70,7 @@ def test_silence_is_said_and_warnings_are_shown() -> None:
     assert "Using an engine plan file across" in error.hint
 
 
-def test_what_was_told_is_not_told_of_the_next_failure() -> None:
+def test_what_was_reported_is_not_reported_of_the_next_failure() -> None:
     trt = double.module("10.3.0")
     listener = ErrorListener(trt)
     listener.logger.log(trt.ILogger.Severity.ERROR, "enqueueV3: out of memory in frame 1")

@@ -68,14 +68,14 @@ def test_a_kernel_that_agrees_is_used_again(feeder: Feeder) -> None:
 @pytest.mark.parametrize(
     "kernels", [Kernels(off=1), Kernels(error="nvrtc.missing"), Kernels(error="cuda.failed")]
 )
-def test_one_that_does_not_is_asked_once(feeder: Feeder, kernels: Kernels) -> None:
+def test_one_that_does_not_is_queried_once(feeder: Feeder, kernels: Kernels) -> None:
     feeder._packer = kernels
     for seed in range(3):
         np.testing.assert_array_equal(fed(feeder, random_input(seed)), wanted(random_input(seed)))
     assert kernels.calls == 1
 
 
-def test_a_device_that_fails_later_is_told(feeder: Feeder) -> None:
+def test_a_device_that_fails_later_is_reported(feeder: Feeder) -> None:
     feeder._packer = kernels = Kernels()
     fed(feeder, random_input())
     kernels.error = "cuda.failed"

@@ -52,7 +52,7 @@ def test_a_stripped_plan_is_refitted_from_the_bundles_weights(here: Here, versio
 
 
 @pytest.mark.parametrize("version", ["10.3.0", "10.16.1"])
-def test_the_full_plan_is_kept_in_the_release(
+def test_the_full_plan_is_retained_in_the_release(
     here: Here, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.has(version)
@@ -72,7 +72,7 @@ def test_the_full_plan_is_kept_in_the_release(
 
 
 @pytest.mark.parametrize("flags", [[], ["EXCLUDE_LEAN_RUNTIME"]], ids=["carried", "outside"])
-def test_a_kept_plan_carries_no_runtime_whatever_the_first_one_did(
+def test_a_retained_plan_carries_no_runtime_whatever_the_first_one_did(
     here: Here, flags: list[str], tmp_path: Path
 ) -> None:
     here.has("10.3.0")
@@ -104,7 +104,7 @@ def test_an_engine_with_its_weights_takes_others_of_the_bundle(here: Here) -> No
     assert not np.allclose(found, own)
 
 
-def test_a_kept_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -> None:
+def test_a_retained_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -> None:
     here.has("10.3.0")
     about = entry("10.3.0", stripped=True, refit="identical")
     bundle = checked(
@@ -209,7 +209,7 @@ def test_a_dla_core_is_set_before_the_plan_is_read(here: Here, version: str) -> 
     np.testing.assert_allclose(model({"x": x})["y"], reference(network(), x), rtol=1e-5)
 
 
-def test_a_board_without_that_dla_core_is_told(here: Here) -> None:
+def test_a_board_without_that_dla_core_is_reported(here: Here) -> None:
     here.has("10.3.0")
     here.modules["full"]._double.settings.dla_cores = 1
     with pytest.raises(DeviceError, match="DLA core 1, and TensorRT finds 1") as caught:

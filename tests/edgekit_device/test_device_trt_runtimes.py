@@ -130,7 +130,7 @@ def test_a_plan_that_is_not_version_compatible_needs_the_full_runtime(here: Here
     assert "full TensorRT 10.3.0" in caught.value.hint
 
 
-def test_what_tensorrt_says_is_kept_when_a_manifest_lies(here: Here) -> None:
+def test_what_tensorrt_says_is_retained_when_a_manifest_lies(here: Here) -> None:
     here.has("10.3.0", ["lean"])
     with pytest.raises(DeviceError) as caught:
         open_model(checked(plan("10.3.0"), entry("10.3.0", version_compatible=True)))

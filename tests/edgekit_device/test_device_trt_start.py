@@ -99,7 +99,7 @@ def test_a_start_that_hangs_ends(starts: SimpleNamespace, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("code", ["cuda.no-driver", "cuda.no-device"])
-def test_no_gpu_is_told_before_any_child(
+def test_no_gpu_is_reported_before_any_child(
     starts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     def refuse() -> None:

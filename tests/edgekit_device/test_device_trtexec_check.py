@@ -82,7 +82,7 @@ def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> No
     assert {one["why"] for one in (gpu, dla, refitted)} == {None}
 
 
-def test_one_that_fails_or_hangs_ends_and_is_told(program: Path, tmp_path: Path) -> None:
+def test_one_that_fails_or_hangs_ends_and_is_reported(program: Path, tmp_path: Path) -> None:
     failed, hung = run(tmp_path, checked(broken=entry(), hangs=entry()), timeout_s=0.5)
     assert (failed["status"], failed["times"]) == (1, None)
     assert "[E] broken" in failed["console"]
@@ -114,7 +114,7 @@ def test_without_a_trtexec_it_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"always": [1], "timeout_s": 3}', "x"])
-def test_a_wish_that_is_none_is_refused(text: str) -> None:
+def test_an_option_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(DeviceError):
         board.parse_options(text)
     assert board.parse_options(json.dumps(OPTIONS)) == OPTIONS

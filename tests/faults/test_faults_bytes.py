@@ -181,7 +181,7 @@ _TELLING = ["deployment.json", "history.jsonl", "releases/*/health.json"]
 
 
 @pytest.mark.parametrize(("name", "damage"), _pairs(_TELLING, _DAMAGES))
-def test_small_files_that_only_tell(
+def test_small_files_for_information(
     name: str,
     damage: Callable[[Path], None],
     pair: Pair,

@@ -64,7 +64,7 @@ def _with_a_damaged_one(
 
 
 @pytest.mark.parametrize("damage", [_emptied, _cut, _gone, _other_digest])
-def test_told_and_kept_until_it_is_removed(
+def test_reported_and_retained_until_it_is_removed(
     damage: Callable[[Path], None], pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
 ) -> None:
     root = tmp_path / "board"

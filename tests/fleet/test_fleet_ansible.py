@@ -101,7 +101,7 @@ def test_what_ansible_cannot_do_is_refused_before_anything_is_written(tmp_path, 
 
 
 @pytest.mark.parametrize("sources", [(), ("https://mirror.example.org/",)])
-def test_what_a_board_is_asked_first_is_there_with_a_mirror_too(tmp_path, key, sources):
+def test_what_a_board_is_queried_first_is_there_with_a_mirror_too(tmp_path, key, sources):
     bundle = bundle_of(key)
     export(tmp_path, [member("a")], bundle, sources=sources)
     here = tmp_path / "bundles/net" / bundle.digest

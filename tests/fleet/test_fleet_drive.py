@@ -100,7 +100,7 @@ def test_a_board_that_went_back_by_itself_is_found_by_the_soak(given):
     assert row["error"]["code"] == "fleet.went-back"
 
 
-def test_a_cut_answer_is_asked_for_again_and_nothing_is_done_twice(given):
+def test_a_cut_answer_is_requested_again_and_nothing_is_done_twice(given):
     given.boards.cut.update({"b02", "b05"})
     document = given.rollout()
     assert document["counts"] == {"done": 10}

@@ -72,7 +72,7 @@ def test_a_board_survives_being_written_down(tmp_path):
         assert FleetBoard.of_entry(member.name, entry, member.labels) == member
 
 
-def test_every_fault_is_told_with_its_place(tmp_path):
+def test_every_fault_is_reported_with_its_place(tmp_path):
     text = """\
 version: 1
 boards:
@@ -173,7 +173,7 @@ def test_what_ansible_lists_is_taken(tmp_path, monkeypatch):
         load(tmp_path, "[orin\n", "hosts")
 
 
-def test_a_missing_inventory_is_told(tmp_path):
+def test_a_missing_inventory_is_reported(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_inventory(tmp_path / "none.yaml")
     assert caught.value.code == "fleet.no-inventory"

@@ -192,7 +192,7 @@ def test_a_wave_that_did_not_go_back_is_tried_again_alone(given, run):
     assert "1 rolled-back" in out
 
 
-def test_going_back_is_told_as_that_and_counts_the_waves_of_the_rollout(given, run):
+def test_going_back_is_reported_as_that_and_counts_the_waves_of_the_rollout(given, run):
     write_inventory(given.inventory, 4)
     given.boards.bad.add("b02")
     _, _, err = deploy(run, given, "--waves", "1,3,100%", "--parallel", "1", "--max-failures", "0")

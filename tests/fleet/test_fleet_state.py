@@ -97,7 +97,7 @@ def test_a_rollout_that_ansible_drove_has_ended_and_others_go_on(given):
         assert fleet.roll_back("by-ansible")["state"] == "rolled-back"
 
 
-def test_what_is_no_state_is_told(tmp_path):
+def test_what_is_no_state_is_reported(tmp_path):
     (tmp_path / "fleet.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(EnvironmentLack) as caught:
         RolloutStore(tmp_path)

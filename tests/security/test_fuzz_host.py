@@ -72,7 +72,7 @@ def test_logs_of_a_board(data: bytes) -> None:
 
 @times(300)
 @given(data=mutated("base"))
-def test_the_base_that_a_board_tells_for_a_difference(data: bytes) -> None:
+def test_the_base_that_a_board_reports_for_a_difference(data: bytes) -> None:
     try:
         base = json.loads(data)
     except (ValueError, RecursionError):

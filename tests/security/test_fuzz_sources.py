@@ -25,7 +25,7 @@ from edgekit_device.release.mirrors import Credentials
 from edgekit_device.release.sources import Mirror
 from edgekit_device.serve.client import connect
 from edgekit_device.serve.memory import SharedMemory
-from edgekit_device.serve.messages import MAX_HEAD, Closed, Reader, read_head
+from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, read_head
 from edgekit_device.serve.worker import _Answers
 from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
 from tests.security.test_fuzz_board import survive
@@ -113,7 +113,7 @@ def test_each_answer_by_itself(seed: bytes) -> None:
 @given(data=mutated("wire"), cuts=st.lists(st.integers(1, 40), max_size=6))
 def test_messages_of_a_servers_socket(data: bytes, cuts: list[int]) -> None:
     ours, theirs = socket.socketpair()
-    reader = Reader()
+    reader = MessageReader()
     with ours, theirs, limits():
         at = 0
         with contextlib.suppress(Closed):

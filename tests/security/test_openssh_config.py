@@ -98,7 +98,7 @@ def test_a_revoked_key_is_refused_whatever_else_vouches_for_it(
     assert code_of(Trust(revoked=tmp_path / "absent"), "orin", key) == "board.host-key-mismatch"
 
 
-def test_a_certificate_authority_is_told_and_vouches_for_nobody(
+def test_a_certificate_authority_is_reported_and_vouches_for_nobody(
     home: Path, key: paramiko.PKey
 ) -> None:
     known(home, line("*.lab", key, "@cert-authority"))

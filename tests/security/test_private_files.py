@@ -97,7 +97,7 @@ def test_links_where_folders_should_be(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.boards
-def test_the_host_is_told(boards: StartBoard, tmp_path: Path) -> None:
+def test_the_host_learns_why(boards: StartBoard, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     root.chmod(0o777)

@@ -34,7 +34,7 @@ def test_the_clock_is_the_last_resort_and_says_so(monkeypatch: pytest.MonkeyPatc
     assert whole.left == 1.0
 
 
-def test_the_clock_ends_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_ends_what_was_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Effort(15.0, seconds=15.0)
     part = whole.part(10.0)
     assert part.seconds <= 15.0

@@ -32,7 +32,7 @@ def standalone(version: str = "10.3.0", kind: str = "HALF", form: str = "CHW16")
 
 
 @pytest.mark.parametrize("version", double.VERSIONS)
-def test_nodes_become_layers_with_their_name_and_others_beside(version: str) -> None:
+def test_nodes_become_layers_with_their_name_and_others_follow(version: str) -> None:
     on = setup(version)
     layers = [on.network.get_layer(i) for i in range(on.network.num_layers)]
     with_metadata = [one.name for one in layers if one.metadata]

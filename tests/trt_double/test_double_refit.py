@@ -100,7 +100,7 @@ def test_memory_is_read_when_the_engine_is_refitted() -> None:
 
 
 @pytest.mark.parametrize(("version", "stays"), [("10.3.0", False), ("10.16.1", True)])
-def test_a_full_plan_is_kept_and_refittable_where_the_release_can(
+def test_a_full_plan_is_retained_and_refittable_where_the_release_can(
     version: str, stays: bool
 ) -> None:
     on, engine = stripped(version)

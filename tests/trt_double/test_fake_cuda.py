@@ -108,7 +108,7 @@ def test_only_one_layout_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         modules("newest")
 
 
-def test_an_engine_runs_in_stream_order_and_needs_room(cuda: Any) -> None:
+def test_an_engine_runs_in_stream_order_and_needs_space(cuda: Any) -> None:
     runtime, _ = cuda
     on = setup("10.3.0")
     context = on.runtime().deserialize_cuda_engine(on.plan()).create_execution_context()
