@@ -25,7 +25,7 @@ from fit_costs import (
     summary,
 )
 
-from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.costs.kernel_costs import cost_data
 
 __all__ = ["cost_page"]
 

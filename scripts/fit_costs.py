@@ -57,9 +57,7 @@ from anchor_yolo11 import yolo11, yolo26, yolov10
 
 from edgekit.dla.verdicts import LoadableCandidate
 from edgekit.network.model import Network
-from edgekit.placement.costs import CostModel, slowdown
-from edgekit.placement.forecast import PlacementTimer
-from edgekit.placement.kernel_costs import (
+from edgekit.placement.costs.kernel_costs import (
     ON_CHIP,
     cost_data,
     dla_time,
@@ -67,8 +65,10 @@ from edgekit.placement.kernel_costs import (
     gpu_time,
     gpu_works,
 )
+from edgekit.placement.costs.model import CostModel, slowdown
+from edgekit.placement.costs.regions import regions_of
+from edgekit.placement.forecast import PlacementTimer
 from edgekit.placement.kernels import LayerKernel, fuse
-from edgekit.placement.regions import regions_of
 from edgekit.targets.board import PowerMode, Target
 
 NETWORKS: dict[str, Callable[..., Network]] = {

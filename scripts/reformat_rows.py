@@ -13,8 +13,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.placement.costs import is_aligned, sectors
-from edgekit.placement.kernel_costs import BYTES
+from edgekit.placement.costs.kernel_costs import BYTES
+from edgekit.placement.costs.model import is_aligned, sectors
 
 __all__ = ["Row", "read_rows"]
 

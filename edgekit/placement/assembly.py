@@ -12,10 +12,15 @@ from typing import Any
 from edgekit.dla.loadables import candidates
 from edgekit.network.model import Network
 from edgekit.placement.baselines import Baseline
-from edgekit.placement.costs import CostModel, contention_table
-from edgekit.placement.handover import layout_text, read_formats
+from edgekit.placement.costs.handover import layout_text, read_formats
+from edgekit.placement.costs.kernel_costs import (
+    cost_data,
+    is_depthwise,
+    model_error,
+    pointwise_function,
+)
+from edgekit.placement.costs.model import CostModel, contention_table
 from edgekit.placement.inputs import LoadableCapacity, PlacementInputs
-from edgekit.placement.kernel_costs import cost_data, is_depthwise, model_error, pointwise_function
 from edgekit.placement.plan import (
     PlacedLayer,
     Plan,

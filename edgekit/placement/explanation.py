@@ -14,7 +14,8 @@ from typing import Any
 
 from edgekit.errors import GateError, UsageError
 from edgekit.network.model import Layer, Network
-from edgekit.placement.costs import CostModel
+from edgekit.placement.costs.model import CostModel
+from edgekit.placement.costs.regions import FusedRegions
 from edgekit.placement.inputs import usable_cores
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.placing import PlacementQuery, UserConstraint, UserConstraints
@@ -28,7 +29,6 @@ from edgekit.placement.plan import (
     plan_value,
 )
 from edgekit.placement.problem import BuiltProblem
-from edgekit.placement.regions import FusedRegions
 from edgekit.solver.problem import OUTSIDE, Border
 
 SCHEMA = "edgekit.why/1"

@@ -17,11 +17,11 @@ from edgekit.dla.memory import within_memory
 from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.network.model import Network
-from edgekit.placement.costs import CostModel
-from edgekit.placement.handover import CALLER, Handover, HandoverWay
-from edgekit.placement.kernel_costs import cost_data, noise
+from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
+from edgekit.placement.costs.kernel_costs import cost_data, noise
+from edgekit.placement.costs.model import CostModel
+from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.kernels import LayerKernel, fuse
-from edgekit.placement.regions import regions_of
 from edgekit.targets.board import Target
 
 if TYPE_CHECKING:

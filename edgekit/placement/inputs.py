@@ -17,11 +17,11 @@ from edgekit.dla.memory import loadable_memory, pool_limits, weight_bytes
 from edgekit.dla.verdicts import Judgement, MemoryNeed, VerdictReason
 from edgekit.errors import GateError, UsageError
 from edgekit.network.model import Network
-from edgekit.placement.costs import CostModel
-from edgekit.placement.handover import Handover
+from edgekit.placement.costs.handover import Handover
+from edgekit.placement.costs.model import CostModel
+from edgekit.placement.costs.regions import FusedRegions, regions_of
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.plan import OBJECTIVES, Options
-from edgekit.placement.regions import FusedRegions, regions_of
 from edgekit.solver.problem import MemoryPool
 from edgekit.targets.board import Target
 from edgekit.text import listed

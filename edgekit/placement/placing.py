@@ -19,9 +19,9 @@ from edgekit.errors import GateError
 from edgekit.network.model import Network
 from edgekit.placement.assembly import assemble
 from edgekit.placement.baselines import Baseline, baselines
-from edgekit.placement.costs import SUMS, CostModel
+from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.model import SUMS, CostModel
 from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
-from edgekit.placement.kernel_costs import cost_data
 from edgekit.placement.plan import Options, Pin, Plan, plan_summary, plan_value
 from edgekit.placement.problem import BuiltProblem, build_problem
 from edgekit.placement.profiles.estimation import measured_model

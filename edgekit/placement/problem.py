@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from edgekit.network.model import Layer, Network
-from edgekit.placement.costs import CostModel, concurrent_speeds
-from edgekit.placement.handover import CALLER, Handover, HandoverWay, layout_text
+from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay, layout_text
+from edgekit.placement.costs.kernel_costs import Layout, cost_data
+from edgekit.placement.costs.model import CostModel, concurrent_speeds
 from edgekit.placement.inputs import PlacementInputs
-from edgekit.placement.kernel_costs import Layout, cost_data
 from edgekit.placement.kernels import LayerKernel, fuse, join, joined
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Mode, PlacementProblem, Transfer
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgekit.placement.costs import contention_table
-from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.model import contention_table
 from edgekit.schedule.timetable import (
     DeviceTask,
     Timetable,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgekit.placement.assembly import assemble
-from edgekit.placement.costs import CostModel
+from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.plan import Options, Plan, Share
 from edgekit.placement.profiles.estimation import CLASSES, EXTRA, Estimate

@@ -130,7 +130,7 @@ def test_the_light_models_are_rewritten_as_the_table_says(name):
 
 
 def test_the_readme_has_the_error_that_reports_have():
-    from edgekit.placement.kernel_costs import cost_data
+    from edgekit.placement.costs.kernel_costs import cost_data
 
     error = cost_data("error")["without_network"]
     reported = " ".join(README.read_text().split())

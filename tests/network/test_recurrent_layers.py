@@ -15,8 +15,8 @@ from edgekit.cli import main
 from edgekit.dla.judge import judge
 from edgekit.network.load import load
 from edgekit.network.lowering.layers import layers
+from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.forecast import fixes, timer_of
-from edgekit.placement.kernel_costs import cost_data
 from edgekit.targets.loader import get
 from tests.rewriting.nets import rewritten
 from tests.rewriting.sequence.test_recurrences import ITEMS, text_reader

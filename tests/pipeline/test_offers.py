@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import edgekit
 from edgekit.cli import main
 from edgekit.network.writing import save
-from edgekit.placement.kernel_costs import noise
+from edgekit.placement.costs.kernel_costs import noise
 from tests.network.test_recurrent_layers import network as recurrent
 from tests.pipeline.nets import small_net
 from tests.rewriting.made_up import classified, pooled

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs import CostModel
-from edgekit.placement.kernel_costs import cost_data, model_error
+from edgekit.placement.costs.kernel_costs import cost_data, model_error
+from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import fuse
 from edgekit.targets import loader
 from edgekit.targets.loader import get

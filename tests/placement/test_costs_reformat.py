@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from edgekit.placement.costs import fixed_us, moving_us
-from edgekit.placement.kernel_costs import Layout, cost_data, padded_bytes
+from edgekit.placement.costs.kernel_costs import Layout, cost_data, padded_bytes
+from edgekit.placement.costs.model import fixed_us, moving_us
 
 LAYOUTS: tuple[Layout, ...] = (
     ("int8", "LINEAR"), ("int8", "CHW32"), ("int8", "DLA_LINEAR"), ("int8", "DLA_HWC4"),

@@ -11,14 +11,14 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Network
-from edgekit.placement.costs import CostModel
+from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.model import CostModel
+from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.forecast import forecast
-from edgekit.placement.kernel_costs import cost_data
 from edgekit.placement.kernels import join
 from edgekit.placement.placing import place, prepare
 from edgekit.placement.plan import Options, Pin, Plan
 from edgekit.placement.profiles.reader import read_profile
-from edgekit.placement.regions import regions_of
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import Goal
 from edgekit.targets.loader import get

@@ -14,8 +14,8 @@ from edgekit.errors import GateError, UsageError
 from edgekit.network.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Layer, Network, Tensor
+from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.inputs import PlanImpossible
-from edgekit.placement.kernel_costs import cost_data
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Options, Pin, Plan, plan_from_json, plan_to_json
 from edgekit.targets.loader import get

@@ -12,8 +12,8 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.errors import DataError
 from edgekit.network.model import Network
-from edgekit.placement.costs import CostModel
-from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.costs.kernel_costs import cost_data
+from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel, join
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Options, Pin, PlacedLayer

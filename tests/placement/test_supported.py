@@ -14,7 +14,7 @@ import edgekit
 from edgekit.dla.judge import judge
 from edgekit.network import load as load_module
 from edgekit.network.lowering import layers as layers_module
-from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.placing import place, prepare
 from edgekit.placement.plan import Options, Pin
 from edgekit.solver.evaluation import evaluate

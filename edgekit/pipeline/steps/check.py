@@ -31,6 +31,7 @@ from edgekit.pipeline.steps.translation import (
     translation_note,
     translation_notes,
 )
+from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.forecast import (
     LATENCY,
     Fix,
@@ -42,7 +43,6 @@ from edgekit.placement.forecast import (
     saved_us,
     timer_of,
 )
-from edgekit.placement.kernel_costs import noise
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get

@@ -13,8 +13,8 @@ import numpy as np
 
 from edgekit.errors import DataError
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs import CostModel
-from edgekit.placement.kernel_costs import Layout, cost_data
+from edgekit.placement.costs.kernel_costs import Layout, cost_data
+from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.placement.profiles.measured import (
     Matched,

@@ -15,7 +15,7 @@ from typing import Any
 
 from edgekit.buildlog.timings import ReformatTiming, UnitTiming
 from edgekit.errors import DataError
-from edgekit.placement.kernel_costs import cost_data
+from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.profiles.log_graph import EngineGraph, UnitTensor, engine_graph
 from edgekit.placement.profiles.profile import Profile
 from edgekit.solver.optimiser import minimise

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from edgekit.buildlog.timings import Combination
 from edgekit.errors import DataError
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.costs import CostModel, Measurements
-from edgekit.placement.kernel_costs import Layout, cost_data, padded_bytes
+from edgekit.placement.costs.kernel_costs import Layout, cost_data, padded_bytes
+from edgekit.placement.costs.model import CostModel, Measurements
+from edgekit.placement.costs.regions import attention_parts
 from edgekit.placement.kernels import LayerKernel, fuse, join
 from edgekit.placement.profiles.log_graph import nodes_between
 from edgekit.placement.profiles.log_plan import EngineTimes, layout_of
 from edgekit.placement.profiles.profile import Profile, ProfileRow
-from edgekit.placement.regions import attention_parts
 from edgekit.text import percent
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.network.model import Network, Tensor
-from edgekit.placement.costs import CostModel
-from edgekit.placement.kernel_costs import Layout, padded_bytes
+from edgekit.placement.costs.kernel_costs import Layout, padded_bytes
+from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel
 
 CALLER: Layout = ("fp32", "LINEAR")

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from edgekit.network.model import Layer, Network
-from edgekit.placement.costs import CostModel
-from edgekit.placement.kernel_costs import cost_data, product_us
+from edgekit.placement.costs.kernel_costs import cost_data, product_us
+from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel, fuse, join
 
 

@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Any
 
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.kernel_costs import (
+from edgekit.placement.costs.kernel_costs import (
     BYTES,
     Layout,
     cost_data,

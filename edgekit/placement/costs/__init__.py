@@ -1,0 +1,1 @@
+"""The cost model: start with ``CostModel`` in ``model``."""
