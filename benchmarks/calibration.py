@@ -229,7 +229,7 @@ def run(kind: str, folder: Path, bins: int) -> dict[str, Any]:
     images = np.load(folder / "images.npy", mmap_mode="r")
     work: Callable[[], dict[str, Any]]
     if kind == "edgekit":
-        from edgekit.network.load import load
+        from edgekit.network.loading.load import load
         from edgekit.quantize.calibration.measure import measure
 
         def work() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from edgekit.network.graph import Node
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
 from edgekit.rewriting.proof.prove import prove

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit.placement.forecast import forecast
 from edgekit.rewriting.rewrite import rewrite

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgekit.buildlog.comparison import Comparison, compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.dla.judge import judge
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from edgekit.targets.loader import get

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import edgekit
 from edgekit.config.loader import load_config
 from edgekit.errors import ConfigError, ModelError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.writing import save
 
 TARGET = "jetson-agx-orin-64gb"

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from edgekit.errors import UsageError
-from edgekit.network.load import open_inputs
+from edgekit.network.loading.load import open_inputs
 from edgekit.network.source import parse_builtin
 from edgekit.targets.loader import get
 

@@ -19,7 +19,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit.network.synthetic import stream, synthetic_image
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from edgekit.dla.scales import LEVELS
 from edgekit.errors import DataError, UsageError
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
+from edgekit.network.loading.validation import input_shapes
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.network.source import parse_builtin
-from edgekit.network.validation import input_shapes
 from edgekit.network.zoo import builtin
 from edgekit.quantize.caches import (
     CalibrationCache,

@@ -15,7 +15,7 @@ from edgekit.dla.judge import judge, reads_qdq, release_warnings
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.files import write_atomically
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network

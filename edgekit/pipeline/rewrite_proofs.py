@@ -14,7 +14,7 @@ from edgekit.config.loader import open_config
 from edgekit.errors import BundleError, DataError
 from edgekit.files import parse_json, regular
 from edgekit.knowledge import cache_folder
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress, Quiet

@@ -10,9 +10,9 @@ import onnx
 
 from edgekit.errors import BuildError, ModelError
 from edgekit.network.graph import OnnxGraph
+from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
-from edgekit.network.opaque import before_opaque
 from edgekit.placement.plan import PlacedLayer, Plan
 from edgekit.text import counted
 

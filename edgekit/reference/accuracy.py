@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 
 from edgekit.errors import DataError
+from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.model import Model
-from edgekit.network.opaque import before_opaque
 from edgekit.network.session import session
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine

@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 from edgekit.network.graph import Node, proto_of
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model, joined_weights
 from edgekit.network.protos import WITH_BODIES, elem_of, reads
 from edgekit.rewriting.errors import MalformedError, TooLargeError

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.buildlog.comparison import Comparison, compare
 from edgekit.buildlog.parser import parse_log
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from tests.buildlog.logs import lines, text

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from edgekit.cli import main
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.quantize.caches import cache_of, load_cache, write_cache
 from tests.pipeline.nets import CONFIG, small_net
 

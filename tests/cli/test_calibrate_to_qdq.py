@@ -5,7 +5,7 @@ import json
 import pytest
 
 from edgekit.cli import main
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.quantize.caches import load_cache
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.pipeline.nets import small_net

@@ -11,7 +11,7 @@ import pytest
 
 import edgekit
 from edgekit.cli import main
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as lowering
 from edgekit.reports.text import microseconds
 from edgekit.text import percent

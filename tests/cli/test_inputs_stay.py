@@ -3,7 +3,7 @@
 import pytest
 
 from edgekit.cli import main
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"

@@ -11,7 +11,7 @@ import pytest
 
 import edgekit
 from edgekit.cli import main
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit.network.writing import save
 from edgekit.rewriting.proof.prove import Proof

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from edgekit.dla.explanation import explain
 from edgekit.dla.judge import judge
 from edgekit.dla.sparsity import SparsityReport, pattern_share, sparsity
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.targets.loader import get

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.cli import main
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.model import metadata
 from edgekit.rewriting.provenance.record import KEY
 from tests.pipeline.nets import small_net

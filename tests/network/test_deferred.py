@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto
 
 from edgekit.errors import ModelError
-from edgekit.network import folding as defer
 from edgekit.network import model as deferred
-from edgekit.network.load import canonical, load
+from edgekit.network.loading import folding as defer
+from edgekit.network.loading.load import canonical, load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, joined_weights
 from edgekit.network.session import session

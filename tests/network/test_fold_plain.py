@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from edgekit.network.folding import fold_with_numpy, run
+from edgekit.network.loading.folding import fold_with_numpy, run
 from edgekit.network.protos import elem_of, tensor_type
 
 RANDOM = np.random.default_rng(0)

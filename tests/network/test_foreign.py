@@ -13,7 +13,7 @@ import pytest
 
 from edgekit.cli.main import main
 from edgekit.errors import ModelError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.source import refuse_foreign
 from tests.network.onnx_making import make, node
 

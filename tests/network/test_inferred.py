@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.session import session
 from tests.network.onnx_making import make, node, values
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.network.session import session

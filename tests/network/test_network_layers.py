@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Network
 from tests.network.onnx_making import conv_net, light, make, node, values, write

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network.load import canonical, load, open_inputs
+from edgekit.network.loading.load import canonical, load, open_inputs
 from edgekit.network.model import weight_digests
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
@@ -260,7 +260,7 @@ def test_a_large_model_loads_in_little_memory(tmp_path: Path) -> None:
         import numpy, onnx.reference, onnx.shape_inference, onnx.inliner, onnx.version_converter
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        from edgekit.network.load import load
+        from edgekit.network.loading.load import load
         from edgekit.network.lowering.layers import layers
         before = peak()
         network = layers(load(sys.argv[1]))

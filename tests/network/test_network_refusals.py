@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 import edgekit
 from edgekit.errors import ModelError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import ModelError
 from edgekit.network import writing
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.network.writing import save

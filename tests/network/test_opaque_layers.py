@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.errors import EdgekitError
-from edgekit.network.load import load
-from edgekit.network.opaque import before_opaque
+from edgekit.network.loading.load import load
+from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.session import session
 from edgekit.placement.segments import segmented
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer
 from tests.network.onnx_making import make, values

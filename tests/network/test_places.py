@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.lowering.places import NodePlace, places
 from edgekit.network.model import Model, Network, Tensor

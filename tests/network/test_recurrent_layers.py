@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import edgekit
 from edgekit.cli import main
 from edgekit.dla.judge import judge
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.forecast import fixes, timer_of

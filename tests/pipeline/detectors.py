@@ -70,7 +70,7 @@ def _pictures(size: int, count: int) -> list[np.ndarray]:
 
 def build(detector: Detector, path: Path) -> None:
     """Writes the network with its biases set."""
-    from edgekit.network.load import load
+    from edgekit.network.loading.load import load
     from edgekit.network.session import session
 
     net = _Net(detector.size)

@@ -10,7 +10,7 @@ from onnx import external_data_helper
 
 from edgekit.cli import main
 from edgekit.errors import ModelError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.places import NodePlace
 from edgekit.network.writing import annotate_file
 from edgekit.pipeline.exports import node_notes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.config.loader import load_config
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.config.loader import open_config
 from edgekit.errors import ModelError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache

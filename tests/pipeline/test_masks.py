@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import edgekit
 from edgekit.cli.main import main
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.session import session
 from edgekit.pipeline.calibration_files import show_document

@@ -17,7 +17,7 @@ from PIL import Image
 
 import edgekit
 from edgekit.cli.main import main
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.segments import segmented
 from edgekit.quantize.calibration.calibrate import scales_from

@@ -16,7 +16,7 @@ import edgekit
 from edgekit.cli import main
 from edgekit.cli.main import Commands
 from edgekit.errors import EdgekitError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 
 ORIN = "jetson-agx-orin-64gb"
 

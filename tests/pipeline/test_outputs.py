@@ -10,7 +10,7 @@ from edgekit.config.loader import open_config
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.files import replacing
 from edgekit.network import writing
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.outputs import may_write
 from edgekit.pipeline.pipeline import Pipeline

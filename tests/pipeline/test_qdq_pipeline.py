@@ -15,7 +15,7 @@ import edgekit
 from edgekit.cli import main
 from edgekit.config.loader import open_config
 from edgekit.errors import DataError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.quantize.caches import load_cache

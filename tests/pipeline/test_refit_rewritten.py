@@ -14,7 +14,7 @@ from edgekit.bundles.sign import allowed_signers_line
 from edgekit.cli import main
 from edgekit.config.loader import load_config
 from edgekit.errors import BundleError, DataError
-from edgekit.network.load import load, open_inputs
+from edgekit.network.loading.load import load, open_inputs
 from edgekit.network.session import session
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache

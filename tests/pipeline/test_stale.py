@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from edgekit.config.loader import open_config
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.quantize.qdq.to_implicit import from_qdq

@@ -14,7 +14,7 @@ from edgekit.cli import main
 from edgekit.config.loader import load_config
 from edgekit.dla.precision import float_tail
 from edgekit.errors import GateError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.quantize.caches import cache_of, write_cache

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper, save
 
 from edgekit.cli import main
 from edgekit.dla.judge import judge
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.steps.scales import scale_binding, warn_unequal
 from edgekit.quantize.caches import cache_of, write_cache

@@ -8,7 +8,7 @@ import pytest
 from edgekit.config.loader import load_config
 from edgekit.dla.judge import judge
 from edgekit.dla.precision import lowering
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgekit.dla.judge import judge
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Options, Pin

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgekit.dla.judge import judge
 from edgekit.dla.loadables import candidates
 from edgekit.dla.verdicts import Judgement
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Layer, Model, Network, Tensor
 from edgekit.placement.forecast import (

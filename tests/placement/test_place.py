@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.dla.judge import judge
 from edgekit.errors import GateError, UsageError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.costs.kernel_costs import cost_data

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.dla.judge import judge
-from edgekit.network import load as load_module
+from edgekit.network.loading import load as load_module
 from edgekit.network.lowering import layers as layers_module
 from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.placing import place, prepare
@@ -292,7 +292,7 @@ def test_an_fp16_head_of_an_int8_network_pays_for_its_conversion(tmp_path: Path)
     both = edgekit.plan(model, target=BOARD, precision="fp16", placement={"dla_cores": []})
     assert both.predicted.latency_us > whole.predicted.latency_us
     from edgekit.dla.judge import judge
-    from edgekit.network import load as load_module
+    from edgekit.network.loading import load as load_module
     from edgekit.network.lowering import layers as layers_module
     from edgekit.placement.placing import place
     from edgekit.placement.plan import Options

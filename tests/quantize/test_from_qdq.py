@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 from tests.quantize.qdq_nets import Sheet, codes_of, normal, qat, residual, run, steps_of

@@ -16,7 +16,7 @@ import onnx
 import onnx.version_converter
 import pytest
 
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Model
 from edgekit.network.synthetic import synthetic_inputs

@@ -198,7 +198,7 @@ def test_an_output_of_codes() -> None:
     sheet.q(sheet.input("x", 1, 4), 0.1)
     proto = sheet.proto("x_q")
     proto.graph.output[0].type.tensor_type.elem_type = TYPES.INT8
-    from edgekit.network.load import canonical
+    from edgekit.network.loading.load import canonical
 
     with pytest.raises(ModelError) as caught:
         from_qdq(canonical(proto, None))

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from edgekit.dla.judge import judge
 from edgekit.dla.precision import by_quantization, lowering
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.writing import save
 from edgekit.placement.placing import place

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Layer, Model, Network, Tensor
 from edgekit.placement.plan import PlacedLayer, Plan, PredictedCost, Share
 

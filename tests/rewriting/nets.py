@@ -7,7 +7,7 @@ import math
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.session import session
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.proof.prove import prove

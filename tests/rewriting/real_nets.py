@@ -9,7 +9,7 @@ from functools import wraps
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 
 

@@ -9,7 +9,7 @@ import onnx.backend.test
 import onnxruntime
 import pytest
 
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.model import metadata
 from edgekit.network.session import session
 from edgekit.network.writing import save

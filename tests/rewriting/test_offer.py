@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.forecast import fixes
 from edgekit.rewriting.offers import offers

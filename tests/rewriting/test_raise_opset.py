@@ -8,7 +8,7 @@ import onnx.backend.test
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit.rewriting.engine.opset import obstacle, raise_opset, raised_entry
 from tests.rewriting.nets import assert_same, net, node, ops

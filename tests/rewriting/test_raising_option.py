@@ -8,7 +8,7 @@ import pytest
 import edgekit
 from edgekit.cli import main
 from edgekit.errors import UsageError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.writing import save
 from edgekit.rewriting import rewrite as rewrite_module
 from edgekit.rewriting.catalogue import rewrite_list

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import ModelError
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
 from edgekit.network.model import metadata, with_metadata
 from edgekit.network.writing import save
 from edgekit.rewriting.engine.opset import raise_opset

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from edgekit.errors import DataError, ModelError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.model import metadata, with_metadata
 from edgekit.network.writing import save
 from edgekit.rewriting.engine import replay

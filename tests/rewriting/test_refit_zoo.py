@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.rewriting.engine.opset import RAISED, raise_opset
 from edgekit.rewriting.engine.replay import steps_again
 from edgekit.rewriting.graph import RewriteGraph, emit

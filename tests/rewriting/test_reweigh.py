@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from edgekit.errors import DataError, ModelError
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
 from edgekit.network.model import metadata, with_metadata
 from edgekit.network.session import session
 from edgekit.network.writing import save

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import DataError, GateError, ModelError
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
 from edgekit.network.writing import save
 from edgekit.rewriting.catalogue import rewrite_list
 from edgekit.rewriting.proof.prove import Proof

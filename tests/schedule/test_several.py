@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.dla.judge import judge
 from edgekit.errors import GateError, UsageError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Options, Pin

@@ -14,7 +14,7 @@ import pytest
 from edgekit.cli.planning import tune_text
 from edgekit.dla.judge import judge
 from edgekit.errors import BoardError, DataError, EnvironmentLack
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from edgekit.placement.placing import PlacementQuery

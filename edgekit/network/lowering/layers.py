@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from edgekit.network.graph import PLUGIN, LayerSource, Node
+from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.lowering import pointwise
 from edgekit.network.lowering import pooling as over_axes
 from edgekit.network.lowering import products as by_weights
@@ -13,7 +14,6 @@ from edgekit.network.lowering import shuffles as moving
 from edgekit.network.lowering.fusion import fuse_shuffles
 from edgekit.network.lowering.placer import Placer
 from edgekit.network.model import Model, Network
-from edgekit.network.opaque import plugin_of
 
 _Family = Callable[[Placer, Node], None]
 

@@ -13,8 +13,8 @@ import numpy as np
 from edgekit.dla.judge import drives_dla
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError, Problem
+from edgekit.network.loading.opaque import before_opaque, opaque_notes
 from edgekit.network.model import Model
-from edgekit.network.opaque import before_opaque, opaque_notes
 from edgekit.pipeline.boards.doctor import examine, is_planned_release
 from edgekit.quantize.caches import cache_of
 

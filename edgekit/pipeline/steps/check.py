@@ -20,7 +20,7 @@ from edgekit.dla.precision import float_tail
 from edgekit.dla.sparsity import sparsity
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
-from edgekit.network.load import load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.places import places
 from edgekit.network.model import Layer, Model, Network, loadable_name

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.dla.precision import Join, float_tail, uneven_joins
-from edgekit.network.load import canonical, load
+from edgekit.network.loading.load import canonical, load
+from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
-from edgekit.network.validation import input_shapes
 from edgekit.network.zoo import builtin
 from edgekit.pipeline.cache import Cache, load_model, store_model
 from edgekit.pipeline.steps.translation import is_typed, translation, typed_note, typed_translation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.judge import judge
 from edgekit.dla.scales import LEVELS
 from edgekit.dla.verdicts import Judgement
-from edgekit.network.load import load, open_inputs
+from edgekit.network.loading.load import load, open_inputs
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.cache import digest_of, identity_of_path, load_model, store_model

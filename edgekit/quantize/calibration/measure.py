@@ -22,9 +22,9 @@ import numpy as np
 
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically
+from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
-from edgekit.network.opaque import before_opaque
 from edgekit.quantize.calibration.checks import (
     bad_activation,
     bad_input,

@@ -15,7 +15,7 @@ from onnx import defs, helper, numpy_helper
 from edgekit.dla.precision import Lowering, int8_operators, lowering
 from edgekit.dla.scales import channel_axis, weight_scales
 from edgekit.errors import DataError, ModelError, UsageError
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
 from edgekit.network.protos import free_name

@@ -15,7 +15,7 @@ from onnx import AttributeProto, numpy_helper
 
 from edgekit.dla.scales import LEVELS
 from edgekit.errors import UsageError
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Layer, Model, Network
 from edgekit.quantize.needs import follow, needs

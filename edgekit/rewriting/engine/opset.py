@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import Node
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit.network.protos import free_name, subgraphs
 from edgekit.network.windows import attributes

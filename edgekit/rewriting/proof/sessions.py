@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.network.graph import Node, form, proto_of
-from edgekit.network.load import stub
+from edgekit.network.loading.load import stub
 from edgekit.rewriting.graph import RewriteGraph
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed

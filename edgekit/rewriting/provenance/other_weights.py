@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import DataError, ModelError
 from edgekit.network.files import read
-from edgekit.network.load import canonical
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Constant, Model, entries
 from edgekit.network.protos import free_name
 from edgekit.rewriting.engine.opset import raise_opset

@@ -16,7 +16,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network import files, protos, validation
+from edgekit.network import files, protos
+from edgekit.network.loading import validation
+from edgekit.network.loading.opaque import opaque_notes
+from edgekit.network.loading.shapes import Evaluation
 from edgekit.network.model import (
     Constant,
     Deferred,
@@ -28,7 +31,6 @@ from edgekit.network.model import (
     real,
     weight_arrays,
 )
-from edgekit.network.opaque import opaque_notes
 from edgekit.network.protos import (
     dtype_name,
     elem_of,
@@ -39,7 +41,6 @@ from edgekit.network.protos import (
     subgraphs,
     tensor_type,
 )
-from edgekit.network.shapes import Evaluation
 
 # location of a weight whose values are stored outside the graph
 STRIPPED = "stripped"

@@ -13,9 +13,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.folding import Patience, constant, fold, foldable, repeated
+from edgekit.network.loading.folding import Patience, constant, fold, foldable, repeated
+from edgekit.network.loading.opaque import inferred_plugin
+from edgekit.network.loading.validation import MOST_ELEMENTS, no_size
 from edgekit.network.model import Constant, Folded, real
-from edgekit.network.opaque import inferred_plugin
 from edgekit.network.protos import (
     FLOAT,
     STRING,
@@ -27,7 +28,6 @@ from edgekit.network.protos import (
     rename_reads,
     tensor_type,
 )
-from edgekit.network.validation import MOST_ELEMENTS, no_size
 from edgekit.network.windows import POOLS, attributes, floored, pooled
 
 # inference reads shapes, axes and scales: short vectors
