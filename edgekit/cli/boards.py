@@ -145,9 +145,6 @@ def plain(value: object) -> Text:
     return Text(harmless("" if value is None else str(value)).replace("\n", " "))
 
 
-# ``edgekit doctor``: what a board has, lacks and can do; prepares it with --setup.
-
-
 @commands.command(
     "doctor",
     "edgekit doctor nvidia@10.0.0.7\nedgekit doctor lab configs/resnet50-orin.yaml\n"
@@ -371,9 +368,6 @@ def selftest(client: BoardClient, out: Path, quiet: bool, json: bool, again: str
     return {**document, "ok": True, "file": str(path)}
 
 
-# ``edgekit status``: what boards serve, deploy and keep.
-
-
 @commands.command(
     "status",
     "edgekit status nvidia@10.0.0.7\nedgekit status configs/resnet50-orin.yaml --json\n"
@@ -490,9 +484,6 @@ def _status_notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]
     return found
 
 
-# ``edgekit releases``: the releases that boards keep.
-
-
 @commands.command(
     "releases",
     "edgekit releases nvidia@10.0.0.7\nedgekit releases configs/resnet50-orin.yaml",
@@ -539,9 +530,6 @@ def _release_mark(release: dict[str, Any], facts: dict[str, Any]) -> str:
     return ", ".join(filter(None, (role, back, refused)))
 
 
-# ``edgekit rollback``: goes back to the release before.
-
-
 @commands.command(
     "rollback",
     "edgekit rollback configs/resnet50-orin.yaml\n"
@@ -569,9 +557,6 @@ def rollback_command(
 
 def _rollback_words(board: dict[str, Any]) -> str:
     return f"{board['from']} -> {board['to'] or 'nothing'}"
-
-
-# ``edgekit remove``: removes a release or an application from boards.
 
 
 @commands.command(
@@ -603,9 +588,6 @@ def remove_command(
         return f"removed {gone if release is not None else whole + (gone or 'it had no release')}"
 
     print_each_board(document, answered, json, text)
-
-
-# ``edgekit trust``: whose signatures a board believes; keys come, go and are revoked.
 
 
 @commands.command(

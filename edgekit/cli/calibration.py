@@ -122,9 +122,6 @@ def data_options(function: Any) -> Any:
     return _OPTIONS(with_inputs)
 
 
-# ``edgekit calibrate --sensitivity``: its options, and how its document reads.
-
-
 def sensitivity_wanted(
     sensitivity: bool, accuracy: str | None, write_config: Path | None, save: Path | None
 ) -> tuple[str | None, float | None]:
@@ -187,9 +184,6 @@ def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
             hint="calibrate on more or better data, or ask for less",
         )
         raise mark_printed(error) if json else error
-
-
-# ``edgekit calibrate``: INT8 scales, measured here.
 
 
 @command(
@@ -259,9 +253,6 @@ def _written_files(found: dict[str, int]) -> str:
     if found["original"]:
         parts.append(f"{found['original']} of the network before it was rewritten")
     return ", ".join([counted(found["tensors"], "tensor"), *parts])
-
-
-# ``edgekit calibrate show|diff|merge``: TensorRT's calibration caches.
 
 
 @calibrate_command.action(
@@ -434,9 +425,6 @@ def _say_table(head: list[str], rows: list[list[str]]) -> None:
     show_page(table(head, rows, " rr"))
 
 
-# ``edgekit calibrate from-qdq``: a Q/DQ model as the plain model, its cache and precisions.
-
-
 @calibrate_command.action(
     "from-qdq",
     "Turn a Q/DQ model into the plain model, its cache and its precisions.",
@@ -513,9 +501,6 @@ def from_qdq(
             say(f"written to {path}")
     if document["trtexec"]:
         say(f"build it with: {document['trtexec']}")
-
-
-# ``edgekit calibrate to-qdq``: a plain model and its scales as a strongly typed Q/DQ model.
 
 
 @calibrate_command.action(

@@ -385,9 +385,6 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return str(page).split("\n")
 
 
-# ``edgekit fleet deploy``: begins a rollout and drives it.
-
-
 @_action(
     "deploy",
     "Bring a release to an inventory's boards, wave by wave.",
@@ -493,9 +490,6 @@ def _refuse_ssh_alone(context: click.Context) -> None:
             )  # fmt: skip
 
 
-# ``edgekit fleet status``: rollouts, or one of them board by board; changes nothing.
-
-
 @_action(
     "status",
     "Say how rollouts are, board by board.",
@@ -524,9 +518,6 @@ def fleet_status_command(rollout: str | None, boards: bool, state: Path | None, 
         show(document, folder, every=boards)
 
 
-# ``edgekit fleet pause`` and ``abort``: requests to a rollout's driver, which runs on this host.
-
-
 def _request(rollout: str, state: Path | None, what: str, json: bool) -> None:
     with open_fleet(state) as fleet:
         reached = fleet.request(rollout, what)
@@ -548,9 +539,6 @@ def _request(rollout: str, state: Path | None, what: str, json: bool) -> None:
 @o.debug
 def fleet_pause_command(rollout: str, state: Path | None, json: bool) -> None:
     _request(rollout, state, "pause", json)
-
-
-# ``edgekit fleet resume``: goes on with a rollout.
 
 
 @_action(
@@ -593,9 +581,6 @@ def fleet_abort_command(rollout: str, state: Path | None, json: bool) -> None:
     _request(rollout, state, "abort", json)
 
 
-# ``edgekit fleet rollback``: takes a rollout's boards back.
-
-
 @_action(
     "rollback",
     "Take a rollout's boards back to what served before it.",
@@ -624,9 +609,6 @@ def fleet_rollback_command(
     ):
         document = fleet.roll_back(rollout, wave=only, stopped=stopped)
     finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
-
-
-# ``edgekit fleet export ansible``: writes inventory, playbooks and role.
 
 
 @_action(
@@ -692,9 +674,6 @@ def fleet_export_command(
     )
     for note in found.notes:
         output.say(f"note: {note}")
-
-
-# ``edgekit fleet bench``: measures what serves on each of an inventory's boards.
 
 
 @_action(

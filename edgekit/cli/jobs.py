@@ -220,9 +220,6 @@ def follow(client: BoardClient, id: str, *, quiet: bool, again: str) -> dict[str
             )
 
 
-# ``edgekit jobs``: what boards work on by themselves; look, attach, read, cancel, remove.
-
-
 @command("jobs", "edgekit jobs configs/resnet50-orin.yaml")
 @_where_argument
 @job_board_options
@@ -348,9 +345,6 @@ def _row(row: dict[str, Any]) -> str:
     if row["state"] not in ("queued", "running"):
         return f"{row['job']}  {row['state']:<9}  {at}  {row['name']}  {error}".rstrip()
     return f"{row['job']}  {row['state']:<9}  {at}  {row['name']}  {row['phase']}{share}".rstrip()
-
-
-# ``edgekit jobs list``: the same as ``edgekit jobs``.
 
 
 list_jobs = list_action

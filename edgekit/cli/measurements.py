@@ -95,9 +95,6 @@ def bench_options(function: Any) -> Any:
     return _OPTIONS(with_bench)
 
 
-# ``edgekit bench``: measures the deployed release.
-
-
 @commands.command(
     "bench",
     "edgekit bench configs/resnet50-orin.yaml --power-mode MAXN --lock-clocks\n"
@@ -176,9 +173,6 @@ def _show_bench(document: dict[str, Any], written: list[str]) -> None:
         say(f"{name}: {Path(document['files'][name])}")
 
 
-# ``edgekit trace``: everything that was measured, on one timeline.
-
-
 @commands.command(
     "trace",
     "edgekit trace configs/resnet50-orin.yaml --nsys report.sqlite\n"
@@ -253,9 +247,6 @@ def _which(source: str | None) -> tuple[str | None, Path | None]:
 def _timeline_path(pipeline: Pipeline) -> Path:
     """The bench step's own trace stays as it is: it is what this one is made of."""
     return pipeline.out / "timeline.json"
-
-
-# ``edgekit history``: what was measured.
 
 
 @commands.command(
@@ -488,9 +479,6 @@ def _csv(results: list[Any]) -> str:
 def _harmless(cell: Any) -> Any:
     """A name that a spreadsheet would take for a formula is text."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
-
-
-# ``edgekit compare``: whether one measurement really differs from another.
 
 
 def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:

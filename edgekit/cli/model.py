@@ -59,9 +59,6 @@ def init_command(
         print(f"{path}\nnext: edgekit run {path}")
 
 
-# ``edgekit targets``: the boards that edgekit knows.
-
-
 @commands.command("targets", "edgekit targets --json")
 @o.json
 @o.debug
@@ -90,9 +87,6 @@ def targets_command(json: bool) -> None:
         dla = f"{b.dla.cores} x {b.dla.generation}" if b.dla.cores else "none"
         table.add_row(b.name, dla, b.tensorrt, ", ".join(b.power_modes))
     console().print(table)
-
-
-# ``edgekit check``: which layers can run on a DLA, and why not.
 
 
 def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
@@ -250,9 +244,6 @@ def _gates(
         )
 
 
-# ``edgekit explain``: a rule, a family of rules or an operator, offline.
-
-
 @commands.command(
     "explain",
     "edgekit explain convolution.cbuf\nedgekit explain pooling\nedgekit explain Gather",
@@ -274,9 +265,6 @@ def explain_command(rule: str, json: bool) -> None:
 
     width, colour = terminal_format()
     say_page(rule_text(found, width=min(width or 80, 80), colour=colour))
-
-
-# ``edgekit rewrite``: exact rewrites that make a network fit the DLA.
 
 
 @commands.command(

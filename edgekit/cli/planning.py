@@ -217,9 +217,6 @@ def only_with(option: str, given: Mapping[str, Any], because: str) -> None:
         raise UsageError(f"{option} goes without {', '.join(used)}", hint=because)
 
 
-# ``edgekit plan``: places every layer and says what it costs, and why.
-
-
 @commands.command(
     "plan",
     "edgekit plan configs/resnet50-orin.yaml\nedgekit plan model.onnx "
@@ -429,9 +426,6 @@ def _plan_of_log(path: Path, layer_info: Path | None, quiet: bool, verbose: bool
     from edgekit.pipeline.questions import plan_of_profile
 
     return plan_of_profile(path, output.progress(quiet, verbose), layer_info=layer_info)
-
-
-# ``edgekit tune``: plans, builds and measures until nothing that is left can be better.
 
 
 @commands.command(

@@ -107,9 +107,6 @@ def _show_build(board: Mapping[str, Any]) -> None:
         print(f"  {len(plan['differences'])} differences from the plan, listed as notes")
 
 
-# ``edgekit bundle``: packs, strips and signs what a board needs.
-
-
 @commands.command(
     "bundle",
     "edgekit bundle configs/resnet50-orin.yaml\n"
@@ -155,9 +152,6 @@ def bundle_command(
         print(f"{full}  with weights")
 
 
-# ``edgekit bundle push``: puts a bundle where boards take it from themselves.
-
-
 @bundle_command.action(
     "push",
     "Put a bundle on a mirror or into a registry.",
@@ -182,9 +176,6 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
         f"{pushed.path}  {counted(pushed.blobs, 'blob')}, {pushed.bytes:,} bytes written, "
         f"{pushed.reused} were there"
     )
-
-
-# ``edgekit deploy``: installs a release on the boards of a configuration.
 
 
 @commands.command(
@@ -224,9 +215,6 @@ def deploy_command(
         say_notes(release)
 
 
-# ``edgekit refit``: gives a deployed application other weights without rebuilding it.
-
-
 @commands.command("refit", "edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
 @o.config
 @click.option(
@@ -255,9 +243,6 @@ def refit_command(
         print(f"{release['board']['name']}: {release['release']} "
               f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
         say_notes(release)
-
-
-# ``edgekit infer``: runs the deployed release on inputs.
 
 
 @commands.command(
@@ -289,9 +274,6 @@ def infer_command(
               f"max {tensor['max']:.6g}  arg max {tensor['argmax']}")  # fmt: skip
     print(f"written to {document['file']}")
     say_notes(document)
-
-
-# ``edgekit serve``: a server on a board that keeps a release loaded.
 
 
 @commands.command(
@@ -368,9 +350,6 @@ def _server_notes(board: dict[str, Any]) -> list[str]:
         *([f"unit: {board['file']}"] if board.get("file") else []),
         *(board.get("notes") or ()),
     ]
-
-
-# ``edgekit report``: writes the HTML report of a configuration, or renders a report.json.
 
 
 @commands.command(
@@ -617,9 +596,6 @@ def page_without_board(known: Path) -> Iterator[None]:
             again = f"edgekit report {shlex.quote(str(known))} makes the page of the last run again"
             error.hint = "; ".join(one for one in (error.hint, again) if one)
         raise
-
-
-# ``edgekit run``: every step of a configuration.
 
 
 @commands.command("run", "edgekit run configs/resnet50-orin.yaml")
