@@ -1,4 +1,4 @@
-"""The command line that the host speaks to: one command, one JSON document, exit 0 or 4."""
+"""The command line that the host calls: one command, one JSON document, exit 0 or 4."""
 
 from __future__ import annotations
 

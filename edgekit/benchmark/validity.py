@@ -190,7 +190,7 @@ def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def unjudged(measured: MeasurementFacts, judged: Findings) -> None:
-    """Tells of a board whose processor imitated it: its mode and clocks decide nothing there."""
+    """Notes that the reference backend ran on the board's CPU: mode and clocks count nothing."""
     if name := measured_mode(measured.facts):
         planned = f"; the plan is for {measured.power_mode}" if measured.power_mode else ""
         judged.unseen(

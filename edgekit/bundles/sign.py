@@ -25,7 +25,7 @@ _KINDS = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
 _IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
 _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
 
-# the comment of all keys that edgekit made before: it identifies nobody
+# the comment of all keys that edgekit made before: it distinguishes no one
 _EVERYBODY = "edgekit"
 _SHOWN = 16
 NAMESPACE = "edgekit-bundle"
@@ -60,9 +60,9 @@ class PublicKeyLine:
 
     @property
     def identity(self) -> str:
-        """Whom a board calls the signer: the comment, or else "key-" and its fingerprint's start.
+        """The signer's identity on a board: the comment, or "key-" and the fingerprint's start.
 
-        A comment that cannot be an identity, or that all of edgekit's own keys had, names nobody.
+        A comment that is no valid identity, or that all of edgekit's own keys had, is not taken.
         """
         if is_identity(self.comment) and self.comment != _EVERYBODY:
             return self.comment
@@ -219,9 +219,8 @@ def allowed_signers_line(
 
     Args:
         key: The public key's line, or its file.
-        identity: Whom the board shall call the signer. None takes the key's comment, such as
-            ann@desk, or "key-" and the start of its fingerprint where there is none that can be
-            an identity.
+        identity: The signer's name on the board. None: the key's comment (ann@laptop), or "key-"
+            and the start of its fingerprint where the comment is no valid identity.
         times: "after" and "before": from and until when by the board's clock, YYYYMMDD or
             YYYYMMDDHHMM[SS], with a Z for UTC. Boards need OpenSSH 8.8 for them.
 

@@ -76,7 +76,7 @@ BENCH: Any = {
 
 # What the host relies on in a board's answers: the form of each, and the test of it.
 #
-# A form is a type ("text", "count", "number", "flag" or "any"; with a "?" behind it also null), a
+# A form is a type ("text", "count", "number", "flag" or "any"; with a "?" after it also null), a
 # list ``[form]``, a map by any name ``{"*": form}``, an object ``{field: form}``, or one of these
 # or null ``(form, None)``. A field whose name ends in "?" may be absent; of the answer's own level
 # each may be, since a later command reports one that is not there. Fields without a form are only
@@ -403,8 +403,8 @@ class StagedOutput:
     """Takes output as it comes: passes on the stages in it, collects the rest.
 
     Args:
-        on_stage: Called with each stage's name and the seconds that are left at least (None: nobody
-            knows), in the transport's thread.
+        on_stage: Called with each stage's name and the seconds that are left at least (None: not
+            known), in the transport's thread.
         most_out: Bytes that are collected; more are dropped, so that no answer is left.
     """
 

@@ -313,7 +313,7 @@ class BoardClient:
             inputs: An ``.npz`` with one array an input, or with several frames in a further leading
                 axis. By default the bundle's samples, else its golden frames.
             progress: Called with each stage as it begins ("measure", ...) and the seconds left at
-                least (None: nobody knows), in a thread of the transport's.
+                least (None: not known), in a thread of the transport's.
 
         Returns:
             ``edgekit.device.bench/1`` (docs/board-protocol.md).

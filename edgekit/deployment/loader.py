@@ -131,7 +131,7 @@ loaders stay, for commands that still run, and what they have compiled
 
 @dataclass(frozen=True, slots=True)
 class LoaderLocation:
-    """Where the loader lies on a board, and for whom.
+    """Where the loader lies on a board, and of which account.
 
     Attributes:
         root: ROOT, absolute.

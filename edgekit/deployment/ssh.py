@@ -556,7 +556,7 @@ def _open(
 
 
 def _banner(error: BaseException) -> str:
-    """Returns what answered where its first line is no text; "" where that is not the error."""
+    """Returns an error text if a server's first line is not SSH's; "" for other errors."""
     cause = error.__context__
     if not isinstance(cause, UnicodeDecodeError):
         return ""

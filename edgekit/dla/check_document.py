@@ -22,7 +22,7 @@ def check_document(
     """Returns a judgement as the contract's JSON object.
 
     Bytes are those of the precision that a layer was judged in (4 for fp32, 2 for fp16, 1 for
-    int8), except for index and truth-value tensors, which keep their type. Beside the contract's
+    int8), except for index and truth-value tensors, which keep their type. Besides the contract's
     keys a layer has ``loadable``, the number of the loadable that it is in, and ``dropped``, the
     rule that keeps its candidate on the GPU; None if there is none.
     """

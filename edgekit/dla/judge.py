@@ -105,7 +105,7 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
     """Returns one sentence for every note whose condition some layers meet, with their number.
 
     A release newer than all sources comes first: then the verdicts are those of the newest known.
-    The notes are those with ``counts`` and ``warning`` under ``dla/``. Beside the facts of other
+    The notes are those with ``counts`` and ``warning`` under ``dla/``. Besides the facts of other
     rules they can read ``allowed`` (the verdict) and ``precision`` (what the layer was
     judged in). Costs nothing for a release for which no such note holds.
 

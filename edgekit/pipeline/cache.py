@@ -135,7 +135,7 @@ class Cache:
         Raises:
             LookupError: It is not there, or a power cut left only part of it.
         """
-        import ml_dtypes  # noqa: F401  (registers bfloat16 and its kin with NumPy)
+        import ml_dtypes  # noqa: F401  (registers bfloat16 and the like with NumPy)
         import numpy as np
 
         path = self.blob_path(digest)

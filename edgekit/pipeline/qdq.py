@@ -165,7 +165,7 @@ def _trtexec(
     """The line that builds the translation on the board, by trtexec's own flags up to 10.7.
 
     Returns:
-        The line, None where files for it were not asked for; and which options write those.
+        The line, None where no files were requested for it; and which options write those.
     """
     texts = [path for path in precisions if path.suffix.lower() != ".json"]
     lacking = []

@@ -114,7 +114,7 @@ def timer_of(
     if not known or (target.dla.cores and target.dla.generation not in constants["dla"]):
         return None
     by_layer = judgement.precisions
-    # Q/DQ nodes make layers INT8 whatever was asked for
+    # Q/DQ nodes make layers INT8 whatever precision was requested
     precision = "int8" if "int8" in by_layer.values() else judgement.precision
     fp16 = {name for name, own in by_layer.items() if own == "fp16"}
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}

@@ -38,7 +38,7 @@ DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 
 
 class PlanImpossible(GateError):
-    """A standalone plan was asked for, and some layers cannot run on a DLA.
+    """A standalone plan was requested, and some layers cannot run on a DLA.
 
     ``layers`` maps their names to the reasons; ``to_json`` adds them to the error.
     """

@@ -59,7 +59,7 @@ class Options:
         pools: Bytes that a loadable may have, by pool ("managed_sram", "local_dram",
             "global_dram"); None, and for a pool that is not named: what a build gets by itself.
         profile: Measured times (``read_profile``), which win over predicted ones; None: none.
-        cores_why: Why ``dla_cores`` are fewer than the user asked for, to be said where that
+        cores_why: Why ``dla_cores`` are fewer than the user requested, for where that
             matters; empty: they are not.
     """
 
@@ -185,7 +185,7 @@ class Plan:
     running order: every tensor a segment reads is a graph input or comes from a lower number.
     ``transitions`` counts device changes along the running order. ``pools`` are bytes by pool
     name, the largest any loadable needs. A baseline that is impossible is None; one that
-    ``baselines_keep`` has as False breaks what was asked, as no plan may. ``kept_off`` names the
+    ``baselines_keep`` has as False breaks a constraint of the user. ``kept_off`` names the
     constraints without which a plan of the GPU alone would use the DLA, as far as that was looked
     for. ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, and
     shapes that the data decide.
@@ -534,7 +534,7 @@ def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> dict[str
     """Returns an ``edgekit.whatif/1``: both plans in short, their differences, layers that moved.
 
     Args:
-        before: The plan as asked.
+        before: The plan as requested.
         after: The plan with the changes.
         changes: What was changed, in the user's words.
     """

@@ -132,7 +132,7 @@ class CalibrationCache:
         algorithm: The calibrator of its header: "EntropyCalibration2".
         scales: Scale (amax / 127, float32) by tensor name, in file order; 0 if a tensor has
             none: what reads or writes it does not run in INT8.
-        notes: What was odd in the file, for people.
+        notes: Irregularities of the file, as sentences.
     """
 
     version: int

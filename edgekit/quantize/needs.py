@@ -417,14 +417,14 @@ class _Blame:
         self._lost: dict[str, set[str]] = {}
 
     def add(self, layer: str, lacking: list[str]) -> None:
-        """Tells that a layer falls; what lay inside a kernel is the fault of the kernel's end."""
+        """Records that a layer falls back; inside a kernel the kernel's end is the reason."""
         roots = {root for name in lacking for root in self._lost.get(name, {name})}
         self._why[layer] = roots
         for root in roots:
             self.layers.setdefault(root, set()).add(layer)
 
     def lose(self, tensor: str, *ends: str) -> None:
-        """Tells that a tensor is inside no kernel any more, for one of its ends fell."""
+        """Records that a tensor is inside no kernel any more, since one of its ends fell back."""
         causes = set().union(*(self._why.get(end, ()) for end in ends))
         if causes:
             self._lost.setdefault(tensor, causes)

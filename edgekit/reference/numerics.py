@@ -97,7 +97,7 @@ def _by_place(place: Mapping[str, int], writer: Mapping[str, Unit]) -> Callable[
 
 # Numerics of a strongly typed network: Q/DQ nodes say which tensors are rounded to INT8.
 #
-# Nothing is left to the builder there: a tensor with Q/DQ nodes is INT8 whoever reads it, and what
+# Nothing is left to the builder there: a tensor with Q/DQ nodes is INT8 for every reader, and what
 # an INT8 layer hands on without them stays within its fused kernel.
 
 

@@ -31,7 +31,7 @@ class ReportModel(BaseModel):
 
 
 class Reason(ReportModel):
-    """Why a measurement is not worth quoting, and what to do about it."""
+    """Why a measurement should not be quoted, and what to do about it."""
 
     code: str = ""
     message: str
@@ -50,7 +50,7 @@ class Gate(ReportModel):
 
 
 class Answer(ReportModel):
-    """The answer to one of a user's first questions; ``ok`` is null where nothing was asked."""
+    """The answer to one of a user's first questions; ``ok`` is null where it does not arise."""
 
     question: Literal["fit", "speed", "accuracy", "release"]
     words: str
@@ -59,7 +59,7 @@ class Answer(ReportModel):
 
 
 class Verdict(ReportModel):
-    """Whether the measurement is worth quoting, and which gates held."""
+    """Whether the measurement may be quoted, and which gates held."""
 
     status: Literal["VALID", "INVALID", "NOT MEASURED"] = "NOT MEASURED"
     clock: Clock = "predicted"
@@ -216,7 +216,7 @@ class Line(ReportModel):
 
 
 class Power(ReportModel):
-    """What the monitor saw beside the measurement, and the energy by rail."""
+    """What the monitor saw during the measurement, and the energy by rail."""
 
     clock: Clock
     monitor: Facts | None = None

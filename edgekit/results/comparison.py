@@ -43,7 +43,7 @@ _SAMPLES_FOR_DRIFT = 30
 # a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
 _SURE = 0.99
 # benchmarks/compare_power.py: with 50 independent samples' worth (a memory of 0.9) false alarms are
-# those that were asked for, with 10 (0.98) three times as many, with 3 (a random walk) ten times
+# the requested share, with 10 (0.98) three times as many, with 3 (a random walk) ten times
 _FEW_INDEPENDENT = 30
 SCHEMA = "edgekit.compare/1"
 
@@ -139,7 +139,7 @@ def _facts_of(
 
 
 def _facts(result: Result, what: str) -> Mapping[str, Any]:
-    """What was asked for gives way to what held: the runtime's flag of that name."""
+    """Replaces what was requested by what held: the runtime's flag of that name."""
     found: Mapping[str, Any] = getattr(result, what)
     flags = result.runtime.get("flags")
     if what != "settings" or not isinstance(flags, Mapping):

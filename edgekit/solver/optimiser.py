@@ -91,7 +91,7 @@ def minimise(
         seconds: Of work on a free core, counted as ``Effort`` does, so that the answer is the
             same everywhere; the clock ends a search at ten times that, which the result says.
         effort: The account of a larger search, which this one spends of, instead.
-        progress: Told the best value and the bound now and then during long work.
+        progress: Called with the best value and the bound now and then during long work.
     """
     account = Effort(seconds) if effort is None else effort.part(effort.left)
     units = Units.of(problem, goal)

@@ -87,7 +87,7 @@ class Program:
         return self._add(upper, cost, "integer" if integer else "implied")
 
     def real(self, upper: float = INFINITY, cost: float = 0.0) -> int:
-        """Adds a real variable from 0 to ``upper``, which must be finite beside whole numbers."""
+        """Adds a real variable from 0 to ``upper``, finite in a program with whole numbers."""
         return self._add(upper, cost, "real")
 
     def column(self, rows: Sequence[int]) -> int:

@@ -75,7 +75,7 @@ def mix_plans(
         bounds: Limits that every plan of the mix keeps.
         known: Placements to begin with; those on more than one core are left out.
         seconds: Of search, as ``minimise`` counts them; the bound then says what is open.
-        progress: Told the frames a second so far and the bound.
+        progress: Called with the frames a second so far and the bound.
 
     Raises:
         GateError: Nothing was found within the limits, and nothing was ruled out ("plan.limit").

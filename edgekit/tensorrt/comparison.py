@@ -41,7 +41,7 @@ def compare_build(
     Args:
         network: The layer graph.
         judgement: Our verdicts.
-        plan: What was asked for.
+        plan: What was requested.
         lanes: The engines of the request.
         result: The board's ``edgekit.build.result/1``.
         logs: The builder's log by engine key; may lack some.

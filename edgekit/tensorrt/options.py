@@ -72,7 +72,7 @@ class RequestedBuild:
         weight_streaming: Stream weights from host memory.
         cuda_graph: Capture the inference in a CUDA graph.
         bindings: TensorRT's Python module is where the engines are built; without it (trtexec
-            alone) a plan cannot be asked which weights it takes.
+            alone) a plan does not say which weights it takes.
         places: Where a key stands ("build.strip" -> "net.yaml:12:3"), for messages.
     """
 
@@ -344,7 +344,7 @@ def decide(request: RequestedBuild) -> Decision:
     What the request leaves to edgekit ("auto") is dropped with a note where the release lacks it or
     where it cannot be combined with the request. What it requires is never dropped here.
     Where no source says whether features go together, the attempts try: first with everything, then
-    without what is least missed; what was asked for goes last. An attempt without all that is
+    without what is least missed; what was requested goes last. An attempt without all that is
     "auto" is always among them: a plan may be built and yet be of no use (a refit that fails).
 
     Raises:

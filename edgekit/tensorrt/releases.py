@@ -20,7 +20,7 @@ class TensorRTRelease:
     """One release.
 
     Attributes:
-        text: As it was asked for: "10.3" or "10.3.0.30".
+        text: As it was requested: "10.3" or "10.3.0.30".
         version: Its numbers.
     """
 
@@ -187,7 +187,7 @@ def feature_rules() -> tuple[FeatureRule, ...]:
 def rules_for(
     names: Iterable[str], release: TensorRTRelease, target: str
 ) -> tuple[FeatureRule, ...]:
-    """Returns the rows about features that are all asked for; of a "required" one, the first."""
+    """Returns the rows about features that are all requested; of a "required" one, the first."""
     wanted = set(names)
     return tuple(
         row

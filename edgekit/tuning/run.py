@@ -59,7 +59,7 @@ def tune(
         keep: Leave the trials' application on the board.
         anew: Begin anew, whatever was measured before.
         on_note: Called with what happens, a line each, every few seconds.
-        progress: Told every step of every trial, too.
+        progress: Called with every step of every trial, too.
         cache: As for ``Pipeline``.
         settings: Further arguments of ``Pipeline`` (accept_host_key, trust_key, force).
 

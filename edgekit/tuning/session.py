@@ -334,7 +334,7 @@ class Tuning:
             for name in self.networks
             if name == self.own.name or any(trial.runs for trial in self._of(name))
         }
-        # where no optimum can be better, one plan beside the best may be
+        # where no optimum can be better, a plan other than the best may be
         for step in (optima, lambda one: neighbours(one, best.plan, len(self.trials))):
             for name, one in worlds.items():
                 if step is optima or name == best.network:

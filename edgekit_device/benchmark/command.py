@@ -56,7 +56,7 @@ _KERNEL_TIME = "_kernel_time"
 
 # ``bench``: measures a release on this board and samples the board meanwhile.
 #
-# In order: power mode and clocks are set where asked for, the release is opened (cold), its first
+# In order: power mode and clocks are set where requested, the release is opened (cold), its first
 # frame runs, the board is watched idle, it warms up, and it is measured. Whatever ends the command
 # ends the watching and takes power mode and clocks back.
 
@@ -340,8 +340,8 @@ def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> Dict[str, Opti
 
     Args:
         model: The model.
-        before: The device's free and total memory before the model was opened; None where nobody
-            asked. What others took meanwhile is in the difference, too.
+        before: The device's free and total memory before the model was opened; None where it was
+            not read. What others took meanwhile is in the difference, too.
 
     Returns:
         "rss_bytes", "peak_rss_bytes", and "gpu_bytes" (what opening and running took),
@@ -363,7 +363,7 @@ def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> Dict[str, Opti
 def runtime_of(
     model: Model, *, graph: bool, spin: Optional[bool], transfers: bool, streams: int, threads: int
 ) -> Dict[str, Any]:
-    """What ran the model and how: what was asked for, as far as it holds here.
+    """What ran the model and how: what was requested, as far as it holds here.
 
     Returns:
         "library", "version", "flags" and "notes": docs/board-protocol.md. A flag that differs
@@ -414,7 +414,7 @@ def _one(values: List[Any]) -> Any:
 def _onnxruntime() -> Dict[str, Any]:
     try:
         import onnxruntime
-    except Exception:  # it ran the model; what it is called is not worth an error
+    except Exception:  # it ran the model: a missing name is no error
         return {"library": "onnxruntime", "version": None}
     return {"library": "onnxruntime", "version": str(onnxruntime.__version__)}
 

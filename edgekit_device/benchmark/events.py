@@ -63,7 +63,7 @@ class EventPairs:
     def _begin(self) -> Tuple[int, float]:
         """An event, and when it passed on the host's clock: that of the quickest of some tries.
 
-        A stream that has nothing to do passes an event at once; the host knows when it asked for it
+        A stream that has nothing to do passes an event at once; the host knows when it enqueued it
         and when it learnt of it.
         """
         stream = self._cuda.stream()

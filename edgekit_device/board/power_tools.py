@@ -115,7 +115,7 @@ def find_mode(wanted: str, system: Path = Path("/")) -> Dict[str, Any]:
 def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str, str]]:
     """What a mode power-gates of the GPU, by nvpmodel's names; None where there is no such mode.
 
-    The GPU is parted anew only before it is first used after a start; from then on nvpmodel asks
+    The GPU is parted anew only before it is first used after a start; from then on nvpmodel wants
     for a restart ("Golden image context is already created").
     """
     found: Optional[Dict[str, str]] = None
@@ -147,7 +147,7 @@ def _plain(name: str) -> str:
 #
 # Stored clocks lie in /run: only root can write there (``jetson_clocks --restore`` writes whatever
 # the file says into whatever files it names), and it is empty after a start, as the clocks are then
-# nvpmodel's again. nvpmodel is never told to restart the board: its question gets the end of input,
+# nvpmodel's again. it is never allowed to restart the board: its question gets the end of input,
 # which it takes for no.
 
 
@@ -173,7 +173,7 @@ class PowerTools:
         return self._programs.get(name) is not None
 
     def mode(self) -> Optional[Dict[str, Any]]:
-        """The present mode's "name" and "id" (None where nvpmodel does not tell it), or None."""
+        """The present mode's "name" and "id" (None where nvpmodel does not print it), or None."""
         if not self.has("nvpmodel"):
             return None
         said = self._shown("nvpmodel", "-q", shows="Power Mode")
@@ -190,7 +190,7 @@ class PowerTools:
         """``nvpmodel -m``.
 
         Raises:
-            DeviceError: "power.restart" where it asks to restart the board (nothing is changed
+            DeviceError: "power.restart" where it wants to restart the board (nothing is changed
                 then), "power.not-allowed", "power.missing" or "power.failed".
         """
         done = self._run("nvpmodel", "-m", str(number))

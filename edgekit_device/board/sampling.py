@@ -116,7 +116,7 @@ class SampleStream:
                 continue
             last_line = now
             for line in lines:
-                # a quicker rate than wished: the lines in between are left out
+                # a higher rate than requested: the lines in between are left out
                 if now - last < self._interval - running.command.interval_ms / 2e3:
                     continue
                 sample = self._of_line(line, now)

@@ -42,7 +42,7 @@ _TIMEOUT_S = 60.0
 
 
 class Account(NamedTuple):
-    """Whom it is for: name, whether it is root, its groups' names."""
+    """The account that is prepared: name, whether it is root, its groups' names."""
 
     name: str
     root: bool

@@ -282,7 +282,7 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
     """The ways in which this account may start tegrastats, the one that sees most first.
 
     Args:
-        interval_ms: What is wished; through sudo only the rates that setup allowed can be had.
+        interval_ms: The requested interval; sudo allows only the rates that setup wrote down.
         root: ROOT, whose setup.json says what ``doctor --setup`` allowed.
     """
     here = shutil.which("tegrastats")

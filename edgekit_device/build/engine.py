@@ -259,7 +259,7 @@ def entry_of(
         made: What the attempt gave.
         facts: From loading the plan, or from the request.
         inspector: Digest of the inspector's JSON, None without.
-        notes: Takes what is odd.
+        notes: Gets a sentence for each irregularity.
     """
     flags = made["flags"]
     text = facts["inspector"] or made["inspector"]

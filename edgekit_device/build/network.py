@@ -226,7 +226,7 @@ def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
     return file
 
 
-# From the plan's layers to the builder's: by name, by metadata, and by whom a layer serves.
+# From the plan's layers to the builder's: by name, by metadata, and by the layer that it serves.
 #
 # onnx-tensorrt calls a layer as its ONNX node, with "_N" appended where the name was taken; since
 # 8.6 the layer's metadata say "[ONNX Layer: NODE]", several parted by the control characters 1E and

@@ -168,7 +168,7 @@ class BuiltEngine:
         timing_cache: {"entries_bytes_before", "after", "reused"}.
         inspector: The inspector's JSON text where the builder's own tool wrote one already.
         version: TensorRT's, where the builder's own tool said it.
-        notes: What was dropped or is odd, for people.
+        notes: What was dropped or is irregular, as sentences.
     """
 
     data: bytes

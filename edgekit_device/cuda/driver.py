@@ -234,7 +234,7 @@ def _no_driver(reason: str) -> DeviceError:
 # CUDA as the loader needs it: memory, streams, events and kernels, through the driver's own API.
 #
 # One way of three is taken: cuda-python's package ``cuda.bindings``, its older
-# modules ``cuda.cuda``, or ctypes on libcuda, which every driver brings. All speak the driver API
+# modules ``cuda.cuda``, or ctypes on libcuda, which every driver brings. All use the driver API
 # in the device's primary context, which is the one that TensorRT and the runtime API use too, so
 # that pointers, streams and events can be handed to them as plain integers. Names and arguments:
 # CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.

@@ -117,7 +117,7 @@ def wanted_back(app: App) -> None:
 
 
 def _request_rollback(app: App, reason: str, before: Optional[str], wait: bool) -> Dict[str, Any]:
-    """Has the deployment that runs take itself back."""
+    """Makes the running deployment roll itself back."""
     with map_os_errors(str(app.folder)):
         text = json.dumps({"reason": reason[:_MOST_TEXT]})
         write_durably(app.folder / BACK, text.encode("utf-8"))

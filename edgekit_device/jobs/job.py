@@ -161,8 +161,8 @@ def job_context(
 
 # The jobs of a board as folders: what state each is in, its events, its log and its result.
 #
-# state.json says what a job wrote last; whether the job still lives is told by the flock on its
-# lock file, which the kernel lets go of however the job ended. So a power cut leaves "lost" jobs
+# state.json says what a job wrote last, the flock on its lock file whether the job still lives:
+# the kernel releases it however the job ended. So a power cut leaves "lost" jobs
 # and never one that seems to run.
 
 

@@ -60,7 +60,7 @@ def load_plan(
 ) -> PlanModel:
     """Loads a plan that trtexec or another builder made.
 
-    A plan says neither what it was built with nor whom it comes from, so the caller does. TensorRT
+    A plan says neither what it was built with nor who made it, so the caller does. TensorRT
     itself is the judge of whether the plan fits this board.
 
     Args:

@@ -251,7 +251,7 @@ class Worker:
         self.socket.close()
 
     def ending(self) -> str:
-        """How its process ended, which it has or is about to."""
+        """How its process ended; waits a second for it, then kills it."""
         try:
             status = self.process.wait(1.0)
         except subprocess.TimeoutExpired:

@@ -33,8 +33,7 @@ _POLL_S = 0.02
 _MOST_BYTES = 64 << 20
 _MOST_BLOBS = 4096
 
-# blobs are not worth the disk's and the journal's turn one by one; while the disk is at work more
-# gather than this, and little is left to wait for at the end
+# small blobs are made durable together: so many bytes at a time, more while the disk is busy
 _GATHER_BYTES = 8 << 20
 _GATHER_BLOBS = 1024
 

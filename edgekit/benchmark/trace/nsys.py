@@ -93,7 +93,7 @@ def _owner(number: object) -> int:
 def _times(
     export: Export, table: str, start: object, end: object, *, open_ended: bool = False
 ) -> tuple[int, int] | None:
-    """Returns both in order; None for what are no times, which are counted in ``export.wrong``.
+    """Returns start and end; None if they are invalid, which ``export.wrong`` counts.
 
     With ``open_ended`` one that never ended is a mark.
     """
@@ -545,7 +545,7 @@ class NsysSource:
         self._lines, self._words = EventLines(1, self._clock), range_words()
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
-        """See Source."""
+        """As ``TraceSource`` says."""
         self._pid, self._shift, self._label = pid, shift_us, label
         self._lines = EventLines(pid, self._clock)
         work = device_work(self.export)
@@ -568,7 +568,7 @@ class NsysSource:
                 yield from self._work(item)
 
     def metadata(self) -> list[Event]:
-        """See Source."""
+        """As ``TraceSource`` says."""
         pid, clock = self._pid, self._clock
         version = self.export.meta.get("EXPORT_PRODUCT_VERSION", "").strip()
         profiler = f"Nsight Systems {version}".rstrip()

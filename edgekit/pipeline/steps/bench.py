@@ -141,7 +141,7 @@ def report_stages(
     return report
 
 
-# Which measurement of a release is shown where none is asked for: the newest, whatever its way.
+# Which measurement of a release is shown where none is requested: the newest of any way.
 #
 # A command's options (``edgekit bench --lock-clocks``) measure in another way than the
 # configuration says, and what they measured is still the newest. Settings that changed in the

@@ -127,7 +127,7 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
 # It needs no configuration and no cache, so ``check MODEL`` starts without them.
 
 
-SHOWN = 3  # as many fixes as a person wants to hear of at once
+SHOWN = 3  # more fixes at once are not read
 
 
 @dataclass(frozen=True, eq=False)

@@ -520,7 +520,7 @@ class PlannedWork(Calibration):
 
     @cached_property
     def _cores(self) -> tuple[int, ...]:
-        """The DLA cores to plan with; a note says when they are fewer than asked for."""
+        """The DLA cores to plan with; a note says when they are fewer than requested."""
         cores = self._requested_cores
         if not self._cores_why:
             return cores
@@ -536,7 +536,7 @@ class PlannedWork(Calibration):
 
     @property
     def _cores_why(self) -> str:
-        """Why only the first of the cores that are asked for is used, if so."""
+        """Why only the first of the requested cores is used, if so."""
         section, cores = self.file.placement, self._requested_cores
         there = all(core < self.target.dla.cores for core in cores)
         one = self.file.build.mode == "hybrid" and section.objective != "throughput"

@@ -55,7 +55,7 @@ class Measurements:
     """What is known of a network's times beyond the prediction: here nothing.
 
     The substitutes (``profiles``) hold what a profile measured, or factors learnt from it. A time
-    is None where the prediction holds; ``model`` is the model that asks.
+    is None where the prediction holds; ``model`` is the model that calls.
     """
 
     def layer_precision(self, model: CostModel, layer: Layer, device: str, predicted: str) -> str:

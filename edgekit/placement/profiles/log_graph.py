@@ -239,7 +239,7 @@ class _GraphBuilder:
         return UnitTensor(tensor, writer, tuple(self._readers.get(tensor, ())), output, outside)
 
     def _caller(self, tensor: str, seen: set[str]) -> str:
-        """Returns the caller's format: what was measured, else linear FP32 if that was asked."""
+        """Returns the caller's format: what was measured, else linear FP32 if requested."""
         if len(seen) == 1:
             return next(iter(seen))
         shape = dict(self._timings.shapes).get(tensor)

@@ -135,7 +135,7 @@ def attributed(
     Several loadables can run before the first wait (two cores, or one after the other): a wait
     belongs to the loadable that writes its tensor, where the layer information lists that; else
     each loadable has the next wait in turn, and where waits are fewer the last loadables have
-    them, for whom the earlier ones were waited with.
+    them; the earlier ones were waited for together with it.
 
     Each row keeps its place in that order; a wait is drawn where its loadable began.
 

@@ -269,8 +269,8 @@ class CalibrationSamples:
     def valid(self, index: int) -> int:
         """Returns how many rows of sample ``index`` are data; the rest repeats the last of them.
 
-        Only where it is the last one can it be fewer than ``batch``. Ask once the sample was given:
-        how many there are may not be known before.
+        Fewer than ``batch`` in the last sample alone. Valid after the sample was returned: how many
+        there are may not be known before.
         """
         return self._partial.get(index, self.batch)
 

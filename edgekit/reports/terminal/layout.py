@@ -45,7 +45,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -
 
 
 def named(rows: Iterable[tuple[str, str]], style: str = "") -> Table:
-    """Returns values beside their names."""
+    """Returns a table of names and values."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

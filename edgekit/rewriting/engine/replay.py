@@ -137,7 +137,7 @@ def replayed(
         model: The model in the opset in which the steps were found.
         taken: The steps by position.
         left: The regions.
-        notes: Told here: a step that is another one now and wrong.
+        notes: Gets a line for each step that is now another one and fails its proof.
     """
     left = list(left)
     while True:

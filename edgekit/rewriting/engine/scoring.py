@@ -441,7 +441,7 @@ def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, 
 def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
     """Returns the kept constants that a layer on the DLA waits for: they run on the GPU.
 
-    Beside a reader on the GPU a constant costs nothing.
+    A constant that a layer on the GPU reads costs nothing.
     """
     if not network.constants:
         return ()

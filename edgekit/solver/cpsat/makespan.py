@@ -324,7 +324,7 @@ def _over(problem: PlacementProblem, placing: Placing, goal: Goal) -> bool:
 
 
 def positions_of(problem: PlacementProblem, network: int, levels: int | None) -> NetworkPositions:
-    """Returns the positions of a network's nodes; none where every node is by itself."""
+    """Returns the positions of a network's nodes; none if ``levels`` is None."""
     if levels is None:
         return NetworkPositions([], 1, limited=False, tail=False, short=False)
     most = len(problem.networks[network])
