@@ -140,8 +140,7 @@ def stand_in(cuda: Cuda, ms: float) -> Model:
     manifest = Manifest(
         digest="0" * 64, name="stand-in", backend="tensorrt", inputs=(tensors[0],),
         outputs=(tensors[1],), lanes=(Lane(1.0, (segment,)),), weights={},
-        blobs={digest: BlobEntry(0, "engine")}, golden=(), document={"fingerprint": {}},
-        engines={digest: about},
+        blobs={digest: BlobEntry(0, "engine")}, engines={digest: about},
     )  # fmt: skip
     files = BundleFiles("", b"", None, lambda _: memoryview(b""), lambda _: True, None, None)
     return Model(Checked(files, manifest, None), {(digest, "GPU"): engine})

@@ -15,7 +15,7 @@ from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
 from edgekit_device.job_runner import do_job_start
 from edgekit_device.jobs.job import LIVE, Job, open_job
-from edgekit_device.protocol.checks import parse_json
+from edgekit_device.protocol.codec import parse_json
 from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
 from edgekit_device.release.offer import serves, take_offer
 from edgekit_device.release.sources import find_bundle, open_sources

@@ -37,7 +37,7 @@ from edgekit_device.jobs.job import (
     job_context,
     open_job,
 )
-from edgekit_device.protocol.checks import parse_json
+from edgekit_device.protocol.codec import parse_json
 from edgekit_device.store.root import Root
 
 _MAX_REQUEST = 128 << 20

@@ -16,7 +16,7 @@ from types import ModuleType
 import yaml
 
 from edgekit_device import commands
-from edgekit_device.protocol import manifest, manifest_reader
+from edgekit_device.protocol import manifest
 
 DATA = Path(__file__).parent / "data"
 _COMMON = {"help", "root", "debug"}
@@ -50,14 +50,17 @@ def manifest_page() -> str:
     """
     template = (DATA / "manifest.md").read_text(encoding="utf-8")
     example = json.loads(template.partition("```json\n")[2].partition("```")[0])
-    if set(example) != set(manifest_reader._FIELDS):
+    members = [item for item in dataclasses.fields(manifest.Manifest) if "rule" in item.metadata]
+    required = tuple(item.name for item in members if item.metadata["needed"])
+    optional = tuple(item.name for item in members if not item.metadata["needed"])
+    if set(example) != set(required):
         raise ValueError("the example of scripts/data/manifest.md has not the reader's fields")
     limits = [
-        f"- Schema: `{manifest_reader.SCHEMA}`; at most {manifest_reader.MAX_MANIFEST >> 20} MiB.",
-        f"- Required fields: {_names(manifest_reader._FIELDS)}.",
-        f"- Optional fields: {_names(manifest_reader._OPTIONAL)}.",
-        f"- Devices: {_names(manifest_reader._DEVICES)}; modes: {_names(manifest_reader._MODES)}; "
-        f"kinds of blobs: {_names(manifest_reader._KINDS)}.",
+        f"- Schema: `{manifest.SCHEMA}`; at most {manifest.MAX_MANIFEST >> 20} MiB.",
+        f"- Required fields: {_names(required)}.",
+        f"- Optional fields: {_names(optional)}.",
+        f"- Devices: {_names(manifest.DEVICES)}; modes: {_names(manifest.MODES)}; "
+        f"kinds of blobs: {_names(manifest.BLOB_KINDS)}.",
         f"- Types of tensors: {_names(manifest.DTYPES)}; of weights also "
         f"{_names(set(manifest.WEIGHT_DTYPES) - set(manifest.DTYPES))}.",
     ]
@@ -132,10 +135,10 @@ def _class(kind: type) -> list[str]:
             reported[name] += " " + line.strip()
     about = {name: words.replace("``", "`") for name, words in reported.items()}
     rows = [
-        f"| `{field.name}` | `{field.type}` | {about[field.name]} |"
-        if about
-        else f"| `{field.name}` | `{field.type}` |"
+        f"| `{field.metadata['key'] or field.name}` | `{field.type}` |"
+        + (f" {about.get(field.name, '')} |" if about else "")
         for field in dataclasses.fields(kind)
+        if "rule" in field.metadata
     ]
     head = ["| field | type | |", "|---|---|---|"] if about else ["| field | type |", "|---|---|"]
     return [f"### {kind.__name__}", "", text.strip().replace("``", "`"), "", *head, *rows]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import tempfile
 import zipfile
@@ -18,7 +19,7 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.files import write_atomically, write_folder_atomically
 from edgekit.text import counted
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import parse
 
 _MANIFEST = "manifest.json"
 _SIGNATURE = "manifest.json.sig"
@@ -143,7 +144,7 @@ def read(
                 hint="the file is damaged; make or copy it again",
             )
     return Bundle(
-        manifest=manifest.document,
+        manifest=json.loads(files.manifest),
         manifest_bytes=files.manifest,
         blobs={digest: data for digest, data in found.items() if digest in manifest.blobs},
         weights={w.digest: found[w.digest] for w in manifest.weights.values() if w.digest in found},

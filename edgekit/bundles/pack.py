@@ -25,7 +25,7 @@ from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
 from edgekit.version import __version__
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import parse
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,9 +31,9 @@ from edgekit.deployment.transport import (
 )
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.text import plain
-from edgekit_device.protocol.checks import is_digest
+from edgekit_device.protocol.codec import is_digest
 from edgekit_device.protocol.delta import pack
-from edgekit_device.protocol.manifest_reader import MAX_MANIFEST
+from edgekit_device.protocol.manifest import MAX_MANIFEST
 
 # seconds until a board counts as stuck: small questions, and work on whole networks
 SHORT_S = 120.0

@@ -19,7 +19,8 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.transport import Buffer
 from edgekit.errors import BoardError, BundleError
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest_reader import needs_of
+from edgekit_device.protocol.codec import read
+from edgekit_device.protocol.manifest import Requires
 from edgekit_device.release.requirements import check_facts
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -
 
 
 def _check_requires(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
-    requires = needs_of(facts)
-    if requires is None:
+    if "requires" not in facts:
         return
+    requires = read(Requires, facts["requires"])
     # space is checked only for what is missing (`check_space`), and by the board
     known = {name: value for name, value in hello.items() if name != "free_bytes"}
     try:

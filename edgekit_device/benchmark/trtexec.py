@@ -19,7 +19,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
-from edgekit_device.protocol.checks import parse_json
+from edgekit_device.protocol.codec import parse_json
 from edgekit_device.protocol.manifest import SegmentEntry
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.refit import read_full_plan

@@ -197,7 +197,7 @@ def set_profiles(builder: Any, config: Any, spec: EngineSpec) -> None:
     for number, ranges in enumerate(spec.profiles):
         profile = builder.create_optimization_profile()
         for name, sizes in ranges.items():
-            profile.set_shape(name, sizes["min"], sizes["opt"], sizes["max"])
+            profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
         if config.add_optimization_profile(profile) < 0:
             raise DeviceError(
                 "TensorRT refuses optimisation profile {}".format(number),

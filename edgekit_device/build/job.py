@@ -13,7 +13,7 @@ from edgekit_device.build.request import (
     BuildJobRequest,
     EngineSpec,
     GoldenSpec,
-    IoSpec,
+    NetworkTensor,
     read_request,
 )
 from edgekit_device.errors import DeviceError
@@ -250,13 +250,12 @@ def _checked_of(
         digest=request.digest,
         name=request.name,
         backend="tensorrt",
-        inputs=_tensors(request.inputs),
-        outputs=_tensors(request.outputs),
+        inputs=_tensors(request.network.inputs),
+        outputs=_tensors(request.network.outputs),
         lanes=tuple(lanes),
         weights={},
         blobs=blobs,
-        golden=(),
-        document={"fingerprint": dict(fingerprint)},
+        fingerprint=dict(fingerprint),
         engines=entries,
     )
     # built here a moment ago: as good as signed
@@ -288,7 +287,7 @@ def _ios(built: Mapping[str, Any], mode: str) -> "tuple[IoEntry, ...]":
     )  # fmt: skip
 
 
-def _tensors(tensors: Sequence[IoSpec]) -> "tuple[TensorEntry, ...]":
+def _tensors(tensors: Sequence[NetworkTensor]) -> "tuple[TensorEntry, ...]":
     return tuple(
         TensorEntry(io.name, io.dtype, io.shape, "LINEAR", strides(io.shape, io.dtype, "LINEAR"))
         for io in tensors

@@ -1,5 +1,5 @@
-"""Reads a build request strictly: nothing is built before every field was checked. Also the values
-of a build: engines, attempts, layers, inputs and outputs, and what one attempt gave.
+"""A build request, ``edgekit.build.request/1``: nothing is built before every field was checked.
+Also what one successful attempt gave.
 """
 
 from __future__ import annotations
@@ -7,42 +7,77 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from edgekit_device.errors import DeviceError
-from edgekit_device.protocol import checks as check
-from edgekit_device.protocol.manifest import DTYPES
-
-PRECISIONS = ("fp32", "fp16", "int8")
-_ENUM = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    digest,
+    fail,
+    flag,
+    integer,
+    mapping,
+    member,
+    names,
+    nullable,
+    number,
+    read,
+    record,
+    records,
+    shape,
+    text,
+)
+from edgekit_device.protocol.manifest import DTYPES, Range
 
 SCHEMA = "edgekit.build.request/1"
-
-_FIELDS = (
-    "schema", "name", "backend", "tensorrt", "timing_cache", "lanes", "network", "golden",
-    "engines",
-)  # fmt: skip
-_ENGINE = (
-    "key", "kind", "model", "data", "device", "gpu_fallback", "typing", "precisions", "layers",
-    "inputs", "outputs", "calibration", "pools", "constraints", "optimization_level",
-    "refit_individual", "profiles", "attempts", "trtexec",
-)  # fmt: skip
-
-# what a request may leave out: outside data of large models, commands that are not used
-_ABSENT: Dict[str, Any] = {"data": {}, "trtexec": []}
-_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
-_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
-_DEVICE = re.compile(r"GPU\Z|DLA[0-9]\Z")
-_PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
-
-#: The placeholders of an argument template.
-_PLACEHOLDERS = frozenset({"model", "engine", "calibration", "timing_cache", "layer_info"})
+PRECISIONS = ("fp32", "fp16", "int8")
 _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
-
 #: Linux takes no longer argument (MAX_ARG_STRLEN, with its end).
 _MAX_ARGUMENT = (1 << 17) - 1
+_PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
+#: The placeholders of an argument template.
+_PLACEHOLDERS = frozenset({"model", "engine", "calibration", "timing_cache", "layer_info"})
+
+_ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
+_KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name that an engine can have")
+_FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a name that a file beside the model can have")
+
+
+def _command(value: Any) -> Tuple[str, ...]:
+    """trtexec's arguments."""
+    found: Tuple[str, ...] = array(_argument, 1)(value)
+    return found
+
+
+def _argument(value: Any) -> str:
+    # names of thousands of layers stand in one argument, so it may be longer than other texts
+    if not isinstance(value, str) or "\0" in value:
+        fail("", "no argument of a program")
+    if len(value.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT:
+        fail("", "an argument is longer than any that a program can be given")
+    unknown = sorted(set(_PLACEHOLDER.findall(value)) - _PLACEHOLDERS)
+    if unknown:
+        fail("", "unknown placeholder {{{}}}".format(unknown[0]))
+    return value
+
+
+@dataclass(frozen=True)
+class NetworkTensor:
+    """An input or output of the network: static."""
+
+    name: str = member(text())
+    dtype: str = member(choice(*DTYPES))
+    shape: Tuple[int, ...] = member(shape())
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """The network's inputs and outputs."""
+
+    inputs: Tuple[NetworkTensor, ...] = member(records(NetworkTensor, 1, by="name"))
+    outputs: Tuple[NetworkTensor, ...] = member(records(NetworkTensor, 1, by="name"))
 
 
 @dataclass(frozen=True)
@@ -58,59 +93,70 @@ class IoSpec:
             none.
     """
 
-    name: str
-    dtype: str
-    shape: Tuple[int, ...]
-    formats: Tuple[str, ...] = ()
-    scale: Optional[float] = None
+    name: str = member(text())
+    dtype: str = member(choice(*DTYPES))
+    shape: Tuple[int, ...] = member(shape(-1))
+    formats: Tuple[str, ...] = member(names(rule=_ENUM), default=())
+    scale: Optional[float] = member(nullable(number(0.0, 3.4e38)), default=None)
 
 
 @dataclass(frozen=True)
 class LayerSpec:
     """A layer of the plan: its ONNX nodes, its device ("GPU" or "DLA") and its precision."""
 
-    name: str
-    builder_name: str
-    nodes: Tuple[str, ...]
-    kind: str
-    device: str
-    precision: str
+    name: str = member(text())
+    builder_name: str = member(text())
+    nodes: Tuple[str, ...] = member(names())
+    kind: str = member(text())
+    device: str = member(choice("GPU", "DLA"))
+    precision: str = member(choice(*PRECISIONS))
 
 
 @dataclass(frozen=True)
 class Attempt:
     """One set of builder flags, by TensorRT's names, and what is lost when it is the one."""
 
-    flags: Tuple[str, ...]
-    gives_up: str
+    flags: Tuple[str, ...] = member(names(rule=_ENUM))
+    gives_up: str = member(text())
+
+
+@dataclass(frozen=True)
+class ProfileShapes:
+    """The shapes that an optimisation profile has for one input."""
+
+    min: Tuple[int, ...] = member(shape())
+    opt: Tuple[int, ...] = member(shape())
+    max: Tuple[int, ...] = member(shape())
 
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """One engine to build; see ``edgekit.build.request/1`` in docs/board-protocol.md.
+    """One engine to build; see docs/board-protocol.md.
 
     ``model`` is an ONNX file's digest; ``data`` those of the files that it keeps weights in.
     """
 
-    key: str
-    kind: str
-    model: str
-    data: Mapping[str, str]
-    device: str
-    gpu_fallback: bool
-    typing: str
-    precisions: Tuple[str, ...]
-    layers: Tuple[LayerSpec, ...]
-    inputs: Tuple[IoSpec, ...]
-    outputs: Tuple[IoSpec, ...]
-    calibration: Optional[str]
-    pools: Mapping[str, int]
-    constraints: str
-    optimization_level: Optional[int]
-    refit_individual: Tuple[str, ...]
-    profiles: Tuple[Mapping[str, Mapping[str, Tuple[int, ...]]], ...]
-    attempts: Tuple[Attempt, ...]
-    trtexec: Tuple[Tuple[str, ...], ...]
+    key: str = member(_KEY)
+    kind: str = member(choice("plan", "loadable"))
+    model: str = member(digest)
+    device: str = member(text(r"GPU|DLA[0-9]", "GPU or DLA0 to DLA9"))
+    gpu_fallback: bool = member(flag)
+    typing: str = member(choice("weak", "strong"))
+    precisions: Tuple[str, ...] = member(names(rule=choice(*PRECISIONS)))
+    layers: Tuple[LayerSpec, ...] = member(records(LayerSpec, by="name"))
+    inputs: Tuple[IoSpec, ...] = member(records(IoSpec, 1, by="name"))
+    outputs: Tuple[IoSpec, ...] = member(records(IoSpec, 1, by="name"))
+    calibration: Optional[str] = member(nullable(digest))
+    pools: Mapping[str, int] = member(mapping(integer(0, _MAX_BYTES), _ENUM))
+    constraints: str = member(choice("prefer", "obey", "none"))
+    optimization_level: Optional[int] = member(nullable(integer(0, 5)))
+    refit_individual: Tuple[str, ...] = member(names())
+    profiles: Tuple[Mapping[str, ProfileShapes], ...] = member(
+        array(mapping(record(ProfileShapes), least=1))
+    )
+    attempts: Tuple[Attempt, ...] = member(records(Attempt, 1))
+    data: Mapping[str, str] = member(mapping(digest, _FILE), absent=dict)
+    trtexec: Tuple[Tuple[str, ...], ...] = member(array(_command), absent=())
 
     @property
     def dla_core(self) -> Optional[int]:
@@ -127,33 +173,58 @@ class EngineSpec:
 class GoldenSpec:
     """A golden case to run on the built engines; ``lane`` None means every lane."""
 
-    seed: int
-    ranges: Mapping[str, Tuple[float, float]]
-    lane: Optional[int]
+    seed: int = member(integer(0, _MAX_SEED))
+    inputs: Mapping[str, Range] = member(mapping(record(Range)))
+    lane: Optional[int] = member(nullable(integer(0, _MAX_BYTES)))
+
+    @property
+    def ranges(self) -> Dict[str, Tuple[float, float]]:
+        """(low, high) by input."""
+        return {name: (item.low, item.high) for name, item in self.inputs.items()}
 
 
 @dataclass(frozen=True)
 class LaneSpec:
     """Engines in running order and the share of frames that they take."""
 
-    share: float
-    engines: Tuple[str, ...]
+    share: float = member(number(0.0, 1.0))
+    engines: Tuple[str, ...] = member(names(1))
 
 
 @dataclass(frozen=True)
 class BuildJobRequest:
     """A checked request; ``digest`` is its canonical JSON's SHA-256."""
 
-    digest: str
-    name: str
-    backend: str
-    tensorrt: str
-    timing_cache: bool
-    lanes: Tuple[LaneSpec, ...]
-    inputs: Tuple[IoSpec, ...]
-    outputs: Tuple[IoSpec, ...]
-    golden: Tuple[GoldenSpec, ...]
-    engines: Tuple[EngineSpec, ...]
+    schema: str = member(choice(SCHEMA))
+    name: str = member(text())
+    backend: str = member(choice("tensorrt", "trtexec"))
+    tensorrt: str = member(text())
+    timing_cache: bool = member(flag)
+    lanes: Tuple[LaneSpec, ...] = member(records(LaneSpec, 1))
+    network: NetworkSpec = member(record(NetworkSpec))
+    golden: Tuple[GoldenSpec, ...] = member(records(GoldenSpec))
+    engines: Tuple[EngineSpec, ...] = member(records(EngineSpec, 1, by="key"))
+    digest: str = field(default="")
+
+    def check(self) -> None:
+        """Refuses parts that do not fit together."""
+        keys = {engine.key for engine in self.engines}
+        for position, lane in enumerate(self.lanes):
+            for key in lane.engines:
+                if key not in keys:
+                    at = "lanes[{}].engines".format(position)
+                    fail(at, "there is no engine {!r}".format(key[:80]))
+        inputs = {tensor.name for tensor in self.network.inputs}
+        for position, case in enumerate(self.golden):
+            at = "golden[{}]".format(position)
+            if set(case.inputs) != inputs:
+                fail(at + ".inputs", "expected {}".format(", ".join(sorted(inputs))))
+            if case.lane is not None and case.lane >= len(self.lanes):
+                fail(at + ".lane", "there are {} lanes".format(len(self.lanes)))
+        for position, engine in enumerate(self.engines):
+            if self.backend == "trtexec" and len(engine.trtexec) != len(engine.attempts):
+                at = "engines[{}].trtexec".format(position)
+                fail(at, "one command is needed for each attempt")
 
 
 @dataclass
@@ -181,102 +252,6 @@ class BuiltEngine:
     notes: List[str] = field(default_factory=list)
 
 
-def layers(value: Any, where: str) -> Tuple[LayerSpec, ...]:
-    """The plan's layers, of different names."""
-    fields = ("name", "builder_name", "nodes", "kind", "device", "precision")
-    layers = []
-    for n, item in enumerate(check.array(value, where)):
-        at = "{}[{}]".format(where, n)
-        found = check.record(item, at, fields)
-        layers.append(
-            LayerSpec(
-                name=check.text(found["name"], at + ".name"),
-                builder_name=check.text(found["builder_name"], at + ".builder_name"),
-                nodes=check.names(found["nodes"], at + ".nodes"),
-                kind=check.text(found["kind"], at + ".kind"),
-                device=choice(found["device"], at + ".device", ("GPU", "DLA")),
-                precision=choice(found["precision"], at + ".precision", PRECISIONS),
-            )
-        )
-    if len({layer.name for layer in layers}) != len(layers):
-        check.fail(where, "two layers have one name")
-    return tuple(layers)
-
-
-def tensors(value: Any, where: str) -> Tuple[IoSpec, ...]:
-    """The network's inputs or outputs: static, unformatted."""
-    found = []
-    for n, item in enumerate(check.array(value, where, 1)):
-        at = "{}[{}]".format(where, n)
-        fields = check.record(item, at, ("name", "dtype", "shape"))
-        found.append(
-            IoSpec(
-                check.text(fields["name"], at + ".name"),
-                choice(fields["dtype"], at + ".dtype", tuple(DTYPES)),
-                check.shape(fields["shape"], at + ".shape"),
-            )
-        )
-    return _different(found, where)
-
-
-def ios(value: Any, where: str) -> Tuple[IoSpec, ...]:
-    """An engine's inputs or outputs."""
-    found = []
-    for n, item in enumerate(check.array(value, where, 1)):
-        at = "{}[{}]".format(where, n)
-        fields = check.record(item, at, ("name", "dtype", "shape", "formats", "scale"))
-        scale = fields["scale"]
-        found.append(
-            IoSpec(
-                name=check.text(fields["name"], at + ".name"),
-                dtype=choice(fields["dtype"], at + ".dtype", tuple(DTYPES)),
-                shape=_open_shape(fields["shape"], at + ".shape"),
-                formats=enums(fields["formats"], at + ".formats"),
-                scale=None if scale is None else check.number(scale, at + ".scale", 0.0, 3.4e38),
-            )
-        )
-    return _different(found, where)
-
-
-def _different(found: List[IoSpec], where: str) -> Tuple[IoSpec, ...]:
-    if len({item.name for item in found}) != len(found):
-        check.fail(where, "two tensors have one name")
-    return tuple(found)
-
-
-def _open_shape(value: Any, where: str) -> Tuple[int, ...]:
-    return tuple(check.integer(size, where, -1, 1 << 40) for size in check.array(value, where))
-
-
-def flag(value: Any, where: str) -> bool:
-    """A bool."""
-    if not isinstance(value, bool):
-        check.fail(where, "expected true or false")
-    return value
-
-
-def choice(value: Any, where: str, known: Tuple[str, ...]) -> str:
-    """One of ``known``."""
-    found = check.text(value, where)
-    if found not in known:
-        check.fail(where, "{!r} is none of {}".format(found[:80], ", ".join(known)))
-    return found
-
-
-def choices(value: Any, where: str, known: Tuple[str, ...]) -> Tuple[str, ...]:
-    """Different ones of ``known``."""
-    return tuple(choice(item, where, known) for item in check.names(value, where))
-
-
-def enums(value: Any, where: str) -> Tuple[str, ...]:
-    """Names as members of TensorRT's enums have them."""
-    found = check.names(value, where)
-    for name in found:
-        if not _ENUM.match(name):
-            check.fail(where, "{!r} is no name of a TensorRT enum".format(name[:80]))
-    return found
-
-
 def request_digest(document: Mapping[str, Any]) -> str:
     """SHA-256 of the request's canonical JSON (keys sorted, no spaces, ASCII)."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -289,184 +264,6 @@ def read_request(document: Any) -> BuildJobRequest:
     Raises:
         DeviceError: "build.request", about the first field that is wrong.
     """
-    try:
-        return _request(document)
-    except DeviceError as error:
-        raise DeviceError(
-            error.message,
-            code="build.request",
-            where=error.where,
-            hint=error.hint or "the host and the board's loader are of different versions?",
-        ) from error
-
-
-def _request(document: Any) -> BuildJobRequest:
-    found = check.record(document, "request", _FIELDS)
-    if found["schema"] != SCHEMA:
-        check.fail("schema", "expected {!r}, found {!r}".format(SCHEMA, found["schema"]))
-    backend = choice(found["backend"], "backend", ("tensorrt", "trtexec"))
-    engines = tuple(
-        _engine(item, "engines[{}]".format(position), backend)
-        for position, item in enumerate(check.array(found["engines"], "engines", 1))
-    )
-    keys = [engine.key for engine in engines]
-    if len(set(keys)) != len(keys):
-        check.fail("engines", "two engines have one key")
-    lanes = tuple(
-        _lane(item, "lanes[{}]".format(position), keys)
-        for position, item in enumerate(check.array(found["lanes"], "lanes", 1))
-    )
-    network = check.record(found["network"], "network", ("inputs", "outputs"))
-    inputs = tensors(network["inputs"], "network.inputs")
-    golden = tuple(
-        _golden(item, "golden[{}]".format(position), [i.name for i in inputs], len(lanes))
-        for position, item in enumerate(check.array(found["golden"], "golden"))
-    )
-    return BuildJobRequest(
-        digest=request_digest(found),
-        name=check.text(found["name"], "name"),
-        backend=backend,
-        tensorrt=check.text(found["tensorrt"], "tensorrt"),
-        timing_cache=flag(found["timing_cache"], "timing_cache"),
-        lanes=lanes,
-        inputs=inputs,
-        outputs=tensors(network["outputs"], "network.outputs"),
-        golden=golden,
-        engines=engines,
-    )
-
-
-def _engine(value: Any, where: str, backend: str) -> EngineSpec:
-    if not isinstance(value, dict):
-        check.fail(where, "expected an object")
-    found = check.record(dict(_ABSENT, **value), where, _ENGINE)
-    key = check.text(found["key"], where + ".key")
-    if not _KEY.match(key):
-        check.fail(where + ".key", "{!r} cannot name an engine".format(key[:80]))
-    where = "engines[{}]".format(key)
-    device = check.text(found["device"], where + ".device")
-    if not _DEVICE.match(device):
-        check.fail(where + ".device", "{!r} is not GPU or DLA0 to DLA9".format(device[:80]))
-    attempts = tuple(
-        _attempt(item, "{}.attempts[{}]".format(where, n))
-        for n, item in enumerate(check.array(found["attempts"], where + ".attempts", 1))
-    )
-    commands = tuple(
-        _command(item, "{}.trtexec[{}]".format(where, n))
-        for n, item in enumerate(check.array(found["trtexec"], where + ".trtexec"))
-    )
-    if backend == "trtexec" and len(commands) != len(attempts):
-        check.fail(where + ".trtexec", "one command is needed for each attempt")
-    level = found["optimization_level"]
-    calibration = found["calibration"]
-    return EngineSpec(
-        key=key,
-        kind=choice(found["kind"], where + ".kind", ("plan", "loadable")),
-        model=check.digest(found["model"], where + ".model"),
-        data=_data(found["data"], where + ".data"),
-        device=device,
-        gpu_fallback=flag(found["gpu_fallback"], where + ".gpu_fallback"),
-        typing=choice(found["typing"], where + ".typing", ("weak", "strong")),
-        precisions=choices(found["precisions"], where + ".precisions", PRECISIONS),
-        layers=layers(found["layers"], where + ".layers"),
-        inputs=ios(found["inputs"], where + ".inputs"),
-        outputs=ios(found["outputs"], where + ".outputs"),
-        calibration=(
-            None if calibration is None else check.digest(calibration, where + ".calibration")
-        ),
-        pools=_pools(found["pools"], where + ".pools"),
-        constraints=choice(
-            found["constraints"], where + ".constraints", ("prefer", "obey", "none")
-        ),
-        optimization_level=(
-            None if level is None else check.integer(level, where + ".optimization_level", 0, 5)
-        ),
-        refit_individual=check.names(found["refit_individual"], where + ".refit_individual"),
-        profiles=tuple(
-            _profile(item, "{}.profiles[{}]".format(where, n))
-            for n, item in enumerate(check.array(found["profiles"], where + ".profiles"))
-        ),
-        attempts=attempts,
-        trtexec=commands,
-    )
-
-
-def _data(value: Any, where: str) -> Dict[str, str]:
-    if not isinstance(value, dict):
-        check.fail(where, "expected an object")
-    for name in value:
-        if not _FILE.match(name):
-            check.fail(where, "{!r} cannot name a file beside the model".format(name[:80]))
-    return {name: check.digest(blob, where) for name, blob in value.items()}
-
-
-def _pools(value: Any, where: str) -> Dict[str, int]:
-    if not isinstance(value, dict):
-        check.fail(where, "expected an object")
-    enums(sorted(value), where)
-    return {
-        name: check.integer(size, "{}.{}".format(where, name), 0, _MAX_BYTES)
-        for name, size in value.items()
-    }
-
-
-def _profile(value: Any, where: str) -> Dict[str, Dict[str, Tuple[int, ...]]]:
-    if not isinstance(value, dict) or not value:
-        check.fail(where, "expected an object of at least one input")
-    found = {}
-    for name, sizes in value.items():
-        at = "{}[{}]".format(where, name)
-        fields = check.record(sizes, at, ("min", "opt", "max"))
-        found[name] = {which: check.shape(fields[which], at) for which in ("min", "opt", "max")}
-    return found
-
-
-def _attempt(value: Any, where: str) -> Attempt:
-    found = check.record(value, where, ("flags", "gives_up"))
-    flags = enums(found["flags"], where + ".flags")
-    return Attempt(flags, check.text(found["gives_up"], where + ".gives_up"))
-
-
-def _command(value: Any, where: str) -> Tuple[str, ...]:
-    found = tuple(check.array(value, where, 1))
-    for item in found:
-        # names of thousands of layers stand in one argument
-        if not isinstance(item, str):
-            check.text(item, where)
-        if len(item.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT:
-            check.fail(where, "an argument is longer than any that a program can be given")
-        unknown = sorted(set(_PLACEHOLDER.findall(item)) - _PLACEHOLDERS)
-        if unknown:
-            check.fail(where, "unknown placeholder {{{}}}".format(unknown[0]))
-        if "\0" in item:
-            check.fail(where, "an argument has a zero byte")
-    return found
-
-
-def _lane(value: Any, where: str, keys: List[str]) -> LaneSpec:
-    found = check.record(value, where, ("share", "engines"))
-    used = check.names(found["engines"], where + ".engines", 1)
-    for key in used:
-        if key not in keys:
-            check.fail(where + ".engines", "there is no engine {!r}".format(key[:80]))
-    return LaneSpec(check.number(found["share"], where + ".share", 0.0, 1.0), used)
-
-
-def _golden(value: Any, where: str, inputs: List[str], lanes: int) -> GoldenSpec:
-    found = check.record(value, where, ("seed", "inputs", "lane"))
-    ranges = check.record(found["inputs"], where + ".inputs", inputs)
-    read = {}
-    for name, span in ranges.items():
-        at = "{}.inputs[{}]".format(where, name)
-        low_high = check.record(span, at, ("low", "high"))
-        read[name] = (_finite(low_high["low"], at), _finite(low_high["high"], at))
-    lane = found["lane"]
-    return GoldenSpec(
-        check.integer(found["seed"], where + ".seed", 0, _MAX_SEED),
-        read,
-        None if lane is None else check.integer(lane, where + ".lane", 0, lanes - 1),
-    )
-
-
-def _finite(value: Any, where: str) -> float:
-    return check.number(value, where, -3.4e38, 3.4e38)
+    hint = "the host and the board's loader are of different versions?"
+    found = read(BuildJobRequest, document, "request", code="build.request", hint=hint)
+    return replace(found, digest=request_digest(document))

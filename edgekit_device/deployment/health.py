@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.benchmark.measure import summary
-from edgekit_device.deployment.request import read_policy
+from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.changed import HEALTH_SCHEMA, fingerprint_now, read_health, write_health
@@ -66,7 +66,7 @@ def examine(
     if model is None:
         model = open_model(checked, untested=True)
     golden = need_golden(model, checked, where)
-    accuracy = need_accuracy(model, checked, limits["accuracy_min"], where)
+    accuracy = need_accuracy(model, checked, limits.accuracy_min, where)
     frame = frame_of(checked.manifest)
     latency = _known_latency(folder, limits) or _latency(model, frame, limits, where)
     document = {
@@ -87,19 +87,19 @@ def examine(
     return document
 
 
-def _known_latency(folder: Path, limits: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+def _known_latency(folder: Path, limits: Policy) -> Optional[Dict[str, Any]]:
     """The figures of before, where nothing is to be measured: a soak examines again and again."""
-    if limits["measure_s"] or limits["latency_ms"] is not None:
+    if limits.measure_s or limits.latency_ms is not None:
         return None
     known = read_health(folder)
     return None if known is None else known["latency_ms"]
 
 
 def _latency(
-    model: Model, frame: Dict[str, np.ndarray], limits: Mapping[str, Any], where: str
+    model: Model, frame: Dict[str, np.ndarray], limits: Policy, where: str
 ) -> Dict[str, Any]:
     """The release's figures; a slow round is measured again first."""
-    budget, seconds = limits["latency_ms"], limits["measure_s"]
+    budget, seconds = limits.latency_ms, limits.measure_s
     if budget is None:
         seconds = min(seconds, _UNGATED_S)
     for number in range(_TRIES):
@@ -108,7 +108,7 @@ def _latency(
             return found
     raise DeviceError(
         "the release is too slow here: half of its frames need over {:.3f} ms, the budget is {:g} "
-        "ms (measured {} times, {})".format(found["p50"], budget, _TRIES, clock_of(model)),
+        "ms (measured {} times, {})".format(found["p50"], budget or 0.0, _TRIES, clock_of(model)),
         code="health.latency",
         where=where,
         hint="allow more with deploy.health.latency_ms, or build a faster one",

@@ -5,80 +5,76 @@ judged; and which job already does the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Optional
 
-from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import LIVE, Job, all_jobs, json_of
-from edgekit_device.protocol import checks as check
-from edgekit_device.protocol.checks import is_app_name, is_digest
+from edgekit_device.protocol.codec import (
+    app_name,
+    digest,
+    flag,
+    integer,
+    member,
+    nullable,
+    number,
+    read,
+    record,
+    text,
+)
 from edgekit_device.release.changed import changed_of
 from edgekit_device.release.journal import busy, is_claimed, read_journal
 from edgekit_device.store.root import Root
 
 _DAY_S = 86400.0
-
-# field: its value when absent, the least and the most that it may be
-_NUMBERS: Dict[str, Tuple[Optional[float], float, float]] = {
-    "latency_ms": (None, 1e-6, 1e9),
-    "accuracy_min": (None, -1e9, 1e9),
-    "measure_s": (0.5, 0.0, 600.0),
-    "soak_s": (0.0, 0.0, _DAY_S),
-    "soak_every_s": (1.0, 0.01, _DAY_S),
-}
-_TIMEOUTS = {"download_s": 3600.0, "refit_s": 600.0, "test_s": 300.0}
-_KEEP = 3
-_FIELDS = (
-    "app", "digest", "policy", "source", "operator", "nonce", "trust_unsigned", "resume", "again",
-    "on_purpose", "put_back",
-)  # fmt: skip
-_MOST_TEXT = 4096
+_TIMEOUT = number(1e-3, _DAY_S)
 
 
-def read_policy(value: object) -> Dict[str, Any]:
-    """Checks a policy as a request brings it and fills in what it leaves out.
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds after which a state of a deployment is ended."""
 
-    Returns:
-        "latency_ms" and "accuracy_min" (None: no gate), "measure_s", "soak_s", "soak_every_s",
-        "keep" and "timeouts" ("download_s", "refit_s", "test_s").
+    download_s: float = member(_TIMEOUT, absent=3600.0)
+    refit_s: float = member(_TIMEOUT, absent=600.0)
+    test_s: float = member(_TIMEOUT, absent=300.0)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """By what a release is judged and how long that may take (docs/health.md).
+
+    Attributes:
+        latency_ms: What the median may be; None for no gate.
+        accuracy_min: What the bundle's metric must reach; None for no gate.
+        measure_s: Seconds of measuring before it serves.
+        soak_s: Seconds for which it is examined after the switch.
+        soak_every_s: Seconds between two examinations.
+        keep: Releases that stay on the board.
+        timeouts: Of the states.
+    """
+
+    latency_ms: Optional[float] = member(nullable(number(1e-6, 1e9)), absent=None)
+    accuracy_min: Optional[float] = member(nullable(number(-1e9, 1e9)), absent=None)
+    measure_s: float = member(number(0.0, 600.0), absent=0.5)
+    soak_s: float = member(number(0.0, _DAY_S), absent=0.0)
+    soak_every_s: float = member(number(0.01, _DAY_S), absent=1.0)
+    keep: int = member(integer(1, 1 << 20), absent=3)
+    timeouts: Timeouts = member(record(Timeouts), absent=Timeouts())
+
+
+def read_policy(value: object) -> Policy:
+    """Checks a policy as a request brings it; None means one of defaults.
 
     Raises:
         DeviceError: "policy.invalid", about the first field that is wrong.
     """
-    try:
-        return _policy({} if value is None else value)
-    except DeviceError as error:
-        raise DeviceError(
-            error.message,
-            code="policy.invalid",
-            where=error.where,
-            hint=error.hint or "docs/health.md has every field",
-        ) from error
+    if value is None:
+        return Policy()
+    hint = "docs/health.md has every field"
+    return read(Policy, value, code="policy.invalid", hint=hint)
 
 
-def _policy(value: object) -> Dict[str, Any]:
-    given = _known(value, "policy", [*_NUMBERS, "keep", "timeouts"])
-    found: Dict[str, Any] = {}
-    for name, (default, low, high) in _NUMBERS.items():
-        said = given.get(name)
-        found[name] = default if said is None else check.number(said, "policy." + name, low, high)
-    keep = given.get("keep")
-    found["keep"] = _KEEP if keep is None else check.integer(keep, "policy.keep", 1, 1 << 20)
-    limits = _known(given.get("timeouts") or {}, "policy.timeouts", list(_TIMEOUTS))
-    found["timeouts"] = {
-        name: default
-        if limits.get(name) is None
-        else check.number(limits[name], "policy.timeouts." + name, 1e-3, _DAY_S)
-        for name, default in _TIMEOUTS.items()
-    }
-    return found
-
-
-def _known(value: object, where: str, fields: "list[str]") -> Dict[str, Any]:
-    return check.record(value, where, [name for name in fields if _has(value, name)])
-
-
-def _has(value: object, name: str) -> bool:
-    return isinstance(value, dict) and name in value
+def _policy(value: Any) -> Dict[str, Any]:
+    read_policy(value)
+    return dict(value or {})
 
 
 @dataclass(frozen=True)
@@ -88,10 +84,10 @@ class DeployRequest:
     Attributes:
         app: The app.
         digest: SHA-256 of the manifest.
-        policy: As it came; ``limits`` is what it means.
-        limits: The policy with its defaults (``read_policy``).
+        policy: As it came; ``read_policy`` says what it means.
         source: Where the board itself gets what it lacks; None when it was sent.
         operator: Who deploys, for others to read.
+        nonce: Makes two requests two jobs.
         trust_unsigned: Whether the manifest may lack a signature.
         resume: The id of the deployment that is carried on; None for a new one.
         again: Also where the bundle came to serve under the same policy already.
@@ -99,67 +95,27 @@ class DeployRequest:
         put_back: Also a bundle that was taken back here.
     """
 
-    app: str
-    digest: str
-    policy: Dict[str, Any]
-    limits: Dict[str, Any]
-    source: Optional[str] = None
-    operator: str = ""
-    trust_unsigned: bool = False
-    resume: Optional[str] = None
-    again: bool = True
-    on_purpose: Optional[str] = None
-    put_back: bool = False
+    app: str = member(app_name)
+    digest: str = member(digest)
+    policy: Dict[str, Any] = member(_policy, absent=dict)
+    source: Optional[str] = member(nullable(text()), absent=None)
+    operator: Optional[str] = member(nullable(text()), absent=None)
+    nonce: Optional[str] = member(nullable(text()), absent=None)
+    trust_unsigned: bool = member(flag, absent=False)
+    resume: Optional[str] = member(nullable(text()), absent=None)
+    again: bool = member(flag, absent=True)
+    on_purpose: Optional[str] = member(nullable(text()), absent=None)
+    put_back: bool = member(flag, absent=False)
 
 
-def read_request(document: Mapping[str, Any]) -> DeployRequest:
+def read_request(document: object) -> DeployRequest:
     """Checks a request.
 
     Raises:
         DeviceError: "deploy.bad-request" or "policy.invalid".
     """
-    unknown = sorted(set(document) - set(_FIELDS))
-    if unknown:
-        _fail("unknown: {}".format(", ".join(repr(name)[:80] for name in unknown[:5])))
-    app, digest = document.get("app"), document.get("digest")
-    if not isinstance(app, str) or not is_app_name(app):
-        _fail('"app" is no app\'s name')
-    if not isinstance(digest, str) or not is_digest(digest):
-        _fail('"digest" is no SHA-256')
-    texts = {
-        name: document.get(name) for name in ("source", "operator", "nonce", "resume", "on_purpose")
-    }
-    for name, value in texts.items():
-        if value is not None and (not isinstance(value, str) or len(value) > _MOST_TEXT):
-            _fail('"{}" is no text'.format(name))
-    flags = {"trust_unsigned": False, "again": True, "put_back": False}
-    for name, default in list(flags.items()):
-        flags[name] = document.get(name, default)
-        if not isinstance(flags[name], bool):
-            _fail('"{}" is neither true nor false'.format(name))
-    policy = document.get("policy") or {}
-    limits = read_policy(policy)
-    return DeployRequest(
-        str(app),
-        str(digest),
-        dict(policy),
-        limits,
-        texts["source"] or None,
-        texts["operator"] or "",
-        flags["trust_unsigned"],
-        texts["resume"],
-        flags["again"],
-        texts["on_purpose"],
-        flags["put_back"],
-    )
-
-
-def _fail(message: str) -> None:
-    raise DeviceError(
-        message,
-        code="deploy.bad-request",
-        hint="use the loader and the edgekit of the same version",
-    )
+    hint = "use the loader and the edgekit of the same version"
+    return read(DeployRequest, document, "request", code="deploy.bad-request", hint=hint)
 
 
 def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:

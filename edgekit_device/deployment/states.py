@@ -15,10 +15,10 @@ from typing import Any, Callable, Dict, Optional
 
 from edgekit_device.deployment.child import OnProgress, StateTurn, in_child
 from edgekit_device.deployment.health import examine
-from edgekit_device.deployment.request import read_policy
+from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import parse
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.download import fetch_from
 from edgekit_device.release.journal import AFTER_SWITCH, BEFORE_SWITCH, DeploymentJournal, record
@@ -130,9 +130,9 @@ class Deployment:
     def _prepare(self) -> None:
         """Everything before the switch."""
         facts = self.journal.facts
-        limits = read_policy(facts["policy"])["timeouts"]
+        limits = read_policy(facts["policy"]).timeouts
         if facts.get("source"):
-            self.child(self._download, {"downloading": limits["download_s"]})
+            self.child(self._download, {"downloading": limits.download_s})
         self._enter("verifying")
         manifest, signature = self._offered()
         staged = stage(
@@ -147,9 +147,7 @@ class Deployment:
         if not is_ready(self.app.releases_folder / staged.release):
             check_requires(self.root, staged.checked.manifest)
         self._report_done("verifying")
-        found = self.child(
-            self._test, {"refitting": limits["refit_s"], "testing": limits["test_s"]}
-        )
+        found = self.child(self._test, {"refitting": limits.refit_s, "testing": limits.test_s})
         self._report_done("testing")
         self._done["refit"] = found["refit"]
         facts["health"] = found["health"]
@@ -240,7 +238,7 @@ class Deployment:
         self._write("rolling-back", error)
         restore(self.app, facts["previous"], facts.get("fallback"))
         with contextlib.suppress(DeviceError):
-            reload(self.app, read_policy(facts["policy"])["timeouts"]["test_s"])
+            reload(self.app, read_policy(facts["policy"]).timeouts.test_s)
         written = self._write("rolled-back", error)
         self._withdraw()
         if not written:
@@ -288,7 +286,7 @@ class Deployment:
             with contextlib.suppress(DeviceError):
                 drop_incoming(self.root, facts["digest"])
             with contextlib.suppress(DeviceError):
-                keep = read_policy(facts["policy"])["keep"]
+                keep = read_policy(facts["policy"]).keep
                 collect(self.root, app=self.app, keep=keep, wait_s=_TIDY_S)
 
 
@@ -302,26 +300,26 @@ def soak(run: Deployment) -> None:
             "health.serving".
     """
     policy = read_policy(run.journal.facts["policy"])
-    until = time.monotonic() + policy["soak_s"]
-    known = _taken(run, policy["timeouts"]["test_s"])
+    until = time.monotonic() + policy.soak_s
+    known = _taken(run, policy.timeouts.test_s)
     while True:
         _examine(run, policy)
         known = _watch(run, known)
         left = until - time.monotonic()
         if left <= 0:
             return
-        pause = time.monotonic() + min(left, policy["soak_every_s"])
+        pause = time.monotonic() + min(left, policy.soak_every_s)
         while time.monotonic() < pause:
             run.stopped()
-            total = max(1, int(policy["soak_s"]))
+            total = max(1, int(policy.soak_s))
             run.on_progress("soaking", total - int(max(0.0, until - time.monotonic())), total, "")
             time.sleep(min(_SOAK_POLL_S, max(0.0, pause - time.monotonic())))
 
 
-def _examine(run: Deployment, policy: Dict[str, Any]) -> None:
+def _examine(run: Deployment, policy: Policy) -> None:
     facts = run.journal.facts
     checks = dict(facts["policy"])
-    if policy["latency_ms"] is None:
+    if policy.latency_ms is None:
         checks["measure_s"] = 0.0  # its figures were taken before it served, with the board's time
 
     def work(turn: StateTurn, on_progress: OnProgress) -> Dict[str, Any]:
@@ -329,7 +327,7 @@ def _examine(run: Deployment, policy: Dict[str, Any]) -> None:
         folder = run.app.release(facts["release"])
         return examine(run.root, run.app, folder, checks, keeps=False)
 
-    run.child(work, {"soaking": policy["timeouts"]["test_s"]}, journaled=False)
+    run.child(work, {"soaking": policy.timeouts.test_s}, journaled=False)
 
 
 def _taken(run: Deployment, limit_s: float) -> Optional[Dict[str, Any]]:

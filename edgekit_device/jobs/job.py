@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import is_locked, workspace, write_durably
-from edgekit_device.protocol.checks import is_digest
+from edgekit_device.protocol.codec import is_digest
 from edgekit_device.store.root import Root, sha256
 
 # What a job is given: its request, the blob store, a log, progress, and whether to stop.

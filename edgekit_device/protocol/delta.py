@@ -13,10 +13,11 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
-from edgekit_device.protocol.checks import array, fail, integer, parse_json, record
-from edgekit_device.protocol.manifest_reader import MAX_MANIFEST
+from edgekit_device.protocol.codec import array, fail, integer, member, parse_json, record
+from edgekit_device.protocol.manifest import MAX_MANIFEST
 
 _PRINT = 6  # bytes of a part's hash: a clash costs a second sending, the digest finds it out
 _MOST_PARTS = 4096
@@ -63,10 +64,10 @@ def unpack(document: Dict[str, Any], base: Optional[bytes]) -> bytes:
     Raises:
         DeviceError: "offer.invalid".
     """
-    size = integer(document.get("bytes"), "bytes", 0, MAX_MANIFEST)
+    size = integer(0, MAX_MANIFEST)(document.get("bytes"))
     text = _inflate(document.get("packed"), size if base is None else _MAX_STEPS)
     if base is not None:
-        grain = integer(document.get("grain"), "grain", 1, MAX_MANIFEST)
+        grain = integer(1, MAX_MANIFEST)(document.get("grain"))
         text = _assemble(text, _parts(base, grain), size)
     if len(text) != size or hashlib.sha256(text).hexdigest() != document.get("digest"):
         fail("manifest.json", "the manifest that came has another digest", code=_CODE)
@@ -88,21 +89,30 @@ def _inflate(packed: object, most: int) -> bytes:
 
 def _assemble(text: bytes, parts: List[bytes], size: int) -> bytes:
     made = bytearray()
-    for number, step in enumerate(array(parse_json(text, "packed", _CODE), "packed")):
+    for step in array(_step)(parse_json(text, "packed", _CODE)):
         if isinstance(step, str):
             made += step.encode("utf-8", "surrogatepass")
         else:
-            at = "packed[{}]".format(number)
-            fields = record(step, at, ("from", "count"))
-            first = integer(fields["from"], at, 0, len(parts))
-            count = integer(fields["count"], at, 1, len(parts))
-            for part in parts[first : first + count]:
+            for part in parts[step.first : step.first + step.count]:
                 made += part
                 if len(made) > size:
                     break
         if len(made) > size:
             fail("packed", "it makes more than it tells", code=_CODE)
     return bytes(made)
+
+
+@dataclass(frozen=True)
+class PartsOfBase:
+    """A run of the base's parts."""
+
+    first: int = member(integer(0, MAX_MANIFEST), key="from")
+    count: int = member(integer(1, MAX_MANIFEST))
+
+
+def _step(value: Any) -> Any:
+    """Text, or a run of the base's parts."""
+    return value if isinstance(value, str) else record(PartsOfBase)(value)
 
 
 def _steps(manifest: bytes, base: Dict[str, Any]) -> List[Any]:

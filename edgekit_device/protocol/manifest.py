@@ -1,9 +1,61 @@
-"""The values that a checked bundle manifest is read into."""
+"""A bundle's manifest, ``edgekit.bundle/1``: its values, what each field takes, and what fits
+together. Start with ``parse``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional, Tuple
+import calendar
+import hashlib
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, Mapping, Optional, Sequence, Set, Tuple
+
+from edgekit_device.arrays.deviation import classes_of
+from edgekit_device.arrays.formats import FORMATS
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    anything,
+    app_name,
+    array,
+    choice,
+    digest,
+    fail,
+    flag,
+    integer,
+    mapping,
+    member,
+    names,
+    nullable,
+    number,
+    parse_json,
+    read,
+    record,
+    records,
+    shape,
+    text,
+    texts,
+)
+
+SCHEMA = "edgekit.bundle/1"
+DEVICES = ("GPU", "DLA0", "DLA1")
+MODES = ("hybrid", "standalone", "split")
+BLOB_KINDS = ("engine", "golden", "record", "sample")
+MAX_MANIFEST = 64 << 20
+_MAX_BYTES = 1 << 42
+_MAX_REQUIRED_BYTES = 1 << 50
+_MOST_CORES = 16
+_MOST_COUNTER = (1 << 63) - 1
+_MOST_SAMPLES = 4096
+_LARGEST = 3e38
+_TENSORRT = "tensorrt"
+_VERSION = r"(\d{1,9}(\.\d{1,9}){0,4})?"
+_UTC = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+#: What accuracy is measured in; as the configuration's ``accuracy.metric``.
+METRICS = ("cosine", "snr_db", "top1_agreement")
+
+#: The metric of samples with labels: the share of inputs whose class the first output names.
+LABELLED = "top1_accuracy"
 
 #: Item size in bytes by NumPy type name: the types that tensors may have.
 DTYPES = {
@@ -18,9 +70,37 @@ WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
 Engines = Mapping[Tuple[str, str], Any]
 
 
+def _no_plugins(value: Any) -> Tuple[str, ...]:
+    if array(anything)(value):
+        fail("", "this loader has no plugins")
+    return ()
+
+
+def _utc(value: Any) -> str:
+    found = text(_UTC, "a time as 2027-01-31T12:00:00Z")(value)
+    try:
+        time.strptime(found, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        fail("", "{!r} is no time".format(found))
+    return str(found)
+
+
+def seconds_of(at: str) -> int:
+    """Seconds since 1970 of a time as a manifest has it."""
+    return calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The model that a bundle was built from: its digest, and where it came from, for people."""
+
+    digest: str = member(digest)
+    source: str = member(text())
+
+
 @dataclass(frozen=True)
 class Issued:
-    """What the maker of a bundle says of this release of it; times are seconds since 1970.
+    """What the maker of a bundle says of this release of it; times are UTC.
 
     Attributes:
         at: When it was signed.
@@ -28,9 +108,18 @@ class Issued:
         valid_until: When it is no longer to be installed; None for never.
     """
 
-    at: int
-    counter: Optional[int]
-    valid_until: Optional[int]
+    at: str = member(_utc)
+    counter: Optional[int] = member(integer(1, _MOST_COUNTER), absent=None)
+    valid_until: Optional[str] = member(_utc, absent=None)
+
+
+@dataclass(frozen=True)
+class RequiredRuntime:
+    """What runs the engines: its name, the oldest version and the first too new one ("": any)."""
+
+    name: str = member(text())
+    oldest: str = member(text(_VERSION, "a version"), key="from")
+    below: str = member(text(_VERSION, "a version"))
 
 
 @dataclass(frozen=True)
@@ -40,8 +129,7 @@ class Requires:
     Attributes:
         backend: Of the loader's backends.
         loader: Schema of the loader's ``hello``.
-        runtime: Name, oldest version and version from which on it is too new ("": none) of what
-            runs the engines; None where ``boards`` say it.
+        runtime: What runs the engines; None where ``boards`` say it.
         boards: Kinds of boards that the engines run on ("module", "l4t", "tensorrt"); none for any.
         portable: Whether only the module counts of these.
         dla_cores: DLA cores that its segments use.
@@ -50,15 +138,15 @@ class Requires:
         memory_bytes: Bytes of its weights and engines in memory.
     """
 
-    backend: str
-    loader: str
-    runtime: Optional[Tuple[str, str, str]]
-    boards: Tuple[Mapping[str, str], ...]
-    portable: bool
-    dla_cores: Tuple[int, ...]
-    cudla: bool
-    disk_bytes: int
-    memory_bytes: int
+    backend: str = member(text())
+    loader: str = member(text())
+    runtime: Optional[RequiredRuntime] = member(nullable(record(RequiredRuntime)))
+    boards: Tuple[Mapping[str, str], ...] = member(array(texts("module", "l4t", "tensorrt")))
+    portable: bool = member(flag)
+    dla_cores: Tuple[int, ...] = member(array(integer(0, _MOST_CORES - 1)))
+    cudla: bool = member(flag)
+    disk_bytes: int = member(integer(0, _MAX_REQUIRED_BYTES))
+    memory_bytes: int = member(integer(0, _MAX_REQUIRED_BYTES))
 
 
 @dataclass(frozen=True)
@@ -68,9 +156,9 @@ class SampleCase:
     ``labels`` are the right classes, one for each of the batch; None without labels.
     """
 
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    labels: Optional[Tuple[int, ...]] = None
+    inputs: Mapping[str, str] = member(mapping(digest))
+    outputs: Mapping[str, str] = member(mapping(digest))
+    labels: Optional[Tuple[int, ...]] = member(array(integer(0, _MAX_BYTES)), absent=None)
 
 
 @dataclass(frozen=True)
@@ -81,34 +169,41 @@ class Samples:
     figure describes the engines alone. ``least`` is what the value must reach, None for no gate.
     """
 
-    metric: str
-    source: str
-    synthetic: bool
-    least: Optional[float]
-    cases: Tuple[SampleCase, ...]
+    metric: str = member(choice(*METRICS, LABELLED))
+    source: str = member(text())
+    synthetic: bool = member(flag)
+    least: Optional[float] = member(nullable(number(-1e9, 1e9)), key="min")
+    cases: Tuple[SampleCase, ...] = member(records(SampleCase, 1, _MOST_SAMPLES))
 
 
 @dataclass(frozen=True)
 class TensorEntry:
     """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes."""
 
-    name: str
-    dtype: str
-    shape: Tuple[int, ...]
-    format: str
-    strides: Tuple[int, ...]
+    name: str = member(text())
+    dtype: str = member(choice(*DTYPES))
+    shape: Tuple[int, ...] = member(shape())
+    format: str = member(text())
+    strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
+
+    def check(self) -> None:
+        """Refuses strides of another rank, and tensors that no board holds."""
+        if len(self.strides) != len(self.shape):
+            fail("strides", "one stride for each dimension")
+        if nbytes(self.dtype, self.shape) > _MAX_BYTES:
+            fail("shape", "{} is too large".format(list(self.shape)))
 
 
 @dataclass(frozen=True)
 class SegmentEntry:
     """A run of layers on one device; ``engine`` is a blob's digest."""
 
-    index: int
-    device: str
-    engine: str
-    inputs: Tuple[str, ...]
-    outputs: Tuple[str, ...]
-    layers: Tuple[str, ...]
+    index: int = member(integer(0, 1 << 20))
+    device: str = member(choice(*DEVICES))
+    engine: str = member(digest)
+    inputs: Tuple[str, ...] = member(names())
+    outputs: Tuple[str, ...] = member(names(1))
+    layers: Tuple[str, ...] = member(names())
 
     @property
     def core(self) -> Optional[int]:
@@ -120,28 +215,34 @@ class SegmentEntry:
 class Lane:
     """The segments of one plan variant in running order and the share of frames it takes."""
 
-    share: float
-    segments: Tuple[SegmentEntry, ...]
+    share: float = member(number(0, 1))
+    segments: Tuple[SegmentEntry, ...] = member(records(SegmentEntry, 1))
 
 
 @dataclass(frozen=True)
 class WeightEntry:
     """A tensor that the stripped engines lack."""
 
-    digest: str
-    dtype: str
-    shape: Tuple[int, ...]
-    bytes: int
-    source: str
-    transform: str
+    digest: str = member(digest)
+    dtype: str = member(choice(*WEIGHT_DTYPES))
+    shape: Tuple[int, ...] = member(shape())
+    bytes: int = member(integer(0, _MAX_BYTES))
+    source: str = member(text())
+    transform: str = member(text())
+
+    def check(self) -> None:
+        """Refuses a size that is not that of shape and type."""
+        if self.bytes != nbytes(self.dtype, self.shape):
+            what = "{} of {} is not {} bytes".format(list(self.shape), self.dtype, self.bytes)
+            fail("bytes", what)
 
 
 @dataclass(frozen=True)
 class BlobEntry:
     """A blob that is not a weight: "engine", "golden", "record", "sample"."""
 
-    bytes: int
-    kind: str
+    bytes: int = member(integer(0, _MAX_BYTES))
+    kind: str = member(choice(*BLOB_KINDS))
 
 
 @dataclass(frozen=True)
@@ -152,12 +253,17 @@ class IoEntry:
     ``scale`` is the value of one step of an INT8 tensor, None where the elements are the values.
     """
 
-    name: str
-    dtype: str
-    shape: Tuple[int, ...]
-    format: str
-    strides: Tuple[int, ...]
-    scale: Optional[float]
+    name: str = member(text())
+    dtype: str = member(choice(*DTYPES))
+    shape: Tuple[int, ...] = member(shape())
+    format: str = member(choice(*FORMATS))
+    strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
+    scale: Optional[float] = member(nullable(number(1e-45, _LARGEST)))
+
+    def check(self) -> None:
+        """Refuses a scale of another type than int8."""
+        if self.scale is not None and self.dtype != "int8":
+            fail("scale", "only int8 has a scale")
 
 
 @dataclass(frozen=True)
@@ -179,60 +285,271 @@ class EngineEntry:
             makes up ("tmp_batch_norm_weight") are other weights in each engine.
     """
 
-    kind: str
-    tensorrt: str
-    stripped: bool
-    version_compatible: bool
-    lean_embedded: bool
-    refit: str
-    dla_core: Optional[int]
-    inputs: Tuple[IoEntry, ...]
-    outputs: Tuple[IoEntry, ...]
-    weights: Mapping[str, str] = field(default_factory=dict)
+    kind: str = member(choice("plan", "loadable"))
+    tensorrt: str = member(text(r"\d{1,3}(\.\d{1,5}){2,3}", "a version such as 10.3.0.30"))
+    stripped: bool = member(flag)
+    version_compatible: bool = member(flag)
+    lean_embedded: bool = member(flag)
+    refit: str = member(choice("identical", "any", "individual", "none"))
+    dla_core: Optional[int] = member(nullable(integer(0, _MOST_CORES - 1)))
+    inputs: Tuple[IoEntry, ...] = member(records(IoEntry, by="name"))
+    outputs: Tuple[IoEntry, ...] = member(records(IoEntry, by="name"))
+    weights: Mapping[str, str] = member(mapping(text()), absent=dict)
+
+    def check(self) -> None:
+        """Refuses a loadable without its core."""
+        if self.kind == "loadable" and self.dla_core is None:
+            fail("dla_core", "a loadable needs its core")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``."""
+
+    low: float = member(number(-_LARGEST, _LARGEST))
+    high: float = member(number(-_LARGEST, _LARGEST))
+
+    def check(self) -> None:
+        """Refuses an empty range."""
+        if self.high < self.low:
+            fail("", "{!r} is below {!r}".format(self.high, self.low))
+
+
+@dataclass(frozen=True)
+class GoldenOutput:
+    """An expected output: the blob of its bytes, its type and its shape."""
+
+    blob: str = member(digest)
+    dtype: str = member(text())
+    shape: Tuple[int, ...] = member(shape())
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may be off: ``relative`` is max|a-b| / max|b|."""
+
+    relative: float = member(number(0, 1e9))
 
 
 @dataclass(frozen=True)
 class GoldenCase:
-    """Inputs by range and seed, expected outputs by blob, tolerance as max|a-b| / max|b|.
+    """Inputs by range and seed, expected outputs, and how far those may be off.
 
     ``lane`` says which lane (plan variant) gives them; None: every one.
     """
 
-    seed: int
-    ranges: Mapping[str, Tuple[float, float]]
-    outputs: Mapping[str, str]
-    relative: float
-    lane: Optional[int] = None
+    seed: int = member(integer(0, (1 << 63) - 1))
+    inputs: Mapping[str, Range] = member(mapping(record(Range)))
+    outputs: Mapping[str, GoldenOutput] = member(mapping(record(GoldenOutput)))
+    tolerance: Tolerance = member(record(Tolerance))
+    lane: Optional[int] = member(integer(0, _MAX_BYTES), absent=None)
+
+    @property
+    def ranges(self) -> Dict[str, Tuple[float, float]]:
+        """(low, high) by input."""
+        return {name: (item.low, item.high) for name, item in self.inputs.items()}
+
+
+@dataclass(frozen=True)
+class PlacementRecord:
+    """The plan's layers and loadables, for people and reports."""
+
+    layers: Tuple[Any, ...] = member(array(anything))
+    loadables: Tuple[Any, ...] = member(array(anything))
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checked manifest. ``document`` is the JSON as it came, ``digest`` its bytes' SHA-256.
+    """A checked manifest.
 
-    ``engines`` holds what only TensorRT's engines have, by digest; ``requires``, ``samples``
-    and ``issued`` are None in a bundle without.
+    Attributes:
+        backend: "tensorrt", or "reference" for ONNX Runtime on a board's CPU.
+        mode: Whether the engines are hybrid, standalone loadables, or split by device.
+        fingerprint: Where it was built: backend, runtime, versions, board.
+        stripped: Whether weights are apart from the engines.
+        engines: What only TensorRT's engines have, by digest; none in another bundle.
+        rewrites: The digest of the record of rewrites; None without.
+        requires: What it needs of a board; None where it does not say.
+        samples: Inputs that accuracy is measured on; None without.
+        issued: When it was signed; None in a bundle without.
+        digest: SHA-256 of the manifest's bytes.
     """
 
-    digest: str
-    name: str
-    backend: str
-    inputs: Tuple[TensorEntry, ...]
-    outputs: Tuple[TensorEntry, ...]
-    lanes: Tuple[Lane, ...]
-    weights: Mapping[str, WeightEntry]
-    blobs: Mapping[str, BlobEntry]
-    golden: Tuple[GoldenCase, ...]
-    document: Mapping[str, Any]
-    engines: Mapping[str, EngineEntry] = field(default_factory=dict)
-    requires: Optional[Requires] = None
-    samples: Optional[Samples] = None
-    issued: Optional[Issued] = None
+    name: str = member(app_name)
+    backend: str = member(text())
+    inputs: Tuple[TensorEntry, ...] = member(records(TensorEntry, 1, by="name"))
+    outputs: Tuple[TensorEntry, ...] = member(records(TensorEntry, 1, by="name"))
+    lanes: Tuple[Lane, ...] = member(records(Lane, 1))
+    weights: Mapping[str, WeightEntry] = member(mapping(record(WeightEntry)))
+    blobs: Mapping[str, BlobEntry] = member(mapping(record(BlobEntry), digest))
+    golden: Tuple[GoldenCase, ...] = member(records(GoldenCase), default=())
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
+    created_by: Mapping[str, str] = member(mapping(text()), default=dict)
+    model: ModelSource = member(record(ModelSource), default=ModelSource("", ""))
+    target: str = member(text(), default="")
+    power_mode: str = member(text(), default="")
+    precision: str = member(text(), default="")
+    mode: str = member(choice(*MODES), default="hybrid")
+    tensorrt: str = member(text(), default="")
+    fingerprint: Mapping[str, str] = member(mapping(text()), default=dict)
+    stripped: bool = member(flag, default=False)
+    placement: PlacementRecord = member(record(PlacementRecord), default=PlacementRecord((), ()))
+    plugins: Tuple[str, ...] = member(_no_plugins, default=())
+    engines: Mapping[str, EngineEntry] = member(mapping(record(EngineEntry), digest), absent=dict)
+    rewrites: Optional[str] = member(digest, absent=None)
+    requires: Optional[Requires] = member(record(Requires), absent=None)
+    samples: Optional[Samples] = member(record(Samples), absent=None)
+    issued: Optional[Issued] = member(record(Issued), absent=None)
+    digest: str = field(default="")
 
     def sizes(self) -> Dict[str, int]:
         """Bytes by digest of every blob that the bundle needs, weights included."""
-        found = {digest: blob.bytes for digest, blob in self.blobs.items()}
+        found = {name: blob.bytes for name, blob in self.blobs.items()}
         found.update({weight.digest: weight.bytes for weight in self.weights.values()})
         return found
+
+    def check(self) -> None:
+        """Refuses parts that do not fit together."""
+        if self.rewrites is not None:
+            self._blob(self.rewrites, "rewrites", "record")
+        self._check_weights()
+        for at, lane in enumerate(self.lanes):
+            self._check_lane(lane, "lanes[{}]".format(at))
+        if abs(sum(lane.share for lane in self.lanes) - 1) > 1e-6:
+            fail("lanes", "shares must add up to 1")
+        for at, case in enumerate(self.golden):
+            self._check_golden(case, "golden[{}]".format(at))
+        self._check_engines()
+        if self.requires is not None:
+            self._check_requires(self.requires)
+        if self.samples is not None:
+            for at, sample in enumerate(self.samples.cases):
+                self._check_sample(sample, "samples.cases[{}]".format(at))
+
+    def _check_weights(self) -> None:
+        sizes = {name: blob.bytes for name, blob in self.blobs.items()}
+        for name, weight in self.weights.items():
+            if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
+                fail("weights." + name[:80], "one digest with two sizes")
+
+    def _check_lane(self, lane: Lane, where: str) -> None:
+        written = {tensor.name for tensor in self.inputs}
+        for index, segment in enumerate(lane.segments):
+            at = "{}.segments[{}]".format(where, index)
+            if segment.index != index:
+                fail(at + ".index", "segments are numbered in running order, from 0")
+            self._blob(segment.engine, at + ".engine", "engine")
+            unwritten = [name for name in segment.inputs if name not in written]
+            if unwritten:
+                fail(at + ".inputs", "nothing before it writes {!r}".format(unwritten[0][:80]))
+            again = [name for name in segment.outputs if name in written]
+            if again:
+                fail(at + ".outputs", "{!r} is written twice".format(again[0][:80]))
+            written.update(segment.outputs)
+        lacking = [tensor.name for tensor in self.outputs if tensor.name not in written]
+        if lacking:
+            fail(where, "nothing writes the output {!r}".format(lacking[0][:80]))
+
+    def _check_golden(self, case: GoldenCase, where: str) -> None:
+        _same_names(case.inputs, self.inputs, where + ".inputs")
+        _same_names(case.outputs, self.outputs, where + ".outputs")
+        if case.lane is not None and case.lane >= len(self.lanes):
+            fail(where + ".lane", "there are {} lanes".format(len(self.lanes)))
+        for tensor in self.outputs:
+            found, at = case.outputs[tensor.name], "{}.outputs.{}".format(where, tensor.name[:80])
+            if (found.dtype, found.shape) != (tensor.dtype, tensor.shape):
+                fail(at, "type and shape differ from the output's")
+            self._array(found.blob, tensor, at)
+
+    def _check_engines(self) -> None:
+        if not self.engines:
+            if self.backend == _TENSORRT:
+                fail("engines", "a bundle of TensorRT engines needs this field")
+            return
+        segments = [segment for lane in self.lanes for segment in lane.segments]
+        cores: Dict[str, Set[Optional[int]]] = {}
+        for segment in segments:
+            cores.setdefault(segment.engine, set()).add(segment.core)
+        stray = sorted(set(self.engines) - set(cores))
+        if stray:
+            fail("engines." + stray[0], "no segment runs this engine")
+        for segment in segments:
+            at, entry = "engines." + segment.engine, self.engines.get(segment.engine)
+            if entry is None:
+                fail("engines", "the engine {} has no entry".format(segment.engine))
+            loadable = entry.kind == "loadable"
+            if entry.dla_core not in cores[segment.engine] or (loadable and segment.core is None):
+                fail(at + ".dla_core", "its segment runs on {}".format(segment.device))
+            fed = {io.name for io in entry.inputs}
+            if not set(segment.inputs) <= fed:
+                fail(at, "its segment feeds other inputs")
+            if fed - set(segment.inputs):
+                fail(at, "nothing feeds one of its inputs")
+            if not set(segment.outputs) <= {io.name for io in entry.outputs}:
+                fail(at, "it lacks an output of its segment")
+
+    def _check_requires(self, requires: Requires) -> None:
+        if requires.backend != self.backend:
+            fail("requires.backend", "the manifest's is {!r}".format(self.backend[:80]))
+        used = {segment.core for lane in self.lanes for segment in lane.segments}
+        if set(requires.dla_cores) - used:
+            fail("requires.dla_cores", "a core that no segment uses")
+
+    def _check_sample(self, case: SampleCase, where: str) -> None:
+        for arrays, tensors, which in (
+            (case.inputs, self.inputs, ".inputs"),
+            (case.outputs, self.outputs, ".outputs"),
+        ):
+            _same_names(arrays, tensors, where + which)
+            for tensor in tensors:
+                at = "{}{}.{}".format(where, which, tensor.name[:80])
+                self._array(arrays[tensor.name], tensor, at)
+        assert self.samples is not None
+        if (self.samples.metric == LABELLED) != (case.labels is not None):
+            fail(where + ".labels", "labels go with the metric {} alone".format(LABELLED))
+        if case.labels is not None:
+            found = classes_of(self.outputs[0].shape)
+            if found is None:
+                fail(where + ".labels", "the first output is not one class for each input")
+            rows, classes = found
+            if len(case.labels) != rows or max(case.labels) >= classes:
+                fail(where + ".labels", "expected {} numbers below {}".format(rows, classes))
+
+    def _blob(self, name: str, where: str, kind: str) -> None:
+        if name not in self.blobs or self.blobs[name].kind != kind:
+            fail(where, "no {} blob has this digest".format(kind))
+
+    def _array(self, name: str, tensor: TensorEntry, where: str) -> None:
+        blob = self.blobs.get(name)
+        if blob is None or blob.bytes != nbytes(tensor.dtype, tensor.shape):
+            fail(where, "no blob of this digest and size")
+
+
+def _same_names(given: Mapping[str, Any], tensors: Sequence[TensorEntry], where: str) -> None:
+    expected = {tensor.name for tensor in tensors}
+    if set(given) != expected:
+        fail(where, "expected {}".format(", ".join(sorted(name[:80] for name in expected))))
+
+
+def parse(data: bytes) -> Manifest:
+    """Reads and checks a manifest; check its signature first.
+
+    Raises:
+        DeviceError: "manifest.schema" for another schema, "manifest.invalid" for anything wrong.
+    """
+    if len(data) > MAX_MANIFEST:
+        fail("manifest.json", "{} bytes are too many".format(len(data)))
+    document = parse_json(data, "manifest.json")
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise DeviceError(
+            "the bundle's schema is {!r}, this loader reads {}".format(schema, SCHEMA),
+            code="manifest.schema",
+            where="manifest.json",
+            hint="use the loader of the edgekit that made the bundle",
+        )
+    found = read(Manifest, document, "manifest.json")
+    return replace(found, digest=hashlib.sha256(data).hexdigest())
 
 
 def nbytes(dtype: str, shape: Tuple[int, ...]) -> int:

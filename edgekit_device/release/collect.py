@@ -12,8 +12,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
 from edgekit_device.jobs.job import LIVE, all_jobs, json_of, needed_blobs, outdated
-from edgekit_device.protocol.manifest import Manifest
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import Manifest, parse
 from edgekit_device.release.journal import (
     read_journal,
     references,

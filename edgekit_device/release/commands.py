@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, BinaryIO, Dict, Optional, Tuple
 
-from edgekit_device.protocol.checks import is_digest, protocol_error, read_json
-from edgekit_device.protocol.manifest_reader import MAX_MANIFEST
+from edgekit_device.protocol.codec import is_digest, protocol_error, read_json
+from edgekit_device.protocol.manifest import MAX_MANIFEST
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import claim_by_hand, refuse_taken_back
 from edgekit_device.release.releases import describe, stage, switch

@@ -15,8 +15,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Un
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import durable_folder
-from edgekit_device.protocol.manifest import Manifest
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import Manifest, parse
 from edgekit_device.release.mirrors import (
     TRIES,
     Trouble,

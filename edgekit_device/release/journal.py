@@ -19,7 +19,7 @@ from edgekit_device.files import (
     take_lock,
     write_durably,
 )
-from edgekit_device.protocol.checks import is_digest, is_release, parse_json
+from edgekit_device.protocol.codec import is_digest, is_release, parse_json
 from edgekit_device.store.root import App, Root
 
 # The journal of an app's newest deployment, and the history of those that ended.

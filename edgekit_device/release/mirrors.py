@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.protocol.checks import parse_json
+from edgekit_device.protocol.codec import parse_json
 
 # Users and passwords for mirrors: from a file on the board, never from a command line.
 #

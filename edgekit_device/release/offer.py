@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 from edgekit_device.board.identity import HelloThread
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
-from edgekit_device.protocol.checks import is_app_name, is_digest, protocol_error, read_json
+from edgekit_device.protocol.codec import is_app_name, is_digest, protocol_error, read_json
 from edgekit_device.protocol.delta import prints, unpack
 from edgekit_device.protocol.manifest import Manifest
 from edgekit_device.release.changed import changed_of

@@ -94,9 +94,10 @@ def check_facts(
 
 
 def _runtime(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
-    if requires.runtime is None or requires.runtime[0] not in facts:
+    needed = requires.runtime
+    if needed is None or needed.name not in facts:
         return
-    name, oldest, below = requires.runtime
+    name, oldest, below = needed.name, needed.oldest, needed.below
     version = facts[name]
     wanted = name + (" from {}".format(oldest) if oldest else "")
     wanted += " and before {}".format(below) if below else ""

@@ -17,8 +17,8 @@ from typing import Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import map_file
-from edgekit_device.protocol.checks import is_app_name, is_digest
-from edgekit_device.protocol.manifest_reader import MAX_MANIFEST
+from edgekit_device.protocol.codec import is_app_name, is_digest
+from edgekit_device.protocol.manifest import MAX_MANIFEST
 from edgekit_device.release.mirrors import (
     Credentials,
     Web,

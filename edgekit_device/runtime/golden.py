@@ -121,9 +121,9 @@ def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
         for lane in lanes:
             results = model.run_lane(lane, inputs)
             for tensor in manifest.outputs:
-                data = read_checked(checked, case.outputs[tensor.name])
+                data = read_checked(checked, case.outputs[tensor.name].blob)
                 expected = np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
-                facts = compare(results[tensor.name], expected, case.relative)
+                facts = compare(results[tensor.name], expected, case.tolerance.relative)
                 known = outputs.get(tensor.name)
                 if known is None or _badness(facts) > _badness(known):
                     outputs[tensor.name] = facts

@@ -143,7 +143,7 @@ def _open(
     options = ort.SessionOptions()
     options.log_severity_level = _SEVERITY_ERROR
     options.intra_op_num_threads = threads
-    level = checked.manifest.document["fingerprint"].get("optimisation", "all")
+    level = checked.manifest.fingerprint.get("optimisation", "all")
     if level not in _OPTIMISATION:
         raise DeviceError(
             "unknown optimisation {!r}".format(level[:80]),

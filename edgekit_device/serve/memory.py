@@ -9,10 +9,11 @@ import ctypes
 import fcntl
 import mmap
 import os
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.protocol import checks as check
+from edgekit_device.protocol.codec import choice, integer, member, record, records, shape, text
 from edgekit_device.protocol.manifest import DTYPES, nbytes
 
 if TYPE_CHECKING:
@@ -122,34 +123,52 @@ class OutputsTooLarge(DeviceError):
         self.bytes = need
 
 
-def read_entry(value: object) -> Dict[str, Any]:
-    entry = check.record(value, "inputs", ["name", "dtype", "shape", "offset"])
-    check.text(entry["name"], "inputs.name")
-    entry["shape"] = check.shape(entry["shape"], "inputs.shape")
-    check.integer(entry["offset"], "inputs.offset", 0, 1 << 40)
-    if entry["dtype"] not in DTYPES:
-        check.fail("inputs.dtype", "unknown type")
-    return entry
+@dataclass(frozen=True)
+class PlacedTensor:
+    """A tensor in shared memory: ``offset`` in bytes."""
+
+    name: str = member(text())
+    dtype: str = member(choice(*DTYPES))
+    shape: Tuple[int, ...] = member(shape())
+    offset: int = member(integer(0, 1 << 40))
 
 
-def view_of(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
+@dataclass(frozen=True)
+class Region:
+    """A part of shared memory, in bytes."""
+
+    offset: int = member(integer(0, 1 << 40))
+    bytes: int = member(integer(0, 1 << 40))
+
+
+@dataclass(frozen=True)
+class InferRequest:
+    """A request to run the model: where its inputs are, and where its outputs have space."""
+
+    edgekit: int = member(integer(0, 1 << 20))
+    op: str = member(text())
+    inputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
+    room: Region = member(record(Region))
+
+
+def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
     """A tensor in shared memory, in place."""
     import numpy as np
 
-    size = nbytes(entry["dtype"], entry["shape"])
-    if entry["offset"] % ALIGN or entry["offset"] + size > len(memory):
-        raise outside(entry["name"])
+    size = nbytes(tensor.dtype, tensor.shape)
+    if tensor.offset % ALIGN or tensor.offset + size > len(memory):
+        raise outside(tensor.name)
     if not size:
-        return np.empty(entry["shape"], entry["dtype"])
-    raw = np.frombuffer(memory, np.uint8, size, entry["offset"])
-    found: np.ndarray = raw.view(entry["dtype"]).reshape(entry["shape"])
+        return np.empty(tensor.shape, tensor.dtype)
+    raw = np.frombuffer(memory, np.uint8, size, tensor.offset)
+    found: np.ndarray = raw.view(tensor.dtype).reshape(tensor.shape)
     return found
 
 
-def input_of(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
-    view = view_of(memory, entry)
+def input_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
+    view = view_of(memory, tensor)
     # a client's bytes may be neither 0 nor 1
-    return view.view("uint8") != 0 if entry["dtype"] == "bool" else view
+    return view.view("uint8") != 0 if tensor.dtype == "bool" else view
 
 
 def outside(where: str) -> DeviceError:

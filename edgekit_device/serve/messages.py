@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.checks import parse_json
+from edgekit_device.protocol.codec import parse_json
 from edgekit_device.store.root import App
 
 # Messages of the server's socket: a length, a JSON head, and descriptors with it.

@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol import checks as check
+from edgekit_device.protocol.codec import read, write
 from edgekit_device.protocol.manifest import nbytes
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.serve.memory import (
     ALIGN,
+    InferRequest,
     OutputsTooLarge,
+    PlacedTensor,
     aligned,
     input_of,
     map_sealed,
     outside,
-    read_entry,
     view_of,
 )
 from edgekit_device.serve.messages import MAX_HEAD, VERSION, Closed, MessageReader, pack, read_head
@@ -142,39 +143,26 @@ class _Answers:
             peer.sendall(pack(dict(answer, edgekit=VERSION, release=self.release)))
 
     def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> Dict[str, Any]:
-        try:
-            head = read_head(data)
-            head.pop("within_s", None)  # the server's own
-            head = check.record(head, "the head", ["edgekit", "op", "inputs", "room"])
-            region = check.record(head["room"], "room", ["offset", "bytes"])
-            start = check.integer(region["offset"], "room.offset", 0, 1 << 40)
-            end = start + check.integer(region["bytes"], "room.bytes", 0, 1 << 40)
-            entries = [read_entry(each) for each in check.array(head["inputs"], "inputs")]
-        except DeviceError as error:
-            raise DeviceError(
-                error.message, code="serve.protocol", where=error.where, hint=error.hint
-            ) from error
+        head = read_head(data)
+        head.pop("within_s", None)  # the server's own
+        request = read(InferRequest, head, "the head", code="serve.protocol")
+        start, end = request.room.offset, request.room.offset + request.room.bytes
         if descriptor is None:
             raise DeviceError("no memory came with the request", code="serve.memory")
         memory = self._map(client, descriptor)
         if end > len(memory) or start % ALIGN:
             raise outside("room")
-        inputs = {}
-        for entry in entries:
-            if entry["name"] in inputs:
-                raise DeviceError("it is there twice", code="serve.protocol", where=entry["name"])
-            inputs[entry["name"]] = input_of(memory, entry)
+        inputs = {tensor.name: input_of(memory, tensor) for tensor in request.inputs}
         self._need(start, end)
         began = time.perf_counter()
         results = self.model(inputs)
         spent = time.perf_counter() - began
         outputs = []
         for tensor in self.model.outputs:
-            entry = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
-            entry["offset"] = start
-            view_of(memory, entry)[...] = results[tensor.name]
+            placed = PlacedTensor(tensor.name, tensor.dtype, tensor.shape, start)
+            view_of(memory, placed)[...] = results[tensor.name]
             start += aligned(nbytes(tensor.dtype, tensor.shape))
-            outputs.append(entry)
+            outputs.append(write(placed))
         return {"outputs": outputs, "engine_ms": round(spent * 1e3, 4)}
 
     def _map(self, client: int, descriptor: int) -> mmap.mmap:

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import durable_folder, fsync_folder, workspace
-from edgekit_device.protocol.checks import is_digest
+from edgekit_device.protocol.codec import is_digest
 from edgekit_device.store.root import Root
 
 # Blobs on their way: ``partial/<sha256>`` holds what has arrived, one channel writes it at a time.

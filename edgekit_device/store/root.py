@@ -27,7 +27,7 @@ from edgekit_device.files import (
     replace_link,
     write_durably,
 )
-from edgekit_device.protocol.checks import is_app_name, is_digest, is_release
+from edgekit_device.protocol.codec import is_app_name, is_digest, is_release
 
 # The content-addressed blob store: a file's name is its bytes' SHA-256.
 #

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Dict, Iterator, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import Buffer
-from edgekit_device.protocol.checks import is_digest, parse_json, protocol_error
+from edgekit_device.protocol.codec import is_digest, parse_json, protocol_error
 from edgekit_device.store.partial import BlobWriter, Partial
 from edgekit_device.store.root import Root, sha256
 

@@ -87,7 +87,7 @@ def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
     names = [name for name in (facts["module"], facts["board_id"]) if name]
     full = runtimes.installed().get("full")
     check_board(
-        checked.manifest.document["fingerprint"],
+        checked.manifest.fingerprint,
         {
             "module": " ".join(names),
             "l4t": facts["l4t"],

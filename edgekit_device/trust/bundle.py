@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import map_file
-from edgekit_device.protocol.checks import is_digest, parse_json
-from edgekit_device.protocol.manifest import Manifest, WeightEntry
-from edgekit_device.protocol.manifest_reader import MAX_MANIFEST, parse
+from edgekit_device.protocol.codec import is_digest, parse_json
+from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest, WeightEntry, parse
 from edgekit_device.store.root import Root, sha256
 from edgekit_device.trust.signature import MAX_SIGNATURE, check_signature
 

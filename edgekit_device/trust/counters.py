@@ -14,7 +14,8 @@ from typing import Any, Dict, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, write_durably
-from edgekit_device.protocol.checks import is_app_name, is_digest, parse_json
+from edgekit_device.protocol.codec import is_app_name, is_digest, parse_json
+from edgekit_device.protocol.manifest import seconds_of
 from edgekit_device.store.root import Root
 from edgekit_device.trust.bundle import Checked
 from edgekit_device.trust.signature import key_of_signature
@@ -38,7 +39,7 @@ def issued_facts(checked: Checked) -> Optional[Dict[str, Any]]:
         return None
     # a certificate is another one each time; its principal stays
     signer = checked.signer if "-cert-" in key.kind else key.fingerprint
-    return {"signer": signer, "at": issued.at, "counter": issued.counter}
+    return {"signer": signer, "at": seconds_of(issued.at), "counter": issued.counter}
 
 
 def check_install(root: Root, checked: Checked) -> None:
@@ -63,9 +64,10 @@ def check_install(root: Root, checked: Checked) -> None:
             hint="set the clock (timedatectl), then try again; " + _ON_PURPOSE,
         )
     issued = manifest.issued
-    if issued is not None and issued.valid_until is not None and now > issued.valid_until:
+    until = None if issued is None else issued.valid_until
+    if until is not None and now > seconds_of(until):
         raise DeviceError(
-            "the bundle was to be installed until {}".format(_text(issued.valid_until)),
+            "the bundle was to be installed until {}".format(until),
             code="install.expired",
             where=where,
             hint="put a newer bundle on the mirror; " + _ON_PURPOSE,

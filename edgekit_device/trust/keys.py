@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Dict, Iterable, List, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, workspace, write_durably
-from edgekit_device.protocol.checks import parse_json, protocol_error
+from edgekit_device.protocol.codec import parse_json, protocol_error
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import check_signer
 from edgekit_device.trust.signature import (

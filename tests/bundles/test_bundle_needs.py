@@ -13,7 +13,7 @@ from edgekit.bundles.manifest import BundleSamples, golden_inputs
 from edgekit.bundles.pack import pack, with_weights
 from edgekit.errors import BundleError
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import parse
 from tests.bundles import bundle_toys as toys
 
 PARTS: dict[str, Any] = {

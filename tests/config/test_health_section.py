@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgekit.config.schema import HealthSection
-from edgekit_device.deployment.request import read_policy
+from edgekit_device.deployment.request import Policy, Timeouts, read_policy
 from edgekit_device.errors import DeviceError
 
 
@@ -21,14 +21,10 @@ def test_all_of_it_reaches_the_board() -> None:
         soak_every_s=5, download_s=10, refit_s=20, test_s=30,
     )  # fmt: skip
     requested = read_policy(section.policy())
-    assert requested["timeouts"] == {"download_s": 10, "refit_s": 20, "test_s": 30}
-    reported = {
-        name: value for name, value in requested.items() if name not in ("timeouts", "keep")
-    }
-    assert reported == {
-        "latency_ms": 33, "accuracy_min": 0.99, "measure_s": 2,
-        "soak_s": 30, "soak_every_s": 5,
-    }  # fmt: skip
+    assert requested == Policy(
+        latency_ms=33, accuracy_min=0.99, measure_s=2, soak_s=30, soak_every_s=5,
+        timeouts=Timeouts(download_s=10, refit_s=20, test_s=30),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

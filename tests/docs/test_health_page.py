@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.cli import main
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import parse
 from edgekit_device.release import requirements
 from edgekit_device.store.root import Root
 from tests.pipeline.nets import small_net

@@ -171,8 +171,7 @@ def checked(
         lanes=(Lane(1.0, (segment,)),),
         weights=entries,
         blobs={engine: BlobEntry(len(data), "engine")},
-        golden=(),
-        document={"fingerprint": dict(fingerprint or {})},
+        fingerprint=dict(fingerprint or {}),
         engines={engine: about},
     )
     files = BundleFiles(

@@ -65,24 +65,24 @@ def test_what_few_requests_need_may_be_left_out() -> None:
             "golden[0].lane",
         ),
         ("engines/0/key", "../up", "engines[0].key"),
-        ("engines/0/model", "abc", "engines[lane0].model"),
-        ("engines/0/data", {"../w": "0" * 64}, "engines[lane0].data"),
-        ("engines/0/device", "DLA", "engines[lane0].device"),
-        ("engines/0/precisions", ["fp8"], "engines[lane0].precisions"),
-        ("engines/0/layers/0/device", "CPU", "engines[lane0].layers[0].device"),
-        ("engines/0/inputs/0/formats", ["dla"], "engines[lane0].inputs[0].formats"),
-        ("engines/0/inputs/0/formats", [3], "engines[lane0].inputs[0].formats"),
-        ("engines/0/inputs/0/dtype", "complex64", "engines[lane0].inputs[0].dtype"),
-        ("engines/0/inputs/0/scale", -1.0, "engines[lane0].inputs[0].scale"),
-        ("engines/0/pools", {"DLA_MANAGED_SRAM": -1}, "engines[lane0].pools.DLA_MANAGED_SRAM"),
-        ("engines/0/optimization_level", 6, "engines[lane0].optimization_level"),
-        ("engines/0/attempts", [], "engines[lane0].attempts"),
+        ("engines/0/model", "abc", "engines[0].model"),
+        ("engines/0/data", {"../w": "0" * 64}, "engines[0].data"),
+        ("engines/0/device", "DLA", "engines[0].device"),
+        ("engines/0/precisions", ["fp8"], "engines[0].precisions[0]"),
+        ("engines/0/layers/0/device", "CPU", "engines[0].layers[0].device"),
+        ("engines/0/inputs/0/formats", ["dla"], "engines[0].inputs[0].formats[0]"),
+        ("engines/0/inputs/0/formats", [3], "engines[0].inputs[0].formats[0]"),
+        ("engines/0/inputs/0/dtype", "complex64", "engines[0].inputs[0].dtype"),
+        ("engines/0/inputs/0/scale", -1.0, "engines[0].inputs[0].scale"),
+        ("engines/0/pools", {"DLA_MANAGED_SRAM": -1}, "engines[0].pools.DLA_MANAGED_SRAM"),
+        ("engines/0/optimization_level", 6, "engines[0].optimization_level"),
+        ("engines/0/attempts", [], "engines[0].attempts"),
         (
             "engines/0/attempts/0/flags",
             ["STRIP_PLAN", "STRIP_PLAN"],
-            "engines[lane0].attempts[0].flags",
+            "engines[0].attempts[0].flags",
         ),
-        ("engines/0/trtexec", [["--onnx={file}"]], "engines[lane0].trtexec[0]"),
+        ("engines/0/trtexec", [["--onnx={file}"]], "engines[0].trtexec[0][0]"),
     ],
 )
 def test_what_is_wrong_is_reported_with_its_place(path: str, value: Any, where: str) -> None:
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_reported_with_its_place(path: str, value: Any, where: 
 
 
 def test_engines_have_keys_of_their_own() -> None:
-    with pytest.raises(DeviceError, match="one key"):
+    with pytest.raises(DeviceError, match="names must be different"):
         read_request(toys.request(toys.engine(), toys.engine()))
 
 
@@ -103,7 +103,7 @@ def test_an_argument_may_be_as_long_as_a_program_takes() -> None:
     document["engines"][0]["trtexec"] = [[longest + "x"]]
     with pytest.raises(DeviceError) as caught:
         read_request(document)
-    assert caught.value.where == "engines[lane0].trtexec[0]"
+    assert caught.value.where == "engines[0].trtexec[0][0]"
     document["engines"][0]["trtexec"] = [[3]]
     with pytest.raises(DeviceError):
         read_request(document)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgekit_device.arrays.onnx_file import read_engine
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import parse
 from tests.bundles.bundle_toys import artefacts, toy_bundle
 
 GOOD: dict[str, Any] = json.loads(toy_bundle().manifest_bytes)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import EngineEntry
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import EngineEntry, parse
 from tests.edgekit_device.device_trt_toys import SHAPE
 from tests.edgekit_device.test_device_trt_commands import trt_bundle
 

@@ -10,14 +10,14 @@ import pytest
 
 from edgekit_device.board.identity import hello
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import Requires
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import RequiredRuntime, Requires, parse
 from edgekit_device.release.requirements import check_facts, check_requires
 from edgekit_device.store.root import Root
 from tests.bundles.bundle_toys import toy_bundle
 
 NEEDS = Requires(
-    backend="tensorrt", loader="edgekit.device/1", runtime=("onnxruntime", "1.12", "2"),
+    backend="tensorrt", loader="edgekit.device/1",
+    runtime=RequiredRuntime("onnxruntime", "1.12", "2"),
     boards=({"module": "Orin p3701-0005", "l4t": "36.4.3", "tensorrt": "10.3.0.30"},),
     portable=False, dla_cores=(0, 1), cudla=True, disk_bytes=1000, memory_bytes=500,
 )  # fmt: skip
@@ -87,7 +87,7 @@ def test_a_bundle_of_this_machine_fits_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert found["checked"] is True
     assert found["memory_bytes"] > 0
     assert manifest.requires is not None
-    assert manifest.requires.runtime == ("onnxruntime", "1.12", "")
+    assert manifest.requires.runtime == RequiredRuntime("onnxruntime", "1.12", "")
     assert manifest.requires.disk_bytes == sum(manifest.sizes().values())
     monkeypatch.setattr(
         "edgekit_device.release.requirements.hello",

@@ -17,9 +17,9 @@ from edgekit_device.build.request import read_request as read_build
 from edgekit_device.deployment.request import read_policy
 from edgekit_device.deployment.request import read_request as read_deploy
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.checks import parse_json
+from edgekit_device.protocol.codec import parse_json
 from edgekit_device.protocol.delta import unpack
-from edgekit_device.protocol.manifest_reader import parse
+from edgekit_device.protocol.manifest import parse
 from edgekit_device.release.journal import JOURNAL, history, read_journal, references
 from edgekit_device.serve.messages import read_head
 from edgekit_device.store.root import LINKS, Root, finish_links, intended

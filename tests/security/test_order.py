@@ -14,7 +14,7 @@ import edgekit_device
 from edgekit.bundles.files import write
 from edgekit.bundles.push import push_mirror
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol import checks, manifest_reader
+from edgekit_device.protocol import manifest
 from edgekit_device.store.root import Root
 from edgekit_device.trust import bundle as bundle_module
 from tests.edgekit_device.device_board import run_command
@@ -49,7 +49,7 @@ def root(tmp_path: Path, known: Signer) -> Root:
 @pytest.fixture
 def traps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Whoever parses the manifest, hashes a blob or opens an engine ends the test."""
-    real = checks.parse_json
+    real = manifest.parse_json
 
     def watched(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
         if data == BUNDLE.manifest_bytes or where == "manifest.json":
@@ -59,8 +59,8 @@ def traps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def trap(*args: Any, **options: Any) -> Any:
         raise Parsed
 
-    monkeypatch.setattr(checks, "parse_json", watched)
-    monkeypatch.setattr(manifest_reader, "parse", trap)
+    monkeypatch.setattr(manifest, "parse_json", watched)
+    monkeypatch.setattr(manifest, "parse", trap)
     monkeypatch.setattr(bundle_module, "parse", trap)
     for home in ("runtime.model", "runtime.refit", "benchmark.command", "deployment.health"):
         monkeypatch.setattr(f"edgekit_device.{home}.open_model", trap)

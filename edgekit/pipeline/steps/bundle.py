@@ -106,7 +106,7 @@ def samples_of(work: Work, model: Model | None = None) -> BundleSamples | None:
     """
     from edgekit.bundles.manifest import BundleSamples
     from edgekit.network.session import session
-    from edgekit_device.protocol.manifest_reader import LABELLED
+    from edgekit_device.protocol.manifest import LABELLED
 
     health = work.file.deploy.health
     if not health.samples:

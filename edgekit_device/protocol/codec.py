@@ -1,0 +1,455 @@
+"""Reads and writes the documents that cross the wire or lie on the board, each defined once.
+
+A document is a frozen dataclass whose fields say what they take::
+
+    @dataclass(frozen=True)
+    class Lane:
+        share: float = member(number(0, 1))
+        segments: Tuple[SegmentEntry, ...] = member(records(SegmentEntry, least=1))
+
+A rule such as ``number(0, 1)`` takes a JSON value and returns what the field holds, or raises
+DeviceError; whoever called it puts the place in front. A class may have a method ``check()`` for
+what several of its fields say together. ``read`` makes the value of a document, ``write`` the
+document of a value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from functools import lru_cache
+from typing import (
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    Hashable,
+    List,
+    Mapping,
+    NoReturn,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    cast,
+)
+
+from edgekit_device.errors import DeviceError
+
+#: From a JSON value to what is held; raises DeviceError.
+Rule = Callable[[Any], Any]
+_Document = TypeVar("_Document")
+
+_CODE = "manifest.invalid"
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_RELEASE = re.compile(r"[0-9]{6,9}-[0-9a-f]{12}\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MAX_TEXT = 4096
+_MAX_RANK = 16
+_MAX_COUNT = 1 << 20
+_MAX_DIGITS = 400
+_MAX_SIZE = 1 << 40
+# of a text from the document, in an error
+_SHOWN = 80
+
+
+def fail(where: str, message: str, *, code: str = _CODE, hint: str = "") -> NoReturn:
+    """Raises the DeviceError of a document that is wrong at ``where``, as seen from its caller."""
+    raise DeviceError(message, code=code, where=where, hint=hint)
+
+
+def member(
+    rule: Rule,
+    *,
+    key: str = "",
+    absent: Any = dataclasses.MISSING,
+    default: Any = dataclasses.MISSING,
+) -> Any:
+    """A field of a document's class.
+
+    Args:
+        rule: What it takes.
+        key: Its name in JSON, where that is another one.
+        absent: What is held where a document leaves it out, which it may not do without this; a
+            class such as ``dict`` is called.
+        default: The same of a value that no document gave.
+    """
+    needed = absent is dataclasses.MISSING
+    held = default if needed else absent
+    metadata = {"rule": rule, "key": key, "needed": needed}
+    if held is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    if isinstance(held, type):
+        return dataclasses.field(default_factory=held, metadata=metadata)
+    return dataclasses.field(default=held, metadata=metadata)
+
+
+def read(
+    kind: Type[_Document],
+    document: object,
+    where: str = "",
+    *,
+    code: str = _CODE,
+    hint: str = "",
+) -> _Document:
+    """Returns the value of a document.
+
+    Args:
+        kind: The document's class.
+        document: What ``parse_json`` returned.
+        where: The document's name, for errors about all of it.
+        code: Of errors, but for those of rules that have codes of their own.
+        hint: Of errors that have none.
+
+    Raises:
+        DeviceError: ``code``, about the first field that is wrong.
+    """
+    try:
+        found: _Document = _reader(cast(Hashable, kind))(document)
+    except DeviceError as error:
+        raise DeviceError(
+            error.message,
+            code=code if error.code == _CODE else error.code,
+            where=error.where or where,
+            hint=error.hint or hint,
+        ) from error
+    return found
+
+
+def write(value: Any) -> Any:
+    """Returns the JSON document of a value; fields that hold what ``absent`` says are left out."""
+    if dataclasses.is_dataclass(value):
+        return {
+            item.metadata["key"] or item.name: write(getattr(value, item.name))
+            for item in dataclasses.fields(value)
+            if "rule" in item.metadata and not _left_out(item, getattr(value, item.name))
+        }
+    if isinstance(value, Mapping):
+        return {name: write(item) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [write(item) for item in value]
+    return value
+
+
+def _left_out(item: "dataclasses.Field[Any]", value: Any) -> bool:
+    if item.metadata["needed"]:
+        return False
+    made = item.default_factory
+    return bool(value == (item.default if made is dataclasses.MISSING else made()))
+
+
+@lru_cache(None)
+def _reader(kind: Any) -> Rule:
+    rows, needed = [], []
+    for item in dataclasses.fields(kind):
+        if "rule" in item.metadata:
+            key = item.metadata["key"] or item.name
+            rows.append((item.name, key, item.metadata["rule"]))
+            if item.metadata["needed"]:
+                needed.append(key)
+    known = frozenset(key for _, key, _ in rows)
+    check = getattr(kind, "check", None)
+
+    def reader(value: Any) -> Any:
+        _check_names(value, needed, known)
+        made, key = {}, ""
+        try:
+            for name, key, rule in rows:
+                if key in value:
+                    made[name] = rule(value[key])
+        except DeviceError as error:
+            _place(error, key)
+            raise
+        found = kind(**made)
+        if check is not None:
+            check(found)
+        return found
+
+    return reader
+
+
+def _check_names(value: object, needed: Sequence[str], known: "frozenset[str]") -> None:
+    if not isinstance(value, dict):
+        fail("", "expected an object, found {}".format(_kind(value)))
+    missing = [name for name in needed if name not in value]
+    if missing:
+        fail("", "missing: {}".format(", ".join(missing)))
+    if not known.issuperset(value):
+        unknown = sorted(set(value) - known)
+        fail(
+            "",
+            "unknown: {}".format(", ".join(repr(name)[:_SHOWN] for name in unknown[:5])),
+            hint="another edgekit made this: edgekit deploy CONFIG makes it anew; "
+            "where the board's loader is the older one, replace that",
+        )
+
+
+def _place(error: DeviceError, place: str) -> None:
+    """Puts ``place`` in front of where the error is."""
+    rest = error.where
+    error.where = place + ("." if rest and not rest.startswith("[") else "") + rest
+
+
+# --- rules
+
+
+def record(kind: type) -> Rule:
+    """An object as the class ``kind`` has it."""
+    return _reader(cast(Hashable, kind))
+
+
+def nullable(rule: Rule) -> Rule:
+    """What ``rule`` takes, or null."""
+    return lambda value: None if value is None else rule(value)
+
+
+def array(rule: Rule, least: int = 0, most: int = _MAX_COUNT) -> Rule:
+    """A list of ``least`` to ``most`` entries, as a tuple."""
+
+    def found(value: Any) -> Tuple[Any, ...]:
+        if not isinstance(value, list):
+            fail("", "expected a list, found {}".format(_kind(value)))
+        if not least <= len(value) <= most:
+            fail("", "{} entries are too few or too many".format(len(value)))
+        made: List[Any] = []
+        try:
+            for item in value:
+                made.append(rule(item))
+        except DeviceError as error:
+            _place(error, "[{}]".format(len(made)))
+            raise
+        return tuple(made)
+
+    return found
+
+
+def records(kind: type, least: int = 0, most: int = _MAX_COUNT, *, by: str = "") -> Rule:
+    """A list of objects; their values of the field ``by`` are different names."""
+    entries, different = array(record(kind), least, most), names()
+
+    def rule(value: Any) -> Any:
+        found = entries(value)
+        if by:
+            different([getattr(item, by) for item in found])
+        return found
+
+    return rule
+
+
+def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
+    """An object of any names that ``keys`` takes, each with what ``rule`` takes."""
+    checked = keys or text()
+
+    def found(value: Any) -> Dict[str, Any]:
+        if not isinstance(value, dict):
+            fail("", "expected an object, found {}".format(_kind(value)))
+        if len(value) < least:
+            fail("", "an object without entries")
+        made, name = {}, ""
+        for name in value:
+            checked(name)
+        try:
+            for name, item in value.items():
+                made[name] = rule(item)
+        except DeviceError as error:
+            _place(error, name[:_SHOWN])
+            raise
+        return made
+
+    return found
+
+
+def texts(*known: str) -> Rule:
+    """An object of exactly these names, each with a string."""
+    take, names_known = mapping(text()), frozenset(known)
+
+    def rule(value: Any) -> Any:
+        _check_names(value, known, names_known)
+        return take(value)
+
+    return rule
+
+
+def text(pattern: str = "", what: str = "") -> Rule:
+    """A string of bounded length; ``what`` says what one is that ``pattern`` matches as a whole."""
+    matches = re.compile("(?:" + pattern + r")\Z").match
+
+    def rule(value: Any) -> str:
+        if not isinstance(value, str):
+            fail("", "expected a string, found {}".format(_kind(value)))
+        if len(value) > _MAX_TEXT:
+            fail("", "a string of {} characters is too long".format(len(value)))
+        if pattern and not matches(value):
+            fail("", "{!r} is not {}".format(value[:_SHOWN], what))
+        return value
+
+    return rule
+
+
+def names(least: int = 0, rule: "Rule | None" = None) -> Rule:
+    """A list of different, non-empty strings without control characters, as a tuple."""
+    take = array(rule or text(), least)
+
+    def found(value: Any) -> Tuple[str, ...]:
+        given: Tuple[str, ...] = take(value)
+        if "" in given or len(set(given)) != len(given):
+            fail("", "names must be different and not empty")
+        if any(_CONTROL.search(name) for name in given):
+            fail("", "a name has control characters")
+        return given
+
+    return found
+
+
+def choice(*known: str) -> Rule:
+    """One of these strings."""
+
+    def rule(value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            fail("", "{!r} is none of {}".format(str(value)[:_SHOWN], ", ".join(known)))
+        return value
+
+    return rule
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        fail("", "expected true or false, found {}".format(_kind(value)))
+    return value
+
+
+def integer(low: int, high: int) -> Rule:
+    """An integer (not a bool) from ``low`` to ``high``."""
+
+    def rule(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            fail("", "expected an integer, found {}".format(_kind(value)))
+        if not low <= value <= high:
+            fail("", "{} is not within {} to {}".format(value, low, high))
+        return value
+
+    return rule
+
+
+def number(low: float, high: float) -> Rule:
+    """A finite number from ``low`` to ``high``, as a float."""
+
+    def rule(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            fail("", "expected a number, found {}".format(_kind(value)))
+        if not low <= value <= high:
+            fail("", "{!r} is not within {} to {}".format(value, low, high))
+        return float(value)
+
+    return rule
+
+
+def digest(value: Any) -> str:
+    """A SHA-256 in lower-case hex."""
+    if not isinstance(value, str) or not is_digest(value):
+        fail("", "not a SHA-256 in lower-case hex")
+    return value
+
+
+def app_name(value: Any) -> str:
+    """An app's name, and so a folder's."""
+    if not is_app_name(value):
+        fail(
+            "",
+            "{!r} cannot name an app".format(str(value)[:_SHOWN]),
+            hint="letters, digits, '.', '_' and '-', at most 64, starting with a letter or digit",
+        )
+    return str(value)
+
+
+def shape(least: int = 0) -> Rule:
+    """Sizes of a tensor from ``least`` on: -1 where one is open."""
+    return array(integer(least, _MAX_SIZE), 0, _MAX_RANK)
+
+
+def anything(value: Any) -> Any:
+    """Any JSON value, as it is."""
+    return value
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+# --- texts and bytes
+
+
+def is_digest(value: object) -> bool:
+    """Whether ``value`` is a SHA-256 in lower-case hex."""
+    return isinstance(value, str) and _DIGEST.match(value) is not None
+
+
+def is_app_name(value: object) -> bool:
+    """Whether ``value`` can be an app's name, and so a folder's."""
+    return isinstance(value, str) and _APP.match(value) is not None
+
+
+def is_release(value: object) -> bool:
+    """Whether ``value`` can be a release's name: its number and the start of its digest."""
+    return isinstance(value, str) and _RELEASE.match(value) is not None
+
+
+def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
+    """Reads strict JSON: UTF-8, no duplicate keys, no NaN or Infinity, no number beyond a double.
+
+    Raises:
+        DeviceError: ``code``, when it is anything else.
+    """
+
+    def pairs(items: List[Tuple[str, Any]]) -> Dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            fail(where, "a key occurs twice in one object", code=code)
+        return found
+
+    def constant(name: str) -> NoReturn:
+        fail(where, "{} is not a JSON number".format(name), code=code)
+
+    def whole(digits: str) -> int:
+        # Python before 3.11 takes quadratic time for millions of digits
+        if len(digits) > _MAX_DIGITS:
+            fail(where, "a number of {} digits".format(len(digits)), code=code)
+        return int(digits)
+
+    def broken(digits: str) -> float:
+        if len(digits) > _MAX_DIGITS or not math.isfinite(float(digits)):
+            fail(where, "{} is no number here".format(digits[:40]), code=code)
+        return float(digits)
+
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=pairs,
+            parse_constant=constant,
+            parse_int=whole,
+            parse_float=broken,
+        )
+    except (ValueError, RecursionError) as error:
+        raise DeviceError("not JSON: {}".format(error), code=code, where=where) from error
+
+
+def read_json(stdin: BinaryIO, most: int) -> Any:
+    """The one JSON document on stdin, of at most ``most`` bytes; "protocol.invalid"."""
+    data = stdin.read(most + 1)
+    if len(data) > most:
+        raise protocol_error("more than {} bytes".format(most))
+    return parse_json(data, "stdin", "protocol.invalid")
+
+
+def protocol_error(message: str) -> DeviceError:
+    """What is raised where the host does not keep to the protocol."""
+    return DeviceError(
+        message,
+        code="protocol.invalid",
+        where="stdin",
+        hint="use the loader and the edgekit of the same version",
+    )
