@@ -14,7 +14,6 @@ scp to reach twice that, below half of scp's.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import statistics
 import subprocess
@@ -22,17 +21,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from edgekit.bundles.files import build_zipapp
-from edgekit.bundles.manifest import Bundle, blob_view
+from edgekit.bundles.manifest import Bundle, blob_view, canonical
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.embedded_sshd import sshd
 from edgekit.deployment.install import send
 from edgekit.deployment.ssh import connect
+from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.manifest import WeightEntry, parse
 
 _LEAST = 120.0  # MB/s
 _CIPHER = "aes128-gcm@openssh.com"
@@ -124,13 +126,11 @@ def _bundle(seed: int, total: int) -> Bundle:
         weights[hashlib.sha256(data).hexdigest()] = data
         total -= len(data)
     entries = {
-        f"w{number}": {"digest": digest, "dtype": "int8", "shape": [len(data)],
-                       "bytes": len(data), "source": f"w{number}", "transform": "none"}
+        f"w{number}": WeightEntry(digest, "int8", (len(data),), len(data), f"w{number}", "none")
         for number, (digest, data) in enumerate(weights.items())
-    }  # fmt: skip
-    manifest = {**made.manifest, "weights": entries}
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
-    return Bundle(manifest, text.encode(), made.blobs, weights)
+    }
+    data = canonical(write(replace(made.manifest, weights=entries)))
+    return Bundle(parse(data), data, made.blobs, weights)
 
 
 if __name__ == "__main__":

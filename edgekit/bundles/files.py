@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import tempfile
 import zipfile
@@ -144,7 +143,7 @@ def read(
                 hint="the file is damaged; make or copy it again",
             )
     return Bundle(
-        manifest=json.loads(files.manifest),
+        manifest=manifest,
         manifest_bytes=files.manifest,
         blobs={digest: data for digest, data in found.items() if digest in manifest.blobs},
         weights={w.digest: found[w.digest] for w in manifest.weights.values() if w.digest in found},

@@ -15,8 +15,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgekit.errors import BundleError, UsageError
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-from edgekit_device.protocol.manifest import WEIGHT_DTYPES, TensorEntry
+from edgekit.reference.artefacts import Artefacts, Weight
+from edgekit_device.protocol.manifest import (
+    WEIGHT_DTYPES,
+    BlobEntry,
+    GoldenCase,
+    GoldenOutput,
+    Issued,
+    Manifest,
+    Range,
+    RequiredRuntime,
+    Requires,
+    SampleCase,
+    Samples,
+    TensorEntry,
+    Tolerance,
+    WeightEntry,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,7 +93,7 @@ class Bundle:
     """Everything a board needs; the manifest names every blob by SHA-256.
 
     Attributes:
-        manifest: ``edgekit.bundle/1`` (docs/manifest.md).
+        manifest: What the board's reader makes of ``manifest_bytes`` (docs/manifest.md).
         manifest_bytes: Its canonical bytes, which are what is signed.
         blobs: Engines and golden outputs by digest.
         weights: Weight values by digest; may be memory maps, and lack some in a bundle that was
@@ -86,7 +101,7 @@ class Bundle:
         signature: OpenSSH's signature of ``manifest_bytes``, None while unsigned.
     """
 
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     manifest_bytes: bytes
     blobs: Mapping[str, Blob]
     weights: Mapping[str, Blob]
@@ -95,23 +110,23 @@ class Bundle:
     @property
     def name(self) -> str:
         """The bundle's, and so the app's name."""
-        return str(self.manifest["name"])
+        return self.manifest.name
 
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the manifest: the bundle's identity."""
-        return hashlib.sha256(self.manifest_bytes).hexdigest()
+        return self.manifest.digest
 
     @property
     def weight_bytes(self) -> dict[str, int]:
         """Bytes by digest of every weight that the manifest names."""
-        return {w["digest"]: w["bytes"] for w in self.manifest["weights"].values()}
+        return {w.digest: w.bytes for w in self.manifest.weights.values()}
 
     @property
     def stripped_bytes(self) -> int:
         """Bytes of the manifest, engines and golden outputs."""
-        blobs = sum(blob["bytes"] for blob in self.manifest["blobs"].values())
-        return len(self.manifest_bytes) + int(blobs)
+        blobs = sum(blob.bytes for blob in self.manifest.blobs.values())
+        return len(self.manifest_bytes) + blobs
 
     @property
     def full_bytes(self) -> int:
@@ -121,15 +136,8 @@ class Bundle:
     def weight_entries(self) -> dict[str, Weight]:
         """Returns what was stripped, by name, as ``reference.weights.derive_weights`` reads it."""
         return {
-            name: Weight(
-                name=name,
-                source=entry["source"],
-                transform=entry["transform"],
-                digest=entry["digest"],
-                dtype=entry["dtype"],
-                shape=tuple(entry["shape"]),
-            )
-            for name, entry in self.manifest["weights"].items()
+            name: Weight(name, one.source, one.transform, one.digest, one.dtype, one.shape)
+            for name, one in self.manifest.weights.items()
         }
 
     def signed(self, signature: bytes) -> Bundle:
@@ -160,7 +168,7 @@ def rewrite_record(bundle: Bundle) -> Any:
     Raises:
         BundleError: "bundle.invalid"; the blob is not JSON.
     """
-    digest = bundle.manifest.get("rewrites")
+    digest = bundle.manifest.rewrites
     if digest is None:
         return None
     try:
@@ -173,7 +181,7 @@ def rewrite_record(bundle: Bundle) -> Any:
 
 def tensor_io(
     tensor: Tensor, layout: str = "LINEAR", strides: Sequence[int] | None = None
-) -> dict[str, Any]:
+) -> TensorEntry:
     """Returns a manifest's input or output.
 
     Args:
@@ -189,13 +197,7 @@ def tensor_io(
             found.append(step)
             step *= size
         strides = found[::-1]
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "format": layout,
-        "strides": list(strides),
-    }
+    return TensorEntry(tensor.name, tensor.dtype, tuple(tensor.shape), layout, tuple(strides))
 
 
 def golden_inputs(
@@ -212,45 +214,24 @@ def golden_inputs(
 
 
 def golden_cases(
-    golden: Sequence[Golden], outputs: Sequence[Mapping[str, Any]]
-) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    golden: Sequence[Golden], outputs: Sequence[TensorEntry]
+) -> tuple[tuple[GoldenCase, ...], dict[str, np.ndarray]]:
     """Returns the manifest's golden cases, and their outputs by digest."""
     cases, blobs = [], {}
     for case in golden:
         results = {}
         for tensor in outputs:
-            value = case.outputs[tensor["name"]]
+            value = case.outputs[tensor.name]
             digest = hashlib.sha256(blob_view(value)).hexdigest()
             blobs[digest] = value
-            results[tensor["name"]] = {
-                "blob": digest, "dtype": str(value.dtype), "shape": list(value.shape),
-            }  # fmt: skip
-        cases.append({
-            "seed": case.seed,
-            "inputs": {
-                name: {"low": float(low), "high": float(high)}
-                for name, (low, high) in case.ranges.items()
-            },
-            "outputs": results,
-            "tolerance": {"relative": float(case.relative)},
-            **({} if case.lane is None else {"lane": case.lane}),
-        })  # fmt: skip
-    return cases, blobs
+            results[tensor.name] = GoldenOutput(digest, str(value.dtype), value.shape)
+        ranges = {name: Range(float(low), float(high)) for name, (low, high) in case.ranges.items()}
+        relative = Tolerance(float(case.relative))
+        cases.append(GoldenCase(case.seed, ranges, results, relative, case.lane))
+    return tuple(cases), blobs
 
 
-def segment_entry(segment: EngineSegment) -> dict[str, Any]:
-    """Returns a manifest's segment."""
-    return {
-        "index": segment.index,
-        "device": segment.device,
-        "engine": segment.engine,
-        "inputs": list(segment.inputs),
-        "outputs": list(segment.outputs),
-        "layers": list(segment.layers),
-    }
-
-
-def weight_fields(weights: Mapping[str, Weight]) -> dict[str, dict[str, Any]]:
+def weight_fields(weights: Mapping[str, Weight]) -> dict[str, WeightEntry]:
     """Returns the manifest's weights by name.
 
     Raises:
@@ -259,14 +240,14 @@ def weight_fields(weights: Mapping[str, Weight]) -> dict[str, dict[str, Any]]:
     import numpy as np
 
     return {
-        name: {
-            "digest": weight.digest,
-            "dtype": weight.dtype,
-            "shape": list(weight.shape),
-            "bytes": int(np.prod(weight.shape, dtype=np.int64)) * _item_bytes(weight.dtype),
-            "source": weight.source,
-            "transform": weight.transform,
-        }
+        name: WeightEntry(
+            digest=weight.digest,
+            dtype=weight.dtype,
+            shape=tuple(weight.shape),
+            bytes=int(np.prod(weight.shape, dtype=np.int64)) * _item_bytes(weight.dtype),
+            source=weight.source,
+            transform=weight.transform,
+        )
         for name, weight in weights.items()
     }
 
@@ -281,19 +262,15 @@ def _item_bytes(dtype: str) -> int:
     return WEIGHT_DTYPES[dtype]
 
 
-def issued_entry(counter: int | None, valid_until: str | None) -> dict[str, Any] | None:
+def issued_entry(counter: int | None, valid_until: str | None) -> Issued | None:
     """Returns the manifest's "issued" of a bundle that is signed now; None for neither.
 
     Without it a bundle's bytes depend on no clock; SOURCE_DATE_EPOCH gives a fixed time here, too.
     """
     if counter is None and valid_until is None:
         return None
-    entry: dict[str, Any] = {"at": _now().strftime(_FORM)}
-    if counter is not None:
-        entry["counter"] = counter
-    if valid_until is not None:
-        entry["valid_until"] = _end(valid_until)
-    return entry
+    until = None if valid_until is None else _end(valid_until)
+    return Issued(_now().strftime(_FORM), counter, until)
 
 
 def check_valid_until(day: str) -> None:
@@ -341,36 +318,35 @@ class Blobs:
         """Returns bytes by digest."""
         return {digest: len(blob_view(blob)) for digest, blob in self.values.items()}
 
-    def entries(self) -> dict[str, dict[str, Any]]:
+    def entries(self) -> dict[str, BlobEntry]:
         """Returns the manifest's "blobs"."""
-        sizes = self.sizes()
-        return {digest: {"bytes": sizes[digest], "kind": self._kinds[digest]} for digest in sizes}
+        return {
+            digest: BlobEntry(size, self._kinds[digest]) for digest, size in self.sizes().items()
+        }
 
 
-def samples_entry(samples: BundleSamples, blobs: Blobs) -> dict[str, Any]:
+def samples_entry(samples: BundleSamples, blobs: Blobs) -> Samples:
     """Returns the manifest's "samples"; its arrays become blobs."""
+
+    def added(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+        return {name: blobs.add(array, "sample") for name, array in arrays.items()}
+
     labels = samples.labels
-    return {
-        "metric": samples.metric,
-        "source": samples.source,
-        "synthetic": samples.synthetic,
-        "min": None if samples.least is None else float(samples.least),
-        "cases": [
-            {
-                **{
-                    which: {name: blobs.add(array, "sample") for name, array in arrays.items()}
-                    for which, arrays in (("inputs", inputs), ("outputs", outputs))
-                },
-                **({} if labels is None else {"labels": list(labels[number])}),
-            }
+    return Samples(
+        metric=samples.metric,
+        source=samples.source,
+        synthetic=samples.synthetic,
+        least=None if samples.least is None else float(samples.least),
+        cases=tuple(
+            SampleCase(
+                added(inputs), added(outputs), None if labels is None else tuple(labels[number])
+            )
             for number, (inputs, outputs) in enumerate(samples.cases)
-        ],
-    }
+        ),
+    )
 
 
-def requires_of(
-    artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int
-) -> dict[str, Any]:
+def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int) -> Requires:
     """Returns the manifest's "requires".
 
     Args:
@@ -386,26 +362,26 @@ def requires_of(
     emulated = artefacts.backend == "reference"
     cores = {int(s.device[3:]) for s in segments if s.device.startswith("DLA")}
     board = {name: str(artefacts.fingerprint.get(name) or "") for name in _BOARD}
-    return {
-        "backend": artefacts.backend,
-        "loader": _LOADER,
-        "runtime": _runtime(artefacts.fingerprint),
-        "boards": [] if emulated or not any(board.values()) else [board],
-        "portable": bool(facts)
+    return Requires(
+        backend=artefacts.backend,
+        loader=_LOADER,
+        runtime=_runtime(artefacts.fingerprint),
+        boards=() if emulated or not any(board.values()) else (board,),
+        portable=bool(facts)
         and all(e["version_compatible"] and e["dla_core"] is None for e in facts.values()),
-        "dla_cores": [] if emulated else sorted(cores),
-        "cudla": any(entry["kind"] == "loadable" for entry in facts.values()),
-        "disk_bytes": weight_bytes + sum(sizes.values()) + retained,
-        "memory_bytes": loaded,
-    }
+        dla_cores=() if emulated else tuple(sorted(cores)),
+        cudla=any(entry["kind"] == "loadable" for entry in facts.values()),
+        disk_bytes=weight_bytes + sum(sizes.values()) + retained,
+        memory_bytes=loaded,
+    )
 
 
-def _runtime(fingerprint: Mapping[str, str]) -> dict[str, str] | None:
+def _runtime(fingerprint: Mapping[str, str]) -> RequiredRuntime | None:
     name = fingerprint.get("runtime")
     if not name:
         return None
     known = _runtimes().get(name, {})
-    return {"name": name, "from": known.get("from", ""), "below": known.get("below", "")}
+    return RequiredRuntime(name, known.get("from", ""), known.get("below", ""))
 
 
 @cache

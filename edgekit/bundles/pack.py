@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundles.manifest import (
@@ -16,7 +16,6 @@ from edgekit.bundles.manifest import (
     issued_entry,
     requires_of,
     samples_entry,
-    segment_entry,
     tensor_io,
     weight_fields,
 )
@@ -25,7 +24,17 @@ from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
 from edgekit.version import __version__
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import parse
+from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.manifest import (
+    EngineEntry,
+    Lane,
+    Manifest,
+    ModelSource,
+    PlacementRecord,
+    SegmentEntry,
+    WeightEntry,
+    parse,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,54 +84,56 @@ def pack(
     blobs = Blobs()
     for digest, engine in artefacts.engines.items():
         blobs.add(engine, "engine", digest)
-    outputs = [tensor_io(network.tensors[tensor]) for tensor in network.outputs]
+    outputs = tuple(tensor_io(network.tensors[tensor]) for tensor in network.outputs)
     cases, results = golden_cases(golden, outputs)
     for digest, result in results.items():
         blobs.add(result, "golden", digest)
-    more: dict[str, Any] = {}
-    if rewrites is not None:
-        more["rewrites"] = blobs.add(canonical(rewrites), "record")
-    if samples is not None:
-        more["samples"] = samples_entry(samples, blobs)
-    issued = issued_entry(counter, valid_until)
-    if issued is not None:
-        more["issued"] = issued
+    record = None if rewrites is None else blobs.add(canonical(rewrites), "record")
+    measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
-    more["requires"] = requires_of(artefacts, blobs.sizes(), _bytes(weights))
-
-    manifest = {
-        "schema": "edgekit.bundle/1",
-        "name": name,
-        "created_by": {"edgekit": __version__},
-        "backend": artefacts.backend,
-        "model": {"digest": model.digest, "source": model.source},
-        "target": plan.target,
-        "power_mode": plan.power_mode,
-        "precision": plan.precision,
-        "mode": mode,
-        "tensorrt": plan.tensorrt,
-        "fingerprint": dict(artefacts.fingerprint),
-        "inputs": [tensor_io(network.tensors[tensor]) for tensor in network.inputs],
-        "outputs": outputs,
-        "lanes": [
-            {"share": share, "segments": [segment_entry(segment) for segment in segments]}
+    manifest = Manifest(
+        name=name,
+        backend=artefacts.backend,
+        inputs=tuple(tensor_io(network.tensors[tensor]) for tensor in network.inputs),
+        outputs=outputs,
+        lanes=tuple(
+            Lane(
+                share,
+                tuple(
+                    SegmentEntry(s.index, s.device, s.engine, s.inputs, s.outputs, s.layers)
+                    for s in segments
+                ),
+            )
             for share, segments in artefacts.lanes
-        ],
-        "weights": weights,
-        "stripped": bool(artefacts.weights),
-        "blobs": blobs.entries(),
-        "golden": cases,
-        "placement": {
-            "layers": [[p.name, p.device, p.precision, p.segment] for p in plan.layers],
-            "loadables": [
+        ),
+        weights=weights,
+        blobs=blobs.entries(),
+        golden=cases,
+        created_by={"edgekit": __version__},
+        model=ModelSource(model.digest, model.source),
+        target=plan.target,
+        power_mode=plan.power_mode,
+        precision=plan.precision,
+        mode=mode,
+        tensorrt=plan.tensorrt,
+        fingerprint=dict(artefacts.fingerprint),
+        stripped=bool(artefacts.weights),
+        placement=PlacementRecord(
+            tuple([p.name, p.device, p.precision, p.segment] for p in plan.layers),
+            tuple(
                 {"core": part.core, "layers": list(part.layers), "memory": part.memory.to_json()}
                 for part in plan.loadables
-            ],
+            ),
+        ),
+        engines={
+            digest: read(EngineEntry, dict(facts))
+            for digest, facts in artefacts.engine_facts.items()
         },
-        "plugins": [],
-        **({"engines": dict(artefacts.engine_facts)} if artefacts.engine_facts else {}),
-        **more,
-    }
+        rewrites=record,
+        requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),
+        samples=measured_on,
+        issued=issued_entry(counter, valid_until),
+    )
     return _finish(manifest, blobs.values, dict(artefacts.values))
 
 
@@ -172,45 +183,33 @@ def with_weights(
         )
     _check_identical(bundle, old, weights)
     blobs = Blobs()
-    for digest, entry in bundle.manifest["blobs"].items():
-        if entry["kind"] in _WEIGHT_INDEPENDENT:
-            blobs.add(bundle.blobs[digest], entry["kind"], digest)
-    cases, results = golden_cases(golden, bundle.manifest["outputs"])
+    before = bundle.manifest
+    for digest, entry in before.blobs.items():
+        if entry.kind in _WEIGHT_INDEPENDENT:
+            blobs.add(bundle.blobs[digest], entry.kind, digest)
+    cases, results = golden_cases(golden, before.outputs)
     for digest, result in results.items():
         blobs.add(result, "golden", digest)
-    # samples are of the old weights, and the counter of the old release
-    old_ones = ("samples", "issued")
-    manifest = {name: value for name, value in bundle.manifest.items() if name not in old_ones}
-    if model is not None:
-        manifest["model"] = {"digest": model.digest, "source": model.source}
-    manifest["weights"] = weight_fields(weights)
-    manifest["golden"] = cases
-    if samples is not None:
-        manifest["samples"] = samples_entry(samples, blobs)
-    issued = issued_entry(counter, valid_until)
-    if issued is not None:
-        manifest["issued"] = issued
-    manifest["blobs"] = blobs.entries()
-    if "requires" in manifest:
-        manifest["requires"] = _resized(bundle.manifest, manifest)
+    measured_on = None if samples is None else samples_entry(samples, blobs)
+    manifest = replace(
+        before,
+        model=before.model if model is None else ModelSource(model.digest, model.source),
+        weights=weight_fields(weights),
+        golden=cases,
+        samples=measured_on,
+        issued=issued_entry(counter, valid_until),
+        blobs=blobs.entries(),
+    )
+    if before.requires is not None:
+        # as many bytes more or less as the blobs are
+        more = sum(manifest.sizes().values()) - sum(before.sizes().values())
+        disk = max(before.requires.disk_bytes + more, 0)
+        manifest = replace(manifest, requires=replace(before.requires, disk_bytes=disk))
     return _finish(manifest, blobs.values, dict(values))
 
 
-def _resized(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns "requires" with as many bytes more or less as the blobs are."""
-
-    def total(manifest: Mapping[str, Any]) -> int:
-        return _bytes(manifest["weights"]) + sum(
-            int(b["bytes"]) for b in manifest["blobs"].values()
-        )
-
-    more = total(new) - total(old)
-    return {**old["requires"], "disk_bytes": max(old["requires"]["disk_bytes"] + more, 0)}
-
-
-def _bytes(weights: Mapping[str, Mapping[str, Any]]) -> int:
-    sizes: dict[str, int] = {w["digest"]: int(w["bytes"]) for w in weights.values()}
-    return sum(sizes.values())
+def _bytes(weights: Mapping[str, WeightEntry]) -> int:
+    return sum({weight.digest: weight.bytes for weight in weights.values()}.values())
 
 
 def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[str, Weight]) -> None:
@@ -219,8 +218,7 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
     "If the refit engine weights are not identical to the original, behavior is undefined"
     (NvInfer.h 10.7, BuilderFlag::kREFIT_IDENTICAL), so no bundle may hold them.
     """
-    engines = bundle.manifest.get("engines", {}).values()
-    if not any(engine["refit"] == "identical" for engine in engines):
+    if not any(engine.refit == "identical" for engine in bundle.manifest.engines.values()):
         return
     other = [name for name, weight in weights.items() if weight.digest != old[name].digest]
     if other:
@@ -233,16 +231,16 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
         )
 
 
-def _finish(manifest: dict[str, Any], blobs: dict[str, Any], weights: dict[str, Any]) -> Bundle:
+def _finish(manifest: Manifest, blobs: dict[str, Any], weights: dict[str, Any]) -> Bundle:
     """Makes the canonical bytes and has the board's own reader check them."""
-    data = canonical(manifest)
+    data = canonical(write(manifest))
     try:
         checked = parse(data)
     except DeviceError as error:
         raise BundleError(
             f"{error.where}: {error.message}",
             code="bundle.invalid",
-            where=str(manifest["name"])[:80],
+            where=manifest.name[:80],
             hint=error.hint,
         ) from error
     needed = {weight.digest for weight in checked.weights.values()}
@@ -254,5 +252,4 @@ def _finish(manifest: dict[str, Any], blobs: dict[str, Any], weights: dict[str, 
             where=checked.name,
         )
     referenced = {digest: weights[digest] for digest in sorted(needed)}
-    # what was read back is what a reader of the file sees: lists, not tuples
-    return Bundle(json.loads(data), data, dict(sorted(blobs.items())), referenced)
+    return Bundle(checked, data, dict(sorted(blobs.items())), referenced)

@@ -55,8 +55,7 @@ class Pushed:
 
 def all_blobs(bundle: Bundle) -> tuple[dict[str, int], dict[str, Blob]]:
     """Returns bytes by digest of all that a board needs, and what of it the bundle has."""
-    blobs = {digest: int(blob["bytes"]) for digest, blob in bundle.manifest["blobs"].items()}
-    return {**bundle.weight_bytes, **blobs}, {**bundle.weights, **bundle.blobs}
+    return bundle.manifest.sizes(), {**bundle.weights, **bundle.blobs}
 
 
 def stripped(lacking: int, where: str) -> BundleError:

@@ -19,8 +19,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.transport import Buffer
 from edgekit.errors import BoardError, BundleError
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import read
-from edgekit_device.protocol.manifest import Requires
+from edgekit_device.protocol.manifest import Manifest
 from edgekit_device.release.requirements import check_facts
 
 if TYPE_CHECKING:
@@ -45,11 +44,11 @@ _SCHEMA = "edgekit.deployment/1"
 _GATES = ("latency_ms", "accuracy_min")
 
 
-def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
+def check_fits(manifest: Manifest, hello: Mapping[str, Any], where: str) -> None:
     """Refuses a board that cannot run what the bundle was built for.
 
     Args:
-        facts: The bundle's manifest.
+        manifest: The bundle's.
         hello: The board's answer to ``hello``.
         where: The board's name.
 
@@ -57,10 +56,8 @@ def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -
         BundleError: "bundle.no-runtime", "bundle.backend", or what the board itself would refuse
             it with ("requires.*"): the same facts are held against the same needs.
     """
-    backend = str(facts.get("backend"))
-    needed = facts.get("fingerprint")
-    fingerprint = needed if isinstance(needed, dict) else {}
-    runtime = str(fingerprint.get("runtime") or "")
+    backend, fingerprint = manifest.backend, manifest.fingerprint
+    runtime = fingerprint.get("runtime", "")
     if runtime in hello and hello[runtime] is None:
         raise BundleError(
             f"the bundle needs {runtime} {fingerprint.get('runtime_version', '')}".rstrip()
@@ -79,13 +76,9 @@ def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -
             where=where,
             hint="build for a backend that the board has",
         )
-    _check_requires(facts, hello, where)
-
-
-def _check_requires(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
-    if "requires" not in facts:
+    requires = manifest.requires
+    if requires is None:
         return
-    requires = read(Requires, facts["requires"])
     # space is checked only for what is missing (`check_space`), and by the board
     known = {name: value for name, value in hello.items() if name != "free_bytes"}
     try:
@@ -162,7 +155,7 @@ def send(
     """
     signature = bundle.signature if signature is None else signature
     board.ensure_loader(progress)
-    sizes = _sizes(bundle)
+    sizes = bundle.manifest.sizes()
     anew = False
     partial: dict[str, int] = {}
     while True:
@@ -217,18 +210,12 @@ def _retained(missing: object, sizes: Mapping[str, int], where: str) -> dict[str
     return found
 
 
-def _sizes(bundle: Bundle) -> dict[str, int]:
-    """Returns the bytes of everything that the board must have, by digest."""
-    blobs = {digest: int(blob["bytes"]) for digest, blob in bundle.manifest["blobs"].items()}
-    return {**bundle.weight_bytes, **blobs}
-
-
 def _payload(bundle: Bundle, lacking: Mapping[str, Any], where: str) -> dict[str, Buffer]:
     """Returns what to send; a stripped bundle can only go where its weights already are."""
     have = {**bundle.weights, **bundle.blobs}
     absent = set(lacking) - set(have)
     if absent:
-        names = [n for n, w in bundle.manifest["weights"].items() if w["digest"] in absent]
+        names = [n for n, w in bundle.manifest.weights.items() if w.digest in absent]
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         raise BundleError(
             f"neither the bundle nor the board has the weights {shown or 'and blobs it names'}",

@@ -59,7 +59,7 @@ class Bundles:
         source = member.config or Path(self._rollout["config"])
         if self._rollout["bundle"]:
             bundle = self.settled(_FILE)
-            if bundle.manifest["backend"] != _REFERENCE:
+            if bundle.manifest.backend != _REFERENCE:
                 self._fits(self._config(source), client, bundle)
             return bundle
         backend_setting = self._config(source).file.build.backend

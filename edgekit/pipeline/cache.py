@@ -294,20 +294,22 @@ def store_bundle(cache: Cache, bundle: Bundle) -> dict[str, Any]:
 def load_bundle(cache: Cache, record: Mapping[str, Any]) -> Bundle | None:
     """Reads a bundle back; None where the cache lacks some of it."""
     from edgekit.bundles.manifest import Bundle
+    from edgekit_device.protocol.manifest import parse
 
-    manifest = json.loads(record["manifest"])
-    entries = {entry["digest"]: entry for entry in manifest["weights"].values()}
+    data = record["manifest"].encode("utf-8")
+    manifest = parse(data)
+    entries = {entry.digest: entry for entry in manifest.weights.values()}
     try:
         blobs = {digest: cache.blob(digest) for digest in record["blobs"]}
         weights = {
-            digest: cache.array(digest, entry["dtype"], tuple(entry["shape"]))
+            digest: cache.array(digest, entry.dtype, entry.shape)
             for digest, entry in entries.items()
         }
     except LookupError:
         return None
     return Bundle(
         manifest,
-        record["manifest"].encode("utf-8"),
+        data,
         blobs,
         weights,
         record["signature"].encode("ascii"),

@@ -109,10 +109,8 @@ class Pipeline(PlanQuestions):
             for built in self.building.every():
                 old = self.packing.bundle_of(built)
                 bundle = self.packing.with_weights(built, model, artefacts)
-                before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
-                after = {
-                    name: entry["digest"] for name, entry in bundle.manifest["weights"].items()
-                }
+                before = {name: entry.digest for name, entry in old.manifest.weights.items()}
+                after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
                 changed = max(
                     changed, sum(before[name] != digest for name, digest in after.items())
                 )
@@ -405,7 +403,7 @@ class Pipeline(PlanQuestions):
             "bit_equal": bool(
                 releases[0]["selftest"].get("bit_equal") and infer["bit_equal"] is not False
             ),
-            "tensors": len(self.packing.bundle.manifest["weights"]),
+            "tensors": len(self.packing.bundle.manifest.weights),
         }
         files = self._files()
         with self._steps.step("report") as step:

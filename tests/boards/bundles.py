@@ -13,7 +13,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.bundles.manifest import Bundle
-from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.protocol.manifest import TensorEntry, parse
 from edgekit_device.runtime.golden import golden_inputs
 
 __all__ = ["HandMade", "hand_made"]
@@ -113,7 +113,7 @@ def hand_made(
         "plugins": [],
     }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
-    return HandMade(manifest, text.encode(), blobs, {weight: matrix}, None, matrix)
+    return HandMade(parse(text.encode()), text.encode(), blobs, {weight: matrix}, None, matrix)
 
 
 def _tensor(name: str, shape: tuple[int, int]) -> dict[str, Any]:

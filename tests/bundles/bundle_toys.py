@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -189,3 +190,9 @@ def toy_bundle(seed: int = 0, name: str = "toy", **more: Any) -> Bundle:
         mode="split",
         **more,
     )
+
+
+def document_of(bundle: Bundle) -> dict[str, Any]:
+    """The manifest as it stands in manifest.json."""
+    found: dict[str, Any] = json.loads(bundle.manifest_bytes)
+    return found

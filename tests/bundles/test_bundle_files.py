@@ -119,7 +119,7 @@ def test_a_flipped_bit_is_found(bundle: Bundle, tmp_path: Path, kind: str, name:
     digest = (
         next(iter(bundle.weights))
         if kind == "weight"
-        else next(d for d, e in bundle.manifest["blobs"].items() if e["kind"] == kind)
+        else next(d for d, e in toys.document_of(bundle)["blobs"].items() if e["kind"] == kind)
     )
     path = write(bundle, tmp_path / name, stripped=False)
     if path.is_dir():

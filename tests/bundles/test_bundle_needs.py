@@ -15,6 +15,7 @@ from edgekit.errors import BundleError
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import parse
 from tests.bundles import bundle_toys as toys
+from tests.bundles.bundle_toys import document_of
 
 PARTS: dict[str, Any] = {
     "name": "toy", "model": toys.toy_model(), "network": toys.network(), "plan": toys.plan(),
@@ -44,19 +45,19 @@ def test_samples_are_signed_blobs() -> None:
 
 def test_without_them_nothing_more_travels() -> None:
     plain = pack(artefacts=toys.artefacts(), **PARTS)
-    assert "samples" not in plain.manifest
-    assert {blob["kind"] for blob in plain.manifest["blobs"].values()} == {"engine", "golden"}
+    assert plain.manifest.samples is None
+    assert {blob["kind"] for blob in document_of(plain)["blobs"].values()} == {"engine", "golden"}
 
 
 def test_other_weights_take_nothing_of_the_old_ones_answers() -> None:
     bundle = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
     other = toys.artefacts(1)
     made = with_weights(bundle, other.weights, other.values, toys.golden(1))
-    assert "samples" not in made.manifest
-    kinds = {blob["kind"] for blob in made.manifest["blobs"].values()}
+    assert made.manifest.samples is None
+    kinds = {blob["kind"] for blob in document_of(made)["blobs"].values()}
     assert kinds == {"engine", "golden"}
     sizes = parse(made.manifest_bytes).sizes()
-    assert made.manifest["requires"]["disk_bytes"] == sum(sizes.values())
+    assert document_of(made)["requires"]["disk_bytes"] == sum(sizes.values())
     again = with_weights(bundle, other.weights, other.values, toys.golden(1), samples=samples(1))
     assert parse(again.manifest_bytes).samples is not None
 
@@ -76,15 +77,15 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     sizes = {digest: len(data) for digest, data in plain.engines.items()}
     engines = sum(sizes.values())
     found = requires_of(built, {**sizes, "golden": 40}, 100)
-    assert found["boards"] == [{"module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}]
-    assert found["dla_cores"] == [0, 1]
-    assert (found["runtime"], found["portable"], found["cudla"]) == (None, False, False)
-    assert found["memory_bytes"] == engines + 100
-    assert found["disk_bytes"] == (engines + 40 + 100) + (engines + 100)
+    assert found.boards == ({"module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"},)
+    assert found.dla_cores == (0, 1)
+    assert (found.runtime, found.portable, found.cudla) == (None, False, False)
+    assert found.memory_bytes == engines + 100
+    assert found.disk_bytes == (engines + 40 + 100) + (engines + 100)
     loadable = {key: {**about, "kind": "loadable", "stripped": False} for key in plain.engines}
     found = requires_of(dataclasses.replace(built, engine_facts=loadable), sizes, 0)
-    assert found["cudla"] is True
-    assert found["disk_bytes"] == engines
+    assert found.cudla is True
+    assert found.disk_bytes == engines
 
 
 def test_a_sample_of_another_shape_is_refused() -> None:

@@ -17,6 +17,7 @@ from edgekit.bundles.manifest import Bundle, golden_inputs, rewrite_record, tens
 from edgekit.bundles.pack import pack, with_weights
 from edgekit.errors import BundleError, DataError
 from edgekit.network.model import Network, Tensor
+from edgekit_device.protocol.manifest import EngineEntry
 from tests.bundles import bundle_toys as toys
 
 
@@ -32,13 +33,14 @@ def test_the_same_inputs_give_the_same_bytes_in_another_process() -> None:
 
 def test_manifest_is_canonical_and_its_digest_names_the_bundle() -> None:
     bundle = toys.toy_bundle()
-    again = json.dumps(bundle.manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    document = toys.document_of(bundle)
+    again = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert bundle.manifest_bytes == again.encode() + b"\n"
     assert bundle.digest == hashlib.sha256(bundle.manifest_bytes).hexdigest()
 
 
 def test_manifest_says_what_was_built() -> None:
-    manifest = toys.toy_bundle().manifest
+    manifest = toys.document_of(toys.toy_bundle())
     assert manifest["inputs"] == [
         {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8], "format": "LINEAR",
          "strides": [768, 256, 32, 4]}
@@ -93,7 +95,7 @@ def test_refit_keeps_engines_and_changes_only_weights_and_golden() -> None:
     old, built = toys.toy_bundle(0), toys.artefacts(1)
     new = with_weights(old, built.weights, built.values, toys.golden(1), toys.toy_model(1))
     assert new.manifest_bytes == toys.toy_bundle(1).manifest_bytes
-    assert new.manifest["lanes"] == old.manifest["lanes"]
+    assert toys.document_of(new)["lanes"] == toys.document_of(old)["lanes"]
     changed = set(new.weight_bytes) - set(old.weight_bytes)
     assert changed == {built.weights[name].digest for name in ("../w", "b", "q", "g")}
 
@@ -111,18 +113,19 @@ def test_the_record_of_rewrites_travels_through_files_and_refits(tmp_path: Path)
     refitted = with_weights(bundle, other.weights, other.values, toys.golden(1))
     assert rewrite_record(refitted) == record
     assert rewrite_record(toys.toy_bundle()) is None
-    assert "rewrites" not in toys.toy_bundle().manifest
-    broken = replace(bundle, blobs={**bundle.blobs, bundle.manifest["rewrites"]: b"{"})
+    assert "rewrites" not in toys.document_of(toys.toy_bundle())
+    broken = replace(bundle, blobs={**bundle.blobs, toys.document_of(bundle)["rewrites"]: b"{"})
     with pytest.raises(BundleError, match="not JSON"):
         rewrite_record(broken)
 
 
 def test_identical_engines_are_never_given_other_weights() -> None:
     bundle, same, other = toys.toy_bundle(), toys.artefacts(), toys.artefacts(1)
-    digest = bundle.manifest["lanes"][0]["segments"][0]["engine"]
+    digest = toys.document_of(bundle)["lanes"][0]["segments"][0]["engine"]
 
     def refitted_as(kind: str) -> Bundle:
-        return replace(bundle, manifest={**bundle.manifest, "engines": {digest: {"refit": kind}}})
+        facts = EngineEntry("plan", "10.3.0.30", True, False, False, kind, None, (), ())
+        return replace(bundle, manifest=replace(bundle.manifest, engines={digest: facts}))
 
     with pytest.raises(DataError, match="REFIT_IDENTICAL") as caught:
         with_weights(refitted_as("identical"), other.weights, other.values, toys.golden(1))
@@ -191,4 +194,4 @@ def test_golden_inputs_follow_the_written_formula() -> None:
 
 
 def test_tensor_io_of_a_scalar_has_no_strides() -> None:
-    assert tensor_io(Tensor("s", (), "int64"))["strides"] == []
+    assert tensor_io(Tensor("s", (), "int64")).strides == ()

@@ -22,8 +22,10 @@ from edgekit.deployment.install import send
 from edgekit.deployment.ssh import connect
 from edgekit.deployment.transport import frames
 from edgekit.errors import BoardError
+from edgekit_device.protocol.manifest import parse
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
+from tests.bundles.bundle_toys import document_of
 from tests.edgekit_device.device_board import BoardFolder
 from tests.faults.tcp_relay import Relay
 
@@ -87,13 +89,13 @@ def _bundle(key: Path, sizes: dict[str, int], changed: str = "", columns: int = 
     layers = [[f"features.{name}.conv", "GPU", "int8", 0] for name in sizes]
     placement = {"layers": layers, "loadables": []}
     manifest: dict[str, Any] = {
-        **made.manifest,
-        "weights": {**made.manifest["weights"], **entries},
+        **document_of(made),
+        "weights": {**document_of(made)["weights"], **entries},
         "placement": placement,
     }
     text = (json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n").encode()
     everything = {**made.weights, **weights}
-    return Bundle(manifest, text, made.blobs, everything, sign(text, key))
+    return Bundle(parse(text), text, made.blobs, everything, sign(text, key))
 
 
 def _whole(root: Path, bundle: Bundle) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from edgekit.bundles.files import read
 from edgekit.cli import main
 from tests.boards.fixtures import StartBoard, boards, home
+from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_net
 from tests.security.security_keys import make_signer
 
@@ -76,7 +77,7 @@ def test_a_bundle_with_a_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SystemExit) as caught:
         main.main([*shlex.split(line[1]), "-q"])
     assert caught.value.code == 0
-    assert read(tmp_path / "app.ekb").manifest["issued"] == {
+    assert document_of(read(tmp_path / "app.ekb"))["issued"] == {
         "at": "2026-01-01T00:00:00Z", "counter": 42, "valid_until": "2099-12-31T23:59:59Z",
     }  # fmt: skip
     with pytest.raises(SystemExit) as caught:

@@ -19,6 +19,7 @@ from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit_device.errors import DeviceError
 from edgekit_device.store.root import Root
 from tests.bundles import bundle_toys as toys
+from tests.bundles.bundle_toys import document_of
 from tests.edgekit_device.device_board import BoardFolder, Refused, envelope, frames
 
 
@@ -48,7 +49,7 @@ def resigned(bundle: Bundle, manifest: bytes, key: Path) -> bytes:
 
 
 def with_field(bundle: Bundle, change: dict[str, object]) -> bytes:
-    return json.dumps({**bundle.manifest, **change}, sort_keys=True).encode() + b"\n"
+    return json.dumps({**document_of(bundle), **change}, sort_keys=True).encode() + b"\n"
 
 
 # the way through
@@ -131,9 +132,9 @@ def test_a_refit_sends_only_the_weights_that_changed(
 ) -> None:
     everything = {**toy2.blobs, **toy2.weights}
     missing = board.command("missing", stdin=json.dumps(list(everything)).encode())["missing"]
-    engines = {d for d, blob in toy2.manifest["blobs"].items() if blob["kind"] == "engine"}
+    engines = {d for d, blob in document_of(toy2)["blobs"].items() if blob["kind"] == "engine"}
     assert not engines & set(missing)
-    assert toy2.manifest["weights"]["scale"]["digest"] not in missing
+    assert document_of(toy2)["weights"]["scale"]["digest"] not in missing
     board.install(toy2)
     x = golden_inputs(toys.network(), 3, toys.RANGES)
     np.testing.assert_array_equal(board.infer("toy", **x)["y"], toys.expected(1, x)["y"])
@@ -257,7 +258,7 @@ def test_missing_engines_are_named_and_weights_listed(board: BoardFolder, toy: B
 @pytest.mark.parametrize("kind", ["engine", "golden"])
 def test_a_rotten_blob_stops_the_stage(board: BoardFolder, toy: Bundle, kind: str) -> None:
     board.send({**toy.blobs, **toy.weights})
-    digest = next(d for d, blob in toy.manifest["blobs"].items() if blob["kind"] == kind)
+    digest = next(d for d, blob in document_of(toy)["blobs"].items() if blob["kind"] == kind)
     _flip(board.blob(digest))
     assert refused(board, "stage", stdin=envelope(toy)).code == "blob.digest-mismatch"
     # reading them again finds it, and what is sent anew mends it
@@ -271,7 +272,7 @@ def test_a_rotten_blob_stops_the_stage(board: BoardFolder, toy: Bundle, kind: st
 def test_a_rotten_weight_stops_the_refit(board: BoardFolder, toy: Bundle) -> None:
     board.send({**toy.blobs, **toy.weights})
     release = board.stage(toy)
-    _flip(board.blob(toy.manifest["weights"]["g"]["digest"]))
+    _flip(board.blob(document_of(toy)["weights"]["g"]["digest"]))
     error = refused(board, "refit", "--app", "toy", "--release", release)
     assert error.code == "blob.digest-mismatch"
     assert not board.command("releases")["apps"]["toy"]["releases"][0]["ready"]
@@ -286,7 +287,7 @@ def test_what_rots_after_the_switch_is_found_at_the_next_use(
         file = board.root / "apps/toy/releases" / release / kind
     else:
         file = board.blob(
-            next(d for d, blob in toy.manifest["blobs"].items() if blob["kind"] == kind)
+            next(d for d, blob in document_of(toy)["blobs"].items() if blob["kind"] == kind)
         )
     _flip(file)
     code = "bundle.bad-signature" if kind.startswith("manifest") else "blob.digest-mismatch"
@@ -298,8 +299,8 @@ def test_golden_outputs_of_another_network_fail_the_selftest(
 ) -> None:
     board.send({**toy.blobs, **toy.weights, **toy2.blobs})
     wrong = with_field(
-        toy, {"golden": toy2.manifest["golden"],
-              "blobs": {**toy.manifest["blobs"], **toy2.manifest["blobs"]}}
+        toy, {"golden": document_of(toy2)["golden"],
+              "blobs": {**document_of(toy)["blobs"], **document_of(toy2)["blobs"]}}
     )  # fmt: skip
     staged = board.command("stage", stdin=resigned(toy, wrong, signing_key))
     board.command("refit", "--app", "toy", "--release", staged["release"])
@@ -313,7 +314,7 @@ def test_golden_outputs_of_another_network_fail_the_selftest(
 def test_weights_that_do_not_fit_the_engines_are_named(
     board: BoardFolder, toy: Bundle, signing_key: Path, name: str, fault: str
 ) -> None:
-    weights = json.loads(json.dumps(toy.manifest["weights"]))
+    weights = json.loads(json.dumps(document_of(toy)["weights"]))
     entry = weights[name]
     if fault == "shape":
         entry["shape"] = [1, *entry["shape"]]
@@ -383,7 +384,7 @@ def test_tensor_names_are_only_names(
     board: BoardFolder, installed: str, toy: Bundle, signing_key: Path, tmp_path: Path
 ) -> None:
     # the toy's first weight is called "../w", and it ran in the tests above
-    assert "../w" in toy.manifest["weights"]
+    assert "../w" in document_of(toy)["weights"]
     release = installed
     assert not list(tmp_path.rglob("w"))
     folder = board.root / "apps/toy/releases" / release
@@ -403,7 +404,7 @@ def test_another_schema_is_refused_with_what_to_do(
 
 def test_an_unknown_backend_is_refused(board: BoardFolder, toy: Bundle, signing_key: Path) -> None:
     board.send({**toy.blobs, **toy.weights})
-    requires = dict(toy.manifest["requires"], backend="abacus")
+    requires = dict(document_of(toy)["requires"], backend="abacus")
     change = {"backend": "abacus", "requires": requires}
     stdin = resigned(toy, with_field(toy, change), signing_key)
     staged = board.command("stage", stdin=stdin)
@@ -414,14 +415,14 @@ def test_an_unknown_backend_is_refused(board: BoardFolder, toy: Bundle, signing_
 def test_an_engine_may_not_read_files_of_the_board(
     board: BoardFolder, toy: Bundle, signing_key: Path
 ) -> None:
-    segment = toy.manifest["lanes"][0]["segments"][0]
+    segment = document_of(toy)["lanes"][0]["segments"][0]
     engine = toy.blobs[segment["engine"]]
     assert isinstance(engine, bytes)
     evil = engine.replace(b"stripped", b"passwd__")
     digest = hashlib.sha256(evil).hexdigest()
-    lanes = json.loads(json.dumps(toy.manifest["lanes"]))
+    lanes = json.loads(json.dumps(document_of(toy)["lanes"]))
     lanes[0]["segments"][0]["engine"] = digest
-    blobs = {**toy.manifest["blobs"], digest: {"bytes": len(evil), "kind": "engine"}}
+    blobs = {**document_of(toy)["blobs"], digest: {"bytes": len(evil), "kind": "engine"}}
     board.send({**toy.blobs, **toy.weights, digest: evil})
     stdin = resigned(toy, with_field(toy, {"lanes": lanes, "blobs": blobs}), signing_key)
     staged = board.command("stage", stdin=stdin)

@@ -15,8 +15,10 @@ from edgekit.bundles.manifest import Bundle, golden_inputs
 from edgekit.bundles.sign import sign
 from edgekit_device.benchmark.measure import MeasureSettings, bench, summary
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import parse
 from edgekit_device.runtime.model import Model
 from tests.bundles import bundle_toys as toys
+from tests.bundles.bundle_toys import document_of
 from tests.edgekit_device.device_board import BoardFolder
 
 
@@ -104,8 +106,8 @@ def test_one_flipped_bit_of_a_bundle_folder_is_refused(
 ) -> None:
     folder = write(toy, tmp_path / "toy", stripped=False)
     digest = {
-        "engine": toy.manifest["lanes"][0]["segments"][1]["engine"],
-        "weight": toy.manifest["weights"]["b"]["digest"],
+        "engine": document_of(toy)["lanes"][0]["segments"][1]["engine"],
+        "weight": document_of(toy)["weights"]["b"]["digest"],
     }.get(kind)
     names = {"manifest": "manifest.json", "signature": "manifest.json.sig"}
     file = folder / names[kind] if digest is None else folder / "blobs" / digest
@@ -124,7 +126,7 @@ def test_one_flipped_bit_of_a_bundle_folder_is_refused(
 def test_weights_that_rot_in_a_release_are_found_by_a_full_check(
     board: BoardFolder, installed: str, toy: Bundle
 ) -> None:
-    file = board.blob(toy.manifest["weights"]["g"]["digest"])
+    file = board.blob(document_of(toy)["weights"]["g"]["digest"])
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
@@ -144,7 +146,7 @@ def test_a_release_that_was_never_refitted_is_hashed_whole(board: BoardFolder, t
     release = board.stage(toy)
     place = board.root / "apps/toy/releases" / release
     edgekit_device.load(place)
-    file = board.blob(toy.manifest["weights"]["g"]["digest"])
+    file = board.blob(document_of(toy)["weights"]["g"]["digest"])
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
@@ -244,13 +246,13 @@ def test_a_bad_frame_is_raised_at_its_place(model: Model) -> None:
 
 def test_bench_counts_every_lane(signing_key: Path, signers: Path, tmp_path: Path) -> None:
     bundle = toys.toy_bundle()
-    lanes = json.loads(json.dumps(bundle.manifest["lanes"] * 2))
+    lanes = json.loads(json.dumps(document_of(bundle)["lanes"] * 2))
     lanes[0]["share"], lanes[1]["share"] = 0.25, 0.75
     for segment in lanes[1]["segments"]:
         segment["device"] = "GPU"
-    document = {**bundle.manifest, "lanes": lanes}
+    document = {**document_of(bundle), "lanes": lanes}
     data = json.dumps(document).encode()
-    mixed = Bundle(document, data, bundle.blobs, bundle.weights, sign(data, signing_key))
+    mixed = Bundle(parse(data), data, bundle.blobs, bundle.weights, sign(data, signing_key))
     path = write(mixed, tmp_path / "m", stripped=False)
     found = edgekit_device.load(path, allowed_signers=signers, threads=1)
     result = bench(found, {"x": image()}, MeasureSettings(1, 0, 16))

@@ -15,9 +15,9 @@ import pytest
 from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.sign import sign
 from edgekit_device.cuda.driver import load_driver
-from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.protocol.manifest import TensorEntry, parse
 from edgekit_device.runtime.golden import golden_inputs
-from tests.bundles.bundle_toys import toy_bundle
+from tests.bundles.bundle_toys import document_of, toy_bundle
 from tests.edgekit_device.device_board import BoardFolder, Refused
 from tests.edgekit_device.device_trt_toys import (
     SHAPE,
@@ -70,7 +70,7 @@ def trt_bundle(version: str, flags: list[str], *, fingerprint: dict[str, str]) -
         "outputs": [{**y_io, "scale": None}],
     }  # fmt: skip
     manifest: dict[str, Any] = {
-        **{key: value for key, value in toy_bundle().manifest.items() if key != "requires"},
+        **{key: value for key, value in document_of(toy_bundle()).items() if key != "requires"},
         "backend": "tensorrt", "fingerprint": fingerprint, "inputs": [x_io], "outputs": [y_io],
         "lanes": [{"share": 1.0, "segments": [segment]}], "weights": weights, "stripped": True,
         "blobs": {digests[kind]: {"bytes": len(blob), "kind": kind}
@@ -83,7 +83,7 @@ def trt_bundle(version: str, flags: list[str], *, fingerprint: dict[str, str]) -
     }  # fmt: skip
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
     return Bundle(
-        manifest=manifest,
+        manifest=parse(text.encode()),
         manifest_bytes=text.encode(),
         blobs={digests[kind]: blob for kind, blob in blobs.items()},
         weights=values,

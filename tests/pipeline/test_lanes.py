@@ -8,6 +8,7 @@ from edgekit.config.loader import load_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.reference.run import Runner
+from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
 
@@ -23,7 +24,7 @@ def test_lanes_that_differ_pass_their_own_golden_vectors(tmp_path):
     with Pipeline(load_config(config), out=tmp_path / "out", cache=cache) as pipeline:
         document = pipeline.run().document
         artefacts = pipeline.work.artefacts
-        manifest = pipeline.packing.bundle.manifest
+        manifest = document_of(pipeline.packing.bundle)
     cases = manifest["golden"]
     assert [case["lane"] for case in cases] == list(range(len(artefacts.lanes)))
     assert document["refit"]["bit_equal"] is True

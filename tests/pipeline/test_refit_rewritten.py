@@ -22,6 +22,7 @@ from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.rewrite_proofs import verify_rewrites
 from edgekit.rewriting.provenance.other_weights import reweigh
 from edgekit.rewriting.provenance.record import record_of
+from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
 
@@ -121,7 +122,7 @@ def test_the_bundle_has_the_record_and_its_proofs_hold(folder, monkeypatch):
     record = rewrite_record(read(packed["path"]))
     assert record == json.loads((folder / "rewrite.json").read_text())
     assert record["model"] == load(folder / "small.onnx").digest
-    assert record["rewritten"] == bundle.manifest["model"]["digest"]
+    assert record["rewritten"] == document_of(bundle)["model"]["digest"]
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
     document = verify_rewrites(folder / "small.onnx", packed["path"])
     assert document["holds"]

@@ -13,6 +13,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.errors import UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
 
@@ -48,7 +49,7 @@ def test_a_bundle_says_what_it_was_made_for(one, other, field, tmp_path):
         config = open_config(path, placement={"dla_cores": []}, **options)
         with pipeline(config, tmp_path) as p:
             document = p.bundle()
-        assert read(document["path"]).manifest[field] == options[field]
+        assert document_of(read(document["path"]))[field] == options[field]
 
 
 def test_other_calibration_inputs_give_other_golden_vectors(tmp_path):
@@ -60,7 +61,7 @@ def test_other_calibration_inputs_give_other_golden_vectors(tmp_path):
         np.save(tmp_path / f"{scale}.npy", data)
         config = open_config(path, calibration={"data": str(tmp_path / f"{scale}.npy")})
         with pipeline(config, tmp_path) as p:
-            manifest = read(p.bundle()["path"]).manifest
+            manifest = document_of(read(p.bundle()["path"]))
         ranges.append(manifest["golden"][0]["inputs"]["x"]["high"])
     assert ranges == [1, 1000]
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit_device.protocol.manifest import Manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,16 +160,16 @@ class Builder:
             )
         return self._built[key]
 
-    def check_bundle(self, client: BoardClient, manifest: Mapping[str, Any]) -> None:
+    def check_bundle(self, client: BoardClient, manifest: Manifest) -> None:
         """Refuses a bundle of TensorRT engines that were built on another kind of board.
 
         Raises:
             BoardError: "deploy.other-board".
             EnvironmentLack: The board lacks what the engines need.
         """
-        if manifest["backend"] == "reference":
+        if manifest.backend == "reference":
             return
-        built, here = manifest["fingerprint"], self.probe(client)["fingerprint"]
+        built, here = manifest.fingerprint, self.probe(client)["fingerprint"]
         wrong = [
             f"{key} {built.get(key) or 'unknown'}, here {here.get(key) or 'unknown'}"
             for key in BOARD_KIND_KEYS
@@ -182,7 +183,7 @@ class Builder:
                 hint="engines are not portable: deploy the configuration, which builds for this "
                 "board",
             )
-        check_runs(client, self.probe(client), manifest.get("engines", {}))
+        check_runs(client, self.probe(client), manifest.engines)
 
 
 #: What two boards must share to run each other's engines.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.accuracy import Work
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit_device.protocol.manifest import EngineEntry
 
 
 GOLDEN_SEED = 7
@@ -394,7 +395,9 @@ def check_board(
         _runtime(client, probe, compatible=build.version_compatible is not False)
 
 
-def check_runs(client: BoardClient, probe: Mapping[str, Any], engines: Mapping[str, Any]) -> None:
+def check_runs(
+    client: BoardClient, probe: Mapping[str, Any], engines: Mapping[str, EngineEntry]
+) -> None:
     """Refuses a board that cannot run a bundle's engines, before they are sent.
 
     Args:
@@ -406,11 +409,11 @@ def check_runs(client: BoardClient, probe: Mapping[str, Any], engines: Mapping[s
         EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
     """
     _numpy(client, probe)
-    plans = [one for one in engines.values() if one["kind"] == "plan"]
+    plans = [one for one in engines.values() if one.kind == "plan"]
     if len(plans) < len(engines):
         _cudla(client, probe, "the bundle has DLA loadables")
     if plans:
-        _runtime(client, probe, compatible=all(one["version_compatible"] for one in plans))
+        _runtime(client, probe, compatible=all(one.version_compatible for one in plans))
 
 
 def _numpy(client: BoardClient, probe: Mapping[str, Any]) -> None:

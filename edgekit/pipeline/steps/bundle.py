@@ -212,12 +212,12 @@ class BundlePacker:
             )
         cache = self.work.cache
         found = {}
-        for entry in bundle.manifest["weights"].values():
-            digest = entry["digest"]
+        for entry in bundle.manifest.weights.values():
+            digest = entry.digest
             # what is not here either may be on the board, which reports when it is not
             with contextlib.suppress(LookupError):
                 if digest not in bundle.weights:
-                    found[digest] = cache.array(digest, entry["dtype"], tuple(entry["shape"]))
+                    found[digest] = cache.array(digest, entry.dtype, entry.shape)
         return dataclasses.replace(bundle, weights={**bundle.weights, **found})
 
     def reweighed(self, model: Model) -> Artefacts:

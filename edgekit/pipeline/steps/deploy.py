@@ -73,7 +73,7 @@ class InstallSteps:
         self._begun: list[StepRecord] = []
         self._details = {
             "deploy": f"board {client.name}: {client.note}",
-            "refit": f"{counted(len(bundle.manifest['weights']), 'tensor')} from the board's store",
+            "refit": f"{counted(len(bundle.manifest.weights), 'tensor')} from the board's store",
             "self-test": "golden vectors of the unstripped build",
         }
 
