@@ -38,13 +38,8 @@ def test_what_it_refuses(wrong: dict[str, Any]) -> None:
         HealthSection(**wrong)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [[], 7, {"surprise": 1}, {"latency_ms": "33"}, {"latency_ms": float("nan")}, {"keep": 0},
-     {"latency_ms": True}, {"timeouts": {"test_s": 0}}, {"timeouts": {"x": 1}}, {"timeouts": 3},
-     {"on_change": "refuse"}, {"latency_factor": 1.1}, {"soak_s": -1}],
-)  # fmt: skip
-def test_a_board_checks_what_it_is_reported(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [{"latency_ms": float("nan")}, {"soak_s": float("inf")}])
+def test_a_board_takes_finite_numbers_alone(wrong: dict[str, float]) -> None:
     with pytest.raises(DeviceError) as caught:
         read_policy(wrong)
     assert caught.value.code == "policy.invalid"

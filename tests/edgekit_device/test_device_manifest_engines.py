@@ -81,41 +81,6 @@ def test_scale_and_format_are_retained() -> None:
     assert (entry.inputs[0].scale, entry.inputs[0].format) == (0.5, "DLA_HWC4")
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("kind", "engine"),
-        ("kind", "loadable"),  # without a core
-        ("tensorrt", "10"),
-        ("tensorrt", "ten"),
-        ("tensorrt", None),
-        ("stripped", 1),
-        ("version_compatible", "no"),
-        ("lean_embedded", None),
-        ("refit", "some"),
-        ("dla_core", -1),
-        ("dla_core", True),
-        ("dla_core", 99),
-        ("inputs", []),
-        ("outputs", {}),
-        ("more", 1),
-        ("inputs.0.name", "z"),
-        ("inputs.0.dtype", "bfloat16"),
-        ("inputs.0.shape", [1, -3, 8, 8]),
-        ("inputs.0.format", "NCHW"),
-        ("inputs.0.strides", [-1, 1, 1, 1]),
-        ("inputs.0.scale", 0.5),  # float32 has none
-        ("inputs.0.scale", "1"),
-        ("inputs.0.more", 1),
-    ],
-)
-def test_what_is_wrong_is_refused(path: str, value: Any) -> None:
-    with pytest.raises(DeviceError) as caught:
-        parse(changed(path, value))
-    assert caught.value.code == "manifest.invalid"
-    assert caught.value.where.startswith("engines")
-
-
 @pytest.mark.parametrize("scale", [0.0, -1.0])
 def test_a_scale_is_positive(scale: float) -> None:
     document = json.loads(changed("inputs.0.dtype", "int8"))

@@ -1,0 +1,155 @@
+"""The documents on the wire: each is read whole and written as it was, and each fault of the corpus
+is refused with its place.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple  # noqa: UP035 (as a board's documents have them)
+
+import pytest
+import yaml
+
+from edgekit_device.build.request import BuildJobRequest, read_request
+from edgekit_device.deployment.request import DeployRequest, Policy, read_policy
+from edgekit_device.deployment.request import read_request as read_deployment
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    integer,
+    mapping,
+    member,
+    names,
+    nullable,
+    read,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.protocol.manifest import Manifest, parse
+from tests.bundles.bundle_toys import document_of, toy_bundle
+from tests.edgekit_device import build_toys
+from tests.edgekit_device.test_device_trt_commands import trt_bundle
+
+_TRT = document_of(trt_bundle("10.3.0", ["STRIP_PLAN"], fingerprint={}))
+_ENGINE = next(iter(_TRT["engines"]))
+
+
+def _parsed(document: Any) -> Manifest:
+    return parse(json.dumps(document).encode())
+
+
+#: By kind: a good document, its reader, and the code of a refusal.
+KINDS: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
+    "manifest": (document_of(toy_bundle()), _parsed, "manifest.invalid"),
+    "engines": (_TRT, _parsed, "manifest.invalid"),
+    "build request": (build_toys.request(), read_request, "build.request"),
+    "policy": ({}, read_policy, "policy.invalid"),
+    "deployment": ({"app": "toy", "digest": "0" * 64}, read_deployment, "deploy.bad-request"),
+}
+FAULTS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    (Path(__file__).parent / "faulty_documents.yaml").read_text(encoding="utf-8")
+)
+CASES = [(kind, fault) for kind, faults in FAULTS.items() for fault in faults]
+
+
+def _faulty(good: Any, fault: dict[str, Any]) -> Any:
+    if "at" not in fault:
+        return fault["value"]
+    document = copy.deepcopy(good)
+    *way, last = (_ENGINE if step == "ENGINE" else step for step in fault["at"])
+    place = document
+    for step in way:
+        place = place[step]
+    if fault.get("gone"):
+        del place[last]
+    else:
+        place[last] = fault["value"]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    CASES,
+    ids=[f"{kind}: {fault['where']} {fault.get('value')!r:.30}" for kind, fault in CASES],
+)
+def test_a_fault_is_refused_with_its_place(kind: str, fault: dict[str, Any]) -> None:
+    good, reader, code = KINDS[kind]
+    reader(good)
+    with pytest.raises(DeviceError) as caught:
+        reader(_faulty(good, fault))
+    assert caught.value.code == fault.get("code", code)
+    assert caught.value.where == fault["where"].replace("ENGINE", _ENGINE)
+
+
+@pytest.mark.parametrize("kind", ["manifest", "engines"])
+def test_what_is_read_is_written_as_it_was(kind: str) -> None:
+    good, reader, _ = KINDS[kind]
+    assert write(reader(good)) == good
+
+
+def test_what_is_left_out_is_not_written() -> None:
+    assert write(Policy()) == {}
+    assert write(read(Policy, {"soak_s": 3, "keep": 3})) == {"soak_s": 3.0}
+    request = read(DeployRequest, {"app": "toy", "digest": "0" * 64, "again": False})
+    assert write(request) == {"app": "toy", "digest": "0" * 64, "again": False}
+
+
+def test_what_few_requests_need_may_be_left_out() -> None:
+    document = copy.deepcopy(build_toys.request())
+    del document["engines"][0]["data"], document["engines"][0]["trtexec"]
+    (engine,) = read(BuildJobRequest, document).engines
+    assert (engine.data, engine.trtexec) == ({}, ())
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the document below."""
+
+    name: str = member(text("[a-z]+", "a word"))
+    sizes: Tuple[int, ...] = member(array(integer(0, 9), 1, 3), key="n", absent=())  # noqa: UP006
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A document with a rule of each kind."""
+
+    parts: Tuple[Part, ...] = member(records(Part, by="name"))  # noqa: UP006
+    by_name: Dict[str, Part] = member(mapping(record(Part)))  # noqa: UP006
+    words: Tuple[str, ...] = member(names(1))  # noqa: UP006
+    one: Optional[str] = member(nullable(choice("a", "b")))  # noqa: UP045
+
+
+GOOD = {"parts": [{"name": "x", "n": [1, 2]}], "by_name": {"y": {"name": "y"}}, "words": ["w"],
+        "one": None}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "message"),
+    [
+        ({"parts": [{"name": "x", "n": [1, 10]}]}, "parts[0].n[1]", "10 is not within 0 to 9"),
+        ({"parts": [{"name": "x", "n": []}]}, "parts[0].n", "0 entries"),
+        ({"parts": [{"name": "x"}, {"name": "x"}]}, "parts", "must be different"),
+        ({"parts": [{"name": "x", "m": 1}]}, "parts[0]", "unknown: 'm'"),
+        ({"parts": {}}, "parts", "expected a list, found dict"),
+        ({"by_name": {"y": {"name": "Y"}}}, "by_name.y.name", "'Y' is not a word"),
+        ({"by_name": {"y": {}}}, "by_name.y", "missing: name"),
+        ({"words": ["a\n"]}, "words", "control characters"),
+        ({"words": [""]}, "words", "not empty"),
+        ({"words": [True]}, "words[0]", "expected a string, found bool"),
+        ({"one": "c"}, "one", "'c' is none of a, b"),
+        ({"more": 1}, "the document", "unknown: 'more'"),
+    ],
+)
+def test_rules_say_where_and_what(change: dict[str, Any], where: str, message: str) -> None:
+    assert write(read(Whole, GOOD)) == GOOD
+    with pytest.raises(DeviceError, match=message) as caught:
+        read(Whole, {**GOOD, **change}, "the document", code="some.code", hint="do this")
+    assert (caught.value.where, caught.value.code) == (where, "some.code")
+    assert caught.value.hint
