@@ -10,11 +10,24 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Dict, Optional
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, write_durably
-from edgekit_device.protocol.codec import is_app_name, is_digest, parse_json
+from edgekit_device.protocol.codec import (
+    app_name,
+    choice,
+    digest,
+    integer,
+    mapping,
+    member,
+    parse_json,
+    read,
+    record,
+    text,
+    write,
+)
 from edgekit_device.protocol.manifest import seconds_of
 from edgekit_device.store.root import Root
 from edgekit_device.trust.bundle import Checked
@@ -23,7 +36,33 @@ from edgekit_device.trust.signature import key_of_signature
 FILE = "counters.json"
 _SCHEMA = "edgekit.counters/1"
 _MAX_BYTES = 16 << 20
+_MOST = (1 << 63) - 1
 _ON_PURPOSE = "an operator may: install --allow-older REASON, or edgekit deploy"
+
+
+@dataclass(frozen=True)
+class SeenCounter:
+    """A signer's highest counter, and the bundle that had it."""
+
+    counter: int = member(integer(0, _MOST))
+    digest: str = member(digest)
+
+
+@dataclass(frozen=True)
+class SeenApp:
+    """Counters of an application by signer, and whose was raised last."""
+
+    newest: str = member(text())
+    signers: Mapping[str, SeenCounter] = member(mapping(record(SeenCounter)))
+
+
+@dataclass(frozen=True)
+class Counters:
+    """ROOT/counters.json; ``newest`` is the newest signed time, in seconds since 1970."""
+
+    schema: str = member(choice(_SCHEMA), default=_SCHEMA)
+    newest: int = member(integer(0, _MOST), default=0)
+    apps: Mapping[str, SeenApp] = member(mapping(record(SeenApp), app_name), default=dict)
 
 
 def issued_facts(checked: Checked) -> Optional[Dict[str, Any]]:
@@ -54,10 +93,10 @@ def check_install(root: Root, checked: Checked) -> None:
         count(root, manifest.name, manifest.digest, dict(facts, counter=None))
     known = _read(root)
     now = int(time.time())
-    if now < known["newest"]:
+    if now < known.newest:
         raise DeviceError(
             "the board's clock says {}, and a bundle that was signed at {} was seen".format(
-                _text(now), _text(known["newest"])
+                _text(now), _text(known.newest)
             ),
             code="install.clock",
             where=where,
@@ -72,13 +111,13 @@ def check_install(root: Root, checked: Checked) -> None:
             where=where,
             hint="put a newer bundle on the mirror; " + _ON_PURPOSE,
         )
-    app = known["apps"].get(manifest.name)
+    app = known.apps.get(manifest.name)
     if app is None or checked.signer is None:
         return
     _check_counter(app, checked, facts)
 
 
-def _check_counter(app: Dict[str, Any], checked: Checked, facts: Optional[Dict[str, Any]]) -> None:
+def _check_counter(app: SeenApp, checked: Checked, facts: Optional[Dict[str, Any]]) -> None:
     counter = None if facts is None else facts["counter"]
     if counter is None:
         message = "the bundle has no counter, and the board has seen bundles of {} that do".format(
@@ -86,15 +125,15 @@ def _check_counter(app: Dict[str, Any], checked: Checked, facts: Optional[Dict[s
         )
     else:
         assert facts is not None
-        seen = app["signers"].get(facts["signer"])
-        if seen is None or counter > seen["counter"]:
+        seen = app.signers.get(facts["signer"])
+        if seen is None or counter > seen.counter:
             return
-        same = (counter, checked.manifest.digest) == (seen["counter"], seen["digest"])
+        same = (counter, checked.manifest.digest) == (seen.counter, seen.digest)
         # the last one of a signer, and another signer's is newer: it is old all the same
-        if same and app["newest"] == facts["signer"]:
+        if same and app.newest == facts["signer"]:
             return
         message = "the bundle's counter is {}, and the board has seen {} of this signer".format(
-            counter, seen["counter"]
+            counter, seen.counter
         )
     raise DeviceError(
         message,
@@ -116,63 +155,32 @@ def count(root: Root, app: str, digest: str, facts: Optional[Dict[str, Any]]) ->
             known = _read(root)
         except DeviceError:
             return
-        before = json.dumps(known, sort_keys=True)
-        known["newest"] = max(known["newest"], facts["at"])
-        if facts["counter"] is not None:
-            entry = known["apps"].setdefault(app, {"newest": facts["signer"], "signers": {}})
-            seen = entry["signers"].get(facts["signer"])
-            if seen is None or facts["counter"] > seen["counter"]:
-                entry["newest"] = facts["signer"]
-                entry["signers"][facts["signer"]] = {"counter": facts["counter"], "digest": digest}
-        after = json.dumps(known, sort_keys=True)
-        if after != before:
-            write_durably(root.folder / FILE, (after + "\n").encode("utf-8"))
+        signer, counter, apps = facts["signer"], facts["counter"], dict(known.apps)
+        if counter is not None:
+            entry = apps.get(app, SeenApp(signer, {}))
+            seen = entry.signers.get(signer)
+            if seen is None or counter > seen.counter:
+                signers = {**entry.signers, signer: SeenCounter(counter, digest)}
+                apps[app] = SeenApp(signer, signers)
+        after = Counters(newest=max(known.newest, facts["at"]), apps=apps)
+        if after != known:
+            line = json.dumps(write(after), sort_keys=True) + "\n"
+            write_durably(root.folder / FILE, line.encode("utf-8"))
 
 
-def _read(root: Root) -> Dict[str, Any]:
+def _read(root: Root) -> Counters:
     path = root.folder / FILE
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES)
     except FileNotFoundError:
-        return {"schema": _SCHEMA, "newest": 0, "apps": {}}
+        return Counters()
     except OSError as error:
         raise _damaged(str(path), str(error)) from error
     try:
-        found = parse_json(data, str(path), "install.counters")
+        return read(Counters, parse_json(data, str(path), "install.counters"), "it")
     except DeviceError as error:
-        raise _damaged(str(path), error.message) from error
-    if not _sound(found):
-        raise _damaged(str(path), "it is not what the loader writes")
-    return dict(found)
-
-
-def _sound(found: object) -> bool:
-    if not isinstance(found, dict) or found.get("schema") != _SCHEMA:
-        return False
-    apps = found.get("apps")
-    return (
-        _is_count(found.get("newest"))
-        and isinstance(apps, dict)
-        and all(is_app_name(name) and _is_app(app) for name, app in apps.items())
-    )
-
-
-def _is_app(app: object) -> bool:
-    signers = app.get("signers") if isinstance(app, dict) else None
-    return (
-        isinstance(app, dict)
-        and isinstance(app.get("newest"), str)
-        and isinstance(signers, dict)
-        and all(
-            isinstance(one, dict) and _is_count(one.get("counter")) and is_digest(one.get("digest"))
-            for one in signers.values()
-        )
-    )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        raise _damaged(str(path), "{}: {}".format(error.where, error.message)) from error
 
 
 def _damaged(where: str, why: str) -> DeviceError:
