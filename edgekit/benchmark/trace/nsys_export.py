@@ -1,6 +1,5 @@
-"""Opens an SQLite export of Nsight Systems without trusting it (read only, plain tables, bounded
-work), or makes one of a report by the user's own ``nsys``; what its names mean
-(``targets/_nsys.yaml``).
+"""Opens an SQLite export of Nsight Systems, read only, or makes one of a report by the user's own
+``nsys``; what its names mean (``targets/_nsys.yaml``).
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from edgekit.files import regular
 from edgekit.knowledge import data_folder, read_knowledge
 
 _MAGIC = b"SQLite format 3\0"
-_LONGEST = 1 << 24  # bytes of one value: a row of an export has a few hundred
 _STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
 _OPERATIONS = 20_000_000  # what opening and small tables may cost
 _PER_BYTE = 16  # a row of 100 bytes costs about 40 operations; sorted, about 100
@@ -34,7 +32,6 @@ _HINT = "give what `nsys export --type sqlite` wrote"
 _EPOCH = "TARGET_INFO_SESSION_START_TIME"
 #: What an export says of itself, in releases from 2021 to 2025.
 _META = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
-_ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
 _SECONDS = 1800
 
 
@@ -93,11 +90,8 @@ def _file() -> dict[str, Any]:
     return found
 
 
-# Opens an SQLite export of Nsight Systems: a database of another program, read without trusting it.
-#
-# Read only and immutable, nothing but plain tables: a view, a virtual table, a trigger, a function
-# or a recursive query of the file is never evaluated. How much work one file can cause is bounded
-# by its size, so that pages that point at each other end in an error.
+# How much work a file can cause is bounded by its size: pages of a damaged one may point at each
+# other.
 #
 # Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
 # lazily, therefore not every table described below might be present"); every column is optional.
@@ -109,7 +103,7 @@ class Export:
 
     Attributes:
         path: The file.
-        tables: The columns of each plain table that has rows.
+        tables: The columns of each table that has rows.
         meta: What it says of itself, e.g. "EXPORT_PRODUCT_VERSION".
         started: Unix time in nanoseconds of its time 0; None if it does not say.
         local_offset_s: Local time minus UTC where it was recorded; None if it does not say.
@@ -226,9 +220,6 @@ def _connect(path: Path, size: int) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "temp_store=FILE"):
-        connection.execute(f"PRAGMA {pragma}")
     left = _OPERATIONS + _PER_BYTE * size
 
     def spent() -> int:
@@ -241,32 +232,12 @@ def _connect(path: Path, size: int) -> sqlite3.Connection:
 
 
 def _look(export: Export) -> None:
-    """Finds the plain tables that have rows, and lets nothing else be read from then on."""
+    """Finds the tables that have rows, and what the export says of itself."""
     query = export._query
-    schema = list(query("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
-    for name, sql in schema:
-        plain = isinstance(sql, str) and sql.lstrip()[:12].upper() == "CREATE TABLE"
-        if not isinstance(name, str) or not plain or '"' in name or "\0" in name:
-            continue
-        # the last column: 0 is a column of the table, others are computed or hidden
-        columns = [row[1] for row in query(f'PRAGMA table_xinfo("{name}")') if row[6] == 0]
-        if columns and "\0" not in "".join(columns):
-            export.tables[name] = frozenset(columns)
-    allowed = export.tables.keys()
-
-    def allow(action: int, first: str | None, _: object, __: object, inner: str | None) -> int:
-        wanted = action in _ALLOWED and inner is None
-        known = action == sqlite3.SQLITE_SELECT or first in allowed
-        return sqlite3.SQLITE_OK if wanted and known else sqlite3.SQLITE_DENY
-
-    export.connection.set_authorizer(allow)
-    for name in list(export.tables):
-        if next(query(f'SELECT 1 FROM "{name}" LIMIT 1'), None) is None:
-            del export.tables[name]
-    _about(export)
-
-
-def _about(export: Export) -> None:
+    for (name,) in list(query("SELECT name FROM sqlite_master WHERE type = 'table'")):
+        if next(query(f'SELECT 1 FROM "{name}" LIMIT 1'), None) is not None:
+            columns = query(f'PRAGMA table_info("{name}")')
+            export.tables[name] = frozenset(column for _, column, *_ in columns)
     for table in _META:
         for name, value in export.rows(table, ("name", "value")):
             if isinstance(name, str) and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Exports that are damaged, are none, or want to be evaluated."""
+"""Exports that are damaged, or none."""
 
 import sqlite3
 
@@ -36,29 +36,6 @@ def test_another_program_s_database_is_reported(tmp_path):
     db.close()
     assert refused(path) == "nsys.unknown"
     assert refused(tmp_path / "missing.sqlite") == "nsys.unreadable"
-
-
-def test_nothing_of_the_file_is_evaluated(tmp_path):
-    """A view, a computed column and a virtual table under the names of the schema stay unread."""
-    path = tmp_path / "a.sqlite"
-    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i"
-    with Writer(path) as out:
-        out.text("x")
-        out.db.execute(
-            f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {endless} AS start, i AS end FROM n"
-        )
-        out.db.execute(
-            "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, "
-            "globalTid INTEGER, textId INTEGER, "
-            "text TEXT GENERATED ALWAYS AS (hex(zeroblob(10000000))) VIRTUAL)"
-        )
-        out.db.execute("INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, 5, 1)")
-    before = path.read_bytes()
-    _, source, slices = traced(path, tmp_path / "t.json")
-    assert [s["name"] for s in next(iter(slices.values()))] == ["x"]
-    assert "CUPTI_ACTIVITY_KIND_KERNEL" not in source.export.tables
-    assert "text" not in source.export.tables["NVTX_EVENTS"]
-    assert path.read_bytes() == before
 
 
 def test_values_of_any_type_are_read(tmp_path):
