@@ -89,13 +89,15 @@ def test_a_board_that_runs_plans_needs_a_module_of_tensorrt(planned):
 
 
 def test_a_bundle_needs_what_its_engines_run_through():
-    plan = {"kind": "plan", "version_compatible": True}
-    plain = {"kind": "plan", "version_compatible": False}
+    plan, plain, loadable = (
+        SimpleNamespace(kind=kind, version_compatible=compatible)
+        for kind, compatible in (("plan", True), ("plan", False), ("loadable", False))
+    )
     lean = {**board(cudla=None), "tensorrt": python(lean="10.3.0")}
     check_runs(LAB, lean, {"a": plan})
-    check_runs(LAB, {**board(), "tensorrt": python()}, {"a": {"kind": "loadable"}})
+    check_runs(LAB, {**board(), "tensorrt": python()}, {"a": loadable})
     for engines, code in [({"a": plan, "b": plain}, "board.no-runtime"),
-                          ({"a": plan, "b": {"kind": "loadable"}}, "board.no-cudla")]:  # fmt: skip
+                          ({"a": plan, "b": loadable}, "board.no-cudla")]:  # fmt: skip
         with pytest.raises(EnvironmentLack) as caught:
             check_runs(LAB, lean, engines)
         assert caught.value.code == code
