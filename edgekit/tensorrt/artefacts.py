@@ -19,6 +19,7 @@ from edgekit_device.tensorrt.weights import named_weights, origins
 
 if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedEngine, RequestedLane
+    from edgekit_device.build.request import EngineSpec, IoSpec
 
 
 Fetch = Callable[[Iterable[str]], Mapping[str, bytes]]
@@ -55,14 +56,14 @@ def artefacts_of(
         raise BuildError(
             f"the board's answer lacks {counted(len(missing), 'engine')}, such as {missing[0]}",
             code="build.result",
-            where=request.document["name"],
+            where=request.job.name,
             hint="remove the job with edgekit jobs remove, and build again",
         )
     engines = dict(fetch(dict.fromkeys(built[key]["engine"] for key in built)))
     store = _Weights()
     facts: dict[str, Any] = {}
     notes = list(result["notes"])
-    requested = {one["key"]: one for one in request.document["engines"]}
+    requested = {one.key: one for one in request.job.engines}
     found = []
     for lane in lanes:
         segments = []
@@ -72,9 +73,9 @@ def artefacts_of(
                 EngineSegment(
                     index,
                     engine.device,
-                    tuple(layer["name"] for layer in engine.layers),
-                    tuple(tensor["name"] for tensor in engine.inputs),
-                    tuple(tensor["name"] for tensor in engine.outputs),
+                    tuple(layer.name for layer in engine.layers),
+                    tuple(tensor.name for tensor in engine.inputs),
+                    tuple(tensor.name for tensor in engine.outputs),
                     one["engine"],
                 )
             )
@@ -105,8 +106,8 @@ def artefacts_of(
         weights=store.weights,
         values=store.values,
         fingerprint={**result["fingerprint"], "builder": result["builder"]},
-        inputs=tuple(tensor["name"] for tensor in request.document["network"]["inputs"]),
-        outputs=tuple(tensor["name"] for tensor in request.document["network"]["outputs"]),
+        inputs=tuple(tensor.name for tensor in request.job.network.inputs),
+        outputs=tuple(tensor.name for tensor in request.job.network.outputs),
         notes=tuple(notes),
         engine_facts=facts,
     )
@@ -144,9 +145,9 @@ def _facts(
 
 
 def _ordered(
-    found: Sequence[Mapping[str, Any]], requested: Sequence[Mapping[str, Any]]
+    found: Sequence[Mapping[str, Any]], requested: Sequence[IoSpec]
 ) -> list[dict[str, Any]]:
-    at = {tensor["name"]: number for number, tensor in enumerate(requested)}
+    at = {tensor.name: number for number, tensor in enumerate(requested)}
     ordered = sorted(found, key=lambda tensor: at.get(str(tensor["name"]), len(at)))
     return [dict(tensor) for tensor in ordered]
 
@@ -163,7 +164,7 @@ class _Weights:
         engine: RequestedEngine,
         one: Mapping[str, Any],
         blobs: Mapping[str, bytes],
-        requested: Mapping[str, Any],
+        requested: EngineSpec,
     ) -> dict[str, str]:
         """Adds what an engine lacks; returns the names that it had to change.
 
@@ -197,11 +198,11 @@ class _Weights:
 
 
 def _named(
-    blobs: Mapping[str, bytes], requested: Mapping[str, Any], wanted: Iterable[str]
+    blobs: Mapping[str, bytes], requested: EngineSpec, wanted: Iterable[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Weights, and the names by node of those that the parser counts."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        for name, digest in requested.get("data", {}).items():
+        for name, digest in requested.data.items():
             Path(folder, name).write_bytes(blobs[digest])
-        source = (blobs[requested["model"]], Path(folder), set(wanted))
+        source = (blobs[requested.model], Path(folder), set(wanted))
         return dict(named_weights(*source)), origins(*source)

@@ -6,10 +6,9 @@ the tensors that cross its border.
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,18 @@ from edgekit.network.protos import reads
 from edgekit.network.writing import save
 from edgekit.placement.segments import Segment, SegmentedPlan
 from edgekit.tensorrt.releases import release
+from edgekit_device.build.request import (
+    Attempt,
+    BuildJobRequest,
+    EngineSpec,
+    GoldenSpec,
+    IoSpec,
+    LaneSpec,
+    LayerSpec,
+    NetworkSpec,
+    request_digest,
+)
+from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import PlacedLayer, PlannedLoadable
@@ -34,10 +45,9 @@ if TYPE_CHECKING:
 # runtime configuration" and, for the GPU, "I/O Formats".
 
 
-SCHEMA = "edgekit.build.request/1"
 _MODEL = "model.onnx"
 _WORKSPACE = "WORKSPACE"
-Command = Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
+Command = Callable[[EngineSpec, Attempt], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +144,6 @@ def _on_dla(
     return BorderTensor(dtype, chosen, float(scales[name]) if int8 else None)
 
 
-def tensor_entry(
-    name: str, border: BorderTensor, device: str, shape: Sequence[int]
-) -> dict[str, Any]:
-    """Returns an input or output of an engine as a build request has it."""
-    return {
-        "name": name,
-        "dtype": border.dtype,
-        "shape": list(shape),
-        "formats": [border.format_on(device)],
-        "scale": border.scale,
-    }
-
-
 @dataclass(frozen=True, eq=False)
 class RequestedEngine:
     """One engine to build.
@@ -157,17 +154,17 @@ class RequestedEngine:
         device: "GPU", or the DLA core that it drives.
         model: The ONNX model that it is built from.
         layers: Its layers in graph order, with where and in what they run.
-        inputs: Inputs as a request has them.
-        outputs: Outputs likewise.
+        inputs: Its inputs, with types as the plan has them.
+        outputs: Its outputs likewise.
     """
 
     key: str
     kind: str
     device: str
     model: Model
-    layers: tuple[dict[str, Any], ...]
-    inputs: tuple[dict[str, Any], ...]
-    outputs: tuple[dict[str, Any], ...]
+    layers: tuple[LayerSpec, ...]
+    inputs: tuple[IoSpec, ...]
+    outputs: tuple[IoSpec, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,13 +212,10 @@ def _whole_engine(
             hint="build.mode: split has engines for both, or give placement.dla_cores one core",
         )
 
-    def tensors(names: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:
         # TensorRT takes and gives what the model says, in its own linear format
         facts = (network.tensors[name] for name in names)
-        return tuple(
-            {"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "formats": [], "scale": None}
-            for t in facts
-        )
+        return tuple(IoSpec(t.name, t.dtype, tuple(t.shape)) for t in facts)
 
     of = {layer.name: layer for layer in placed}
     layers = tuple(_layer(layer, of[layer.name]) for layer in network.layers)
@@ -232,15 +226,15 @@ def _whole_engine(
     return (engine,)
 
 
-def _layer(layer: Layer, placed: PlacedLayer) -> dict[str, Any]:
-    return {
-        "name": layer.name,
-        "builder_name": layer.builder_name,
-        "nodes": list(layer.nodes),
-        "kind": layer.kind,
-        "device": "GPU" if placed.device == "GPU" else "DLA",
-        "precision": placed.precision,
-    }
+def _layer(layer: Layer, placed: PlacedLayer) -> LayerSpec:
+    return LayerSpec(
+        name=layer.name,
+        builder_name=layer.builder_name,
+        nodes=tuple(layer.nodes),
+        kind=layer.kind,
+        device="GPU" if placed.device == "GPU" else "DLA",
+        precision=placed.precision,
+    )
 
 
 def _segment_engines(
@@ -260,12 +254,18 @@ def _segment_engines(
     engines = []
     for index, part in enumerate(cuts):
         own = set(part.layers)
-        shapes = {n: list(graph.shape(n)) for n in (*part.inputs, *part.outputs)}
 
-        def tensors(
-            names: Sequence[str], device: str = part.device, shapes: Any = shapes
-        ) -> tuple[dict[str, Any], ...]:
-            return tuple(tensor_entry(name, borders[name], device, shapes[name]) for name in names)
+        def tensors(names: Sequence[str], device: str = part.device) -> tuple[IoSpec, ...]:
+            return tuple(
+                IoSpec(
+                    name,
+                    borders[name].dtype,
+                    tuple(graph.shape(name)),
+                    (borders[name].format_on(device),),
+                    borders[name].scale,
+                )
+                for name in names
+            )
 
         engines.append(
             RequestedEngine(
@@ -327,29 +327,34 @@ class BuildOptions:
 class BuildRequest:
     """A request and the blobs that it names, by SHA-256 (hex)."""
 
-    document: Mapping[str, Any]
+    job: BuildJobRequest
     blobs: Mapping[str, bytes]
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The request as it is sent."""
+        found: dict[str, Any] = write(self.job)
+        return found
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the request's canonical JSON."""
-        text = json.dumps(self.document, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return request_digest(self.document)
 
-    def trying(self, attempts: Mapping[str, Sequence[Mapping[str, Any]]]) -> BuildRequest:
+    def trying(self, attempts: Mapping[str, Sequence[Attempt]]) -> BuildRequest:
         """Returns the same request without the attempts that are not among these, by kind."""
 
-        def left(engine: Mapping[str, Any]) -> dict[str, Any]:
-            given = engine["attempts"]
-            numbers = [n for n, one in enumerate(given) if one in attempts[engine["kind"]]]
+        def left(engine: EngineSpec) -> EngineSpec:
+            numbers = [n for n, x in enumerate(engine.attempts) if x in attempts[engine.kind]]
             # trtexec's arguments stand next to their attempts; without trtexec there are none
-            chosen = {"attempts": [given[n] for n in numbers]}
-            if engine["trtexec"]:
-                chosen["trtexec"] = [engine["trtexec"][n] for n in numbers]
-            return {**engine, **chosen}
+            return replace(
+                engine,
+                attempts=tuple(engine.attempts[n] for n in numbers),
+                trtexec=tuple(engine.trtexec[n] for n in numbers) if engine.trtexec else (),
+            )
 
-        engines = [left(engine) for engine in self.document["engines"]]
-        return BuildRequest({**self.document, "engines": engines}, self.blobs)
+        engines = tuple(left(engine) for engine in self.job.engines)
+        return BuildRequest(replace(self.job, engines=engines), self.blobs)
 
 
 def build_request(
@@ -357,10 +362,9 @@ def build_request(
     lanes: Sequence[RequestedLane],
     options: BuildOptions,
     *,
-    inputs: Sequence[Mapping[str, Any]],
-    outputs: Sequence[Mapping[str, Any]],
-    golden: Sequence[Mapping[str, Any]] = (),
-    attempts: Mapping[str, Sequence[Mapping[str, Any]]],
+    network: NetworkSpec,
+    golden: Sequence[GoldenSpec] = (),
+    attempts: Mapping[str, Sequence[Attempt]],
     command: Command | None = None,
 ) -> BuildRequest:
     """Returns the request that builds lanes of engines on a board.
@@ -372,11 +376,10 @@ def build_request(
         name: The application's.
         lanes: The engines.
         options: How to call the builder.
-        inputs: The network's inputs: name, dtype, shape.
-        outputs: Its outputs.
+        network: The network's inputs and outputs.
         golden: Inputs by seed and range, that the built engines are run on.
         attempts: Builder flags to try in this order, by engine kind ("plan", "loadable").
-        command: Returns trtexec's arguments for an engine as the request has it and an attempt.
+        command: Returns trtexec's arguments for an engine of the request and an attempt.
 
     Raises:
         ModelError: A model cannot be written.
@@ -399,52 +402,44 @@ def build_request(
             files[id(engine.model)] = found.pop(_MODEL), found
         return files[id(engine.model)]
 
-    def document(engine: RequestedEngine) -> dict[str, Any]:
+    def spec(engine: RequestedEngine) -> EngineSpec:
         model, data = model_of(engine)
         dla = engine.device != "GPU"
-        own: dict[str, Any] = {
-            "key": engine.key,
-            "kind": engine.kind,
-            "model": model,
-            "device": engine.device,
-            "gpu_fallback": dla and engine.kind == "plan",
-            "typing": options.typing,
-            "precisions": list(options.precisions),
-            "layers": list(engine.layers),
-            "inputs": [{**x, "dtype": on.dtype(x["dtype"])} for x in engine.inputs],
-            "outputs": [{**x, "dtype": on.dtype(x["dtype"])} for x in engine.outputs],
-            "calibration": cache,
-            "pools": {k: v for k, v in (options.pools or {}).items() if dla or k == _WORKSPACE},
-            "constraints": options.constraints if options.typing == "weak" else "none",
-            "optimization_level": options.optimization_level,
-            "refit_individual": list(options.refit_individual) if engine.kind == "plan" else [],
-            "profiles": [],
-            "attempts": [dict(one) for one in attempts[engine.kind]],
-            "trtexec": [],
-        }
-        if data:
-            own["data"] = data
-        if command is not None:
-            own["trtexec"] = [command(own, attempt) for attempt in own["attempts"]]
-        return own
+        own = EngineSpec(
+            key=engine.key,
+            kind=engine.kind,
+            model=model,
+            device=engine.device,
+            gpu_fallback=dla and engine.kind == "plan",
+            typing=options.typing,
+            precisions=options.precisions,
+            layers=engine.layers,
+            inputs=tuple(replace(x, dtype=on.dtype(x.dtype)) for x in engine.inputs),
+            outputs=tuple(replace(x, dtype=on.dtype(x.dtype)) for x in engine.outputs),
+            calibration=cache,
+            pools={k: v for k, v in (options.pools or {}).items() if dla or k == _WORKSPACE},
+            constraints=options.constraints if options.typing == "weak" else "none",
+            optimization_level=options.optimization_level,
+            refit_individual=options.refit_individual if engine.kind == "plan" else (),
+            profiles=(),
+            attempts=tuple(attempts[engine.kind]),
+            data=data,
+        )
+        if command is None:
+            return own
+        return replace(own, trtexec=tuple(tuple(command(own, x)) for x in own.attempts))
 
-    return BuildRequest(
-        {
-            "schema": SCHEMA,
-            "name": name,
-            "backend": options.backend,
-            "tensorrt": options.tensorrt,
-            "timing_cache": options.timing_cache,
-            "lanes": [
-                {"share": lane.share, "engines": [engine.key for engine in lane.engines]}
-                for lane in lanes
-            ],
-            "network": {"inputs": [dict(x) for x in inputs], "outputs": [dict(x) for x in outputs]},
-            "golden": [dict(case) for case in golden],
-            "engines": [document(engine) for lane in lanes for engine in lane.engines],
-        },
-        blobs,
+    job = BuildJobRequest(
+        name=name,
+        backend=options.backend,
+        tensorrt=options.tensorrt,
+        timing_cache=options.timing_cache,
+        lanes=tuple(LaneSpec(x.share, tuple(e.key for e in x.engines)) for x in lanes),
+        network=network,
+        golden=tuple(golden),
+        engines=tuple(spec(engine) for lane in lanes for engine in lane.engines),
     )
+    return BuildRequest(job, blobs)
 
 
 def _files(model: Model) -> dict[str, bytes]:

@@ -14,10 +14,11 @@ from edgekit.errors import BuildError
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.tensorrt.options import BuildAttempt
 from edgekit.tensorrt.releases import release, within
+from edgekit_device.build.request import Attempt, EngineSpec, IoSpec, LayerSpec, ProfileShapes
 
 _MIB = 1 << 20
 _UNNAMED = "(Unnamed Layer*"
-Layers = Sequence[Mapping[str, Any]]
+Layers = Sequence[LayerSpec]
 _SHOWN = 5
 _ORDER = ("fp32", "fp16", "int8")
 _START_S = 120.0  # loading an engine, and what the loader needs around it
@@ -114,20 +115,20 @@ def flag_facts() -> dict[str, Any]:
 
 def layer_devices(layers: Layers) -> str:
     """Returns --layerDeviceTypes: the layers that must not be on the DLA, which is the default."""
-    return _list((n, "GPU") for x in layers if x["device"] == "GPU" for n in _names(x))
+    return _list((n, "GPU") for x in layers if x.device == "GPU" for n in _names(x))
 
 
 def partly_named_layers(layers: Layers) -> list[str]:
     """Returns the GPU's layers of which the parser names a part alone (`builder_name` says)."""
-    gpu = (x for x in layers if x["device"] == "GPU")
-    return [x["name"] for x in gpu if _UNNAMED in x["builder_name"] and x["nodes"]]
+    gpu = (x for x in layers if x.device == "GPU")
+    return [x.name for x in gpu if _UNNAMED in x.builder_name and x.nodes]
 
 
 def layer_precisions(layers: Layers, skip: Callable[[str], bool] = lambda precision: False) -> str:
     """Returns --layerPrecisions, without the layers whose types are no choice."""
     own = set(flag_facts()["without_precision"])
-    chosen = [x for x in layers if x["kind"] not in own and not skip(x["precision"])]
-    return _list((n, x["precision"]) for x in chosen for n in _names(x))
+    chosen = [x for x in layers if x.kind not in own and not skip(x.precision)]
+    return _list((n, x.precision) for x in chosen for n in _names(x))
 
 
 def layer_output_types(layers: Layers, lowest: str) -> str:
@@ -135,7 +136,7 @@ def layer_output_types(layers: Layers, lowest: str) -> str:
     return layer_precisions(layers, lambda precision: precision == lowest)
 
 
-def io_formats(tensors: Sequence[Mapping[str, Any]], on: Trtexec) -> str:
+def io_formats(tensors: Sequence[IoSpec], on: Trtexec) -> str:
     """Returns --inputIOFormats or --outputIOFormats: a type and its formats for each tensor.
 
     Raises:
@@ -144,14 +145,14 @@ def io_formats(tensors: Sequence[Mapping[str, Any]], on: Trtexec) -> str:
     facts = flag_facts()
     parts = []
     for tensor in tensors:
-        kind = facts["types"].get(tensor["dtype"])
-        names = [facts["formats"].get(name) for name in tensor["formats"] or ["LINEAR"]]
+        kind = facts["types"].get(tensor.dtype)
+        names = [facts["formats"].get(name) for name in tensor.formats or ["LINEAR"]]
         if kind is None or not within(kind, on.version) or None in names:
             raise BuildError(
-                f"trtexec of TensorRT {on.tensorrt} takes no tensor of type {tensor['dtype']} "
-                f"with format {' or '.join(tensor['formats']) or 'LINEAR'}",
+                f"trtexec of TensorRT {on.tensorrt} takes no tensor of type {tensor.dtype} "
+                f"with format {' or '.join(tensor.formats) or 'LINEAR'}",
                 code="trtexec.format",
-                where=tensor["name"],
+                where=tensor.name,
                 hint="build with build.backend: tensorrt",
             )
         parts.append(f"{kind['name']}:{'+'.join(names)}")
@@ -171,16 +172,17 @@ def memory_pool_sizes(limits: Mapping[str, int], on: Trtexec) -> tuple[str, list
     return ",".join(parts), unknown
 
 
-def profile_shapes(profile: Mapping[str, Mapping[str, Sequence[int]]], which: str) -> str:
+def profile_shapes(profile: Mapping[str, ProfileShapes], which: str) -> str:
     """Returns --minShapes, --optShapes or --maxShapes of a profile; ``which`` is min, opt, max."""
     return _list(
-        (name, "x".join(map(str, sizes[which])) or "scalar") for name, sizes in profile.items()
+        (name, "x".join(map(str, getattr(sizes, which))) or "scalar")
+        for name, sizes in profile.items()
     )
 
 
-def _names(layer: Mapping[str, Any]) -> list[str]:
+def _names(layer: LayerSpec) -> list[str]:
     """A network being built has a layer for each ONNX node, of its name; kernels come later."""
-    return list(layer["nodes"]) or [layer["builder_name"] or layer["name"]]
+    return list(layer.nodes) or [layer.builder_name or layer.name]
 
 
 def _list(items: Iterable[tuple[str, str]]) -> str:
@@ -211,53 +213,53 @@ def _decimal(size: int) -> str:
 # From its own option parser and builder (samples/common/sampleOptions.cpp, sampleEngines.cpp).
 
 
-def check_engine(engine: Mapping[str, Any], flags: tuple[str, ...], on: Trtexec) -> None:
+def check_engine(engine: EngineSpec, flags: tuple[str, ...], on: Trtexec) -> None:
     """Checks an engine and an attempt.
 
     Raises:
         BuildError: "trtexec.refuses".
     """
     typings = release(on.tensorrt).typings
-    if engine["typing"] not in typings:
+    if engine.typing not in typings:
         _refuse(
-            engine, f"TensorRT {on.tensorrt} builds no {engine['typing']}ly typed network",
+            engine, f"TensorRT {on.tensorrt} builds no {engine.typing}ly typed network",
             f"it builds {' and '.join(f'{typing}ly' for typing in typings)} typed ones",
         )  # fmt: skip
-    if engine["typing"] == "weak" and "int8" in engine["precisions"] and not engine["calibration"]:
+    if engine.typing == "weak" and "int8" in engine.precisions and not engine.calibration:
         _refuse(
             engine, "INT8 without a calibration cache: trtexec would make ranges up",
             "calibrate, or give a cache: edgekit calibrate",
         )  # fmt: skip
-    if "REFIT_INDIVIDUAL" in flags and engine.get("refit_individual"):
+    if "REFIT_INDIVIDUAL" in flags and engine.refit_individual:
         _refuse(
             engine, "trtexec cannot mark single weights as refittable",
             "build.refit: identical or any, or build with build.backend: tensorrt",
         )  # fmt: skip
-    if engine["kind"] == "loadable":
+    if engine.kind == "loadable":
         _standalone(engine)
 
 
-def _standalone(engine: Mapping[str, Any]) -> None:
-    if engine["device"] == "GPU":
+def _standalone(engine: EngineSpec) -> None:
+    if engine.device == "GPU":
         _refuse(engine, "a loadable runs on a DLA core, and none is named", "")
-    if engine["gpu_fallback"]:
+    if engine.gpu_fallback:
         _refuse(engine, "a DLA loadable has no GPU fallback", "build.mode: hybrid has it")
     allowed = flag_facts()["standalone"]
     for side in ("inputs", "outputs"):
-        for tensor in engine[side]:
-            legal = allowed[side].get(tensor["dtype"], ())
-            if len(tensor["formats"]) != 1 or tensor["formats"][0] not in legal:
-                given = " or ".join(tensor["formats"]) or "no format"
+        for tensor in getattr(engine, side):
+            legal = allowed[side].get(tensor.dtype, ())
+            if len(tensor.formats) != 1 or tensor.formats[0] not in legal:
+                given = " or ".join(tensor.formats) or "no format"
                 _refuse(
                     engine,
-                    f"the loadable's {side[:-1]} {tensor['name']} is {tensor['dtype']} in {given}",
+                    f"the loadable's {side[:-1]} {tensor.name} is {tensor.dtype} in {given}",
                     "one format each: "
                     + "; ".join(f"{t}: {', '.join(f)}" for t, f in allowed[side].items()),
                 )
 
 
-def _refuse(engine: Mapping[str, Any], message: str, hint: str) -> None:
-    raise BuildError(message, code="trtexec.refuses", where=str(engine["key"]), hint=hint)
+def _refuse(engine: EngineSpec, message: str, hint: str) -> None:
+    raise BuildError(message, code="trtexec.refuses", where=str(engine.key), hint=hint)
 
 
 # trtexec's command lines: one engine of a build request, one attempt, one release.
@@ -267,8 +269,8 @@ def _refuse(engine: Mapping[str, Any], message: str, hint: str) -> None:
 
 
 def trtexec_command(
-    engine: Mapping[str, Any],
-    attempt: BuildAttempt | Mapping[str, Any],
+    engine: EngineSpec,
+    attempt: BuildAttempt | Attempt,
     tensorrt: str,
     *,
     timing_cache: bool = True,
@@ -281,8 +283,8 @@ def trtexec_command(
     built: a loadable, and a plan whose lean runtime is elsewhere.
 
     Args:
-        engine: As ``edgekit.build.request/1`` has it.
-        attempt: What to set; a mapping has "flags".
+        engine: As the request has it.
+        attempt: What to set.
         tensorrt: The board's release.
         timing_cache: Whether to keep the timings.
         notes: Takes what trtexec cannot do of the request, as sentences.
@@ -294,39 +296,39 @@ def trtexec_command(
         UsageError: ``tensorrt`` is no version.
     """
     on = trtexec(tensorrt)
-    flags = attempt.flags if isinstance(attempt, BuildAttempt) else tuple(attempt["flags"])
+    flags = attempt.flags
     check_engine(engine, flags, on)
     made = _Line(on, notes if notes is not None else [])
     made.add("--onnx", "{model}")
     made.add("--saveEngine", "{engine}")
-    if engine["device"] != "GPU":
-        made.add("--useDLACore", engine["device"].removeprefix("DLA"))
-    if engine["kind"] == "loadable":
+    if engine.device != "GPU":
+        made.add("--useDLACore", engine.device.removeprefix("DLA"))
+    if engine.kind == "loadable":
         made.add("--buildDLAStandalone")
-    elif engine["gpu_fallback"]:
+    elif engine.gpu_fallback:
         made.add("--allowGPUFallback")
     _types(made, engine)
     _tensors(made, engine)
-    if engine["device"] != "GPU" and engine["kind"] == "plan":
-        made.add("--layerDeviceTypes", layer_devices(engine["layers"]))
-        if parted := partly_named_layers(engine["layers"]):
+    if engine.device != "GPU" and engine.kind == "plan":
+        made.add("--layerDeviceTypes", layer_devices(engine.layers))
+        if parted := partly_named_layers(engine.layers):
             shown = ", ".join(parted[:_SHOWN]) + (" ..." if len(parted) > _SHOWN else "")
             made.note(
                 "trtexec places and types named layers alone: what TensorRT's parser adds without "
                 f"a name, such as a Gemm's bias, may run on the DLA for {shown}"
             )
-    parts, unknown = memory_pool_sizes(engine["pools"], on)
+    parts, unknown = memory_pool_sizes(engine.pools, on)
     made.add("--memPoolSize", parts)
     if unknown:
         made.note(f"trtexec sets no limit for the memory pool {', '.join(unknown)}")
     _builder_flags(made, flags)
     _profiles(made, engine)
-    if engine["optimization_level"] is not None:
-        made.add_if_known("--builderOptimizationLevel", str(engine["optimization_level"]))
+    if engine.optimization_level is not None:
+        made.add_if_known("--builderOptimizationLevel", str(engine.optimization_level))
     if timing_cache:
         made.add("--timingCacheFile", "{timing_cache}")
     made.add("--profilingVerbosity", "detailed")
-    if engine["kind"] == "plan" and "EXCLUDE_LEAN_RUNTIME" not in flags:
+    if engine.kind == "plan" and "EXCLUDE_LEAN_RUNTIME" not in flags:
         made.add("--exportLayerInfo", "{layer_info}")
     made.add("--verbose")
     made.add("--skipInference")
@@ -373,17 +375,17 @@ class _Line:
         return len(f"{flag}={value}".encode()) <= int(flag_facts()["longest_argument"])
 
 
-def _types(made: _Line, engine: Mapping[str, Any]) -> None:
-    if engine["typing"] == "strong":
+def _types(made: _Line, engine: EngineSpec) -> None:
+    if engine.typing == "strong":
         made.add("--stronglyTyped")
         return
-    for precision in engine["precisions"]:
+    for precision in engine.precisions:
         made.add(f"--{precision}")
-    if "int8" in engine["precisions"]:
+    if "int8" in engine.precisions:
         made.add("--calib", "{calibration}")
-    if not engine["precisions"] or engine["constraints"] == "none":
+    if not engine.precisions or engine.constraints == "none":
         return
-    layers, lowest = engine["layers"], max(engine["precisions"], key=_ORDER.index)
+    layers, lowest = engine.layers, max(engine.precisions, key=_ORDER.index)
     parts = layer_precisions(layers)
     above = layer_output_types(layers, lowest)
     if not made.fits("--layerPrecisions", parts):
@@ -393,16 +395,16 @@ def _types(made: _Line, engine: Mapping[str, Any]) -> None:
             "too many for a command line"
         )
     if parts:
-        made.add("--precisionConstraints", engine["constraints"])
+        made.add("--precisionConstraints", engine.constraints)
         made.add("--layerPrecisions", parts)
         made.add("--layerOutputTypes", above)
 
 
-def _tensors(made: _Line, engine: Mapping[str, Any]) -> None:
+def _tensors(made: _Line, engine: EngineSpec) -> None:
     """Types and formats; float32 in rows is what trtexec takes by itself."""
-    sides = (("--inputIOFormats", engine["inputs"]), ("--outputIOFormats", engine["outputs"]))
+    sides = (("--inputIOFormats", engine.inputs), ("--outputIOFormats", engine.outputs))
     plain = all(
-        tensor["dtype"] == "float32" and tensor["formats"] in ([], ["LINEAR"])
+        tensor.dtype == "float32" and tensor.formats in ((), ("LINEAR",))
         for _, tensors in sides
         for tensor in tensors
     )
@@ -429,9 +431,9 @@ def _builder_flags(made: _Line, flags: tuple[str, ...]) -> None:
         made.add(name, value or None)
 
 
-def _profiles(made: _Line, engine: Mapping[str, Any]) -> None:
-    several = len(engine["profiles"]) > 1
-    for number, profile in enumerate(engine["profiles"]):
+def _profiles(made: _Line, engine: EngineSpec) -> None:
+    several = len(engine.profiles) > 1
+    for number, profile in enumerate(engine.profiles):
         if several:
             made.add("--profile", str(number))
         for which in ("min", "opt", "max"):

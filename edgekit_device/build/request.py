@@ -155,8 +155,8 @@ class EngineSpec:
         array(mapping(record(ProfileShapes), least=1))
     )
     attempts: Tuple[Attempt, ...] = member(records(Attempt, 1))
+    trtexec: Tuple[Tuple[str, ...], ...] = member(array(_command), default=())
     data: Mapping[str, str] = member(mapping(digest, _FILE), absent=dict)
-    trtexec: Tuple[Tuple[str, ...], ...] = member(array(_command), absent=())
 
     @property
     def dla_core(self) -> Optional[int]:
@@ -195,7 +195,6 @@ class LaneSpec:
 class BuildJobRequest:
     """A checked request; ``digest`` is its canonical JSON's SHA-256."""
 
-    schema: str = member(choice(SCHEMA))
     name: str = member(text())
     backend: str = member(choice("tensorrt", "trtexec"))
     tensorrt: str = member(text())
@@ -204,6 +203,7 @@ class BuildJobRequest:
     network: NetworkSpec = member(record(NetworkSpec))
     golden: Tuple[GoldenSpec, ...] = member(records(GoldenSpec))
     engines: Tuple[EngineSpec, ...] = member(records(EngineSpec, 1, by="key"))
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
     digest: str = field(default="")
 
     def check(self) -> None:

@@ -20,6 +20,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.tensorrt.plan import read_header
 from tests.edgekit_device import build_toys as toys
+from tests.tensorrt.build_requests import spec
 from tests.trt_double import board
 
 # options become variables; what it does is told by --do
@@ -199,7 +200,7 @@ def test_the_hosts_commands_build_on_each_release(
     else:
         document = toys.engine() if kind == "plan" else toys.loadable()
     attempt = document["attempts"][0]
-    arguments = trtexec_command(document, attempt, version)
+    arguments = trtexec_command(spec(document), Attempt(tuple(attempt["flags"]), ""), version)
     on = board.board_python(tmp_path / "bin", version)
     monkeypatch.setattr(engine, "find_trtexec", lambda: board.board_trtexec(on))
     monkeypatch.setitem(sys.modules, "tensorrt", None)

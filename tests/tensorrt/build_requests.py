@@ -1,6 +1,7 @@
 """Requested builds and engines that several tests use."""
 
 from edgekit.tensorrt.options import RequestedBuild
+from edgekit_device.build.request import EngineSpec, IoSpec, LayerSpec, ProfileShapes
 
 ORIN = "jetson-agx-orin-64gb"
 RELEASES = ("8.5.2", "8.6.2", "10.3", "10.3.0.30", "10.7", "11.4.1")
@@ -43,4 +44,25 @@ def loadable(**other):
         "kind": "loadable", "gpu_fallback": False,
         "inputs": [{**tensor, "name": "x", "formats": ["DLA_HWC4"]}],
         "outputs": [{**tensor, "name": "y", "formats": ["CHW32"]}], **other,
+    })  # fmt: skip
+
+
+def spec(document):
+    """The engine of a document as it is, also one that no board would take."""
+
+    def ios(side):
+        return tuple(
+            IoSpec(t["name"], t["dtype"], tuple(t["shape"]), tuple(t["formats"]), t["scale"])
+            for t in document[side]
+        )
+
+    return EngineSpec(**{
+        **document,
+        "precisions": tuple(document["precisions"]),
+        "layers": tuple(LayerSpec(**{**x, "nodes": tuple(x["nodes"])}) for x in document["layers"]),
+        "inputs": ios("inputs"), "outputs": ios("outputs"),
+        "profiles": tuple(
+            {name: ProfileShapes(**sizes) for name, sizes in profile.items()}
+            for profile in document["profiles"]
+        ),
     })  # fmt: skip

@@ -13,6 +13,7 @@ from edgekit.placement.segments import segmented
 from edgekit.reference.weights import digest_of
 from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 from edgekit.tensorrt.requests import BuildOptions, build_request, lanes_of
+from edgekit_device.build.request import Attempt, NetworkSpec, NetworkTensor
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
 
 NORM = ("scale", "bias", "mean", "var")
@@ -41,14 +42,12 @@ def built(stripped=True, refit="identical", names=NAMES):
     lanes = lanes_of(
         segmented(model, network, plan_of(place_all(network, "fp16", lambda i: i))), "split", {}
     )
-    attempts = {kind: [{"flags": [], "gives_up": ""}] for kind in ("plan", "loadable")}
-    tensors = {
-        "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 8, 6, 6]}],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": [1, 8, 6, 6]}],
-    }
+    attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
+    x, y = (NetworkTensor(name, "float32", (1, 8, 6, 6)) for name in "xy")
     request = build_request(
-        "toy", lanes, BuildOptions("tensorrt", "10.3", "weak"), attempts=attempts, **tensors
-    )
+        "toy", lanes, BuildOptions("tensorrt", "10.3", "weak"), attempts=attempts,
+        network=NetworkSpec((x,), (y,)),
+    )  # fmt: skip
     engines = []
     blobs = {}
     for spec in request.document["engines"]:
@@ -98,7 +97,7 @@ def test_tensors_of_an_engine_stand_in_the_order_that_was_requested():
     for engine in lanes[0].engines:
         digest = hashlib.sha256(engine.key.encode()).hexdigest()
         facts = made.engine_facts[digest]
-        assert [t["name"] for t in facts["inputs"]] == [t["name"] for t in engine.inputs]
+        assert [t["name"] for t in facts["inputs"]] == [t.name for t in engine.inputs]
         assert "mode" not in facts["inputs"][0]
         assert (facts["kind"], facts["tensorrt"]) == (engine.kind, "10.3.0.30")
 
@@ -142,7 +141,8 @@ def test_equal_bytes_for_two_devices_are_one_engine(cores):
     (lane,) = lanes
     engine = lane.engines[-1]
     other = replace(engine, key="engine9", device="DLA1")
-    request.document["engines"].append({**request.document["engines"][-1], "key": "engine9"})
+    engines = (*request.job.engines, replace(request.job.engines[-1], key="engine9"))
+    request = replace(request, job=replace(request.job, engines=engines))
     one = {**result["engines"][-1], "dla_core": cores[0]}
     two = {**one, "key": "engine9", "dla_core": cores[1]}
     result["engines"] = [*result["engines"][:-1], one, two]

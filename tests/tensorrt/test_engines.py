@@ -10,6 +10,8 @@ import pytest
 from edgekit.errors import BuildError
 from edgekit.placement.segments import segmented
 from edgekit.tensorrt.requests import BuildOptions, build_request, lanes_of
+from edgekit_device.build.request import Attempt, NetworkSpec
+from edgekit_device.protocol.codec import write
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
 
 SCALES = {"x": 0.02, "a": 0.03, "b": 0.04, "c": 0.05}
@@ -28,9 +30,9 @@ def toy():
 
 
 def requested(lanes, tensorrt="10.3", **options):
-    attempts = {kind: [{"flags": [], "gives_up": ""}] for kind in ("plan", "loadable")}
+    attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
     chosen = BuildOptions("tensorrt", tensorrt, "weak", ("fp16", "int8"), **options)
-    return build_request("toy", lanes, chosen, inputs=[], outputs=[], attempts=attempts)
+    return build_request("toy", lanes, chosen, network=NetworkSpec((), ()), attempts=attempts)
 
 
 def test_a_split_plan_has_an_engine_for_each_segment_and_they_make_the_network():
@@ -65,10 +67,10 @@ def test_both_sides_of_a_border_have_one_type_and_format():
     assert first.outputs == middle.inputs
     assert middle.outputs == last.inputs
     (border,) = middle.inputs
-    assert (border["dtype"], border["formats"], border["scale"]) == ("int8", ["CHW32"], 0.03)
+    assert (border.dtype, border.formats, border.scale) == ("int8", ("CHW32",), 0.03)
     # what enters and leaves the network on the GPU stays as the model has it
-    assert (first.inputs[0]["dtype"], first.inputs[0]["formats"]) == ("float32", ["LINEAR"])
-    assert last.outputs[0]["dtype"] == "float32"
+    assert (first.inputs[0].dtype, first.inputs[0].formats) == ("float32", ("LINEAR",))
+    assert last.outputs[0].dtype == "float32"
 
 
 @pytest.mark.parametrize(
@@ -81,11 +83,11 @@ def test_without_int8_on_both_sides_a_border_is_fp16(precision, scales):
     mixed = place_all(network, lambda x: "int8" if x.name == "b" else precision, lambda i: i)
     (lane,) = lanes_of(segmented(model, network, plan_of(mixed)), "split", scales)
     (border,) = lane.engines[1].inputs
-    assert (border["dtype"], border["formats"], border["scale"]) == ("float16", ["CHW16"], None)
+    assert (border.dtype, border.formats, border.scale) == ("float16", ("CHW16",), None)
     # NVIDIA's table of I/O formats: FP16 in CHW16 is only for the DLA
     (given,), (taken,) = lane.engines[0].outputs, lane.engines[2].inputs
-    assert given["formats"] == taken["formats"] == ["LINEAR"]
-    assert given["dtype"] == taken["dtype"] == "float16"
+    assert given.formats == taken.formats == ("LINEAR",)
+    assert given.dtype == taken.dtype == "float16"
 
 
 def test_a_format_that_only_the_dla_has_is_linear_on_the_gpu():
@@ -101,9 +103,9 @@ def test_a_format_that_only_the_dla_has_is_linear_on_the_gpu():
         segmented(model, network, replace(plan, loadables=(chosen,))), "split", SCALES
     )
     first, middle, last = lane.engines
-    assert first.outputs[0]["formats"] == ["LINEAR"]
-    assert middle.inputs[0]["formats"] == ["DLA_LINEAR"]
-    assert middle.outputs[0]["formats"] == last.inputs[0]["formats"] == ["CHW32"]
+    assert first.outputs[0].formats == ("LINEAR",)
+    assert middle.inputs[0].formats == ("DLA_LINEAR",)
+    assert middle.outputs[0].formats == last.inputs[0].formats == ("CHW32",)
 
 
 def test_a_hybrid_engine_is_the_whole_network_with_device_types():
@@ -112,7 +114,7 @@ def test_a_hybrid_engine_is_the_whole_network_with_device_types():
     (lane,) = lanes_of(segmented(model, network, plan), "hybrid", SCALES)
     (engine,) = lane.engines
     assert (engine.kind, engine.device) == ("plan", "DLA0")
-    assert [layer["device"] for layer in engine.layers] == ["GPU", "DLA", "GPU"]
+    assert [layer.device for layer in engine.layers] == ["GPU", "DLA", "GPU"]
     document = requested([lane], pools={"DLA_MANAGED_SRAM": 4096}).document["engines"][0]
     assert document["gpu_fallback"]
     assert document["pools"] == {"DLA_MANAGED_SRAM": 4096}
@@ -191,17 +193,17 @@ def test_a_board_reads_the_request():
 def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))
-    first, second = ({"flags": [], "gives_up": ""}, {"flags": ["REFIT"], "gives_up": "stripping"})
+    first, second = Attempt((), ""), Attempt(("REFIT",), "stripping")
     lanes = lanes_of(segmented(model, network, plan), "split", SCALES)
     options = BuildOptions("trtexec", "10.3", "weak", ("fp16", "int8"))
     requests = {"plan": [first, second], "loadable": [first]}
     whole = build_request(
-        "toy", lanes, options, inputs=[], outputs=[], attempts=requests,
-        command=lambda engine, attempt: [engine["key"], *attempt["flags"]],
+        "toy", lanes, options, network=NetworkSpec((), ()), attempts=requests,
+        command=lambda engine, attempt: [engine.key, *attempt.flags],
     )  # fmt: skip
     left = whole.trying({"plan": [second], "loadable": [first]})
     plans = [one for one in left.document["engines"] if one["kind"] == "plan"]
-    assert [one["attempts"] for one in plans] == [[second], [second]]
+    assert [one["attempts"] for one in plans] == [[write(second)], [write(second)]]
     assert [one["trtexec"] for one in plans] == [[[one["key"], "REFIT"]] for one in plans]
     assert left.blobs == whole.blobs
     assert left.digest != whole.digest

@@ -6,8 +6,17 @@ from hypothesis import strategies as st
 
 from edgekit.errors import BuildError, UsageError
 from edgekit.tensorrt.options import BuildAttempt, decide
-from edgekit.tensorrt.trtexec import flag_facts, trtexec, trtexec_command
-from tests.tensorrt.build_requests import RELEASES, engine, loadable, requested_build, strong_engine
+from edgekit.tensorrt.trtexec import flag_facts, trtexec
+from edgekit.tensorrt.trtexec import trtexec_command as command_of
+from edgekit_device.build.request import Attempt
+from tests.tensorrt.build_requests import (
+    RELEASES,
+    engine,
+    loadable,
+    requested_build,
+    spec,
+    strong_engine,
+)
 
 NONE = BuildAttempt(())
 
@@ -20,6 +29,12 @@ def values(arguments):
 def items(text):
     """A list as trtexec reads it: at each comma, each item at its last colon."""
     return [tuple(item.rsplit(":", 1)) for item in text.split(",")]
+
+
+def trtexec_command(document, attempt, *release, **options):
+    if isinstance(attempt, dict):
+        attempt = Attempt(tuple(attempt["flags"]), "")
+    return command_of(spec(document), attempt, *release, **options)
 
 
 def refused(*arguments):

@@ -7,8 +7,9 @@ import pytest
 from edgekit.buildlog.summary import parse_summary
 from edgekit.tensorrt.options import decide
 from edgekit.tensorrt.trtexec import trtexec_command
+from edgekit_device.build.request import Attempt
 from tests.edgekit_device import build_toys as toys
-from tests.tensorrt.build_requests import requested_build
+from tests.tensorrt.build_requests import requested_build, spec
 from tests.trt_double.board import board_python, board_trtexec, offences
 
 HEADER = {"8.6.1": 8601, "10.3.0": 100300, "10.7.0": 100700, "10.16.1": 101601}
@@ -22,7 +23,10 @@ def run(folder, version, engine, attempt, model, *, cores=2):
     paths["model"].write_bytes(model)
     if version in HEADER:
         paths["calibration"].write_bytes(toys.cache_text(HEADER[version]))
-    arguments = [argument.format(**paths) for argument in trtexec_command(engine, attempt, version)]
+    if isinstance(attempt, dict):
+        attempt = Attempt(tuple(attempt["flags"]), "")
+    line = trtexec_command(spec(engine), attempt, version)
+    arguments = [argument.format(**paths) for argument in line]
     done = subprocess.run(
         [board_trtexec(script), *arguments],
         capture_output=True,

@@ -75,6 +75,7 @@ def selftest_request(digest: str, version: str, strong: bool) -> dict[str, Any]:
         "optimization_level": None,
         "refit_individual": [],
         "profiles": [],
+        "trtexec": [],
     }
     build = {
         "schema": "edgekit.build.request/1",

@@ -413,11 +413,11 @@ def _record_outcomes(
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
 
     file = outcomes_file(work.cache.folder)
-    requests = {one["key"]: one for one in request.document["engines"]}
+    requests = {one.key: one for one in request.job.engines}
     for one in result["engines"]:
         engine = requests[one["key"]]
-        kind = engine["kind"]
-        if kind == "plan" and engine["device"] != "GPU":
+        kind = engine.kind
+        if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"
         record_outcome(file, probe["fingerprint"], kind, one["attempts"])
 

@@ -4,7 +4,7 @@ are wrong without any board, what the board lacks, and the request itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.accuracy import Work
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit_device.build.request import Attempt, EngineSpec, GoldenSpec
     from edgekit_device.protocol.manifest import EngineEntry
 
 
@@ -50,6 +51,7 @@ def request_of(
     """
     from edgekit.tensorrt.requests import BuildOptions, build_request
     from edgekit.tensorrt.trtexec import trtexec_command
+    from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = work.file
     decision = _decided(work, probe, backend)
@@ -74,17 +76,19 @@ def request_of(
     )
     release = release_of(probe) or work.tensorrt
 
-    def line(engine: Mapping[str, Any], attempt: Mapping[str, Any]) -> list[str]:
+    def line(engine: EngineSpec, attempt: Attempt) -> list[str]:
         cache = file.build.timing_cache
         return trtexec_command(engine, attempt, release, timing_cache=cache, notes=work.notes)
 
-    tensors = work.network.tensors
+    def plain(names: Sequence[str]) -> tuple[NetworkTensor, ...]:
+        tensors = (work.network.tensors[name] for name in names)
+        return tuple(NetworkTensor(t.name, t.dtype, tuple(t.shape)) for t in tensors)
+
     request = build_request(
         file.name,
         lanes,
         options,
-        inputs=[_plain(tensors[name]) for name in work.network.inputs],
-        outputs=[_plain(tensors[name]) for name in work.network.outputs],
+        network=NetworkSpec(plain(work.network.inputs), plain(work.network.outputs)),
         golden=_golden(work, len(lanes)),
         attempts=_attempts(decision),
         command=line if backend == "trtexec" else None,
@@ -213,23 +217,21 @@ def _needs_scales(precision: str, used: set[str]) -> bool:
     return precision in used or (precision == "fp16" and "int8" in used)
 
 
-def _attempts(decision: Decision) -> dict[str, list[dict[str, Any]]]:
+def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
+    from edgekit_device.build.request import Attempt
+
     kinds = {"plan": decision.plans, "loadable": decision.loadables}
-    return {
-        kind: [{"flags": list(one.flags), "gives_up": one.gives_up} for one in tried]
-        for kind, tried in kinds.items()
-    }
+    return {kind: [Attempt(x.flags, x.gives_up) for x in tried] for kind, tried in kinds.items()}
 
 
-def _plain(tensor: Any) -> dict[str, Any]:
-    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+def _golden(work: Work, lanes: int) -> list[GoldenSpec]:
+    from edgekit_device.build.request import GoldenSpec
+    from edgekit_device.protocol.manifest import Range
 
-
-def _golden(work: Work, lanes: int) -> list[dict[str, Any]]:
     spans = golden_ranges(next(iter(work.inputs())))
-    ranges = {name: {"low": low, "high": high} for name, (low, high) in spans.items()}
+    ranges = {name: Range(low, high) for name, (low, high) in spans.items()}
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
-    return [{"seed": GOLDEN_SEED, "inputs": ranges, "lane": number} for number in numbers]
+    return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
 
 
 def _pools(work: Work) -> dict[str, int]:
