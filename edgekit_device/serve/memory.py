@@ -148,7 +148,7 @@ class InferRequest:
     edgekit: int = member(integer(0, 1 << 20))
     op: str = member(text())
     inputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
-    room: Region = member(record(Region))
+    space: Region = member(record(Region), key="room")
 
 
 def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:

@@ -146,7 +146,7 @@ class _Answers:
         head = read_head(data)
         head.pop("within_s", None)  # the server's own
         request = read(InferRequest, head, "the head", code="serve.protocol")
-        start, end = request.room.offset, request.room.offset + request.room.bytes
+        start, end = request.space.offset, request.space.offset + request.space.bytes
         if descriptor is None:
             raise DeviceError("no memory came with the request", code="serve.memory")
         memory = self._map(client, descriptor)

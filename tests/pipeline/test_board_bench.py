@@ -197,7 +197,7 @@ def test_a_killed_command_leaves_the_clocks_as_they_were(lab, first):
     until = time.monotonic() + 300
     while lab.fake.state() != ("2", "held") and time.monotonic() < until:
         with suppress(subprocess.TimeoutExpired):  # a turn that costs no processor
-            pytest.fail(f"the bench ended with {host.wait(0.1)}: {lab.told('killed.log')}")
+            pytest.fail(f"the bench ended with {host.wait(0.1)}: {lab.reported('killed.log')}")
     assert not lab.fake.clean()
     host.send_signal(signal.SIGKILL)
     host.wait()
