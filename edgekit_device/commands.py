@@ -207,7 +207,7 @@ def _add_running(commands: CommandAdder) -> None:
     one.add_argument("--release", required=True)
     one.add_argument("--again", action="store_true", help="also one that was taken back here")
     one = commands.add(
-        "rollback", "deployment.rollback.do_rollback", "go back to the previous release", "required"
+        "rollback", "deployment.job.do_rollback", "go back to the previous release", "required"
     )
     one.add_argument("--reason", default=None, help="for the history")
     one.add_argument("--release", default=None, help="where to; by default the one before")

@@ -134,7 +134,7 @@ class PlacedTensor:
 
 
 @dataclass(frozen=True)
-class Region:
+class MemoryRegion:
     """A part of shared memory, in bytes."""
 
     offset: int = member(integer(0, 1 << 40))
@@ -148,7 +148,7 @@ class InferRequest:
     edgekit: int = member(integer(0, 1 << 20))
     op: str = member(text())
     inputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
-    space: Region = member(record(Region), key="room")
+    space: MemoryRegion = member(record(MemoryRegion), key="room")
 
 
 def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:

@@ -151,11 +151,11 @@ def test_a_layer_is_found_by_a_node_that_loading_removed(folder, capsys):
 def test_a_conflict_is_named_in_the_users_words(capsys):
     document = small(capsys, "--bound", "latency_us=1", "--max-transitions", "9", status=1)
     assert document["error"]["code"] == "plan.infeasible"
-    assert [wish["text"] for wish in document["conflict"]] == ["bound latency_us=1"]
+    assert [option["text"] for option in document["conflict"]] == ["bound latency_us=1"]
     assert "at best (predicted)" in document["error"]["message"]
     standalone = small(capsys, "--no-gpu", status=1)
     assert standalone["error"]["layers"]
-    assert [wish["kind"] for wish in standalone["conflict"]] == ["gpu"]
+    assert [option["kind"] for option in standalone["conflict"]] == ["gpu"]
 
 
 def test_that_a_hybrid_engine_has_one_core_is_reported_also_of_a_plan_read_back(capsys):

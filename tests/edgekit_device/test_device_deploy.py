@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.bundles.manifest import Bundle
-from edgekit_device.deployment.rollback import roll_back
+from edgekit_device.deployment.job import roll_back
 from edgekit_device.errors import DeviceError
 from edgekit_device.install import resume
 from edgekit_device.jobs.job import JobCancelled

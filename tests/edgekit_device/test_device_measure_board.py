@@ -29,16 +29,16 @@ def test_a_bench_says_what_it_ran_with_and_what_the_board_did(
     board: BoardFolder, installed: str
 ) -> None:
     frames = np.random.default_rng(3).normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
-    wish = BenchSettings(
+    option = BenchSettings(
         warmup_ms=1, duration_s=0.1, iterations=7, streams=2, graph=True, spin=True,
         sleep_ms=1, idle_ms=60, monitor_ms=20, threads=1,
     )  # fmt: skip
-    found = board.command("bench", "--app", "toy", "--inputs", *wish.options(),
+    found = board.command("bench", "--app", "toy", "--inputs", *option.options(),
                       stdin=write_npz({"x": frames}))  # fmt: skip
     settings = found["settings"]
     for name in ("warmup_ms", "duration_s", "iterations", "streams", "graph", "spin", "sleep_ms",
                  "idle_ms", "monitor_ms", "threads", "transfers"):  # fmt: skip
-        assert settings[name] == getattr(wish, name)
+        assert settings[name] == getattr(option, name)
     assert (settings["data"], settings["batch"]) == ("given", 1)
     runtime = found["runtime"]
     assert runtime["library"] == "onnxruntime"

@@ -44,7 +44,7 @@ def manifest_of(parts: dict[str, onnx.ModelProto]) -> Any:
             SimpleNamespace(key="engine_" + key),  # type: ignore[arg-type]
             {"weights": dict.fromkeys([*names, *COUNTED])},
             {"m": model.SerializeToString()},
-            {"model": "m"},
+            SimpleNamespace(model="m", data={}),  # type: ignore[arg-type]
         )
     entries = {
         name: WeightEntry(one.digest, one.dtype, one.shape, 1, one.source, one.transform)

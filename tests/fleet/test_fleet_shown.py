@@ -151,17 +151,17 @@ def test_a_skipped_board_is_what_a_resume_of_a_rollout_that_is_done_is_for(given
     assert "10 done" in follow(run, err, "resume")[1]
 
 
-@pytest.mark.parametrize(("wish", "action"), [("pause", "resume"), ("abort", "rollback")])
-def test_a_rollout_that_was_stopped_is_no_success(given, run, wish, action):
+@pytest.mark.parametrize(("option", "action"), [("pause", "resume"), ("abort", "rollback")])
+def test_a_rollout_that_was_stopped_is_no_success(given, run, option, action):
     with given.fleet() as other:
-        given.boards.each = lambda name: other.request("one", wish) if name == "b03" else None
+        given.boards.each = lambda name: other.request("one", option) if name == "b03" else None
         status, _, err = deploy(run, given, "--waves", "100%", "--parallel", "1")
     assert status == 1
     assert "when 3 of 10 boards had been done" in err
     given.boards.each = lambda name: None
     status, out, _ = follow(run, err, action)
     assert status == 0
-    assert {"pause": "10 done", "abort": "3 rolled-back"}[wish] in out
+    assert {"pause": "10 done", "abort": "3 rolled-back"}[option] in out
 
 
 def test_ctrl_c_with_json_prints_the_rollout_and_nothing_else(given, run, monkeypatch):

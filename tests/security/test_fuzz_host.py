@@ -123,7 +123,7 @@ def test_a_client_whose_board_lies(tmp_path_factory: pytest.TempPathFactory, dat
     loader.write_bytes(b"loader")
     client = BoardClient(Board("lab", "lab"), Liar(data), loader)
     digest = "a" * 64
-    asks: tuple[Callable[[], object], ...] = (
+    requests: tuple[Callable[[], object], ...] = (
         lambda: client.missing([digest]),
         lambda: client.fetch([digest]),
         client.jobs,
@@ -132,5 +132,5 @@ def test_a_client_whose_board_lies(tmp_path_factory: pytest.TempPathFactory, dat
         lambda: list(client.watch_job("0123456789abcdef", patience_s=0)),
         lambda: client.offer(b"{}", None, "net")["missing"],
     )
-    for ask in asks:
+    for ask in requests:
         survive(ask)
