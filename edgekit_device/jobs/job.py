@@ -244,8 +244,9 @@ class Job:
         try:
             with (self.folder / LOG).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                file.seek(min(start, size))
-                return file.read(most), size
+                start = min(start, size)
+                file.seek(start)
+                return file.read(min(most, size - start)), size  # the work may be writing on
         except FileNotFoundError:
             return b"", 0
 
