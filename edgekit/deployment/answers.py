@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import json
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from edgekit.deployment.transport import MOST_OUT, Completed, Transport
+from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import BoardError, BundleError
 from edgekit.text import plain
 
@@ -135,7 +135,7 @@ _HELLO: Any = {
 
 #: By the loader's command. Those without a form here have answers of no inner form.
 ANSWERS: dict[str, Any] = {
-    "place": {"ready": "flag", "root?": "text", "path?": "text", "groups?": ["count"],
+    "place": {"root": "text", "path": "text", "groups?": ["count"],
               "user?": "text", "releases?": ["text"]},
     "hello": _HELLO,
     "trust": {
@@ -452,27 +452,27 @@ def _seconds(value: object) -> float | None:
 
 
 def take_samples(
-    transport: Transport,
-    argv: Sequence[str],
+    run: Callable[..., Completed],
     on_sample: Callable[[dict[str, Any]], bool],
     where: str,
+    python: str,
     interval_s: float,
 ) -> None:
     """Runs a command that prints a JSON document a line; ``on_sample`` gets each as it comes.
 
-    The command watches its input: it ends when ``on_sample`` returns False, or when this call or
-    this machine does.
+    ``run`` takes the arguments of ``Transport.run`` but for the command, which watches its input
+    and ends when ``on_sample`` returns False, or when this call or this machine does.
 
     Raises:
         BoardError: The command failed, was silent for long or printed what is no sample; the
             connection was cut.
     """
     reader = _Lines(on_sample, where, interval_s + _SILENT_S)
-    done = transport.run(argv, stdin=reader.until_enough(), timeout=_END_S, on_output=reader.put)
+    done = run(stdin=reader.until_enough(), timeout=_END_S, on_output=reader.put)
     if reader.error is not None:
-        raise failure(Completed(done.status, reader.error, done.err), where, argv[0])
+        raise failure(Completed(done.status, reader.error, done.err), where, python)
     if not reader.enough and done.status != 0:
-        raise failure(done, where, argv[0])
+        raise failure(done, where, python)
 
 
 class _Lines:

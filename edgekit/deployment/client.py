@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import StagedOutput, document, failure, take_samples
 from edgekit.deployment.board import BenchSettings, Board, Kind, Progress
-from edgekit.deployment.loader import ENSURE, LoaderLocation, container_argv
+from edgekit.deployment.loader import container_argv
 from edgekit.deployment.transport import (
-    MOST_OUT,
     Buffer,
     Completed,
     Transport,
-    counted,
     frames,
     json_line,
     pieces,
@@ -117,8 +116,8 @@ class BoardClient:
         reconnect: Connects anew after the connection was cut; None where that makes no sense.
 
     Attributes:
-        on_command: Called after each command, which is a start of Python on the board, with its
-            name and its seconds.
+        on_command: Called after each command with its name and its seconds; the first is "agent",
+            the start of Python on the board that the others need.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class BoardClient:
         self._loader = loader
         self._reconnect = reconnect
         self.on_command: Callable[[str, float], object] = lambda name, seconds: None
-        self._placed: LoaderLocation | None = None
+        self._agent: Agent | None = None
         self._remembered = False
         home = board.python.startswith("~/") and board.kind != "local"
         # sshd starts commands in the account's home, where a quoted "~" means nothing
@@ -152,7 +151,10 @@ class BoardClient:
         return self.board.kind
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Ends the agent and closes the connection."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
         self._transport.close()
 
     def hello(self) -> dict[str, Any]:
@@ -196,9 +198,12 @@ class BoardClient:
             BoardError: The board failed, or was silent for long ("board.timeout").
         """
         options = (f"--interval-ms={interval_ms}", f"--count={count}", "--watch-stdin=0")
-        # a container sees less of the board than the board itself
-        argv = self._argv("sample", *options, outside=True)
-        take_samples(self._transport, argv, on_sample, self.name, interval_ms / 1e3)
+
+        def run(**more: Any) -> Completed:
+            # a container sees less of the board than the board itself
+            return self._run("sample", *options, outside=True, **more)
+
+        take_samples(run, on_sample, self.name, self.board.python, interval_ms / 1e3)
 
     def setup(self, *, undo: bool = False, apply: bool = False) -> dict[str, Any]:
         """Says what `doctor --setup` changes on the board itself, or changes it.
@@ -266,20 +271,16 @@ class BoardClient:
         if not blobs:
             return 0
         partial = partial or {}
-        size = sum(len(data) - partial.get(digest, 0) for digest, data in blobs.items())
-        argv, stdin = self._argv("receive"), frames(blobs, partial, progress)
-        done = self._run(f"receive, {size:,} bytes", argv, stdin=stdin, timeout=LONG_S)
-        document(done, self.name, self.board.python)
-        return size
+        stdin = frames(blobs, partial, progress)
+        self._request("receive", stdin=stdin, timeout=LONG_S)
+        return sum(len(data) - partial.get(digest, 0) for digest, data in blobs.items())
 
     def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
         """Returns blobs of the board's store by digest; BoardError "blob.missing" if one lacks."""
         if not digests:
             return {}
         stdin = [json_line(list(digests))]
-        done = self._run(
-            "fetch", self._argv("fetch"), stdin=stdin, timeout=LONG_S, most_out=_MOST_BYTES
-        )
+        done = self._run("fetch", stdin=stdin, timeout=LONG_S, most_out=_MOST_BYTES)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         return read_frames(done.out, self.name, digests)
@@ -474,8 +475,8 @@ class BoardClient:
 
     def job_log(self, id: str, *, start: int = 0, most: int = 1 << 20) -> JobLog:
         """Returns at most ``most`` bytes of the log from byte ``start`` on."""
-        argv = self._argv("job-log", f"--job={id}", f"--from={start}", f"--most={most}")
-        done = self._run("job-log", argv, timeout=SHORT_S)
+        options = (f"--job={id}", f"--from={start}", f"--most={most}")
+        done = self._run("job-log", *options, timeout=SHORT_S)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         return read_log(done.out, start, self.name)
@@ -497,58 +498,61 @@ class BoardClient:
 
     def ensure_loader(self, progress: Progress | None = None) -> int:
         """Puts the right loader on the board unless it is there; returns the bytes sent."""
-        if self._placed:
-            return 0
+        running = self._agent is not None and self._agent.alive
+        return 0 if running else self._connected(progress).bytes_sent
+
+    def _connected(self, progress: Progress | None = None) -> Agent:
+        """Returns the board's agent, started where none runs."""
+        if self._agent is not None and self._agent.alive:
+            return self._agent
         data = self._loader.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
         # a name of its own for each version: hosts of different versions share a board in peace
         name = f"edgekit_device-{digest[:16]}.pyz"
-        answer = self._place(name, digest, b"", None)
-        sent = 0
-        if not answer["ready"]:
-            packed = _packed(data)
-            answer = self._place(name, digest, packed, progress)
-            sent = len(packed)
-        self._placed = LoaderLocation.read(answer)
-        return sent
-
-    def _place(
-        self, name: str, digest: str, data: bytes, progress: Progress | None
-    ) -> dict[str, Any]:
-        argv = [self._outer_python, "-c", ENSURE, self.board.root, name, digest, str(len(data))]
-        stdin = counted(data, "loader", progress)
-        what = f"the loader, {len(data):,} bytes" if data else "looking for the loader"
-        done = self._run(what, argv, stdin=stdin, timeout=SHORT_S)
-        return document(done, self.name, self._outer_python, "place")
-
-    @property
-    def _outer_python(self) -> str:
         # in a container `python` names the container's
-        return "python3" if self.board.container else self._python
+        python = "python3" if self.board.container else self._python
+        began = time.monotonic()
+        try:
+            self._agent = Agent(
+                self._transport, python, self.board.root, name, digest,
+                lambda: _packed(data), self.name, progress,
+            )  # fmt: skip
+        finally:
+            self.on_command("agent", time.monotonic() - began)
+        return self._agent
 
-    def _argv(
-        self, command: str, *options: str, outside: bool = False, detached: str = ""
-    ) -> list[str]:
-        """Returns a command of the loader's.
+    def _run(
+        self,
+        command: str,
+        *options: str,
+        outside: bool = False,
+        detached: str = "",
+        **more: Any,
+    ) -> Completed:
+        """Runs a command of the loader's.
 
         Args:
             command: Its name.
             options: Its options.
             outside: On the board itself also where there is a container.
             detached: Name for a container that goes on alone.
+            more: See ``Agent.run``.
         """
-        self.ensure_loader()
-        assert self._placed
-        place = self._placed
-        python = self._outer_python if outside else self._python
-        argv = [python, place.loader, command, f"--root={place.root}", *options]
-        if self.board.container is None or outside:
-            return argv
-        if not self._remembered:
-            # a container sees neither the device tree nor L4T's release: the board notes them
-            self._remembered = True
-            self._request_outside("probe", "--remember")
-        return container_argv(self.board.container, place, argv, detached=detached)
+        agent = self._connected()
+        argv = [command, f"--root={agent.place.root}", *options]
+        contained = self.board.container is not None and not outside
+        if self.board.container is not None and contained:
+            if not self._remembered:
+                # a container sees neither the device tree nor L4T's release: the board notes them
+                self._remembered = True
+                self._request_outside("probe", "--remember")
+            argv = [self._python, agent.place.loader, *argv]
+            argv = container_argv(self.board.container, agent.place, argv, detached=detached)
+        began = time.monotonic()
+        try:
+            return agent.run(argv, program=contained, **more)
+        finally:
+            self.on_command(command, time.monotonic() - began)
 
     def _request(
         self,
@@ -556,59 +560,38 @@ class BoardClient:
         *options: str,
         stdin: Iterable[Buffer] = (),
         timeout: float = SHORT_S,
+        outside: bool = False,
     ) -> dict[str, Any]:
-        done = self._run(command, self._argv(command, *options), stdin=stdin, timeout=timeout)
+        done = self._run(command, *options, stdin=stdin, timeout=timeout, outside=outside)
         return document(done, self.name, self.board.python, command)
 
-    def _request_outside(
-        self, command: str, *options: str, stdin: Iterable[Buffer] = ()
-    ) -> dict[str, Any]:
-        argv = self._argv(command, *options, outside=True)
-        done = self._run(command, argv, stdin=stdin, timeout=SHORT_S)
-        return document(done, self.name, argv[0], command)
+    def _request_outside(self, command: str, *options: str) -> dict[str, Any]:
+        return self._request(command, *options, outside=True)
 
-    def _watched(
-        self,
-        command: str,
-        *options: str,
-        timeout: float,
-        data: bytes = b"",
-        most_out: int = MOST_OUT,
-        on_output: Callable[[bytes], None] | None = None,
-    ) -> Completed:
+    def _watched(self, command: str, *options: str, data: bytes = b"", **more: Any) -> Completed:
         """Runs a long command that stops when this call does, or this machine."""
-        argv = self._argv(command, *options, f"--watch-stdin={len(data)}")
-        more: dict[str, Any] = {} if on_output is None else {"on_output": on_output}
-        return self._run(
-            command, argv, stdin=pieces(data), timeout=timeout, hold_input=True,
-            most_out=most_out, **more,
-        )  # fmt: skip
-
-    def _run(self, command: str, argv: Sequence[str], **more: Any) -> Completed:
-        began = time.monotonic()
-        try:
-            return self._transport.run(argv, **more)
-        finally:
-            self.on_command(command, time.monotonic() - began)
+        options = (*options, f"--watch-stdin={len(data)}")
+        return self._run(command, *options, stdin=pieces(data), hold_input=True, **more)
 
     def _renew(self) -> bool:
         """Connects anew; returns whether there is a way to."""
         if self._reconnect is None:
             return False
-        self._transport.close()
+        self.close()
         self._transport = self._reconnect()
         return True
 
     def _watch(self, id: str, after: int, gather_s: float) -> dict[str, Any]:
         times = (f"--wait-s={_WAIT_S:g}", f"--gather-s={gather_s:g}")
-        argv = self._argv("job-watch", f"--job={id}", f"--after={after}", *times)
-        done = self._run("job-watch", argv, timeout=SHORT_S + _WAIT_S)
-        return document(done, self.name, self.board.python, "job-watch")
+        return self._request(
+            "job-watch", f"--job={id}", f"--after={after}", *times, timeout=SHORT_S + _WAIT_S
+        )
 
     def _run_contained(self, id: str) -> None:
         """Starts the container of a prepared job; one of its name runs that job already."""
-        argv = self._argv("job-run", f"--job={id}", "--foreground", detached=f"edgekit-job-{id}")
-        done = self._run("job-run", argv, timeout=LONG_S)
+        done = self._run(
+            "job-run", f"--job={id}", "--foreground", detached=f"edgekit-job-{id}", timeout=LONG_S
+        )
         if done.status != 0 and b"already in use" not in done.err:
             raise BoardError(
                 f"docker did not start the job: {_last(done.err)}",

@@ -71,7 +71,7 @@ def open_board(
             )
             note = f"{board.host} over SSH"
             client = BoardClient(board, transport, loader, note, _reconnect(board, transport))
-            stack.callback(client.close)
+        stack.callback(client.close)
         client.on_command = on_command
         if line and (trust_key or board is None):
             client.trust(new=[line])
@@ -97,9 +97,9 @@ def _own_board(
         with contextlib.ExitStack() as attempt:
             server = attempt.enter_context(sshd(root))
             transport = connect(server.board)
-            attempt.callback(transport.close)
             note = f"edgekit's own sshd on loopback, folder {root}"
             client = BoardClient(server.board, transport, loader, note)
+            attempt.callback(client.close)
             client.on_command = on_command
             # a locked account or a login shell that runs nothing shows itself only here
             client.ensure_loader()

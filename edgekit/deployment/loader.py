@@ -1,5 +1,5 @@
-"""How the loader gets onto a board and is started there: the small program that places it, and
-what ``docker run`` is given where it runs in a container.
+"""How the loader gets onto a board: the small program that places it and goes on as its agent; and
+what ``docker run`` is given where the loader runs in a container.
 """
 
 from __future__ import annotations
@@ -10,15 +10,11 @@ from typing import Any
 
 from edgekit.deployment.board import Container
 
-# The one thing done on a board before the loader is there: placing the loader.
-#
-# It is a small program handed to ``python3 -c`` (Python 3.8, standard library), so that a bare
-# board needs nothing but Python and no file of ours is run before its digest is checked. Its stdin
-# and arguments carry all data. It has no backslash, so that no login shell can read it otherwise.
-
-
+# It is handed to ``python3 -c`` (Python 3.8, standard library), so that a bare board needs nothing
+# but Python and no file of ours is run before its digest is checked. Its stdin and arguments carry
+# all data. It has no backslash, so that no login shell can read it otherwise.
 ENSURE = """
-import hashlib, json, os, sys, time, zlib
+import hashlib, json, os, runpy, sys, time, zlib
 
 def fail(code, message, hint=""):
     print(json.dumps({"error": {"code": code, "message": message, "where": "", "hint": hint}}))
@@ -53,7 +49,7 @@ def run(main):
         code = "board.disk-full" if full else "board.filesystem"
         hint = "free some space on the board" if full else "see `root` of this board"
         fail(code, "%s: %s" % (error.filename or root, error.strerror), hint)
-    print(json.dumps(answer))
+    return answer
 
 def check(root):
     facts, me = os.stat(root), os.geteuid()
@@ -83,8 +79,18 @@ def entries(folder):
     except (FileNotFoundError, NotADirectoryError):
         return []
 
+def read(size):
+    # not through sys.stdin, which would take more than its part
+    data = b""
+    while len(data) < size:
+        part = os.read(0, size - len(data))
+        if not part:
+            break
+        data += part
+    return data
+
 def main(root):
-    name, digest, size = sys.argv[2], sys.argv[3], int(sys.argv[4])
+    name, digest = sys.argv[2], sys.argv[3]
     folder = os.path.join(root, "bin")
     path = os.path.join(folder, name)
     compiled = os.path.join(folder, "__pycache__")
@@ -97,15 +103,16 @@ def main(root):
     if os.path.isfile(path):
         with open(path, "rb") as file:
             ready = hashlib.sha256(file.read()).hexdigest() == digest
-    if not ready and size:
+    if not ready:
+        print(json.dumps({"lacks": name}), flush=True)
+        size = int(read(12))
         try:
-            data = zlib.decompressobj().decompress(sys.stdin.buffer.read(size), 1 << 26)
+            data = zlib.decompressobj().decompress(read(size), 1 << 26)
         except zlib.error:
             data = b""
         if hashlib.sha256(data).hexdigest() != digest:
             fail("board.transfer", "the loader arrived damaged or cut off", "run it again")
         write(path, data)
-        ready = True
         stem = name.split("-")[0]
         kin = [e for e in entries(folder) if e.name.startswith(stem + "-")]
         kin.sort(key=age)
@@ -119,14 +126,18 @@ def main(root):
         os.symlink(name, link)
         os.replace(link, os.path.join(folder, stem + ".pyz"))
     user = "%d:%d" % (os.getuid(), os.getgid())
-    return {"root": root, "path": path, "ready": ready, "user": user, "groups": os.getgroups()}
+    return {"root": root, "path": path, "user": user, "groups": os.getgroups()}
 
-run(main)
+found = run(main)
+print(json.dumps(found), flush=True)
+sys.argv[:] = [found["path"], "agent", "--root", found["root"]]
+sys.path.pop(0)
+runpy.run_path(found["path"], run_name="__main__")
 """
-"""Arguments ROOT NAME SHA256 SIZE, that many bytes of the deflated loader on stdin; SIZE 0 only
-asks. Answers root, path, whether the loader is there, and the account by numbers. The three newest
-loaders stay, for commands that still run, and what they have compiled
-(``edgekit_device.bytecode``)."""
+"""Arguments ROOT NAME SHA256. Where the loader is not there it prints {"lacks": NAME} and reads
+twelve digits, the size of the deflated loader, and that many bytes. Then it prints root, path and
+the account by numbers, and goes on as ``edgekit_device.agent``. The three newest loaders stay, for
+commands that still run, and what they have compiled (``edgekit_device.bytecode``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,12 @@ import pytest
 
 from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.deployment.agent import _Command
 from edgekit.deployment.board import BenchSettings, Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
-from edgekit.deployment.ssh import _Remote, connect
-from edgekit.deployment.transport import LocalTransport, _Child
+from edgekit.deployment.ssh import connect
+from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import BoardError, BundleError
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
@@ -454,27 +455,25 @@ def test_interrupt_ends_what_runs_on_the_board(
         board = client(Board("here", root=root, python=sys.executable, kind="local"))
     bundle = hand_made()
     install(bundle, board, signature=sign(bundle.manifest_bytes, signer))
-    loader = Path(board.hello()["root"], "bin", "edgekit_device.pyz").resolve()
+    root = board.hello()["root"]
+    name = Path(root, "bin", "edgekit_device.pyz").resolve().name
+    (agent,) = processes(name, root)
     seen: list[int] = []
 
     def interrupt(process: object, timeout: float | None) -> int | None:
         until = time.monotonic() + 20.0
-        while not (found := _running(loader)) and time.monotonic() < until:
+        while len(found := processes(name, root)) < 2 and time.monotonic() < until:
             os.sched_yield()
         seen.extend(found)
         raise KeyboardInterrupt
 
-    waiting = _Remote if kind == "ssh" else _Child
-    monkeypatch.setattr(waiting, "wait", interrupt)
+    monkeypatch.setattr(_Command, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         board.bench("net", BenchSettings(duration_s=600.0))
-    assert len(seen) == 1
+    assert len(seen) == 2
     until = time.monotonic() + 20.0
-    while _running(loader) and time.monotonic() < until:
+    while len(processes(name, root)) > 1 and time.monotonic() < until:
         os.sched_yield()
-    assert _running(loader) == []
-
-
-def _running(loader: Path) -> list[int]:
-    """Processes that run a command of the loader at this path."""
-    return [pid for pid, words in processes(loader).items() if words[1] == str(loader)]
+    assert list(processes(name, root)) == [agent]
+    board.close()
+    assert processes(name, root) == {}

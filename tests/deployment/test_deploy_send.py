@@ -25,6 +25,7 @@ from edgekit.errors import BoardError
 from edgekit_device.protocol.manifest import parse
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
+from tests.boards.toy_jobs import until
 from tests.bundles.bundle_toys import document_of
 from tests.edgekit_device.device_board import BoardFolder
 from tests.faults.tcp_relay import Relay
@@ -148,6 +149,11 @@ def test_bytes_of_the_wire(
     assert wire(_bundle(send_key, {**sizes, "other": 300_000}))[0] > 300_000
 
 
+def _stored_bytes(root: Path) -> int:
+    found = [*root.glob("partial/*"), *root.glob("blobs/*/*")]
+    return sum(path.stat().st_size for path in found)
+
+
 def test_cut_at_any_byte_the_same_command_goes_on(
     boards: StartBoard,
     client: Client,
@@ -170,8 +176,8 @@ def test_cut_at_any_byte_the_same_command_goes_on(
             send(one, bundle)
         assert caught.value.code in ("board.connection-lost", "transfer.truncated")
         one.close()
-        retained = sum(path.stat().st_size for path in (tmp_path / "board").glob("partial/*"))
-        retained += sum(path.stat().st_size for path in (tmp_path / "board").glob("blobs/*/*"))
+        # the board notices the cut a moment later
+        retained = until(lambda: _stored_bytes(tmp_path / "board"))
         assert retained >= total
         total = retained
     assert total > 0

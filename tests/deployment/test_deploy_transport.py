@@ -11,18 +11,21 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edgekit.bundles.files import build_zipapp
 from edgekit.deployment import ssh
 from edgekit.deployment import transport as transport_module
+from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import failure
 from edgekit.deployment.ssh import connect
-from edgekit.deployment.transport import LocalTransport, Transport
+from edgekit.deployment.transport import Completed, LocalTransport, Transport
 from edgekit.errors import BoardError
 from tests.boards.fixtures import StartBoard, hard_kill
 
@@ -50,10 +53,33 @@ WORDS = [
 SHOW = "import json,sys; print(json.dumps(sys.argv[1:]))"
 
 
-@pytest.fixture(params=["ssh", "local"])
+class OverAgent:
+    """A transport whose programs a board's agent runs."""
+
+    def __init__(self, root: Path) -> None:
+        digest = build_zipapp(root / "loader")
+        data = (root / "loader").read_bytes()
+        self.agent = Agent(
+            LocalTransport(), sys.executable, str(root / "board"), "edgekit_device-0.pyz", digest,
+            lambda: zlib.compress(data, 1), "lab",
+        )  # fmt: skip
+
+    def run(self, argv: Sequence[str], **more: Any) -> Completed:
+        return self.agent.run(argv, program=True, **more)
+
+    def close(self) -> None:
+        self.agent.close()
+
+
+@pytest.fixture(params=["ssh", "local", "agent"])
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.param == "local":
         yield LocalTransport()
+        return
+    if request.param == "agent":
+        over = OverAgent(request.getfixturevalue("tmp_path"))
+        yield over
+        over.close()
         return
     server = request.getfixturevalue("boards")()
     connection = connect(server.board)

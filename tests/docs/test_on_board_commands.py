@@ -80,9 +80,9 @@ class _OnBoard:
         digest = build_zipapp(folder / "new.pyz")
         data = zlib.compress((folder / "new.pyz").read_bytes(), 1)
         name = f"edgekit_device-{digest[:16]}.pyz"
-        argv = ["python3", "-c", ENSURE, "~/.edgekit", name, digest, str(len(data))]
-        done = self._run(argv, data)
-        assert json.loads(done.stdout)["ready"], done.stdout
+        argv = ["python3", "-c", ENSURE, "~/.edgekit", name, digest]
+        done = self._run(argv, b"%012d" % len(data) + data)
+        assert done.returncode == 0, done.stderr
 
     def command(self, line: str) -> list[str]:
         words = [WORDS.get(word, word) for word in shlex.split(line)]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from edgekit.deployment.ssh import SshTransport
+from edgekit.deployment.agent import Agent
 from edgekit.errors import BoardError, EdgekitError
 from tests.boards.bundles import HandMade
 from tests.boards.fixtures import StartBoard, hard_kill
@@ -62,9 +62,9 @@ def _at_bytes(live: LiveBoard, direction: Literal["up", "down"], faults: Faults)
 
 def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatch) -> None:
     """Cuts as the command of that number begins, or when the board has done it."""
-    run, count = SshTransport.run, iter(range(1 << 30))
+    run, count = Agent.run, iter(range(1 << 30))
 
-    def cut(self: SshTransport, *arguments: Any, **named: Any) -> Any:
+    def cut(self: Agent, *arguments: Any, **named: Any) -> Any:
         if next(count) != step:
             return run(self, *arguments, **named)
         if not answered:
@@ -74,7 +74,7 @@ def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatc
         live.relay.cut()
         raise BoardError("the answer was lost", code="board.connection-lost", where="lab")
 
-    patch.setattr(SshTransport, "run", cut)
+    patch.setattr(Agent, "run", cut)
 
 
 @pytest.mark.parametrize("what", ["session", "all"])

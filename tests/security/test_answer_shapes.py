@@ -32,6 +32,7 @@ from edgekit.pipeline.boards.doctor import examine
 from edgekit.reports.terminal.measurement import bench_text
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
+from tests.boards.scripted import ScriptedBoard
 from tests.security.security_keys import small_bundle
 
 ID = "0123456789abcdef"
@@ -79,20 +80,14 @@ def changed(answer: Answer, place: tuple[Any, ...], wrong: Any) -> Answer:
     return found
 
 
-class Liar:
-    """A transport whose board answers every command the same."""
-
-    def __init__(self, answer: Mapping[str, Any]) -> None:
-        self.answer = json.dumps(answer).encode()
-
-    def run(self, argv: Any, *, stdin: Any = (), **options: Any) -> Completed:
-        for _ in stdin:
-            pass
-        place = b'{"ready": true, "root": "/r", "path": "/r/loader"}'
-        return Completed(0, place if "-c" in argv else self.answer, b"")
-
-    def close(self) -> None:
-        pass
+@contextlib.contextmanager
+def lying(tmp_path: Path, answer: Mapping[str, Any]) -> Iterator[BoardClient]:
+    """A client whose board answers every command the same."""
+    (tmp_path / "loader").write_bytes(b"x")
+    said = json.dumps(answer).encode()
+    client = BoardClient(Board("lab", "lab"), ScriptedBoard(lambda argv: said), tmp_path / "loader")
+    yield client
+    client.close()
 
 
 def of_board(found: Mapping[str, Any]) -> Answer:
@@ -160,12 +155,11 @@ def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> Non
     bundle = small_bundle()
     offer = {"known": True, "digest": bundle.digest, "app": "net", "signer": None,
              "missing": missing, "serving": None}  # fmt: skip
-    (tmp_path / "loader").write_bytes(b"x")
-    client = BoardClient(Board("lab", "lab"), Liar(offer), tmp_path / "loader")
-    for fetches in (False, True):
-        with pytest.raises(BoardError) as caught:
-            send(client, bundle, None, None, check=lambda size, hello: None, fetches=fetches)
-        assert caught.value.code == "board.protocol"
+    with lying(tmp_path, offer) as client:
+        for fetches in (False, True):
+            with pytest.raises(BoardError) as caught:
+                send(client, bundle, None, None, check=lambda size, hello: None, fetches=fetches)
+            assert caught.value.code == "board.protocol"
 
 
 @pytest.mark.parametrize(
@@ -173,11 +167,9 @@ def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> Non
     [{}, {"schema": 5}, {"schema": "edgekit.deployment/1", "release": "x", "previous": {}}],
 )
 def test_a_deployment_that_ended_in_nonsense(tmp_path: Path, result: Answer) -> None:
-    (tmp_path / "loader").write_bytes(b"x")
     job = {"job": ID, "state": "done", "reused": False, "joined": False, "events": [], "next": 0,
            "ended": True}  # fmt: skip
-    client = BoardClient(Board("lab", "lab"), Liar({**job, **result}), tmp_path / "loader")
-    with pytest.raises(BoardError) as caught:
+    with lying(tmp_path, {**job, **result}) as client, pytest.raises(BoardError) as caught:
         follow(client, {"app": "net"})
     assert caught.value.code == "board.protocol"
 
@@ -187,22 +179,20 @@ def test_words_of_a_job_cannot_steer_a_terminal(
 ) -> None:
     event = {"n": 1, "time": 1.0, "phase": "\x1b]0;owned\x07", "done": 1, "total": 1,
              "text": "a\x1b[2J\nb"}  # fmt: skip
-    (tmp_path / "loader").write_bytes(b"x")
-    answer = {"state": "done", "events": [event], "next": 1}
-    client = BoardClient(Board("lab", "lab"), Liar(answer), tmp_path / "loader")
-    found = next(iter(client.watch_job(ID)))
+    with lying(tmp_path, {"state": "done", "events": [event], "next": 1}) as client:
+        found = next(iter(client.watch_job(ID)))
     assert (found["phase"], found["text"]) == ("\\x1b]0;owned\\x07", "a\\x1b[2J\nb")
     say("log:\tone\r\n\x1b[31mtwo\x9b")
     assert capsys.readouterr().out == "log:\tone\n\\x1b[31mtwo\\x9b\n"
 
 
 class Sampling:
-    """A transport to a board that prints lines."""
+    """A command that prints lines."""
 
     def __init__(self, *lines: object) -> None:
         self.lines = lines
 
-    def run(self, argv: Any, *, stdin: Any, timeout: float, on_output: Any) -> Completed:
+    def __call__(self, *, stdin: Any, timeout: float, on_output: Any) -> Completed:
         for line in self.lines:
             on_output(json.dumps(line).encode() + b"\n")
         on_output(b"")
@@ -220,13 +210,13 @@ def test_a_sample_has_its_form() -> None:
         return True
 
     board: Any = Sampling("what a shell prints", good)
-    take_samples(board, ["python3"], keep, "lab", 1.0)
+    take_samples(board, keep, "lab", "python3", 1.0)
     assert seen == [good]
     for place, wrong in spoiled(good):
         bad = changed(good, place, wrong)
         if misshapen(bad, SAMPLE_LINE):
             board = Sampling(bad)
             with pytest.raises(BoardError, match="sample is not sound") as refused:
-                take_samples(board, ["python3"], keep, "lab", 1.0)
+                take_samples(board, keep, "lab", "python3", 1.0)
             assert refused.value.code == "board.protocol"
     assert seen == [good]

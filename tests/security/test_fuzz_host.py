@@ -17,6 +17,7 @@ from edgekit.deployment.client import BoardClient, offer, read_log
 from edgekit.deployment.host_keys import Trust, read_entries
 from edgekit.deployment.transport import Completed, read_frames
 from edgekit.errors import EdgekitError
+from tests.boards.scripted import ScriptedBoard
 from tests.security.security_fuzz import CORPUS, limits, mutated, times
 
 pytestmark = pytest.mark.slow
@@ -98,30 +99,12 @@ def test_known_hosts(data: bytes, name: str) -> None:
     assert Trust().pin is None
 
 
-class Liar:
-    """A transport whose board answers every command the same."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-
-    def run(self, argv: Any, *, stdin: Any = (), **options: Any) -> Completed:
-        for _ in stdin:
-            pass
-        if "-c" in argv:
-            place = {"ready": True, "root": "/r", "path": "/r/loader"}
-            return Completed(0, json.dumps(place).encode(), b"")
-        return Completed(0, self.answer, b"")
-
-    def close(self) -> None:
-        pass
-
-
 @times(200)
 @given(data=mutated("answer"))
 def test_a_client_whose_board_lies(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     loader = tmp_path_factory.getbasetemp() / "loader"
     loader.write_bytes(b"loader")
-    client = BoardClient(Board("lab", "lab"), Liar(data), loader)
+    client = BoardClient(Board("lab", "lab"), ScriptedBoard(lambda argv: data), loader)
     digest = "a" * 64
     requests: tuple[Callable[[], object], ...] = (
         lambda: client.missing([digest]),
@@ -134,3 +117,4 @@ def test_a_client_whose_board_lies(tmp_path_factory: pytest.TempPathFactory, dat
     )
     for ask in requests:
         survive(ask)
+    client.close()

@@ -112,7 +112,7 @@ def test_the_host_learns_why(boards: StartBoard, tmp_path: Path) -> None:
 
 def place(root: Path) -> dict[str, dict[str, str]]:
     """What the program answers that puts the loader on a board."""
-    argv = [sys.executable, "-c", ENSURE, str(root), "edgekit_device-0.pyz", "0" * 64, "0"]
-    done = subprocess.run(argv, capture_output=True, check=False, stdin=subprocess.DEVNULL)
-    answer: dict[str, dict[str, str]] = json.loads(done.stdout)
+    argv = [sys.executable, "-c", ENSURE, str(root), "edgekit_device-0.pyz", "0" * 64]
+    done = subprocess.run(argv, capture_output=True, check=False, input=b"%012d" % 0)
+    answer: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
     return answer

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 import edgekit_device
 from edgekit.config.loader import open_config
-from edgekit.deployment.transport import Buffer, Completed, LocalTransport
 from edgekit.errors import DataError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
@@ -23,7 +21,6 @@ from edgekit.tuning.run import tune
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
 from edgekit_device.benchmark.measure import MeasureSettings, bench
-from tests.edgekit_device.forking_loader import run_forked
 from tests.edgekit_device.segment_waits import make_segments_wait
 from tests.pipeline.nets import small_config
 from tests.tuning.tune_world import every_plan
@@ -84,24 +81,8 @@ def test_the_optimum_where_devices_differ(tmp_path: Path, monkeypatch: pytest.Mo
     assert tuning.first.cost("latency") >= waits(start, ops)
 
 
-def run_here(
-    self: LocalTransport, argv: Sequence[str], *, stdin: Iterable[Buffer] = (),
-    timeout: float | None = 60.0, hold_input: bool = False, **more: Any,
-) -> Completed:  # fmt: skip
-    """As ``LocalTransport.run``, but a loader that has started is forked: a tenth of its time."""
-    if hold_input or not argv[1].endswith(".pyz"):  # a held input's end kills
-        return _run(self, argv, stdin=stdin, timeout=timeout, hold_input=hold_input, **more)
-    python, *rest = argv
-    done = run_forked(python, rest, b"".join(stdin), os.environ, timeout or 600)
-    return Completed(done.returncode, done.stdout, done.stderr)
-
-
-_run = LocalTransport.run
-
-
 def test_the_board_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_NO_SSHD", "1")
-    monkeypatch.setattr(LocalTransport, "run", run_here)
     config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
     said: list[str] = []
     document = tune(

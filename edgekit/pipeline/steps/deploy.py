@@ -130,14 +130,14 @@ class BoardTimes:
     def __init__(self, name: str, work: Work) -> None:
         self._name, self._work = name, work
         self._began = time.monotonic()
-        self._starts = 0
+        self._commands = 0
         self._seconds = 0.0
 
     def command(self, name: str, seconds: float) -> None:
         """What ``BoardClient.on_command`` calls."""
-        self._starts += 1
+        self._commands += 1
         self._seconds += seconds
-        self._report(f"Python start {self._starts}: {name}: {seconds:.3f} s")
+        self._report(f"command {self._commands}: {name}: {seconds:.3f} s")
 
     def connected(self) -> None:
         """The connection is open; what commands took meanwhile is theirs."""
@@ -148,7 +148,7 @@ class BoardTimes:
         for step in job:
             if isinstance(step.get("seconds"), int | float):
                 self._report(f"the board's job: {step.get('state')}: {step['seconds']:.3f} s")
-        self._report(f"{counted(self._starts, 'Python start')}, {self._seconds:.3f} s")
+        self._report(f"{counted(self._commands, 'command')}, {self._seconds:.3f} s")
 
     def _report(self, text: str) -> None:
         self._work.detail(f"{self._name}: {text}")

@@ -1,0 +1,352 @@
+"""The host's end of a board's agent: one process there over one channel, which runs every command.
+
+``edgekit_device.agent`` has the protocol. A thread carries the channel; commands of several threads
+share it, each with a part of it that no other can fill.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from edgekit.deployment import transport as limits
+from edgekit.deployment.answers import document, failure, protocol_error
+from edgekit.deployment.board import Progress
+from edgekit.deployment.loader import ENSURE, LoaderLocation
+from edgekit.deployment.transport import (
+    MOST_OUT,
+    Buffer,
+    Completed,
+    Transport,
+    converse,
+    counted,
+    json_line,
+    pieces,
+    stalled,
+)
+from edgekit.errors import BoardError, EdgekitError
+
+_START_S = 120.0
+_END_S = 10.0
+_WINDOW = 4 << 20  # of a command's input that the agent has not fed to it, as it expects
+_MAX_LINE = 1 << 16
+_MAX_PART = 1 << 20
+_MAX_START = 1 << 20  # bytes of a login shell before the agent's first word
+_FIRST, _LACKS = b'{"agent": 1}\n', b'{"lacks": '
+_MAX_CHUNKS = 64  # of a command's output that its reader has not taken
+
+
+class Agent:
+    """Places the loader on a board, unless it is there, and runs commands through one process.
+
+    Args:
+        transport: Connection to the board; it carries one channel for as long as this lives.
+        python: The board's interpreter.
+        root: The board's ROOT.
+        name: The loader's file name there, which is of its digest.
+        digest: Its SHA-256 (hex).
+        packed: Returns its deflated bytes; called only if the board lacks it.
+        where: The board's name for errors.
+        progress: Called with phase "loader" and bytes while it is sent.
+
+    Attributes:
+        place: Where the loader is.
+        bytes_sent: What its placing took.
+
+    Raises:
+        BoardError, EnvironmentLack: As ``Transport.run``; the board's own error.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        python: str,
+        root: str,
+        name: str,
+        digest: str,
+        packed: Callable[[], bytes],
+        where: str,
+        progress: Progress | None = None,
+    ) -> None:
+        self._where = where
+        self._argv = [python, "-c", ENSURE, root, name, digest]
+        self._transport = transport
+        self._out: queue.SimpleQueue[tuple[Buffer, ...] | None] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._commands: dict[int, _Command] = {}
+        self._error: EdgekitError | None = None
+        # what came before the agent's first line; "lacks", "started" and "ended" as they come
+        self._start: bytearray | None = bytearray()
+        self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # the command whose output follows, the stream's name and how many bytes are to come
+        self._part: tuple[int, str, int] = (0, "", 0)
+        self._line = bytearray()
+        self.bytes_sent = 0
+        self._thread = threading.Thread(target=self._carry, name=f"agent of {where}", daemon=True)
+        self._thread.start()
+        try:
+            if self._begun() == "lacks":
+                data = packed()
+                self._out.put((b"%012d" % len(data),))
+                for piece in counted(data, "loader", progress):
+                    self._out.put((piece,))
+                self.bytes_sent = len(data)
+                self._begun()
+            if self._error is not None:
+                raise self._error
+            self.place = LoaderLocation.read(
+                document(Completed(0, self._head, b""), where, python, "place")
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def _begun(self) -> str:
+        """Waits for what the placing program says next."""
+        try:
+            return self._news.get(timeout=_START_S)
+        except queue.Empty:
+            raise BoardError(
+                f"the board did not answer within {_START_S:g} s",
+                code="board.timeout",
+                where=self._where,
+                hint="see what the board is busy with, then run the same command again",
+            ) from None
+
+    def _carry(self) -> None:
+        """Holds the channel until the agent ends."""
+        try:
+            done = self._transport.run(
+                self._argv, stdin=self._outgoing(), timeout=_END_S, on_output=self._take
+            )
+            if self._start is not None:
+                said = Completed(done.status, bytes(self._start), done.err)
+                document(said, self._where, self._argv[0], "place")
+                raise protocol_error("what the board runs is no agent", self._where)
+            error: EdgekitError = BoardError(
+                f"the board's agent has ended: {failure(done, self._where, self._argv[0]).message}",
+                code="board.connection-lost",
+                where=self._where,
+                hint="run the same command again",
+            )
+        except EdgekitError as caught:
+            error = caught
+        self._fail(error)
+        self._news.put("ended")
+
+    def _fail(self, error: EdgekitError) -> None:
+        """Nothing runs any more; the first error is what commands see."""
+        with self._lock:
+            self._error = self._error or error
+            commands = list(self._commands.values())
+        for command in commands:
+            command.lose()
+        self._out.put(None)
+
+    def _outgoing(self) -> Iterator[Buffer]:
+        while (chunks := self._out.get()) is not None:
+            yield from chunks
+
+    def close(self) -> None:
+        """Ends the agent and with it all commands that still run."""
+        self._out.put(None)
+        self._thread.join(2 * _END_S)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs commands."""
+        return self._error is None
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        program: bool = False,
+        stdin: Iterable[Buffer] = (),
+        timeout: float | None = 60.0,
+        hold_input: bool = False,
+        most_out: int = MOST_OUT,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> Completed:
+        """As ``Transport.run``.
+
+        Args:
+            argv: A command of the loader's with its options; with ``program`` another program.
+            program: See ``argv``.
+            stdin, timeout, hold_input, most_out, on_output: See ``Transport.run``.
+        """
+        command = _Command(self, next(self._numbers))
+        with self._lock:
+            if self._error is not None:
+                raise copy.copy(self._error)
+            self._commands[command.number] = command
+        self.send({"run": command.number, "argv": list(argv), "program": program})
+        try:
+            return converse(
+                command, stdin, timeout=timeout, where=self._where, hold_input=hold_input,
+                most_out=most_out, on_output=on_output,
+            )  # fmt: skip
+        finally:
+            with self._lock:
+                del self._commands[command.number]
+
+    def send(self, line: dict[str, Any], data: Buffer = b"") -> None:
+        """Puts a line, and the bytes that belong to it, on their way."""
+        self._out.put((json_line(line), data))
+
+    def lost(self) -> BoardError:
+        """What ended the agent, for a command that it cut off."""
+        assert self._error is not None
+        error: BoardError = copy.copy(self._error)  # type: ignore[assignment]
+        return error
+
+    def stalled(self) -> BoardError:
+        """The error of a command that takes nothing more."""
+        return stalled(self._where)
+
+    def _take(self, data: bytes) -> None:
+        """Takes what the channel brings, in the transport's thread."""
+        if not data:
+            self._out.put(None)  # it has ended: so does its input
+        if self._error is not None:
+            return
+        try:
+            if self._start is not None:
+                data = self._begin(data)
+            self._read(data)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._fail(protocol_error("the board's agent sends none of its protocol", self._where))
+
+    def _begin(self, data: bytes) -> bytes:
+        """Collects what comes before the agent's first line; returns what follows it."""
+        assert self._start is not None
+        self._start += data
+        if len(self._start) > _MAX_START:
+            raise ValueError(len(self._start))
+        head, mark, rest = bytes(self._start).partition(_FIRST)
+        if mark:
+            self._head, self._start = head, None
+            self._news.put("started")
+            return rest
+        if _LACKS in self._start and self._start.endswith(b"\n"):
+            del self._start[self._start.find(_LACKS) :]
+            self._news.put("lacks")
+        return b""
+
+    def _read(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            number, name, left = self._part
+            if left:
+                part = view[:left]
+                view = view[len(part) :]
+                self._part = (number, name, left - len(part))
+                command = self._commands.get(number)
+                if command is not None:
+                    command.outputs[name].put(bytes(part))
+                continue
+            position = len(data) - len(view)
+            end = data.find(b"\n", position)
+            until = len(data) if end < 0 else end + 1
+            self._line += data[position:until]
+            view = view[until - position :]
+            if len(self._line) > _MAX_LINE:
+                raise ValueError(len(self._line))
+            if end >= 0:
+                line = json.loads(self._line)
+                self._line.clear()
+                self._obey(line)
+
+    def _obey(self, line: Any) -> None:
+        for name in ("out", "err"):
+            if name in line:
+                size = line["bytes"]
+                if type(size) is not int or not 0 < size <= _MAX_PART:
+                    raise ValueError(size)
+                self._part = int(line[name]), name, size
+                return
+        number = line["took" if "took" in line else "status"]
+        command = self._commands.get(number)
+        if command is None:
+            return  # one that nobody waits for any more
+        if "took" in line:
+            command.credit(int(line["bytes"]))
+        else:
+            command.end(int(line["code"]))
+
+
+class _Command:
+    """A command as ``converse`` wants it."""
+
+    def __init__(self, agent: Agent, number: int) -> None:
+        self.number = number
+        self.outputs: dict[str, queue.Queue[bytes]] = {
+            name: queue.Queue(_MAX_CHUNKS) for name in ("out", "err")
+        }
+        self._agent = agent
+        self._status: int | None = None
+        self._ended = threading.Event()
+        self._credit = _WINDOW
+        self._taken = threading.Condition()
+
+    def credit(self, size: int) -> None:
+        with self._taken:
+            self._credit += size
+            self._taken.notify_all()
+
+    def end(self, status: int) -> None:
+        self._status = status
+        self.lose()
+
+    def lose(self) -> None:
+        """Ends what waits for this command; without a status it was cut off."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        for output in self.outputs.values():
+            output.put(b"")
+        with self._taken:
+            self._taken.notify_all()
+
+    def send(self, data: Buffer) -> None:
+        for piece in pieces(memoryview(data)):
+            with self._taken:
+                until = time.monotonic() + limits.STALL_S
+                while self._credit < len(piece) and not self._ended.is_set():
+                    if not self._taken.wait(until - time.monotonic()):
+                        raise self._agent.stalled()
+                self._credit -= len(piece)
+            if self._ended.is_set():
+                raise BrokenPipeError  # ``wait`` knows why
+            self._agent.send({"in": self.number, "bytes": len(piece)}, piece)
+
+    def end_input(self) -> None:
+        self._agent.send({"end": self.number})
+
+    def read_out(self) -> bytes:
+        return self.outputs["out"].get()
+
+    def read_err(self) -> bytes:
+        return self.outputs["err"].get()
+
+    def wait(self, timeout: float | None) -> int | None:
+        if not self._ended.wait(timeout):
+            return None
+        if self._status is None:
+            raise self._agent.lost()
+        return self._status
+
+    def stop(self) -> None:
+        self._agent.send({"drop": self.number})
+
+    def kill(self) -> None:
+        if not self._ended.is_set():
+            self.stop()
+            self.lose()
