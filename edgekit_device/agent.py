@@ -23,7 +23,6 @@ Runtime or NumPy and has no thread: what it forks starts clean.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import fcntl
@@ -34,10 +33,9 @@ import os
 import select
 import signal
 import sys
-from typing import BinaryIO, Deque, Dict, List, NoReturn, Optional, Tuple
+from typing import Deque, Dict, List, NoReturn, Optional, Tuple
 
-from edgekit_device.errors import DeviceError
-from edgekit_device.store.root import Root
+from edgekit_device.__main__ import main as run_command
 
 _READ = 256 * 1024
 _MAX_LINE = 1 << 20
@@ -45,12 +43,11 @@ _PIPE_SIZE = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux, which Python 3.8 does not name
 
 
-def do_agent(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
-    """Runs commands until stdin ends."""
+def main() -> None:
+    """Runs the commands that come on stdin until it ends."""
     _import_commands()
     gc.freeze()  # or each fork's collections copy the pages of all that was imported
-    _Agent(stdin.fileno(), sys.stdout.fileno()).serve()
-    return b""
+    _Agent(sys.stdin.fileno(), sys.stdout.fileno()).serve()
 
 
 def _import_commands() -> None:
@@ -296,8 +293,6 @@ def _become(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
             except OSError as error:
                 os.write(2, "{}: {}\n".format(argv[0], error.strerror).encode("utf-8", "replace"))
                 os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-        from edgekit_device.__main__ import main
-
         sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False))
         sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False))
         sys.stderr = io.TextIOWrapper(
@@ -305,7 +300,7 @@ def _become(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
         )
         sys.argv[1:] = argv
         try:
-            status = main(argv)
+            status = run_command(argv)
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         sys.stdout.flush()
@@ -315,5 +310,5 @@ def _become(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
         os._exit(status)
 
 
-def _protocol_error() -> DeviceError:
-    return DeviceError("what the host sends is no request", code="protocol.invalid", where="agent")
+def _protocol_error() -> SystemExit:
+    return SystemExit("what the host sends is no request")

@@ -162,7 +162,6 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
 
 
 def _add_moving(commands: CommandAdder) -> None:
-    commands.add("agent", "agent.do_agent", "run the commands that come on stdin")
     commands.add("hello", "board.identity.do_hello", "say what this board is")
     one = commands.add(
         "probe", "board.probe.do_probe", "say all that a build needs to know of this board"

@@ -14,7 +14,7 @@ from edgekit.deployment.board import Container
 # but Python and no file of ours is run before its digest is checked. Its stdin and arguments carry
 # all data. It has no backslash, so that no login shell can read it otherwise.
 ENSURE = """
-import hashlib, json, os, runpy, sys, time, zlib
+import hashlib, json, os, sys, time, zlib
 
 def fail(code, message, hint=""):
     print(json.dumps({"error": {"code": code, "message": message, "where": "", "hint": hint}}))
@@ -130,9 +130,10 @@ def main(root):
 
 found = run(main)
 print(json.dumps(found), flush=True)
-sys.argv[:] = [found["path"], "agent", "--root", found["root"]]
-sys.path.pop(0)
-runpy.run_path(found["path"], run_name="__main__")
+sys.argv[:] = [found["path"]]
+sys.path[0] = found["path"]
+from edgekit_device import agent
+agent.main()
 """
 """Arguments ROOT NAME SHA256. Where the loader is not there it prints {"lacks": NAME} and reads
 twelve digits, the size of the deflated loader, and that many bytes. Then it prints root, path and
