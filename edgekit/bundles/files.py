@@ -42,10 +42,6 @@ import sys
 # a link may lead to another loader soon, whose modules lie at other places of the file
 sys.path[0] = os.path.realpath(sys.path[0])
 
-from edgekit_device.bytecode import keep_bytecode
-
-keep_bytecode()
-
 from edgekit_device.__main__ import main
 
 sys.exit(main())

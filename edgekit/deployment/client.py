@@ -4,7 +4,6 @@ and queries releases, deployments and measurements.
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import json
@@ -30,9 +29,6 @@ from edgekit.deployment.transport import (
 )
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.text import plain
-from edgekit_device.protocol.codec import is_digest
-from edgekit_device.protocol.delta import pack
-from edgekit_device.protocol.manifest import MAX_MANIFEST
 
 # seconds until a board counts as stuck: small questions, and work on whole networks
 SHORT_S = 120.0
@@ -62,11 +58,6 @@ _SERVE = {
     "install": ("serve-unit", "--install"),
     "uninstall": ("serve-unit", "--remove"),
 }
-
-# up to here a question before would cost more than the manifest itself
-_SMALL = 12 << 10
-_REFUSED = ("offer.invalid", "manifest.invalid")
-_MOST_PRINTS = 64 << 10  # as many as a board sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +231,7 @@ class BoardClient:
         )
         return tuple(answer["missing"])
 
-    def offer(self, manifest: bytes, signature: bytes | None, app: str) -> dict[str, Any]:
+    def offer(self, manifest: bytes, signature: bytes | None) -> dict[str, Any]:
         """Announces a bundle: first by its digest, and where it is new with its manifest.
 
         Returns:
@@ -249,10 +240,12 @@ class BoardClient:
             that came to serve, or None) and "hello", as the command.
         """
 
-        def send(document: Mapping[str, Any]) -> dict[str, Any]:
-            return self._request("offer", "--hello", stdin=[json_line(document)])
+        def send(what: dict[str, str]) -> dict[str, Any]:
+            signed = {"signature": None if signature is None else signature.decode("utf-8")}
+            return self._request("offer", "--hello", stdin=[json_line({**what, **signed})])
 
-        return offer(send, manifest, signature, app)
+        answer = send({"digest": hashlib.sha256(manifest).hexdigest()})
+        return answer if answer["known"] else send({"manifest": manifest.decode("utf-8")})
 
     def receive(
         self,
@@ -599,57 +592,6 @@ class BoardClient:
                 where=self.name,
                 hint="see `container:` of this board; `edgekit doctor` checks docker there",
             )
-
-
-def offer(
-    send: Callable[[Mapping[str, Any]], dict[str, Any]],
-    manifest: bytes,
-    signature: bytes | None,
-    app: str,
-) -> dict[str, Any]:
-    """Returns the board's answer to the offer of a manifest.
-
-    Args:
-        send: Sends one document to the command ``offer``.
-        manifest: Its bytes.
-        signature: OpenSSH's signature of them, None when there is none.
-        app: The bundle's name: manifests of the same app are much alike.
-
-    Raises:
-        BoardError, BundleError: As ``send``.
-    """
-    signed = {"signature": None if signature is None else signature.decode("utf-8")}
-    whole = pack(manifest)
-    if len(whole["packed"]) <= _SMALL:
-        return send({**whole, **signed})
-    digest = hashlib.sha256(manifest).hexdigest()
-    answer = send({"digest": digest, "app": app, **signed})
-    if answer["known"]:
-        return answer
-    if _is_usable_base(answer.get("base")):
-        try:
-            return send({**pack(manifest, answer["base"]), **signed})
-        except BoardError as error:
-            # another command may have removed what it builds on: whole then
-            if error.code not in _REFUSED:
-                raise
-    return send({**whole, **signed})
-
-
-def _is_usable_base(base: object) -> bool:
-    """Whether the board's base can be used for a difference; an invalid one only costs bytes."""
-    if not isinstance(base, dict):
-        return False
-    digest, grain, prints = base.get("digest"), base.get("grain"), base.get("prints")
-    if not is_digest(digest) or type(grain) is not int or not 1 <= grain <= MAX_MANIFEST:
-        return False
-    if not isinstance(prints, str) or len(prints) > _MOST_PRINTS:
-        return False
-    try:
-        base64.b64decode(prints, validate=True)
-    except ValueError:
-        return False
-    return True
 
 
 @functools.lru_cache(maxsize=1)

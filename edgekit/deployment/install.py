@@ -160,7 +160,7 @@ def send(
     partial: dict[str, int] = {}
     while True:
         try:
-            offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
+            offer = board.offer(bundle.manifest_bytes, signature)
             if offer.get("taken_back") and not put_back:
                 raise _taken_back(offer["taken_back"], board.name)
             partial = _retained(offer["missing"], sizes, board.name)

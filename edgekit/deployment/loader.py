@@ -75,8 +75,8 @@ def age(entry):
 
 def entries(folder):
     try:
-        return list(os.scandir(folder)) if not os.path.islink(folder) else []
-    except (FileNotFoundError, NotADirectoryError):
+        return list(os.scandir(folder))
+    except FileNotFoundError:
         return []
 
 def read(size):
@@ -93,12 +93,10 @@ def main(root):
     name, digest = sys.argv[2], sys.argv[3]
     folder = os.path.join(root, "bin")
     path = os.path.join(folder, name)
-    compiled = os.path.join(folder, "__pycache__")
     old = time.time() - 3600
-    for place in (folder, compiled):
-        for entry in entries(place):
-            if entry.name.endswith(".tmp"):
-                drop(entry, old)
+    for entry in entries(folder):
+        if entry.name.endswith(".tmp"):
+            drop(entry, old)
     ready = False
     if os.path.isfile(path):
         with open(path, "rb") as file:
@@ -118,10 +116,6 @@ def main(root):
         kin.sort(key=age)
         for entry in kin[:-3]:
             drop(entry)
-        stay = tuple(e.name[:-4] + "." for e in kin[-3:] if e.name != name)
-        for entry in entries(compiled):
-            if not entry.name.startswith(stay):
-                drop(entry)
         link = os.path.join(folder, ".%s.%d.tmp" % (stem, os.getpid()))
         os.symlink(name, link)
         os.replace(link, os.path.join(folder, stem + ".pyz"))
@@ -138,7 +132,8 @@ agent.main()
 """Arguments ROOT NAME SHA256. Where the loader is not there it prints {"lacks": NAME} and reads
 twelve digits, the size of the deflated loader, and that many bytes. Then it prints root, path and
 the account by numbers, and goes on as ``edgekit_device.agent``. The three newest loaders stay, for
-commands that still run, and what they have compiled (``edgekit_device.bytecode``)."""
+commands that still run."""
+""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """SSH by paramiko: reach a board, know it, log in (keys of the configuration, the agent, the usual
-files; never a password), and run commands, one exec channel each.
+files; never a password), and run programs, one exec channel each: the board's agent is one.
 """
 
 from __future__ import annotations

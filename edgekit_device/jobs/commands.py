@@ -27,7 +27,7 @@ def do_job_list(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> D
 def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Answers the events after one, as soon as there is news and ``--gather-s`` later at most.
 
-    Every command costs the board a start of Python, so one answer carries several events.
+    One answer carries several events, or each would cost a way there and back.
     """
     job = open_job(root, arguments.job)
     deadline = time.monotonic() + arguments.wait_s

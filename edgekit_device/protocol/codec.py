@@ -273,14 +273,16 @@ def texts(*known: str) -> Rule:
     return rule
 
 
-def text(pattern: str = "", what: str = "") -> Rule:
-    """A string of bounded length; ``what`` says what one is that ``pattern`` matches as a whole."""
+def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
+    """A string of at most ``most`` characters; ``what`` says what one is that ``pattern`` matches
+    as a whole.
+    """
     matches = re.compile("(?:" + pattern + r")\Z").match
 
     def rule(value: Any) -> str:
         if not isinstance(value, str):
             fail("", "expected a string, found {}".format(_kind(value)))
-        if len(value) > _MAX_TEXT:
+        if len(value) > most:
             fail("", "a string of {} characters is too long".format(len(value)))
         if pattern and not matches(value):
             fail("", "{!r} is not {}".format(value[:_SHOWN], what))

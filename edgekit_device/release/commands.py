@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, BinaryIO, Dict, Optional, Tuple
+from typing import Any, BinaryIO, Dict
 
 from edgekit_device.protocol.codec import is_digest, protocol_error, read_json
-from edgekit_device.protocol.manifest import MAX_MANIFEST
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import claim_by_hand, refuse_taken_back
+from edgekit_device.release.offer import read_envelope
 from edgekit_device.release.releases import describe, stage, switch
 from edgekit_device.store.root import Root, no_such_app
 from edgekit_device.trust.bundle import BundleFiles, check_bundle
 
 _MAX_LIST = 128 << 20
-
-# JSON escapes make of one byte of text six at worst
-_MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
 
 
 def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -29,15 +26,19 @@ def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
 
 def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Says whether ``stage`` would take the signature and the manifest; needs no blob."""
-    manifest, signature = _read_envelope(stdin)
-    files = BundleFiles("the bundle", manifest, signature, root.store.read, root.store.has)
+    sent = read_envelope(stdin)
+    store = root.store
+    files = BundleFiles("the bundle", sent.manifest, sent.signature, store.read, store.has)
     return {"signer": check_bundle(files, root.allowed_signers, arguments.trust_unsigned).signer}
 
 
 def do_stage(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Makes a release of a manifest; its engines and golden outputs must be in the store."""
-    data, armour = _read_envelope(stdin)
-    staged = stage(root, data, armour, app=arguments.app, trust_unsigned=arguments.trust_unsigned)
+    sent = read_envelope(stdin)
+    staged = stage(
+        root, sent.manifest, sent.signature, app=arguments.app,
+        trust_unsigned=arguments.trust_unsigned,
+    )  # fmt: skip
     weights = [weight.digest for weight in staged.checked.manifest.weights.values()]
     return {
         "app": staged.app,
@@ -79,15 +80,3 @@ def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[st
     """Removes old releases and blobs that no release names."""
     app = None if arguments.app is None else root.app(arguments.app)
     return collect(root, app=app, keep=arguments.keep, grace_s=arguments.grace_s)
-
-
-def _read_envelope(stdin: BinaryIO) -> Tuple[bytes, Optional[bytes]]:
-    document = read_json(stdin, _MAX_ENVELOPE)
-    manifest = document.get("manifest") if isinstance(document, dict) else None
-    signature = document.get("signature") if isinstance(document, dict) else None
-    if not isinstance(manifest, str) or not isinstance(signature, (str, type(None))):
-        raise protocol_error('expected {"manifest": text, "signature": text or null}')
-    try:
-        return manifest.encode("utf-8"), None if signature is None else signature.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise protocol_error("the manifest is no UTF-8 text") from error

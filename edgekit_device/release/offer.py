@@ -1,8 +1,8 @@
 """The command ``offer``: a bundle is announced, and the board answers which of its blobs it lacks.
 
 First the host sends the digest alone: for a bundle that the board has, the answer comes at once.
-Otherwise it sends the manifest, as a difference to one that is here (``protocol.delta``). An
-offered manifest waits in ``incoming/<digest>/`` until a deployment makes a release of it.
+Otherwise it sends the manifest. An offered manifest waits in ``incoming/<digest>/`` until a
+deployment makes a release of it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from edgekit_device.board.identity import HelloThread
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
-from edgekit_device.protocol.codec import is_app_name, is_digest, protocol_error, read_json
-from edgekit_device.protocol.delta import prints, unpack
-from edgekit_device.protocol.manifest import Manifest
+from edgekit_device.protocol import codec
+from edgekit_device.protocol.codec import (
+    is_digest,
+    member,
+    nullable,
+    read,
+    read_json,
+    text,
+)
+from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
 from edgekit_device.release.changed import changed_of
 from edgekit_device.release.journal import read_journal, taken_back
 from edgekit_device.release.releases import is_ready
@@ -26,9 +34,34 @@ from edgekit_device.store.partial import received_bytes
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import MANIFEST, SIGNATURE, BundleFiles, Checked, check_bundle
 
-# a manifest's text in JSON, or less: packed ones are smaller
-_MAX_ENVELOPE = 6 * (64 << 20) + (1 << 20)
-_FIELDS = {"app", "base", "bytes", "digest", "grain", "manifest", "packed", "signature"}
+# JSON escapes make of one byte of text six at worst
+_MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
+
+
+def _utf8(value: Any) -> bytes:
+    # what no UTF-8 can be has no signature that is good either
+    return bytes(text(most=MAX_MANIFEST)(value).encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A manifest as it comes from a host, and OpenSSH's signature of its bytes, unchecked."""
+
+    manifest: bytes = member(_utf8)
+    signature: Optional[bytes] = member(nullable(_utf8), absent=None)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """The manifest's digest in its place: is it here?"""
+
+    digest: str = member(codec.digest)
+    signature: Optional[bytes] = member(nullable(_utf8), absent=None)
+
+
+def read_envelope(stdin: BinaryIO) -> Envelope:
+    """The one envelope on stdin; "protocol.invalid"."""
+    return read(Envelope, read_json(stdin, _MAX_ENVELOPE), "stdin", code="protocol.invalid")
 
 
 def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -36,25 +69,23 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
 
     Raises:
         DeviceError: As ``stage`` for a signature or a manifest that is refused ("bundle.*",
-            "manifest.*"), "protocol.invalid", or "offer.invalid" for one that is packed wrongly.
+            "manifest.*"), or "protocol.invalid".
     """
     document = read_json(stdin, _MAX_ENVELOPE)
-    if not isinstance(document, dict) or not set(document) <= _FIELDS:
-        raise protocol_error('expected {"digest" or "manifest", "signature", ...}')
-    signature = _bytes(document.get("signature"), "signature")
     with root.lock(shared=True), map_os_errors(str(root.folder)):
-        manifest = _manifest(root, document)
-        if manifest is None:
-            return {
-                "known": False,
-                "digest": document["digest"],
-                "base": _base(root, document.get("app")),
-            }
+        if isinstance(document, dict) and "digest" in document:
+            question = read(_Question, document, "stdin", code="protocol.invalid")
+            manifest = _known(root, question.digest)
+            if manifest is None:
+                return {"known": False, "digest": question.digest}
+            envelope = Envelope(manifest, question.signature)
+        else:
+            envelope = read(Envelope, document, "stdin", code="protocol.invalid")
         hello = None
         if arguments.hello:
             hello = HelloThread(root.folder)
         try:
-            answer = _answer(root, manifest, signature, arguments.trust_unsigned)
+            answer = _answer(root, envelope, arguments.trust_unsigned)
         finally:
             if hello is not None:
                 hello.join()
@@ -68,7 +99,7 @@ def take_offer(
 ) -> Dict[str, Any]:
     """Keeps a manifest that this board found itself; raises and answers as ``offer``."""
     with root.lock(shared=True), map_os_errors(str(root.folder)):
-        return _answer(root, manifest, signature, trust_unsigned)
+        return _answer(root, Envelope(manifest, signature), trust_unsigned)
 
 
 def read_incoming(root: Root, digest: str) -> Optional[Tuple[bytes, Optional[bytes]]]:
@@ -99,11 +130,9 @@ def drop_incoming(root: Root, digest: str) -> None:
         fsync_folder(folder.parent)
 
 
-def _answer(
-    root: Root, manifest: bytes, signature: Optional[bytes], trust_unsigned: bool
-) -> Dict[str, Any]:
-    store = root.store
-    files = BundleFiles("the offered bundle", manifest, signature, store.read, store.has)
+def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> Dict[str, Any]:
+    manifest, signature = envelope.manifest, envelope.signature
+    files = BundleFiles("the offered bundle", manifest, signature, root.store.read, root.store.has)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     app = root.app(checked.manifest.name)
     lacking = _missing(root, checked.manifest)
@@ -179,45 +208,12 @@ def _keep(root: Root, checked: Checked) -> None:
         fsync_folder(folder.parent)
 
 
-def _manifest(root: Root, document: Dict[str, Any]) -> Optional[bytes]:
-    """The offered manifest's bytes, unchecked; None if only its digest was sent and it is new."""
-    if "manifest" in document:
-        return _bytes(document["manifest"], "manifest") or b""
-    digest, base = document.get("digest"), document.get("base")
-    if not is_digest(digest) or not (base is None or is_digest(base)):
-        raise protocol_error("expected SHA-256 digests")
-    if "packed" not in document:
-        return _known(root, str(digest))
-    found = None if base is None else _known(root, base)
-    if base is not None and found is None:
-        raise DeviceError(
-            "the manifest that this one builds on is gone",
-            code="offer.invalid",
-            where=base,
-            hint="offer it whole",
-        )
-    return unpack(document, found)
-
-
 def _known(root: Root, digest: str) -> Optional[bytes]:
     """A manifest that is here, by digest: an offered one or a release's."""
     for folder in (root.folder / "incoming" / digest, *_releases(root, "*", digest[:12])):
         manifest = _read(folder / MANIFEST)
         if manifest is not None and hashlib.sha256(manifest).hexdigest() == digest:
             return manifest
-    return None
-
-
-def _base(root: Root, app: object) -> Optional[Dict[str, Any]]:
-    """What a new manifest of ``app`` is likely to be like: its current or its newest release."""
-    if not is_app_name(app):
-        return None
-    target = root.app(str(app))
-    names = [target.link("current"), *reversed(target.releases())]
-    for name in names:
-        manifest = None if name is None else _read(target.releases_folder / name / MANIFEST)
-        if manifest is not None:
-            return prints(manifest)
     return None
 
 
@@ -230,14 +226,3 @@ def _read(path: Path) -> Optional[bytes]:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _bytes(value: object, name: str) -> Optional[bytes]:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise protocol_error("{}: expected text".format(name))
-    try:
-        return value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise protocol_error("{}: no UTF-8 text".format(name)) from error

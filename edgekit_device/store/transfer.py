@@ -15,11 +15,20 @@ import queue
 import select
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, Iterator, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import Buffer
-from edgekit_device.protocol.codec import is_digest, parse_json, protocol_error
+from edgekit_device.protocol import codec
+from edgekit_device.protocol.codec import (
+    fail,
+    integer,
+    is_digest,
+    member,
+    parse_json,
+    read,
+)
 from edgekit_device.store.partial import BlobWriter, Partial
 from edgekit_device.store.root import Root, sha256
 
@@ -68,7 +77,9 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
             line = source.line()
             if line == b"\n":
                 break
-            digest, size, start = _frame(line)
+            document = parse_json(line, "frame", "protocol.invalid")
+            frame = read(_Frame, document, "frame", code="protocol.invalid")
+            digest, size, start = frame.digest, frame.size, frame.start
             if size <= _SMALL and start == 0:
                 data = source.take(size, digest)
                 if sha256(data) != digest:
@@ -153,19 +164,17 @@ def _check_space(partial: Partial, size: int) -> None:
         )
 
 
-def _frame(line: bytes) -> Tuple[str, int, int]:
-    frame = parse_json(line, "frame", "protocol.invalid")
-    if not isinstance(frame, dict) or not set(frame) <= {"digest", "bytes", "from"}:
-        frame = {}
-    digest, size, start = frame.get("digest"), frame.get("bytes"), frame.get("from", 0)
-    if (
-        not is_digest(digest)
-        or type(size) is not int
-        or type(start) is not int
-        or not 0 <= start <= size <= _MAX_BYTES
-    ):
-        raise protocol_error('expected {"digest": SHA-256, "bytes": count, "from": offset}')
-    return str(digest), size, start
+@dataclass(frozen=True)
+class _Frame:
+    """What of which blob follows."""
+
+    digest: str = member(codec.digest)
+    size: int = member(integer(0, _MAX_BYTES), key="bytes")
+    start: int = member(integer(0, _MAX_BYTES), key="from", absent=0)
+
+    def check(self) -> None:
+        if self.start > self.size:
+            fail("from", "{} is behind the end".format(self.start))
 
 
 def _mismatch(digest: str, found: str) -> DeviceError:

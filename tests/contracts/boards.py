@@ -152,7 +152,7 @@ def listing(root: Path) -> dict[str, Any]:
     blobs: dict[str, str] = {}
     documents: dict[str, Any] = {}
     for path in sorted(root.rglob("*")):
-        if "__pycache__" in path.parts or path.parent.name == "blobs":
+        if path.parent.name == "blobs":
             continue
         name, mode = str(path.relative_to(root)), f"{stat.S_IMODE(path.lstat().st_mode):o}"
         if path.is_symlink():

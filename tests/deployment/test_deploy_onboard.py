@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
+import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +22,22 @@ from edgekit.deployment.transport import Completed, LocalTransport
 from edgekit.errors import BoardError, BundleError
 
 
+def loader(number: int = 0) -> bytes:
+    """A loader whose agent ends at once."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("edgekit_device/agent.py", "def main(): pass")
+        archive.writestr("edgekit_device/__init__.py", f"# {number}")
+    return file.getvalue()
+
+
+LOADER = loader()
+
+
 def place(
     root: Path, data: bytes, sent: bytes | None = None, program: str = ENSURE
 ) -> dict[str, Any]:
-    """Places ``data``, a program that ends at once, as the loader; what the board answers."""
+    """Places ``data`` as the loader; what the board answers."""
     digest = hashlib.sha256(data).hexdigest()
     name = f"edgekit_device-{digest[:16]}.pyz"
     packed = zlib.compress(data) if sent is None else sent
@@ -38,97 +52,64 @@ def test_program_survives_any_shell() -> None:
 
 
 def test_loader_is_placed_once_under_its_digest(tmp_path: Path) -> None:
-    first = place(tmp_path, b"# loader")
-    assert Path(first["path"]).read_bytes() == b"# loader"
-    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == b"# loader"
+    first = place(tmp_path, LOADER)
+    assert Path(first["path"]).read_bytes() == LOADER
+    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == LOADER
     before = os.stat(first["path"]).st_ino
-    assert place(tmp_path, b"# loader", sent=b"") == first
+    assert place(tmp_path, LOADER, sent=b"") == first
     assert os.stat(first["path"]).st_ino == before
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"# loader", zlib.compress(b"# loadeR"), zlib.compress(b"# loader")[:-7]]
+    "sent", [b"", LOADER, zlib.compress(loader(1)), zlib.compress(LOADER)[:-7]]
 )
 def test_damaged_loader_is_never_put_in_place(tmp_path: Path, sent: bytes) -> None:
     with pytest.raises(BoardError) as caught:
-        place(tmp_path, b"# loader", sent)
+        place(tmp_path, LOADER, sent)
     assert caught.value.code == "board.transfer"
     assert list((tmp_path).glob("bin/*")) == []
 
 
 def test_altered_loader_is_replaced(tmp_path: Path) -> None:
-    path = Path(place(tmp_path, b"# loader")["path"])
+    path = Path(place(tmp_path, LOADER)["path"])
     path.write_bytes(b"# tampered")
-    place(tmp_path, b"# loader")
-    assert path.read_bytes() == b"# loader"
+    place(tmp_path, LOADER)
+    assert path.read_bytes() == LOADER
 
 
 def test_old_loaders_and_leftovers_go(tmp_path: Path) -> None:
     for number in range(5):
-        path = Path(place(tmp_path, b"# loader %d" % number)["path"])
+        path = Path(place(tmp_path, loader(number))["path"])
         os.utime(path, (number, number))
     stale = path.with_name(".edgekit_device.1.tmp")
     stale.write_bytes(b"half")
     os.utime(stale, (0, 0))
-    place(tmp_path, b"# newest")
+    place(tmp_path, loader(9))
     names = {file.name for file in (tmp_path / "bin").iterdir()}
     assert stale.name not in names
     assert len(names) == 4  # three loaders and the link
-    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == b"# newest"
-
-
-def test_what_old_loaders_have_compiled_goes_with_them(tmp_path: Path) -> None:
-    compiled = tmp_path / "bin" / "__pycache__"
-    for number in range(4):
-        path = Path(place(tmp_path, b"# loader %d" % number)["path"])
-        os.utime(path, (number, number))
-        compiled.mkdir(exist_ok=True)
-        (compiled / f"{path.stem}._hello.cpython-311.pyc").write_bytes(b"code")
-    stale = compiled / f"{path.stem}._hello.cpython-311.pyc.77.tmp"
-    stale.write_bytes(b"half")
-    os.utime(stale, (0, 0))
-    loaders = {file.stem for file in path.parent.glob("edgekit_device-*")}
-    assert {file.name.split(".")[0] for file in compiled.iterdir()} == loaders
-    place(tmp_path, b"# loader 3")
-    assert not stale.exists()
-    # a loader that was altered may have been compiled
-    path.write_bytes(b"# tampered")
-    place(tmp_path, b"# loader 3")
-    assert {file.name.split(".")[0] for file in compiled.iterdir()} == loaders - {path.stem}
+    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == loader(9)
 
 
 def test_what_others_remove_or_rename_meanwhile_is_no_failure(tmp_path: Path) -> None:
-    compiled = tmp_path / "bin" / "__pycache__"
     for number in range(4):
-        path = Path(place(tmp_path, b"# loader %d" % number)["path"])
+        path = Path(place(tmp_path, loader(number))["path"])
         os.utime(path, (number, number))
-    (compiled / "a folder.tmp").mkdir(parents=True)
-    for folder in (compiled, path.parent):
-        (folder / "half.tmp").write_bytes(b"half")
-        os.utime(folder / "half.tmp", (0, 0))
-        (folder / "link.tmp").symlink_to("nowhere")
-    (compiled / "old._hello.cpython-311.pyc").write_bytes(b"code")
+    folder = path.parent
+    (folder / "a folder.tmp").mkdir()
+    (folder / "half.tmp").write_bytes(b"half")
+    os.utime(folder / "half.tmp", (0, 0))
+    (folder / "link.tmp").symlink_to("nowhere")
     # each file that is to go has gone already
     others = "import os; real = os.unlink; os.unlink = lambda path: (real(path), real(path)); "
-    place(tmp_path, b"# newest", program=f"{others}exec({ENSURE!r})")
-    assert {entry.name for entry in compiled.iterdir()} == {"a folder.tmp"}
-    assert not (path.parent / "half.tmp").exists()
-
-
-def test_a_link_is_not_followed_where_compiled_modules_lie(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "file").touch()
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "__pycache__").symlink_to(other)
-    place(tmp_path, b"# loader")
-    assert (other / "file").exists()
+    place(tmp_path, loader(9), program=f"{others}exec({ENSURE!r})")
+    assert {entry.name for entry in folder.glob("*.tmp")} == {"a folder.tmp", "link.tmp"}
 
 
 def test_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BoardError) as caught:
-        place(tmp_path / "file" / "root", b"# loader")
+        place(tmp_path / "file" / "root", LOADER)
     assert caught.value.code == "board.filesystem"
     assert "lab" in caught.value.where
 

@@ -11,7 +11,6 @@ import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.delta import pack
 from edgekit_device.release.offer import drop_incoming, incoming, read_incoming
 from edgekit_device.store.root import Root
 from tests.edgekit_device.device_board import BoardFolder, Refused, run_command
@@ -34,15 +33,14 @@ def test_a_bundle_is_offered_sent_and_found_again(
     board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle
 ) -> None:
     # what serves, by one small question
-    answer = _offer(board, digest=toy.digest, app=toy.name, **_signed(toy))
+    answer = _offer(board, digest=toy.digest, **_signed(toy))
     assert answer == {"known": True, "digest": toy.digest, "app": "toy", "signer": "tests",
                       "missing": [], "serving": installed, "deployment": None}  # fmt: skip
     assert incoming(Root(board.root)) == []
-    # another one of the same app, as a difference to what serves
-    question = _offer(board, digest=toy2.digest, app=toy.name, **_signed(toy2))
-    assert (question["known"], question["digest"]) == (False, toy2.digest)
-    assert question["base"]["digest"] == toy.digest
-    answer = _offer(board, **pack(toy2.manifest_bytes, question["base"]), **_signed(toy2))
+    # another one of the same app
+    question = _offer(board, digest=toy2.digest, **_signed(toy2))
+    assert question == {"known": False, "digest": toy2.digest}
+    answer = _offer(board, manifest=toy2.manifest_bytes.decode(), **_signed(toy2))
     new = {**toy2.blobs, **toy2.weights}
     assert _digests(answer) == set(new) - set(toy.blobs) - set(toy.weights) != set()
     assert answer["serving"] is None
@@ -77,6 +75,7 @@ def test_nothing_of_a_bundle_that_is_refused_is_retained(board: BoardFolder, toy
         (text, None, "bundle.unsigned"),
         # the signature is run_command before a byte is parsed
         ("no manifest", _signed(toy)["signature"], "bundle.bad-signature"),
+        ("\ud800", _signed(toy)["signature"], "bundle.bad-signature"),
     ):
         with pytest.raises(Refused) as caught:
             _offer(board, manifest=manifest, signature=signature)
@@ -91,8 +90,8 @@ def test_nothing_of_a_bundle_that_is_refused_is_retained(board: BoardFolder, toy
 @pytest.mark.parametrize(
     "document",
     [[], {}, {"digest": "x"}, {"digest": 7}, {"manifest": 7}, {"digest": "../" * 21 + "a"},
-     {"digest": "a" * 64, "base": "/etc/passwd", "packed": "eJw="}, {"manifest": "{}", "more": 1},
-     {"manifest": "\ud800"}, {"manifest": "{}", "signature": ["x"]}],
+     {"digest": "a" * 64, "manifest": "{}"}, {"manifest": "{}", "more": 1},
+     {"manifest": "{}", "signature": ["x"]}],
 )  # fmt: skip
 def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) -> None:
     (tmp_path / "root").mkdir(mode=0o700)
@@ -105,13 +104,6 @@ def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) ->
     assert not (tmp_path / "root" / "incoming").exists()
 
 
-def test_a_base_that_is_gone_is_said(board: BoardFolder, toy: Bundle) -> None:
-    document = {**pack(toy.manifest_bytes), "base": "a" * 64, "grain": 1}
-    with pytest.raises(Refused) as caught:
-        _offer(board, **document, **_signed(toy))
-    assert caught.value.code == "offer.invalid"
-
-
 def test_a_damaged_offer_is_replaced(board: BoardFolder, toy: Bundle) -> None:
     root = Root(board.root)
     assert toy.signature
@@ -120,7 +112,7 @@ def test_a_damaged_offer_is_replaced(board: BoardFolder, toy: Bundle) -> None:
     file.write_bytes(b"{}")
     assert read_incoming(root, toy.digest) is None
     assert not _offer(board, digest=toy.digest, **_signed(toy))["known"]
-    _offer(board, **pack(toy.manifest_bytes), **_signed(toy))
+    _offer(board, manifest=toy.manifest_bytes.decode(), **_signed(toy))
     assert read_incoming(root, toy.digest) == (toy.manifest_bytes, toy.signature)
     with pytest.raises(DeviceError):
         read_incoming(root, "../../etc")

@@ -18,7 +18,6 @@ from edgekit_device.deployment.request import read_policy
 from edgekit_device.deployment.request import read_request as read_deploy
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import parse_json
-from edgekit_device.protocol.delta import unpack
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.release.journal import JOURNAL, history, read_journal, references
 from edgekit_device.serve.messages import read_head
@@ -27,7 +26,7 @@ from edgekit_device.tensorrt.plan import parse_version, read_header
 from edgekit_device.trust.bundle import open_bundle
 from edgekit_device.trust.signature import key_of_line, key_of_signature, keys_of_file
 from tests.edgekit_device.device_board import run_command
-from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
+from tests.security.security_fuzz import limits, mutated, seeds, times
 
 pytestmark = pytest.mark.slow
 
@@ -72,20 +71,12 @@ def read_document(data: bytes) -> None:
             survive(lambda read=read: read(document))  # type: ignore[misc]
 
 
-def read_delta(data: bytes) -> None:
-    document = parse_json(data, "stdin", "protocol.invalid")
-    if isinstance(document, dict):
-        for base in (None, (CORPUS / "delta/base.txt").read_bytes()):
-            survive(lambda base=base: unpack(document, base))  # type: ignore[misc]
-
-
 READERS: dict[str, tuple[Callable[[bytes], Any], int]] = {
     "manifest": (parse, 900),
     "signature": (read_signature, 500),
     "npz": (lambda data: read_npz(data, 1 << 20), 500),
     "plan": (lambda data: (read_header(data), parse_version(data.decode("latin-1"))), 200),
     "request": (read_document, 700),
-    "delta": (read_delta, 400),
     "head": (read_head, 300),
 }
 

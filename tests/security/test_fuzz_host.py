@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +12,12 @@ from hypothesis import strategies as st
 
 from edgekit.deployment.answers import document, failure
 from edgekit.deployment.board import Board
-from edgekit.deployment.client import BoardClient, offer, read_log
+from edgekit.deployment.client import BoardClient, read_log
 from edgekit.deployment.host_keys import Trust, read_entries
 from edgekit.deployment.transport import Completed, read_frames
 from edgekit.errors import EdgekitError
 from tests.boards.scripted import ScriptedBoard
-from tests.security.security_fuzz import CORPUS, limits, mutated, times
+from tests.security.security_fuzz import limits, mutated, times
 
 pytestmark = pytest.mark.slow
 
@@ -72,22 +71,6 @@ def test_logs_of_a_board(data: bytes) -> None:
 
 
 @times(300)
-@given(data=mutated("base"))
-def test_the_base_that_a_board_reports_for_a_difference(data: bytes) -> None:
-    try:
-        base = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    sent: list[Mapping[str, Any]] = []
-
-    def ask(question: Mapping[str, Any]) -> dict[str, Any]:
-        sent.append(question)
-        return {"known": len(sent) > 1, "base": base}
-
-    survive(lambda: offer(ask, (CORPUS / "delta/base.txt").read_bytes(), None, "net"))
-
-
-@times(300)
 @given(data=mutated("known_hosts"), name=st.sampled_from(["lab", "[x.lab]:2222", "bad", "\ud800"]))
 def test_known_hosts(data: bytes, name: str) -> None:
     def read() -> None:
@@ -113,7 +96,7 @@ def test_a_client_whose_board_lies(tmp_path_factory: pytest.TempPathFactory, dat
         lambda: client.job_log("0123456789abcdef"),
         lambda: client.cancel_job("0123456789abcdef"),
         lambda: list(client.watch_job("0123456789abcdef", patience_s=0)),
-        lambda: client.offer(b"{}", None, "net")["missing"],
+        lambda: client.offer(b"{}", None)["missing"],
     )
     for ask in requests:
         survive(ask)
