@@ -46,30 +46,35 @@ def tree(module: str) -> ast.Module:
 
 def named(module: str) -> set[str]:
     """The modules that strings of a module's code name, whole or as ``package.module.function``."""
+    parents = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = [node for node in ast.walk(tree(module)) if isinstance(node, parents)]
+    docstrings = {id(node.body[0].value) for node in documented
+                  if node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
     found = set()
     for node in ast.walk(tree(module)):
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             continue
+        if id(node) in docstrings:
+            continue
         for word in re.findall(r"[a-z_]+(?:\.[a-z_0-9]+)+", node.value):
             for full in (word, f"edgekit_device.{word}"):
-                head = full.rpartition(".")[0]
-                found |= {name for name in (full, head) if name in modules()}
+                head, _, attribute = full.rpartition(".")
+                if full in modules():
+                    found.add(full)
+                elif head in modules() and attribute in functions(head):
+                    found.add(head)
     return found - {"edgekit", "edgekit_device", module}
+
+
+@cache
+def functions(module: str) -> set[str]:
+    return {node.name for node in tree(module).body if isinstance(node, ast.FunctionDef)}
 
 
 def table_edges() -> set[tuple[str, str]]:
     """(importer, imported) of every table and child program of the product."""
     edges = {("edgekit.cli.main", f"edgekit.cli.{row[0]}") for row in COMMANDS.values()}
-    for importer in (
-        "edgekit",
-        "edgekit_device",
-        "edgekit_device.commands",
-        "edgekit_device.job_runner",
-        "edgekit_device.runtime.model",
-        "edgekit_device.board.monitor",
-        "edgekit_device.board.power",
-        "edgekit_device.serve.worker",
-    ):
+    for importer in modules():
         edges |= {(importer, name) for name in named(importer)}
     return edges
 

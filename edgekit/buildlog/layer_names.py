@@ -81,9 +81,9 @@ class LayerNames:
         return tuple(dict.fromkeys(self._find(name, kind, _DEEP)))
 
     def absorbed(self, name: str, kind: str) -> str | None:
-        """Returns our layer that took in a constant or an erased shuffle; "" if no one knows.
+        """Returns our layer that took in this constant or erased shuffle.
 
-        None: the name is no such thing.
+        "" if that is not known; None if ``name`` is neither.
         """
         for owners in (self._absorbed, self._weights, self._unnamed):
             if name in owners:

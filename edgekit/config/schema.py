@@ -225,7 +225,7 @@ class ContainerSection(Section):
 
 
 class HealthSection(Section):
-    """What a release must reach on a board before it serves, and while: [health.md](health.md)."""
+    """What a release must reach on a board, first and while it serves: [health.md](health.md)."""
 
     latency_ms: Positive | None = Field(
         None,
@@ -298,7 +298,7 @@ class BoardSection(Section):
 
 
 class ReleaseSection(Section):
-    """What a signed bundle says of itself, which boards hold unattended installs against."""
+    """What a signed bundle says of itself; boards check unattended installs by it."""
 
     counter: int | None = Field(
         None,

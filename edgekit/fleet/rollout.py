@@ -297,7 +297,7 @@ class Drive:
         rows = [
             row
             for row in every
-            # before is on record since before it was changed
+            # "before" was written down before the board was changed
             if (scope is None or row["wave"] == scope)
             and row["before"] is not None
             and row["before"] != row["digest"]

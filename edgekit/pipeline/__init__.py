@@ -1,4 +1,3 @@
-"""The steps in order, from a configuration to a benchmarked release: check, rewrite, calibrate,
-plan, build, bundle, deploy, infer, bench, report. Start with `Pipeline` in `pipeline`; each
-step is a module of `steps`, and `cache` holds the results.
+"""The steps from a configuration to a benchmarked release. Start with `Pipeline` in `pipeline`;
+`progress.STEPS` has their order, `steps` what each does, and `cache` holds the results.
 """

@@ -217,7 +217,7 @@ class _Search:
         return True
 
     def _beats(self, one: _Label, other: _Label) -> bool:
-        """Returns whether everything that the other can still do is as good from the one."""
+        """Returns whether every continuation of ``other`` is at least as good after ``one``."""
         if not one.covers(other):
             return False
         if self.blind:
@@ -477,7 +477,7 @@ def _connected_on_device(
 def _shareable_nodes(
     problem: PlacementProblem, reach: Reach, v: int, between: Sequence[int]
 ) -> list[int]:
-    """Returns what no path joins with a node by way of a neighbour."""
+    """Returns the nodes that no path through a node of ``between`` joins with ``v``."""
     away = 0
     for b in between:
         away |= reach.down[b] if reach.up[b] >> v & 1 else reach.up[b]

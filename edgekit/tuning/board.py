@@ -20,6 +20,7 @@ from edgekit.errors import BoardError, EdgekitError
 from edgekit.pipeline.boards.status import taken_back_note
 from edgekit.pipeline.cache import Cache, digest_of
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.host import HOST_STEPS
 from edgekit.placement.plan import Plan
 from edgekit.results.store import is_trial, trial_name
 from edgekit.targets.board import Target
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 
 _MOST_RELEASES = 100
-_PLANNING_STEPS = ("check", "rewrite", "calibrate", "plan", "build")
-"""Steps that a plan needs once."""
 _HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
 _LIVE = ("queued", "running")
 _GRACE_S = 3.0
@@ -234,9 +233,7 @@ class BoardMeasurer:
         with self._open(config) as pipeline:
             pipeline.work.take(plan, self._fp16_by_gate)
             found = pipeline.bench()
-            took = (
-                one["seconds"] for one in pipeline._steps.done if one["name"] not in _PLANNING_STEPS
-            )
+            took = (one["seconds"] for one in pipeline._steps.done if one["name"] not in HOST_STEPS)
             self.again_s = max(self.again_s, sum(took))
             return found
 

@@ -1,6 +1,6 @@
-"""Which plan may be better than those that were measured: what the measurements leave open is a
-number of worlds, in each of which every layer has a time and all that was measured comes out; a
-candidate is judged by what it costs in each of them.
+"""Which plan may be better than those that were measured. What the measurements leave open is
+sampled: each sample gives every layer a time such that all measured plans come out as measured. A
+candidate is judged by its cost in every sample.
 """
 
 from __future__ import annotations

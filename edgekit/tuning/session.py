@@ -309,7 +309,7 @@ class Tuning:
         return self.status != "running"
 
     def _warn_of_budget(self) -> None:
-        """Says so, now that it is known how long a plan takes, where the budget proves nothing."""
+        """Warns, once a plan's time is known, where the budget is too short to prove anything."""
         budget, at_end = self.request.budget_s, 2 * self.request.turns * self.again_s
         needed = self.seconds + self._longest_s + at_end
         if budget is not None and self.request.turns and budget < needed:

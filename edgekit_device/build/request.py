@@ -114,7 +114,7 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One set of builder flags, by TensorRT's names, and what is lost when it is the one."""
+    """One set of builder flags, by TensorRT's names, and what a build with it gives up."""
 
     flags: Tuple[str, ...] = member(names(rule=_ENUM))
     gives_up: str = member(text())

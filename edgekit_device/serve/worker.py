@@ -48,7 +48,7 @@ _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 def frame(client: int, head: bytes) -> bytes:
-    """A client's head on its way to a worker; an empty one has the client forgotten."""
+    """A client's request head as a worker reads it; an empty one says that the client is gone."""
     return struct.pack(">I", _CLIENT.size + len(head)) + _CLIENT.pack(client) + head
 
 

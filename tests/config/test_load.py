@@ -24,7 +24,7 @@ def test_shipped_configurations_are_valid(path):
     assert config.folder == path.parent
 
 
-def test_the_issue_requests_for_six_shipped_configurations():
+def test_configurations_are_shipped():
     assert len(CONFIGS) >= 6
 
 

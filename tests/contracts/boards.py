@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
+import shutil
 import stat
 import sys
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,37 +85,64 @@ def recording_python(folder: Path, python: str | Path = sys.executable) -> Path:
 
 
 def transcript(python: Path) -> list[dict[str, Any]]:
-    """Returns what passed since the last call: an element an exchange, without the blobs' bytes.
+    """Returns what passed since the last call: an element a command, without the blobs' bytes.
 
     The many answers of one job are one.
     """
     found: list[dict[str, Any]] = []
     for folder in sorted((python.parent / "exchanges").iterdir()):
         argv = json.loads((folder / "argv.json").read_text())
-        sent = _stream((folder / "in").read_bytes())
-        command, options = argv[1], argv[2:]
-        if argv[0] == "-c":  # the loader, whose size changes with every change of it
-            command, options = "place", argv[3:5]
-            sent = ["the loader"] if sent else []
-        exchange = {
+        exchanges = _exchanges(argv, (folder / "in").read_bytes(), (folder / "out").read_bytes())
+        for exchange in exchanges:
+            last = found[-1] if found else {"command": ""}
+            if exchange["command"] == last["command"] == "job-watch":
+                events = last["answered"][0]["events"]
+                last["answered"] = exchange["answered"]
+                last["answered"][0]["events"] = [*events, *last["answered"][0]["events"]]
+            else:
+                found.append(exchange)
+        shutil.rmtree(folder)
+    return found
+
+
+def _exchanges(argv: list[str], sent: bytes, answered: bytes) -> Iterator[dict[str, Any]]:
+    """What was said to an agent and by it (``edgekit_device.agent``): its placing, its commands."""
+    head, _, answered = answered.partition(b'{"agent": 1}\n')
+    lacks = b'{"lacks": ' in head
+    yield {
+        "command": "place", "options": argv[3:5], "sent": ["the loader"] if lacks else [],
+        "answered": [line for line in _stream(head) if "lacks" not in line],
+    }  # fmt: skip
+    commands: dict[int, dict[str, Any]] = {}
+    streams: dict[tuple[str, int], bytes] = {}
+    for line, data in [*_parts(sent[12 + int(sent[:12]) :] if lacks else sent), *_parts(answered)]:
+        name, number = next(iter(line.items()))
+        if name == "run":
+            commands[number] = line
+        elif name == "status":
+            commands[number]["status"] = line["code"]
+        else:
+            streams[name, number] = streams.get((name, number), b"") + data
+    for number, line in commands.items():
+        command, *options = line["argv"]
+        yield {
             "command": command,
             # how often a job is asked for news depends on the time
             "options": [one for one in options if not one.startswith("--after=")],
-            "sent": sent,
-            "answered": _stream((folder / "out").read_bytes()),
-            "status": int((folder / "status").read_text()),
+            "sent": _stream(streams.get(("in", number), b"")),
+            "answered": _stream(streams.get(("out", number), b"")),
+            "status": line["status"],
         }
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
-        last = found[-1] if found else {"command": ""}
-        if command == last["command"] == "job-watch":
-            events = last["answered"][0]["events"]
-            last["answered"] = exchange["answered"]
-            last["answered"][0]["events"] = [*events, *last["answered"][0]["events"]]
-        else:
-            found.append(exchange)
-    return found
+
+
+def _parts(data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The agent's lines, each with the bytes behind it."""
+    while data:
+        line, _, data = data.partition(b"\n")
+        document = json.loads(line)
+        size = document.get("bytes", 0) if "took" not in document else 0
+        yield document, data[:size]
+        data = data[size:]
 
 
 def _stream(data: bytes) -> list[Any]:
@@ -130,10 +157,9 @@ def _stream(data: bytes) -> list[Any]:
         if isinstance(document, dict):
             if {"digest", "bytes"} == document.keys():
                 rest = rest[document["bytes"] :]
-            if "packed" in document and document.get("base") is None:
-                # the manifest, which is a file of the board, too
-                data = zlib.decompress(base64.b64decode(document["packed"]))
-                assert hashlib.sha256(data).hexdigest() == document["digest"]
+            if "manifest" in document:  # which is a file of the board, too
+                data = document["manifest"].encode()
+                document["manifest"] = hashlib.sha256(data).hexdigest()
         found.append(document)
         data = rest
     return found

@@ -2,25 +2,21 @@
 
 import re
 import tomllib
-from importlib import import_module, util
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
+PACKAGES = sorted((ROOT / "edgekit").glob("*/__init__.py"))
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
-def resolves(name: str) -> bool:
-    """Whether a dotted name is a module, or something that a module has."""
-    try:
-        if util.find_spec(name) is not None:
-            return True
-    except ModuleNotFoundError:
-        pass
+def is_callable(name: str) -> bool:
+    """Whether a dotted name is a function or a class of a module."""
     module, _, attribute = name.rpartition(".")
-    return hasattr(import_module(module), attribute)
+    return callable(getattr(import_module(module), attribute, None))
 
 
 def test_the_page_is_short_and_has_one_diagram():
@@ -45,7 +41,15 @@ def test_what_to_start_with_is_there():
     assert len(rows) > 15
     assert len(functions) >= 10
     for name in (*(f"{package}.{start}" for package, start in rows), *functions):
-        assert resolves(f"edgekit.{name}"), name
+        assert is_callable(f"edgekit.{name}"), name
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda file: file.parent.name)
+def test_each_package_says_where_to_start(package):
+    found = re.findall(r"``?(\w+)``?\s+in\s+``?([\w.]+)``?", package.read_text())
+    assert found
+    for name, module in found:
+        assert is_callable(f"edgekit.{package.parent.name}.{module}.{name}"), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

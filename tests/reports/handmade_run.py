@@ -7,6 +7,7 @@ from typing import Any
 
 from edgekit.benchmark.document import bench_document
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
+from edgekit.pipeline.progress import STEPS
 from edgekit.quantize.scales import Scales
 from edgekit.reports.facts import RunFacts
 from edgekit.targets.loader import get
@@ -49,8 +50,6 @@ def judgement(network: Any) -> Judgement:
 def facts(**changes: Any) -> RunFacts:
     """Returns a whole run's facts; ``changes`` replaces fields."""
     plan, network = handmade_plan.plan(), handmade_plan.network()
-    names = ("check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "refit",
-             "selftest", "infer", "bench", "report")  # fmt: skip
     whole = RunFacts(
         name="resnet50", model="builtin:light_resnet50?seed=0",
         target=get("jetson-agx-orin-64gb"), plan=plan, network=network,
@@ -74,7 +73,7 @@ def facts(**changes: Any) -> RunFacts:
         rewrites=({"name": "global-average-pool", "reason": "one loadable instead of two",
                    "nodes": ["node/gap"], "max_error": 2.4e-7},),
         steps=tuple({"name": n, "status": "done" if i % 3 else "reused", "seconds": 0.4 * i}
-                    for i, n in enumerate(names)),
+                    for i, n in enumerate(STEPS)),
         files={"report": "edgekit-out/resnet50/report.html",
                "trace": "edgekit-out/resnet50/trace.json",
                "bundle": "edgekit-out/resnet50/resnet50.ekb"},

@@ -111,7 +111,7 @@ def _nonfinite(array: np.ndarray) -> int:
 
 
 def bad_input(name: str, sample: int) -> DataError:
-    """A NaN or an infinity in an input."""
+    """The error of a calibration input with NaNs or infinities."""
     return DataError(
         f"input {name!r} has NaN or infinite values in calibration sample {sample}",
         code="calibration.nonfinite",
@@ -127,7 +127,7 @@ def bad_activation(
     feed: Mapping[str, np.ndarray],
     free: Collection[str] = (),
 ) -> DataError:
-    """A NaN or an infinity in tensor ``name``: finds the node that makes the first.
+    """The error of a tensor with NaNs or infinities, at the node that makes the first.
 
     Tensors of ``free`` may have infinities.
     """

@@ -302,7 +302,7 @@ def derived(model: Model, network: Network, names: Collection[str]) -> dict[str,
 
 
 def merged(model: Model, network: Network) -> list[str]:
-    """Returns float tensors of moves that no layer has: TensorRT merges moves with each other."""
+    """Returns float tensors between moves that TensorRT merges, so that no layer has them."""
     types = _types(model, network)
     floats = ("float32", "float16")
     return [

@@ -169,7 +169,7 @@ def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
         proof = prove(graph, step)
         if proof.holds():
             return replace(taken, step=step, proof=proof)
-        why = f"differs ({proof}) with seed {SEED} in {RUNS} runs"
+        why = f"differs {proof}, with seed {SEED} in {RUNS} runs"
     except Exception as error:
         # a bug of one rewrite must not cost the user the others
         why = f"failed ({type(error).__name__}: {error})"

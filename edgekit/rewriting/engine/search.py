@@ -173,7 +173,7 @@ class Search:
             if proof is not None and not proof.holds():
                 self._refused.add((item.name, node.name))
                 if constants_finite(self.graph, step):
-                    self._report(item, node, f"differs ({proof}) with seed {SEED} in {RUNS} runs")
+                    self._report(item, node, f"differs {proof}, with seed {SEED} in {RUNS} runs")
                 # a constant times 0 is only 0 if it is finite: no bug, but not equal
                 continue
             self.graph.apply(step)

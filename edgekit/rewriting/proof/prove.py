@@ -144,6 +144,10 @@ class Proof:
     exact: bool = True
     failure: str = field(default="", compare=False)
 
+    def __str__(self) -> str:
+        by32 = "not compared" if self.float32 is None else f"{self.float32:.3g}"
+        return f"by {self.float64:.3g} of the largest value in float64, in FP32 {by32}"
+
     def holds(self) -> bool:
         """Whether both are within their tolerances (a NaN is not); finite if not exact."""
         most32, most64 = (TOLERANCE, TOLERANCE_FLOAT64) if self.exact else (1e300, 1e300)
