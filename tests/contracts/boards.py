@@ -224,10 +224,9 @@ _TEXTS = (
 )
 # objects of which one key tells that others are facts of this machine, or sizes of what has paths
 _FACTS = (
-    ("ready", ("user", "groups")),
+    ("groups", ("user", "groups")),
     ("free_bytes", ("free_bytes", "memory_bytes")),
     ("stripped_bytes", ("bytes", "stripped_bytes")),
-    ("packed", ("bytes", "packed")),
     ("measured_layers", ("events",)),
     ("uptime_s", ("uptime_s", "workers")),
     ("joined", ("state",)),  # a job may run before the answer is written
