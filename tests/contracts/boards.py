@@ -227,6 +227,7 @@ _FACTS = (
     ("groups", ("user", "groups")),
     ("free_bytes", ("free_bytes", "memory_bytes")),
     ("stripped_bytes", ("bytes", "stripped_bytes")),
+    ("packed", ("bytes", "packed")),
     ("measured_layers", ("events",)),
     ("uptime_s", ("uptime_s", "workers")),
     ("joined", ("state",)),  # a job may run before the answer is written
