@@ -12,13 +12,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from board_pages import board_protocol_page, manifest_page
+from config_page import config_page, json_schema
 from cost_tables import cost_page
+from dla_page import dla_page
+from rewrites_page import rewrites_page
+from tensorrt_page import tensorrt_page
 
-from edgekit.config.reference_page import json_schema, reference_page
-from edgekit.dla.documentation import docs_page
 from edgekit.reports.schema import report_schema
-from edgekit.rewriting.catalogue import rewrites_page
-from edgekit.tensorrt.reference_page import tensorrt_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -27,9 +27,9 @@ def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
     return {
         "board-protocol.md": board_protocol_page(),
-        "config.md": reference_page(),
+        "config.md": config_page(),
         "config.schema.json": json.dumps(json_schema(), indent=2) + "\n",
-        "dla-support.md": docs_page(),
+        "dla-support.md": dla_page(),
         "cost-model.md": cost_page(),
         "manifest.md": manifest_page(),
         "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",

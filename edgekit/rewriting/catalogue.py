@@ -1,40 +1,12 @@
-"""All rewrites as a list for people and programs, and the page ``docs/rewrites.md``."""
+"""All rewrites as a list."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from textwrap import fill
 from typing import Any
 
-from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
-from edgekit.rewriting.graph import APPROXIMATE, Rewrite
+from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.rewriting.rules.order import REWRITES
-
-_WIDTH = 100
-_MOST_OPERATORS = 12
-_SHOWN_OPERATORS = 8
-_HEAD = """# All rewrites
-
-Made from `edgekit/rewriting/rules/` and `dla/reconstruction.yaml`; do not edit.
-[rewriting.md](rewriting.md) says how to use them; `edgekit rewrite --list` prints them.
-
-"Replaces" are the ONNX operators at which a rewrite begins. An exact rewrite gives the same results
-in real arithmetic. An approximate one is off unless it is allowed by name; its number is the
-largest difference between the two functions' values. What "opens the way" is also tried where it
-changes no verdict by itself, and is taken back where nothing came of it.
-
-`{raised}` comes before all others where a model's opset is below 13.
-{reason}.
-It is proved like a rewrite and can be disabled like one; then such a model is left as it is.
-"""
-_MARKED = """NVIDIA's matrix ([dla-support.md](dla-support.md#operators)) marks operators that a
-DLA runs only when they are expressed with others. This is what edgekit does about each of them.
-"""
-_WITHOUT = (
-    "A DLA has no layer for these, or only in some releases, and no exact form in its layers."
-)
 
 
 def rewrite_list() -> list[dict[str, Any]]:
@@ -65,72 +37,3 @@ def rewrite_list() -> list[dict[str, Any]]:
         }
     )
     return sorted(rows, key=lambda row: (row["approximate"], row["name"]))
-
-
-def rewrites_page() -> str:
-    """Returns the Markdown page of all rewrites and of the operators and forms they are for."""
-    known = read_knowledge(data_folder("dla") / "reconstruction.yaml")
-    reason = fill(_sentence(RAISED_REASON), _WIDTH)
-    lines = [_HEAD.format(raised=RAISED, reason=reason)]
-    for title, items in _groups().items():
-        lines += [f"## {title}", ""]
-        lines += [_cells(("Rewrite", "Replaces", "Reason", "Exact", "Opens the way")), _rule(5)]
-        lines += [_cells(_row(item)) for item in items]
-        lines.append("")
-    lines += ["## NVIDIA's operators to be expressed with others", "", _MARKED]
-    lines += _answers("Operator", known["operators"].items())
-    lines += ["", "## Other forms that a DLA refuses", ""]
-    lines += _answers("Form", ((row["form"], row) for row in known["forms"]))
-    lines += ["", "## Operators without a form", "", _WITHOUT, ""]
-    lines += [_cells(("Operator", "Why")), _rule(2)]
-    lines += [_cells((name, _sentence(why))) for name, why in known["without"].items()]
-    return "\n".join(lines) + "\n"
-
-
-def _groups() -> dict[str, list[Rewrite]]:
-    """The rewrites by what their module's docstring says of them all, sorted by name."""
-    found: dict[str, list[Rewrite]] = {}
-    for item in REWRITES:
-        module = sys.modules[item.at.__module__]
-        title = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        found.setdefault(title, []).append(item)
-    return {
-        title: sorted(items, key=lambda item: (item.name.startswith(APPROXIMATE), item.name))
-        for title, items in found.items()
-    }
-
-
-def _row(item: Rewrite) -> Sequence[str]:
-    exact = "yes"
-    if item.deviation is not None:
-        exact = f"no: by at most {item.deviation:g}"
-    opens = "yes" if item.enabling else ""
-    begins = ", ".join(item.operators)
-    if len(item.operators) > _MOST_OPERATORS:
-        rest = len(item.operators) - _SHOWN_OPERATORS
-        begins = f"{', '.join(item.operators[:_SHOWN_OPERATORS])} and {rest} more"
-    return f"`{item.name}`", begins, _sentence(item.reason), exact, opens
-
-
-def _answers(head: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    lines = [_cells((head, "Rewrites", "Remarks")), _rule(3)]
-    for name, row in rows:
-        named = ", ".join(f"`{item}`" for item in row.get("rewrites", ())) or "none"
-        lines.append(
-            _cells((_sentence(name), named, _sentence(row.get("why_not") or row.get("but", ""))))
-        )
-    return lines
-
-
-def _sentence(text: str) -> str:
-    # a formula stays as it is
-    formula = "(" in text.partition(" ")[0]
-    return text if formula else text[:1].upper() + text[1:]
-
-
-def _cells(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
-
-
-def _rule(columns: int) -> str:
-    return f"|{'---|' * columns}"

@@ -77,11 +77,6 @@ def within(row: Mapping[str, Any], version: Version) -> bool:
     )
 
 
-def python_of(jetpack: str) -> str:
-    """Returns the Python of a JetPack ("6.2" has "3.10"); empty where not known."""
-    return str(release_facts()["python"].get(jetpack.strip().split(".")[0], ""))
-
-
 @lru_cache(maxsize=1)
 def release_facts() -> dict[str, Any]:
     """Returns ``trt/releases.yaml``."""

@@ -16,7 +16,6 @@ from edgekit.tensorrt.releases import (
     FeatureRule,
     feature_rules,
     features,
-    python_of,
     release,
     release_facts,
 )
@@ -58,12 +57,6 @@ def test_what_jetpack_5_lacks():
     assert old.typings == ("weak",)
     assert release("10.3.0.30").typings == ("weak", "strong")
     assert release("11.4.1").typings == ("strong",)
-
-
-def test_a_jetpack_has_one_python():
-    assert [python_of(jetpack) for jetpack in ("5.1.2", "6.2", "7.2.2", "9.0")] == [
-        "3.8", "3.10", "3.12", "",
-    ]  # fmt: skip
 
 
 def test_no_version():

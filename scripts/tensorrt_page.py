@@ -13,7 +13,6 @@ from edgekit.tensorrt.releases import (
     feature_rules,
     features,
     give_up,
-    python_of,
     release,
     release_facts,
 )
@@ -156,7 +155,7 @@ def _releases() -> list[str]:
     jetpacks = _jetpacks()
     lines = table_head(("", *(f"TensorRT {text}" for text, _ in jetpacks)))
     lines.append(table_row(("JetPack", *(packs for _, packs in jetpacks))))
-    lines.append(table_row(("Python", *(python_of(packs) for _, packs in jetpacks))))
+    lines.append(table_row(("Python", *(_python_of(packs) for _, packs in jetpacks))))
     lines.append(table_row(("DLA of an AGX Orin", *(_drives(text) for text, _ in jetpacks))))
     lines += [
         table_row((what, *("yes" if release(text).has(name) else "" for text, _ in jetpacks)))
@@ -236,3 +235,7 @@ def _range(row: FeatureRule) -> str:
     since = f"from {row.since}" if row.since else ""
     until = f"before {row.until}" if row.until else ""
     return " ".join(part for part in (since, until) if part) or "all"
+
+
+def _python_of(jetpack: str) -> str:
+    return str(release_facts()["python"].get(jetpack.strip().split(".")[0], ""))

@@ -105,7 +105,7 @@ class _Sources:
         return [f"{n}. {title}: {place}" for n, (title, place) in enumerate(self.known.items(), 1)]
 
 
-def docs_page() -> str:
+def dla_page() -> str:
     """Returns the Markdown page of all rules, the operator matrix and the JetPack releases."""
     rules, sources = load_rules(), _Sources()
     lines = [

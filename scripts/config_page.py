@@ -29,7 +29,7 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def reference_page() -> str:
+def config_page() -> str:
     """Returns ``docs/config.md``."""
     schema = json_schema()
     definitions = schema["$defs"]
