@@ -269,7 +269,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2, help="copies that are tested at once")
     parser.add_argument("--only", action="append", default=[], help="this subject or fault")
-    parser.add_argument("--sample", type=int, help="so many of those recorded as killed")
+    parser.add_argument("--sample", type=int, help="so many of those recorded as killed, from 1 on")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--record", action="store_true", help="write what was found into the file")
     parser.add_argument("--check", action="store_true", help="only say whether every fault applies")
@@ -282,6 +282,8 @@ def main() -> int:
             if name not in known:
                 parser.error(f"there is no fault or subject called {name!r}")
     if options.sample is not None:
+        if options.sample < 1:
+            parser.error("--sample: at least 1")
         killed = [fault for fault in faults if fault.killed]
         faults = random.Random(options.seed).sample(killed, min(options.sample, len(killed)))
     if options.check:

@@ -121,7 +121,7 @@ class Drive:
                 return self._wait_for_keys()
             if requested := self._requested():
                 return self._leave(requested)
-        self._store.set_rollout(self._id, state="done", wish="")
+        self._store.set_rollout(self._id, state="done", requested="")
         return "done"
 
     # the end of a rollout that was not its goal
@@ -132,7 +132,7 @@ class Drive:
                 if row["state"] in LEFT:
                     self._set(row, "aborted")
         state = "aborted" if requested == "abort" else "paused"
-        self._store.set_rollout(self._id, state=state, wish="")
+        self._store.set_rollout(self._id, state=state, requested="")
         return state
 
     def _wait_for_keys(self) -> str:
@@ -147,7 +147,7 @@ class Drive:
         }
         once = resume_command(name, folder, error)
         error["hint"] = f"{ACCEPT_KEY}; {once} accepts what they show this once"
-        self._store.set_rollout(self._id, state="paused", wish="", error=error)
+        self._store.set_rollout(self._id, state="paused", requested="", error=error)
         return "paused"
 
     def _refuse(self, wave: int, size: int) -> str:
@@ -323,7 +323,7 @@ class Drive:
             self._store.set_rollout(self._id, error=self._not_all_back(left))
             self._rollout = self._store.rollout(str(self._rollout["name"]))
         state = "failed" if self._rollout["error"] else "rolled-back"
-        self._store.set_rollout(self._id, state=state, wish="")
+        self._store.set_rollout(self._id, state=state, requested="")
         return state
 
     def _not_all_back(self, left: list[str]) -> dict[str, str]:
@@ -483,7 +483,7 @@ class Fleet:
             if wave is not None and wave not in waves:
                 raise UsageError(f"{name} has waves 1 to {max(waves) + 1}", where=name)
             self.store.set_rollout(
-                rollout["id"], state="rolling-back", scope=wave, error=None, wish=""
+                rollout["id"], state="rolling-back", scope=wave, error=None, requested=""
             )
             return self._driven(self.rollout(name), stopped)
 
@@ -499,7 +499,7 @@ class Fleet:
         alive = is_driven(self.store.folder, rollout["id"])
         if rollout["state"] == "rolling-back" and (alive or action == "pause"):
             raise refuse_pause(rollout, self.store.folder, driven=alive)
-        self.store.set_rollout(rollout["id"], wish=action)
+        self.store.set_rollout(rollout["id"], requested=action)
         if alive:
             return "pausing" if action == "pause" else "aborting"
         with driven(self.store.folder, rollout["id"], name):
@@ -508,7 +508,7 @@ class Fleet:
                     if row["state"] in ("pending", "offline", "running"):
                         self.store.set_board(rollout["id"], row["name"], state="aborted")
             state = "aborted" if action == "abort" else "paused"
-            self.store.set_rollout(rollout["id"], state=state, wish="")
+            self.store.set_rollout(rollout["id"], state=state, requested="")
         return state
 
     def rollout(self, name: str | None = None) -> dict[str, Any]:
@@ -579,7 +579,7 @@ class Fleet:
             self.store.set_rollout(id, wave=min(row["wave"] for row in skipped))
         elif rollout["state"] in ENDED:
             raise refuse_ended(rollout, self.store.folder)
-        self.store.set_rollout(id, state="running", wish="", error=None)
+        self.store.set_rollout(id, state="running", requested="", error=None)
         return self.rollout(str(rollout["name"]))
 
     def _note(self, text: str) -> None:

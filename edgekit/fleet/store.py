@@ -25,72 +25,64 @@ from edgekit.fleet.hints import action_command
 _WAIT_S = 30.0
 _JSON = ("entry", "labels", "error", "settings", "terms")
 
-#: The tables, as the steps from each version to the next.
-_MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE rollouts (
-            id INTEGER PRIMARY KEY,
-            name TEXT NOT NULL UNIQUE,
-            app TEXT NOT NULL,
-            config TEXT NOT NULL,
-            config_digest TEXT NOT NULL,
-            bundle TEXT,             -- a bundle file that was given instead of a build
-            inventory TEXT NOT NULL,
-            inventory_digest TEXT NOT NULL,
-            selector TEXT,
-            settings TEXT NOT NULL,
-            terms TEXT NOT NULL,     -- by configuration: keep, policy and source of deployments
-            trust INTEGER NOT NULL,  -- whether boards are to trust the signing key from now on
-            state TEXT NOT NULL,     -- running paused rolling-back done failed aborted rolled-back
-            wish TEXT NOT NULL DEFAULT '',
-            wave INTEGER NOT NULL DEFAULT 0,
-            scope INTEGER,           -- the wave that is rolled back; NULL means all
-            error TEXT,
-            driver TEXT,             -- host and process of the last driver, for people
-            created_at REAL NOT NULL,
-            updated_at REAL NOT NULL
-        )""",
-        """CREATE TABLE boards (
-            rollout INTEGER NOT NULL REFERENCES rollouts(id),
-            number INTEGER NOT NULL,
-            name TEXT NOT NULL,
-            wave INTEGER NOT NULL,
-            state TEXT NOT NULL,
-            entry TEXT NOT NULL,
-            labels TEXT NOT NULL,
-            before TEXT,             -- digest that served before; '' for none, NULL not yet known
-            digest TEXT,             -- digest of the bundle that it gets
-            release TEXT,
-            attempts INTEGER NOT NULL DEFAULT 0,
-            bytes_sent INTEGER NOT NULL DEFAULT 0,
-            seconds REAL NOT NULL DEFAULT 0,
-            error TEXT,
-            updated_at REAL NOT NULL DEFAULT 0,
-            PRIMARY KEY (rollout, name)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE bundles (
-            rollout INTEGER NOT NULL REFERENCES rollouts(id),
-            key TEXT NOT NULL,
-            digest TEXT NOT NULL,
-            PRIMARY KEY (rollout, key)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE events (
-            id INTEGER PRIMARY KEY,
-            rollout INTEGER NOT NULL REFERENCES rollouts(id),
-            at REAL NOT NULL,
-            board TEXT NOT NULL,
-            state TEXT NOT NULL,
-            error TEXT
-        )""",
-        "CREATE INDEX boards_by_wave ON boards (rollout, wave, number)",
-        "CREATE INDEX events_by_rollout ON events (rollout, id)",
-    ),
-    (
-        # Ansible has no rollouts here any more; what one did can still be rolled back
-        """UPDATE rollouts SET state='aborted', wish='' WHERE state IN ('running', 'paused')
-            AND json_extract(settings, '$.driver')='ansible'""",
-        "UPDATE rollouts SET settings=json_remove(settings, '$.driver')",
-    ),
+_VERSION = 3
+_TABLES = (
+    """CREATE TABLE rollouts (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        app TEXT NOT NULL,
+        config TEXT NOT NULL,
+        config_digest TEXT NOT NULL,
+        bundle TEXT,             -- a bundle file that was given instead of a build
+        inventory TEXT NOT NULL,
+        inventory_digest TEXT NOT NULL,
+        selector TEXT,
+        settings TEXT NOT NULL,
+        terms TEXT NOT NULL,     -- by configuration: keep, policy and source of deployments
+        trust INTEGER NOT NULL,  -- whether boards are to trust the signing key from now on
+        state TEXT NOT NULL,     -- running paused rolling-back done failed aborted rolled-back
+        requested TEXT NOT NULL DEFAULT '',
+        wave INTEGER NOT NULL DEFAULT 0,
+        scope INTEGER,           -- the wave that is rolled back; NULL means all
+        error TEXT,
+        driver TEXT,             -- host and process of the last driver, for people
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL
+    )""",
+    """CREATE TABLE boards (
+        rollout INTEGER NOT NULL REFERENCES rollouts(id),
+        number INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        wave INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        entry TEXT NOT NULL,
+        labels TEXT NOT NULL,
+        before TEXT,             -- digest that served before; '' for none, NULL not yet known
+        digest TEXT,             -- digest of the bundle that it gets
+        release TEXT,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        bytes_sent INTEGER NOT NULL DEFAULT 0,
+        seconds REAL NOT NULL DEFAULT 0,
+        error TEXT,
+        updated_at REAL NOT NULL DEFAULT 0,
+        PRIMARY KEY (rollout, name)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE bundles (
+        rollout INTEGER NOT NULL REFERENCES rollouts(id),
+        key TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        PRIMARY KEY (rollout, key)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE events (
+        id INTEGER PRIMARY KEY,
+        rollout INTEGER NOT NULL REFERENCES rollouts(id),
+        at REAL NOT NULL,
+        board TEXT NOT NULL,
+        state TEXT NOT NULL,
+        error TEXT
+    )""",
+    "CREATE INDEX boards_by_wave ON boards (rollout, wave, number)",
+    "CREATE INDEX events_by_rollout ON events (rollout, id)",
 )
 _TRIES, _MOMENT_S = 10, 0.02
 
@@ -108,7 +100,7 @@ class RolloutStore:
                 self.path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
             )
             self._db.row_factory = sqlite3.Row
-            self._migrate()
+            self._prepare()
         except (OSError, sqlite3.Error) as error:
             raise EnvironmentLack(
                 f"the fleet's state cannot be opened: {error}",
@@ -122,24 +114,24 @@ class RolloutStore:
         with self._lock:
             self._db.close()
 
-    def _migrate(self) -> None:
+    def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("PRAGMA foreign_keys=ON")
         with self._all_or_nothing():
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version > len(_MIGRATIONS):
-                raise EnvironmentLack(
-                    f"the fleet's state is of a newer edgekit (version {version}, this one knows "
-                    f"{len(_MIGRATIONS)})",
-                    code="fleet.state-newer",
-                    where=str(self.path),
-                    hint="update edgekit, or give another folder: --state FOLDER",
-                )
-            for number in range(version, len(_MIGRATIONS)):
-                for statement in _MIGRATIONS[number]:
+            if version == 0:
+                for statement in _TABLES:
                     self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version={len(_MIGRATIONS)}")
+                self._db.execute(f"PRAGMA user_version={_VERSION}")
+            elif version != _VERSION:
+                raise EnvironmentLack(
+                    f"the fleet's state is of another edgekit (version {version}, this one knows "
+                    f"{_VERSION})",
+                    code="fleet.state-version",
+                    where=str(self.path),
+                    hint="use that edgekit, or give another folder: --state FOLDER",
+                )
 
     def _all_or_nothing(self) -> _Transaction:
         return _Transaction(self._db, self._lock)
@@ -184,7 +176,7 @@ class RolloutStore:
 
     def request(self, id: int) -> str:
         """Returns "pause", "abort" or ""; what another process wants of the driver."""
-        return str(self._rows("SELECT wish FROM rollouts WHERE id=?", id)[0]["wish"])
+        return str(self._rows("SELECT requested FROM rollouts WHERE id=?", id)[0]["requested"])
 
     # boards
 

@@ -24,6 +24,7 @@ from tests.contracts.normalise import normalised
 FEW = [("light_squeezenet", "orin-int8"), ("yolo_v8", "orin-int8"), ("yolo_v8", "xavier-fp16")]
 ALL = [(network, board) for network in (*LIGHT, *CONSTRUCTED) for board in BOARDS]
 CONFIGURATIONS = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
+BUILT = ("shufflenet-orin-nano", "squeezenet-latency")
 # ONNX Runtime's numbers, which differ a little between kinds of CPU, and much behind a threshold
 MEASURED = ("calibrate", "build", "bundle", "infer")
 CONFIG = """\
@@ -143,9 +144,16 @@ def parts_of(page: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.whole
-def test_the_plan_of_a_configuration(name: str, commands: Commands, golden: Golden) -> None:
-    commands("plan", "plan", ROOT / "configs" / f"{name}.yaml")
-    golden(f"networks/configuration-{name}", commands.found)
+def test_a_configuration(name: str, commands: Commands, golden: Golden, tmp_path: Path) -> None:
+    path = ROOT / "configs" / f"{name}.yaml"
+    commands("plan", "plan", path)
+    if name != "several-networks":
+        commands("check", "check", path)
+        commands("rewrite", "rewrite", path)
+    if name in BUILT:
+        commands("build", "build", path)
+        commands("bundle", "bundle", path, "-o", tmp_path)
+    golden(f"networks/configuration-{name}", commands.found, measured=MEASURED)
 
 
 def test_lists_and_explanations(commands: Commands, golden: Golden) -> None:

@@ -29,6 +29,11 @@ def test_signatures(golden: Golden) -> None:
                 for key, method in inspect.getmembers(value, inspect.isfunction)
                 if not key.startswith("_") or key == "__call__"
             }
+            device |= {
+                f"{name}.{key}": "property"
+                for key, item in inspect.getmembers(value)
+                if isinstance(item, property) and not key.startswith("_")
+            }
         elif callable(value):
             device[name] = signature(value)
     golden("signatures", {"edgekit": host, "edgekit_device": device})

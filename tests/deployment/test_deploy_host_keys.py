@@ -56,6 +56,9 @@ def test_pin_alone_decides(home: Path, key: paramiko.PKey, other: paramiko.PKey)
     assert Trust(pin=fingerprint(key)).check(NAME, key, "lab") is False
     assert Trust(pin=fingerprint(key) + "=").check(NAME, key, "lab") is False
     assert refusal(Trust(pin=fingerprint(key)), other).code == "board.host-key-mismatch"
+    # all of it counts
+    nearly = fingerprint(key)[:-1] + ("B" if fingerprint(key)[-1] != "B" else "C")
+    assert refusal(Trust(pin=nearly), key).code == "board.host-key-mismatch"
 
 
 @pytest.mark.parametrize("hashed", [False, True])

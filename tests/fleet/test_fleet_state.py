@@ -70,31 +70,16 @@ def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad):
     assert after > 10
 
 
-def test_a_state_of_a_newer_edgekit_is_left_alone(tmp_path):
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_state_of_another_edgekit_is_left_alone(tmp_path, version):
     RolloutStore(tmp_path).close()
     with sqlite3.connect(tmp_path / "fleet.db") as db:
-        db.execute("PRAGMA user_version=99")
+        db.execute(f"PRAGMA user_version={version}")
     db.close()
     with pytest.raises(EnvironmentLack) as caught:
         RolloutStore(tmp_path)
-    assert caught.value.code == "fleet.state-newer"
-
-
-def test_a_rollout_that_ansible_drove_has_ended_and_others_go_on(given):
-    """The state of an edgekit that kept rollouts by Ansible there, too."""
-    with given.fleet() as fleet:
-        for name in ("by-ansible", "by-ssh"):
-            given.begin(fleet, name=name)
-    with sqlite3.connect(given.folder / "state" / "fleet.db") as db:
-        for name in ("ansible", "ssh"):
-            db.execute("UPDATE rollouts SET settings=json_set(settings, '$.driver', ?) "
-                       "WHERE name=?", (name, f"by-{name}"))  # fmt: skip
-        db.execute("PRAGMA user_version=1")
-    db.close()
-    with given.fleet() as fleet:
-        assert fleet.document("by-ansible")["state"] == "aborted"
-        assert fleet.drive("by-ssh")["state"] == "done"
-        assert fleet.roll_back("by-ansible")["state"] == "rolled-back"
+    assert caught.value.code == "fleet.state-version"
+    assert "--state" in caught.value.hint
 
 
 def test_what_is_no_state_is_reported(tmp_path):

@@ -149,17 +149,26 @@ def test_what_is_taken_can_be_shown(command: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    "missing", [5, ["x"], [["x", 1]], [[{}, 1]], [["a" * 64, 0]], [[None, None, None]]]
-)
+    "missing",
+    [["x"], [["x", 1]], [[{}, 1]], [["a" * 64, 0]], [[None, None, None]], [["BLOB", 1 << 40]],
+     [["BLOB", -1]]],
+)  # fmt: skip
 def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> None:
     bundle = small_bundle()
-    offer = {"known": True, "digest": bundle.digest, "app": "net", "signer": None,
-             "missing": missing, "serving": None}  # fmt: skip
+    blob = next(iter(bundle.blobs))
+    missing = json.loads(json.dumps(missing).replace("BLOB", blob))
+
+    def unexpected(size: int, hello: object) -> None:
+        pytest.fail(f"{size} bytes are taken for what lacks")
+
+    offer = {**sound(ANSWERS["offer"]), "known": True, "digest": bundle.digest, "app": "net",
+             "missing": missing, "serving": None, "taken_back": None}  # fmt: skip
     with lying(tmp_path, offer) as client:
         for fetches in (False, True):
             with pytest.raises(BoardError) as caught:
-                send(client, bundle, None, None, check=lambda size, hello: None, fetches=fetches)
+                send(client, bundle, None, None, check=unexpected, fetches=fetches)
             assert caught.value.code == "board.protocol"
+            assert "what the bundle does not have" in caught.value.message
 
 
 @pytest.mark.parametrize(

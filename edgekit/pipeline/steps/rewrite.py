@@ -262,7 +262,7 @@ class RewrittenModel(LoadedModel):
         why = ""
         if found["model"] and self.weighs and not self.file.rewrite.always:
             why = self.stored(
-                "worth", lambda: self._better_without(self._load(found["model"])),
+                "without rewrites", lambda: self._better_without(self._load(found["model"])),
                 self.source.digest, found["model"]["digest"], self._constraints_key, *self._rules,
             )  # fmt: skip
         if why:

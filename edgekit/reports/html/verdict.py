@@ -81,7 +81,7 @@ def _gate(gate: Mapping[str, Any]) -> dict[str, str]:
         "answer": answer,
         "css": css,
         "link": "baseline" if gate["gate"] == "baseline" else "",
-        "told": text.clean(_words(gate)),
+        "reason": text.clean(_words(gate)),
     }
 
 
@@ -112,7 +112,7 @@ def _words(gate: Mapping[str, Any]) -> str:
         case "baseline":
             words = {
                 True: "no regression past the threshold",
-                False: str(gate.get("told") or "a regression"),
+                False: str(gate.get("reason") or "a regression"),
             }
             return words.get(gate.get("passed"), "")  # type: ignore[arg-type]
     return ""

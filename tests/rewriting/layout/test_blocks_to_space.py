@@ -54,9 +54,9 @@ def test_a_block_beyond_the_stride_takes_two_steps():
     assert_untouched(prime, "space-to-depth")
 
 
-@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("mode", [{"mode": "DCR"}, {"mode": "CRD"}, {}])
 def test_depth_to_space_is_a_deconvolution(mode):
-    nodes = [node("DepthToSpace", "x", "y", blocksize=2, mode=mode)]
+    nodes = [node("DepthToSpace", "x", "y", blocksize=2, **mode)]
     before = net(nodes, {"x": (2, 12, 5, 4)}, ["y"])
     after = assert_rewrites(before, "depth-to-space")
     assert ops(after) == ["ConvTranspose"]
