@@ -1,17 +1,29 @@
-"""How a child process in Python is started, how it answers and what ended it, and how a command
-notices that its caller is gone.
+"""Child processes: work that may crash, hang or eat the memory runs in one that is forked
+(``in_child``); how another start of Python finds what this one finds; and how a command notices
+that its caller is gone.
+
+What is forked answers in lines of JSON::
+
+    {"turn": state}            it begins a state as soon as a byte comes back
+    {"report": [...]}          what ``on_report`` gets
+    {"result": ...}            the answer, or {"error": {...}} instead
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import io
 import json
+import math
 import os
+import select
 import signal
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Dict, List
+import traceback
+from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from edgekit_device.errors import DeviceError
 
@@ -19,6 +31,215 @@ from edgekit_device.errors import DeviceError
 _PATH = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
 _GRACE_S = 1.0
 _EXIT_GONE = 143
+_POLL_S = 0.1
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+# --- work in a forked child
+
+Turn = Callable[[str], None]
+"""Called by the work with the state that it is about to begin; returns when it may."""
+Report = Callable[..., None]
+"""Called by the work; its JSON-like arguments come to ``on_report``."""
+
+
+class ChildDied(Exception):
+    """A child ended before it answered.
+
+    Attributes:
+        state: What it was in; "" before the first.
+        cause: The signal's name, or "exit status N".
+    """
+
+    def __init__(self, state: str, status: int) -> None:
+        self.state = state
+        if os.WIFSIGNALED(status):
+            self.cause = signal.Signals(os.WTERMSIG(status)).name
+        else:
+            self.cause = "exit status {}".format(os.WEXITSTATUS(status))
+        super().__init__("{}: {}".format(state, self.cause))
+
+
+class ChildTooSlow(Exception):
+    """A child was ended in ``state``, whose limit was ``limit_s``."""
+
+    def __init__(self, state: str, limit_s: float) -> None:
+        self.state, self.limit_s = state, limit_s
+        super().__init__("{} takes longer than {:g} s".format(state, limit_s))
+
+
+def in_child(
+    work: Callable[[Turn, Report], Any],
+    *,
+    on_turn: Callable[[str], Optional[float]] = lambda state: None,
+    on_report: Callable[..., None] = lambda *values: None,
+    stopped: Callable[[], None] = lambda: None,
+    limit_s: Optional[float] = None,
+    closes: Sequence[int] = (),
+) -> Any:
+    """Runs ``work`` in a forked process, which ends with this one, and returns its answer.
+
+    This process has loaded no CUDA, which a fork would break.
+
+    Args:
+        work: What to do there; its answer is JSON-like.
+        on_turn: Called here before a state of the work begins; returns its limit in seconds, or
+            None for no limit.
+        on_report: Called here with what the work reports.
+        stopped: Called a few times a second; what it raises ends the work.
+        limit_s: The limit before the first state.
+        closes: Descriptors that the child closes first (locks that only this process holds).
+
+    Raises:
+        DeviceError: What the work raised; "board.no-memory"; "loader.internal", whose traceback
+            is on standard error.
+        ChildDied, ChildTooSlow
+    """
+    reading, writing = os.pipe()
+    go_reading, go_writing = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        os.close(go_writing)
+        _be_child(work, writing, go_reading, closes, parent)
+    os.close(writing)
+    os.close(go_reading)
+    child = _Child(pid, reading, go_writing, on_turn, on_report, limit_s)
+    try:
+        answer = child.listen(stopped)
+    finally:
+        os.close(reading)
+        os.close(go_writing)
+        child.end()
+    if answer is None:
+        raise ChildDied(child.state, child.status)
+    if "error" in answer:
+        raise DeviceError(**answer["error"])
+    return answer["result"]
+
+
+class _Child:
+    """A child as its parent sees it."""
+
+    def __init__(
+        self,
+        pid: int,
+        reading: int,
+        go: int,
+        on_turn: Callable[[str], Optional[float]],
+        on_report: Callable[..., None],
+        limit_s: Optional[float],
+    ) -> None:
+        self.state = ""
+        self.status = 0
+        self._pid, self._reading, self._go = pid, reading, go
+        self._on_turn, self._on_report = on_turn, on_report
+        self._set_limit(limit_s)
+        self._ended = False
+        self._answer: Optional[Dict[str, Any]] = None
+
+    def listen(self, stopped: Callable[[], None]) -> Optional[Dict[str, Any]]:
+        """Follows the child to its end; returns its answer, None where it gave none."""
+        buffer = b""
+        while not self._ended:
+            if select.select([self._reading], [], [], _POLL_S)[0]:
+                data = os.read(self._reading, 1 << 16)
+                if not data:
+                    self.status = os.waitpid(self._pid, 0)[1]
+                    self._ended = True
+                lines: List[bytes] = (buffer + data).split(b"\n")
+                buffer = lines.pop()
+                for line in lines:
+                    self._take(json.loads(line.decode("utf-8")))
+            elif self._answer is not None:
+                self._reap()  # what it has started may hold the pipe
+            stopped()
+            if time.monotonic() > self._deadline:
+                raise ChildTooSlow(self.state, self._limit_s)
+        return self._answer
+
+    def end(self) -> None:
+        """Ends the child, if it has not."""
+        if not self._ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                self.status = os.waitpid(self._pid, 0)[1]
+            self._ended = True
+
+    def _reap(self) -> None:
+        found, status = os.waitpid(self._pid, os.WNOHANG)
+        if found:
+            self.status, self._ended = status, True
+
+    def _set_limit(self, limit_s: Optional[float]) -> None:
+        self._limit_s = math.inf if limit_s is None else limit_s
+        self._deadline = time.monotonic() + self._limit_s
+
+    def _take(self, message: Dict[str, Any]) -> None:
+        if "turn" in message:
+            self.state = str(message["turn"])
+            self._set_limit(self._on_turn(self.state))
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._go, b".")
+        elif "report" in message:
+            self._on_report(*message["report"])
+        else:
+            self._answer = message
+            self._set_limit(None)
+
+
+def _be_child(
+    work: Callable[[Turn, Report], Any],
+    writing: int,
+    go: int,
+    closes: Sequence[int],
+    parent: int,
+) -> NoReturn:
+    """Never returns; nothing of the parent (files, exit handlers, tests) is cleaned up here."""
+    try:
+        for handle in closes:
+            os.close(handle)
+        # the parent's handlers would raise into the work's calls
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        _die_with(parent)
+
+        def send(message: Dict[str, Any]) -> None:
+            data = json.dumps(message).encode("utf-8") + b"\n"
+            while data:
+                data = data[os.write(writing, data) :]
+
+        def turn(state: str) -> None:
+            send({"turn": state})
+            if not os.read(go, 1):
+                os._exit(1)
+
+        try:
+            answer = {"result": work(turn, lambda *values: send({"report": values}))}
+        except DeviceError as error:
+            answer = error.to_json()
+        except MemoryError:
+            answer = DeviceError("the board's memory ran out", code="board.no-memory").to_json()
+        except Exception as error:
+            traceback.print_exc()
+            text = "{}: {}".format(type(error).__name__, error)
+            answer = DeviceError(text, code="loader.internal").to_json()
+        send(answer)
+    finally:
+        os._exit(0)
+
+
+def _die_with(parent: int) -> None:
+    """Ends this process when the parent dies, however that comes: it works under its lock."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+# --- another start of Python
 
 
 def child_argv(code: str, *arguments: str) -> List[str]:
@@ -31,18 +252,7 @@ def child_argv(code: str, *arguments: str) -> List[str]:
     return [sys.executable, "-I", "-c", _PATH + code, json.dumps(path), *arguments]
 
 
-def send_line(writing: int, message: Dict[str, Any]) -> None:
-    """Writes all of a message to a pipe, as one line of JSON."""
-    data = json.dumps(message).encode("utf-8") + b"\n"
-    while data:
-        data = data[os.write(writing, data) :]
-
-
-def cause_of_death(status: int) -> str:
-    """Returns what ended a process, from what ``waitpid`` says: a signal, or its exit status."""
-    if os.WIFSIGNALED(status):
-        return signal.Signals(os.WTERMSIG(status)).name
-    return "exit status {}".format(os.WEXITSTATUS(status))
+# --- a caller that is gone
 
 
 def watch(stdin: BinaryIO, size: int) -> BinaryIO:

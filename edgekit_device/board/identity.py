@@ -5,19 +5,20 @@ What has to load a driver or TensorRT runs in child processes, which may crash.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Optional, Tuple
 
 from edgekit_device.board import inventory
 from edgekit_device.board.inventory import (
@@ -27,7 +28,8 @@ from edgekit_device.board.inventory import (
     recorded_version,
     tensorrt_versions,
 )
-from edgekit_device.processes import child_argv
+from edgekit_device.errors import DeviceError
+from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
 from edgekit_device.version import __version__
 
 if TYPE_CHECKING:
@@ -42,60 +44,8 @@ BOARD_FACTS = "board.json"
 _NAMES = ("module", "board_id", "l4t")
 
 _TIMEOUT_S = 90.0
-
-# each line counts once printed, although the next step may crash
-_TENSORRT = """
-import importlib, json, sys
-name = sys.argv[1]
-trt = importlib.import_module(name)
-print(json.dumps({"version": str(trt.__version__)}), flush=True)
-if name == "tensorrt":
-    builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
-    print(json.dumps({"dla_cores": int(builder.num_DLA_cores)}), flush=True)
-"""
-
-# cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR is 75, _MINOR is 76,
-# CU_DEVICE_ATTRIBUTE_INTEGRATED is 18 (cuda.h)
-_CUDA = """
-import ctypes, json
-cuda = ctypes.CDLL("libcuda.so.1")
-def ask(function, *arguments):
-    status = function(*arguments)
-    if status:
-        raise SystemExit("libcuda: error %d" % status)
-value = ctypes.c_int()
-ask(cuda.cuInit, 0)
-ask(cuda.cuDriverGetVersion, ctypes.byref(value))
-print(json.dumps({"driver": "%d.%d" % (value.value // 1000, value.value % 1000 // 10)}), flush=True)
-device = ctypes.c_int()
-ask(cuda.cuDeviceGet, ctypes.byref(device), 0)
-found = []
-for number in (75, 76, 18):
-    ask(cuda.cuDeviceGetAttribute, ctypes.byref(value), number, device)
-    found.append(value.value)
-print(json.dumps({"compute_capability": "%d.%d" % tuple(found[:2]), "integrated": bool(found[2])}))
-"""
-
-# where the loader looks beyond the usual folders: a file by name, or what the linker finds
-_CUDLA = """
-import ctypes, json, os
-own = os.environ.get("EDGEKIT_CUDLA")
-for name in [own] if own else ["libcudla.so.1", "libcudla.so"]:
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        continue
-    print(json.dumps({"path": name}), flush=True)
-    break
-"""
-
-# the folder or archive that holds this module comes first; the rest is cuDLA's own answer
-_CUDLA_FACTS = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from edgekit_device.cuda.cudla_library import cudla_facts
-print(json.dumps(cudla_facts()))
-"""
+_Answer = Callable[[Dict[str, Any]], None]
+"""Called with facts, each of which counts although the next step may crash."""
 
 #: What makes a board another one for a release that was tested on it. CUDA is not among them: an
 #: engine's CUDA is TensorRT's; an installed toolkit changes nothing about it.
@@ -318,54 +268,78 @@ def query_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
         "version" and, of the full one, "dla_cores" (``Builder.num_DLA_cores``), as far as it
         came; and why it came no further, "" when it did.
     """
-    return _query(_TENSORRT, [module])
+
+    def question(answer: _Answer) -> None:
+        trt = importlib.import_module(module)
+        answer({"version": str(trt.__version__)})
+        if module == MODULES["full"]:
+            builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
+            answer({"dla_cores": int(builder.num_DLA_cores)})
+
+    return _query(question)
 
 
 def query_cuda() -> Tuple[Dict[str, Any], str]:
     """Queries the driver: "driver" (the CUDA it supports), "compute_capability", "integrated"."""
-    return _query(_CUDA, [])
+
+    def question(answer: _Answer) -> None:
+        cuda = ctypes.CDLL("libcuda.so.1")
+
+        def call(function: Any, *arguments: Any) -> None:
+            status = function(*arguments)
+            if status:
+                raise DeviceError("libcuda: error {}".format(status), code="board.cuda")
+
+        value, device = ctypes.c_int(), ctypes.c_int()
+        call(cuda.cuInit, 0)
+        call(cuda.cuDriverGetVersion, ctypes.byref(value))
+        major, minor = value.value // 1000, value.value % 1000 // 10
+        answer({"driver": "{}.{}".format(major, minor)})
+        call(cuda.cuDeviceGet, ctypes.byref(device), 0)
+        found = []
+        # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, CU_DEVICE_ATTRIBUTE_INTEGRATED
+        for number in (75, 76, 18):
+            call(cuda.cuDeviceGetAttribute, ctypes.byref(value), number, device)
+            found.append(value.value)
+        answer({"compute_capability": "{}.{}".format(*found[:2]), "integrated": bool(found[2])})
+
+    return _query(question)
 
 
 def query_cudla() -> Optional[str]:
     """The name under which libcudla can be loaded, None where it cannot."""
-    found = _query(_CUDLA, [])[0].get("path")
+    from edgekit_device.cuda.cudla_library import find_library
+
+    found = _query(lambda answer: answer({"path": find_library()}))[0].get("path")
     return None if found is None else str(found)
 
 
 def query_cudla_facts() -> Tuple[Dict[str, Any], str]:
     """What ``cudla_facts`` says: "path", "version", "devices", "nvsci", "notes"."""
-    return _query(_CUDLA_FACTS, [str(Path(__file__).absolute().parent.parent.parent)])
+    from edgekit_device.cuda.cudla_library import cudla_facts
+
+    return _query(lambda answer: answer(cudla_facts()))
 
 
-def _query(code: str, arguments: List[str]) -> Tuple[Dict[str, Any], str]:
-    try:
-        done = subprocess.run(
-            child_argv(code, *arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        out, err, status = done.stdout, done.stderr, done.returncode
-    except subprocess.TimeoutExpired as error:
-        out, err, status = error.stdout or b"", b"no answer in 90 s", 1
-    except OSError as error:
-        return {}, str(error)
+def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:
     found: Dict[str, Any] = {}
-    for line in out.splitlines():
-        try:
-            one = json.loads(line.decode("utf-8"))
-        except ValueError:
-            continue
-        if isinstance(one, dict):
-            found.update(one)
-    if status == 0:
-        return found, ""
-    if status < 0:
-        return found, "it was ended by {}".format(signal.Signals(-status).name)
-    lines = err.decode("utf-8", "replace").strip().splitlines()
-    return found, lines[-1][:300] if lines else "it ended with status {}".format(status)
+
+    def work(turn: Turn, report: Report) -> None:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nowhere, number)
+        sys.path[:] = [entry for entry in sys.path if entry]  # nothing of the working folder
+        question(report)
+
+    try:
+        in_child(work, on_report=found.update, limit_s=_TIMEOUT_S)
+    except DeviceError as error:
+        return found, error.message
+    except ChildTooSlow:
+        return found, "no answer in {:g} s".format(_TIMEOUT_S)
+    except ChildDied as error:
+        return found, "it was ended by {}".format(error.cause)
+    return found, ""
 
 
 def loader_argv() -> List[str]:

@@ -5,23 +5,18 @@ by its callbacks, and from what it logged.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import select
-import signal
 import threading
 import time
-import traceback
 from pathlib import PurePosixPath
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar
 
 from edgekit_device.build.config import missing_scales
 from edgekit_device.build.network import MappedLayers, io_faults
 from edgekit_device.build.request import BuiltEngine, EngineSpec
 from edgekit_device.errors import DeviceError
-from edgekit_device.jobs.job import JobCancelled, JobContext
-from edgekit_device.processes import cause_of_death, send_line
+from edgekit_device.jobs.job import JobContext
+from edgekit_device.processes import ChildDied, Report, in_child
 from edgekit_device.tensorrt.bindings import logger
 
 # Each attempt in a process of its own: a crash of the builder is a failed attempt, not the end.
@@ -33,13 +28,9 @@ from edgekit_device.tensorrt.bindings import logger
 #: Code of an attempt whose process died.
 CRASHED = "build.crashed"
 
-#: Called with progress: phase, done, total, text.
-OnProgress = Callable[[str, int, int, str], None]
-
-_POLL_S = 0.2
+_Answer = TypeVar("_Answer")
 
 # a builder that can stop does so at its next step; then the process is ended
-_GRACE_S = 5.0
 _LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
 
 # "[11/21/2026-10:00:00] [E] [TRT] text"; trtexec's own lines lack the [TRT]
@@ -77,100 +68,28 @@ _NO_MEMORY = re.compile(
 )
 
 
-def isolated(context: JobContext, work: Callable[[OnProgress], Dict[str, Any]]) -> Dict[str, Any]:
-    """Runs ``work`` in a forked process and returns its JSON-like answer.
+def isolated(context: JobContext, work: Callable[[Report], _Answer]) -> _Answer:
+    """Runs ``work``, which may report its progress, in a forked process and returns its answer.
 
     Raises:
-        DeviceError: What ``work`` raised, or "build.crashed" with the signal.
+        DeviceError: As ``in_child``, or "build.crashed" with the signal.
         JobCancelled: The job was cancelled; the process has ended.
     """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _child(writing, context, work)
-    os.close(writing)
-    ended = False
     try:
-        answer = _listen(reading, pid, context)
-        status = _wait(pid)
-        ended = True
-    finally:
-        os.close(reading)
-        if not ended:
-            _kill(pid)
-    if context.cancelled():
-        raise JobCancelled
-    if answer is None:
+        answer: _Answer = in_child(
+            lambda turn, report: work(report),
+            on_report=context.progress,
+            stopped=context.check_cancelled,
+        )
+    except ChildDied as error:
+        context.check_cancelled()  # which ends the job's whole group
         raise DeviceError(
-            "the builder's process died: {}".format(cause_of_death(status)),
+            "the builder's process died: {}".format(error.cause),
             code=CRASHED,
             hint="the job's log ends with what it did last; `dmesg` tells of memory that ran out",
-        )
-    if "error" in answer:
-        raise DeviceError(**answer["error"])
-    result: Dict[str, Any] = answer["result"]
-    return result
-
-
-def _child(writing: int, context: JobContext, work: Callable[[OnProgress], Dict[str, Any]]) -> None:
-    """Never returns; nothing of the parent (files, exit handlers, tests) is cleaned up here."""
-    try:
-        # the parent's handlers would raise into the builder's calls
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-
-        def report(phase: str, done: int, total: int, text: str) -> None:
-            send_line(writing, {"progress": [phase, done, total, text]})
-
-        try:
-            answer: Dict[str, Any] = {"result": work(report)}
-        except DeviceError as error:
-            answer = error.to_json()
-        except MemoryError:
-            answer = DeviceError("the board's memory ran out", code="build.no-memory").to_json()
-        except Exception as error:
-            context.log(traceback.format_exc())
-            text = "{}: {}".format(type(error).__name__, error)
-            answer = DeviceError(text, code="build.internal").to_json()
-        send_line(writing, answer)
-    finally:
-        os._exit(0)
-
-
-def _listen(reading: int, pid: int, context: JobContext) -> Optional[Dict[str, Any]]:
-    buffer, answer = b"", None
-    deadline: Optional[float] = None
-    while True:
-        ready = select.select([reading], [], [], _POLL_S)[0]
-        if ready:
-            data = os.read(reading, 1 << 16)
-            if not data:
-                return answer
-            lines: List[bytes] = (buffer + data).split(b"\n")
-            buffer = lines.pop()
-            for line in lines:
-                message = json.loads(line.decode("utf-8"))
-                if "progress" in message:
-                    context.progress(*message["progress"])
-                else:
-                    answer = message
-        if context.cancelled():
-            deadline = time.monotonic() + _GRACE_S if deadline is None else deadline
-            if time.monotonic() >= deadline:
-                os.kill(pid, signal.SIGKILL)
-
-
-def _wait(pid: int) -> int:
-    return os.waitpid(pid, 0)[1]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    except (ProcessLookupError, ChildProcessError):
-        pass
+        ) from error
+    context.check_cancelled()
+    return answer
 
 
 # TensorRT's messages while it builds: all of them in the log, the important ones in memory.

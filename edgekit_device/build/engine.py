@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.build import builder as python
 from edgekit_device.build import trtexec
-from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, OnProgress, isolated
+from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, isolated
 from edgekit_device.build.builder import timing_file
 from edgekit_device.build.config import refit_kind
 from edgekit_device.build.inspection import (
@@ -25,11 +25,12 @@ from edgekit_device.build.network import model_file
 from edgekit_device.build.request import Attempt, BuildJobRequest, BuiltEngine, EngineSpec
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import LOG, JobCancelled, JobContext
+from edgekit_device.processes import Report
 from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.plan import read_header, show
 
 # what other flags may mend: the builder's refusal or death, and a plan that is of no use here
-_NEXT = (ATTEMPT, PLUGINS, CRASHED, "build.no-memory")
+_NEXT = (ATTEMPT, PLUGINS, CRASHED, "build.no-memory", "board.no-memory")
 _NEXT_KINDS = ("engine.", "refit.", "tensorrt.")
 _TEXT_EVERY_S = 1.0
 _NO_FACTS: Dict[str, Any] = {
@@ -101,7 +102,7 @@ class EngineBuild:
             phase += ", attempt {} of {}".format(index + 1, len(spec.attempts))
         self.context.progress(phase, 0, 0)
 
-        def build(on_progress: OnProgress) -> Dict[str, Any]:
+        def build(on_progress: Report) -> Dict[str, Any]:
             return self._build(spec, index, _on_progress(on_progress, phase))
 
         made = isolated(self.context, build)
@@ -229,7 +230,7 @@ def _has_next(error: DeviceError) -> bool:
     return error.code in _NEXT or error.code.startswith(_NEXT_KINDS)
 
 
-def _on_progress(on_progress: OnProgress, phase: str) -> Callable[[int, int, str], None]:
+def _on_progress(on_progress: Report, phase: str) -> Callable[[int, int, str], None]:
     """Passes texts on at most once a second: each one is an event that is stored."""
     last: List[Tuple[str, float]] = [("", 0.0)]
 

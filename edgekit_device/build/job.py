@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from edgekit_device.board.identity import fingerprint
-from edgekit_device.build.attempt import OnProgress, isolated
+from edgekit_device.build.attempt import isolated
 from edgekit_device.build.engine import EngineBuild
 from edgekit_device.build.inspection import strides
 from edgekit_device.build.request import (
@@ -18,6 +18,7 @@ from edgekit_device.build.request import (
 )
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobContext
+from edgekit_device.processes import Report
 from edgekit_device.protocol.manifest import (
     BlobEntry,
     EngineEntry,
@@ -143,7 +144,7 @@ def _golden(
         root=context.root, release=None,
     )  # fmt: skip
 
-    def work(on_progress: OnProgress) -> Dict[str, Any]:
+    def work(on_progress: Report) -> Dict[str, Any]:
         return {"golden": run_golden(request, built, files, board, context.store)}
 
     try:

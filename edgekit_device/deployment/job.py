@@ -15,12 +15,12 @@ import os
 import time
 from typing import Any, BinaryIO, Callable, Dict, Optional
 
-from edgekit_device.deployment.child import OnProgress
 from edgekit_device.deployment.request import DeployRequest, read_request
 from edgekit_device.deployment.states import Deployment
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.jobs.job import CANCEL, JobCancelled, JobContext
+from edgekit_device.processes import Report
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
     SCHEMA,
@@ -69,7 +69,7 @@ def deploy(
     root: Root,
     request: DeployRequest,
     *,
-    on_progress: OnProgress = lambda phase, done, total, text: None,
+    on_progress: Report = lambda phase, done, total, text: None,
     cancelled: Callable[[], bool] = lambda: False,
     job: Optional[str] = None,
 ) -> Dict[str, Any]:

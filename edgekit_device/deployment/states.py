@@ -13,11 +13,11 @@ import os
 import time
 from typing import Any, Callable, Dict, Optional
 
-from edgekit_device.deployment.child import OnProgress, StateTurn, in_child
 from edgekit_device.deployment.health import examine
 from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.download import fetch_from
@@ -58,7 +58,7 @@ class Deployment:
         root: Root,
         app: App,
         journal: DeploymentJournal,
-        on_progress: OnProgress,
+        on_progress: Report,
         stopped: Callable[[], None],
         held: int,
     ) -> None:
@@ -152,7 +152,7 @@ class Deployment:
         self._done["refit"] = found["refit"]
         facts["health"] = found["health"]
 
-    def _download(self, turn: StateTurn, on_progress: OnProgress) -> Dict[str, Any]:
+    def _download(self, turn: Turn, on_progress: Report) -> Dict[str, Any]:
         turn("downloading")
         facts, store = self.journal.facts, self.root.store
         manifest, signature = self._offered()
@@ -166,7 +166,7 @@ class Deployment:
         fetch_from(facts["source"], checked.manifest, self.root, progress)
         return {}
 
-    def _test(self, turn: StateTurn, on_progress: OnProgress) -> Dict[str, Any]:
+    def _test(self, turn: Turn, on_progress: Report) -> Dict[str, Any]:
         facts = self.journal.facts
         turn("refitting")
         folder = self.app.release(facts["release"])
@@ -177,7 +177,7 @@ class Deployment:
 
     def child(
         self,
-        work: Callable[[StateTurn, OnProgress], Dict[str, Any]],
+        work: Callable[[Turn, Report], Dict[str, Any]],
         limits: Dict[str, float],
         journaled: bool = True,
     ) -> Dict[str, Any]:
@@ -188,7 +188,25 @@ class Deployment:
                 self._enter(state)
             return limits.get(state)
 
-        return in_child(work, on_turn, self.on_progress, self.stopped, [self._held])
+        try:
+            found: Dict[str, Any] = in_child(
+                work, on_turn=on_turn, on_report=self.on_progress, stopped=self.stopped,
+                closes=[self._held],
+            )  # fmt: skip
+        except ChildDied as error:
+            raise DeviceError(
+                "the process that was {} died: {}".format(error.state or "starting", error.cause),
+                code="deploy.crashed",
+                hint="`dmesg` on the board tells of memory that ran out; the job's log ends with "
+                "what it did last",
+            ) from error
+        except ChildTooSlow as error:
+            raise DeviceError(
+                str(error),
+                code="deploy.timeout",
+                hint="give it more with deploy.health.timeouts, if it does not hang",
+            ) from error
+        return found
 
     def _enter(self, state: str, **facts: Any) -> None:
         self.journal.enter(state, **facts)
@@ -322,7 +340,7 @@ def _examine(run: Deployment, policy: Policy) -> None:
     if policy.latency_ms is None:
         checks["measure_s"] = 0.0  # its figures were taken before it served, with the board's time
 
-    def work(turn: StateTurn, on_progress: OnProgress) -> Dict[str, Any]:
+    def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
         turn("soaking")
         folder = run.app.release(facts["release"])
         return examine(run.root, run.app, folder, checks, keeps=False)

@@ -95,9 +95,9 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
         return {"golden": {"bit_equal": True}}
 
     def child(
-        work: Any, on_turn: Any, on_progress: Any, stopped: Any, closes: Any = ()
+        work: Any, *, on_turn: Any, on_report: Any, stopped: Any, closes: Any = ()
     ) -> Mapping[str, Any]:
-        found: dict[str, Any] = work(on_turn, on_progress)
+        found: dict[str, Any] = work(on_turn, on_report)
         stopped()
         return found
 

@@ -182,13 +182,15 @@ def test_a_board_without_tensorrt_says_so(make: Any, monkeypatch: pytest.MonkeyP
     assert failed.value.code == "build.no-tensorrt"
 
 
-def test_the_childs_own_failures_come_out(tmp_path: Path) -> None:
+def test_the_childs_own_failures_come_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def wrong(tell: Any) -> dict[str, Any]:
         raise ValueError("odd")
 
     with toys.job(tmp_path, toys.request()) as context:
         with pytest.raises(DeviceError, match="ValueError: odd") as failed:
             isolated(context, wrong)
-        assert failed.value.code == "build.internal"
-        assert "Traceback" in (context.folder / "log.txt").read_text()
+        assert failed.value.code == "loader.internal"
+        assert "Traceback" in capfd.readouterr().err  # a job's is its log
         assert isolated(context, lambda tell: {"pid": os.getpid()})["pid"] != os.getpid()

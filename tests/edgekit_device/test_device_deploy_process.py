@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from edgekit.bundles.manifest import Bundle
-from edgekit_device.deployment.child import in_child
-from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import LIVE, Job
+from edgekit_device.processes import ChildDied, ChildTooSlow, in_child
 from edgekit_device.release.journal import claim, is_claimed
 from edgekit_device.store.root import Root
 from tests.boards.toy_jobs import until
@@ -134,45 +133,39 @@ def test_install_from_a_folder_is_one_command_and_idempotent(
     assert json.loads(record.read_text())["fingerprint"] == health["fingerprint"]
 
 
-def child(work: Any, limit: float | None = 60.0, **more: Any) -> dict[str, Any]:
-    return in_child(work, lambda state: limit, lambda *reported: None, lambda: None, **more)
-
-
 def test_work_that_hangs_is_ended_and_work_that_crashes_is_reported() -> None:
-    def hang(turn: Any, tell: Any) -> dict[str, Any]:
+    def hang(turn: Any, report: Any) -> None:
         turn("testing")
         signal.pause()
-        return {}
 
-    def crash(turn: Any, tell: Any) -> dict[str, Any]:
+    def crash(turn: Any, report: Any) -> None:
         turn("refitting")
         os.kill(os.getpid(), signal.SIGKILL)
-        return {}
 
-    with pytest.raises(DeviceError) as caught:
-        child(hang, limit=0.2)
-    assert caught.value.code == "deploy.timeout"
-    assert "testing takes longer than 0.2 s" in caught.value.message
-    with pytest.raises(DeviceError) as caught:
-        child(crash)
-    assert caught.value.code == "deploy.crashed"
-    assert "refitting died: SIGKILL" in caught.value.message
+    with pytest.raises(ChildTooSlow, match=r"testing takes longer than 0\.2 s"):
+        in_child(hang, on_turn=lambda state: 0.2)
+    with pytest.raises(ChildDied) as caught:
+        in_child(crash)
+    assert (caught.value.state, caught.value.cause) == ("refitting", "SIGKILL")
+    with pytest.raises(ChildTooSlow):
+        in_child(lambda turn, report: signal.pause(), limit_s=0.1)
 
 
 def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
     app = Root(tmp_path).app("net")
     seen: list[str] = []
 
-    def work(turn: Any, tell: Any) -> dict[str, Any]:
+    def work(turn: Any, report: Any) -> dict[str, Any]:
         turn("refitting")
-        tell("refitting", 1, 2, "half")
+        report("refitting", 1, 2, "half")
         turn("testing")
         return {"pid": os.getpid()}
 
     with claim(app) as held:
         found = in_child(
-            work, seen.append, lambda *reported: seen.append(reported[3]), lambda: None, [held]
-        )
+            work, on_turn=seen.append, on_report=lambda *reported: seen.append(reported[3]),
+            closes=[held],
+        )  # fmt: skip
         assert is_claimed(app)
     assert found["pid"] != os.getpid()
     assert seen == ["refitting", "half", "testing"]
