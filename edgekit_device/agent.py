@@ -27,6 +27,7 @@ import collections
 import contextlib
 import fcntl
 import gc
+import importlib
 import io
 import json
 import os
@@ -43,22 +44,18 @@ _PIPE_SIZE = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux, which Python 3.8 does not name
 
 
+# what small commands need: it is imported while nothing is to be done, once for all of them; the
+# modules of the others load NumPy
+_PRELOADED = (
+    "board.identity", "trust.keys", "release.offer", "deployment.status", "store.transfer",
+    "jobs.commands", "job_runner", "release.commands", "board.probe",
+)  # fmt: skip
+
+
 def main() -> None:
     """Runs the commands that come on stdin until it ends."""
-    _import_commands()
     gc.freeze()  # or each fork's collections copy the pages of all that was imported
     _Agent(sys.stdin.fileno(), sys.stdout.fileno()).serve()
-
-
-def _import_commands() -> None:
-    """Imports what small commands need; the modules of the others load NumPy."""
-    import edgekit_device.board.identity
-    import edgekit_device.deployment.status
-    import edgekit_device.job_runner
-    import edgekit_device.jobs.commands
-    import edgekit_device.release.commands
-    import edgekit_device.release.offer
-    import edgekit_device.store.transfer  # noqa: F401
 
 
 class _Command:
@@ -96,6 +93,7 @@ class _Agent:
         self._reading = reading
         self._writing = writing
         self._commands: Dict[int, _Command] = {}
+        self._to_import = list(reversed(_PRELOADED))
         self._line = b""
         # the command whose input follows, and how many bytes of it
         self._part: Tuple[int, int] = (0, 0)
@@ -131,7 +129,10 @@ class _Agent:
                 if descriptor is not None:
                     homes[descriptor] = (number, name)
                     poll.register(descriptor, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll()]
+        ready = [descriptor for descriptor, _ in poll.poll(0 if self._to_import else None)]
+        if self._to_import and not ready:
+            importlib.import_module("edgekit_device." + self._to_import.pop())
+            gc.freeze()
         for descriptor in ready:
             if descriptor in homes:
                 number, name = homes[descriptor]

@@ -4,6 +4,7 @@ and queries releases, deployments and measurements.
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import json
@@ -240,12 +241,15 @@ class BoardClient:
             that came to serve, or None) and "hello", as the command.
         """
 
-        def send(what: dict[str, str]) -> dict[str, Any]:
+        def send(what: Mapping[str, Any]) -> dict[str, Any]:
             signed = {"signature": None if signature is None else signature.decode("utf-8")}
             return self._request("offer", "--hello", stdin=[json_line({**what, **signed})])
 
         answer = send({"digest": hashlib.sha256(manifest).hexdigest()})
-        return answer if answer["known"] else send({"manifest": manifest.decode("utf-8")})
+        if answer["known"]:
+            return answer
+        deflated = base64.b64encode(zlib.compress(manifest, 9)).decode("ascii")
+        return send({"manifest": {"deflated": deflated}})
 
     def receive(
         self,

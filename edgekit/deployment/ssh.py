@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import logging
 import re
 import shlex
@@ -28,6 +29,18 @@ from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 if TYPE_CHECKING:
     import paramiko
 
+
+def _import_when_used(name: str) -> None:
+    """Registers a module that is loaded by its first use."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.loader is not None and name not in sys.modules:
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+# paramiko imports it for `Match exec` in its own reader of ~/.ssh/config, a third of its import
+_import_when_used("invoke")
 
 # what one channel may have under way towards us
 _WINDOW = 16 << 20

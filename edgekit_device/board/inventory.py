@@ -328,10 +328,8 @@ def facts_of_docker() -> Optional[Dict[str, Any]]:
     path = shutil.which("docker")
     if path is None:
         return None
-    version = output_of([path, "version", "--format", "{{.Server.Version}}"])
-    listed = output_of([path, "info", "--format", "{{range $k, $v := .Runtimes}}{{$k}} {{end}}"])
-    return {
-        "path": path,
-        "version": version.strip() if version else None,
-        "runtimes": listed.split() if listed is not None else None,
-    }
+    form = "{{.ServerVersion}} {{range $k, $v := .Runtimes}}{{$k}} {{end}}"
+    words = (output_of([path, "info", "--format", form]) or "").split()
+    return {"path": path, "version": words[0], "runtimes": words[1:]} if words else {
+        "path": path, "version": None, "runtimes": None
+    }  # fmt: skip

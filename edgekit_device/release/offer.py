@@ -8,8 +8,10 @@ deployment makes a release of it.
 from __future__ import annotations
 
 import argparse
+import base64
 import hashlib
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
@@ -44,10 +46,30 @@ def _utf8(value: Any) -> bytes:
 
 
 @dataclass(frozen=True)
+class _Packed:
+    deflated: str = member(text(most=2 * MAX_MANIFEST))
+
+
+def _manifest(value: Any) -> bytes:
+    """A text, or {"deflated": base64 of a zlib stream} of the largest manifest at most."""
+    if not isinstance(value, dict):
+        return _utf8(value)
+    try:
+        packed = base64.b64decode(codec.record(_Packed)(value).deflated, validate=True)
+        worker = zlib.decompressobj()
+        data = worker.decompress(packed, MAX_MANIFEST + 1)
+    except (ValueError, zlib.error) as error:
+        codec.fail("", "not base64 of a zlib stream: {}".format(error))
+    if len(data) > MAX_MANIFEST or not worker.eof or worker.unused_data:
+        codec.fail("", "not one zlib stream of a manifest")
+    return data
+
+
+@dataclass(frozen=True)
 class Envelope:
     """A manifest as it comes from a host, and OpenSSH's signature of its bytes, unchecked."""
 
-    manifest: bytes = member(_utf8)
+    manifest: bytes = member(_manifest)
     signature: Optional[bytes] = member(nullable(_utf8), absent=None)
 
 

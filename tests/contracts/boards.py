@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 import shutil
 import stat
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,8 +160,8 @@ def _stream(data: bytes) -> list[Any]:
             if {"digest", "bytes"} == document.keys():
                 rest = rest[document["bytes"] :]
             if "manifest" in document:  # which is a file of the board, too
-                data = document["manifest"].encode()
-                document["manifest"] = hashlib.sha256(data).hexdigest()
+                packed = base64.b64decode(document["manifest"]["deflated"])
+                document["manifest"] = hashlib.sha256(zlib.decompress(packed)).hexdigest()
         found.append(document)
         data = rest
     return found

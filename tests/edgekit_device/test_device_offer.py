@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,8 @@ def test_a_bundle_is_offered_sent_and_found_again(
     # another one of the same app
     question = _offer(board, digest=toy2.digest, **_signed(toy2))
     assert question == {"known": False, "digest": toy2.digest}
-    answer = _offer(board, manifest=toy2.manifest_bytes.decode(), **_signed(toy2))
+    packed = base64.b64encode(zlib.compress(toy2.manifest_bytes)).decode()
+    answer = _offer(board, manifest={"deflated": packed}, **_signed(toy2))
     new = {**toy2.blobs, **toy2.weights}
     assert _digests(answer) == set(new) - set(toy.blobs) - set(toy.weights) != set()
     assert answer["serving"] is None
@@ -91,7 +94,8 @@ def test_nothing_of_a_bundle_that_is_refused_is_retained(board: BoardFolder, toy
     "document",
     [[], {}, {"digest": "x"}, {"digest": 7}, {"manifest": 7}, {"digest": "../" * 21 + "a"},
      {"digest": "a" * 64, "manifest": "{}"}, {"manifest": "{}", "more": 1},
-     {"manifest": "{}", "signature": ["x"]}],
+     {"manifest": "{}", "signature": ["x"]}, *({"manifest": {"deflated": packed}} for packed in
+     (None, 7, "ü", "!!", "eJw=", "", "eJyrrgUAAXUA+Q", "eJyrrgUAAXUA+Q==AAAA"))],
 )  # fmt: skip
 def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) -> None:
     (tmp_path / "root").mkdir(mode=0o700)
@@ -102,6 +106,16 @@ def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) ->
         )  # fmt: skip
     assert caught.value.code == "protocol.invalid"
     assert not (tmp_path / "root" / "incoming").exists()
+
+
+def test_a_manifest_that_inflates_to_more_than_one_is_refused(tmp_path: Path) -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(65 << 20))).decode()
+    with pytest.raises(DeviceError) as caught:
+        run_command(
+            Root(tmp_path), ["offer", "--trust-unsigned"],
+            io.BytesIO(json.dumps({"manifest": {"deflated": bomb}}).encode()),
+        )  # fmt: skip
+    assert caught.value.code == "protocol.invalid"
 
 
 def test_a_damaged_offer_is_replaced(board: BoardFolder, toy: Bundle) -> None:
