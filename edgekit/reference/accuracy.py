@@ -62,7 +62,7 @@ class Nonfinite:
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Returns an object for each such output: ``output``, ``what``, ``inputs`` of ``count``,
-        ``since`` (``node``, ``segment``, ``device``; None if it is not found), ``text``.
+        ``since`` (``node``, ``segment``, ``device``; None if it is not found), ``told``.
         """
         found = []
         known: dict[int, dict[str, Any] | None] = {}
@@ -80,7 +80,7 @@ class Nonfinite:
                 )
             text += "; FP32 has numbers there, FP16 ends at 65,504"
             found.append({"output": name, "what": what, "inputs": kinds["inputs"],
-                          "since": since, "text": text})  # fmt: skip
+                          "since": since, "told": text})  # fmt: skip
         return found
 
     def _since(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
@@ -215,7 +215,7 @@ def accuracy(
             {
                 "output": name,
                 "variation": value,
-                "text": f"output {name!r} differs by {100 * value:.2g} % of its size between the "
+                "told": f"output {name!r} differs by {100 * value:.2g} % of its size between the "
                 "inputs, as with random weights: these figures say nothing about the network's "
                 "accuracy",
             }

@@ -141,7 +141,7 @@ def document_with_baseline(
     gates = [gate for gate in verdict.get("gates", ()) if gate["gate"] != "baseline"]
     gate: dict[str, Any] = {"gate": "baseline", "passed": passed, "found": None, "limit": None}
     if worse := regression_words(baseline):
-        gate["reason"] = worse
+        gate["told"] = worse
     gates.append(gate)
     return {**document, "baseline": dict(baseline), "verdict": {**verdict, "gates": gates}}
 

@@ -364,7 +364,7 @@ def warning_words(accuracy: Mapping[str, Any]) -> list[str]:
     infinity, or is the same for all inputs.
     """
     rows = [*(accuracy.get("nonfinite") or ()), *(accuracy.get("constant") or ())]
-    return [text.clean(one["text"]) for one in rows]
+    return [text.clean(one["told"]) for one in rows]
 
 
 def part_words(accuracy: Mapping[str, Any]) -> list[str]:

@@ -29,6 +29,6 @@ def test_an_overflow_is_reported_with_the_node_that_began_it():
     assert rows["sum"]["since"] == {"node": "huge", "segment": 0, "device": "GPU"}
     assert (
         "'sum' has infinity for 1 of 2 inputs, first written by node 'huge'"
-        in (rows["sum"]["text"])
+        in (rows["sum"]["told"])
     )
     assert accuracy(model, artefacts, feeds[:1])["nonfinite"] == []

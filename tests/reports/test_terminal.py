@@ -62,7 +62,7 @@ def test_a_percentile_of_few_frames_is_left_out_and_nan_is_said():
     accuracy = {
         **facts.accuracy,
         "computed": "emulated on a CPU",
-        "nonfinite": [{"output": "y", "text": "output 'y' has NaN for 1 of 16 inputs"}],
+        "nonfinite": [{"output": "y", "told": "output 'y' has NaN for 1 of 16 inputs"}],
     }
     document = report_document(replace(facts, accuracy=accuracy))
     text = printed(lambda console: terminal_summary(document, console))
@@ -108,7 +108,7 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
     message = "output 'y' differs by 0.1 % of its size between the inputs"
     accuracy = {
         **facts.accuracy, "cosine": 1.0,
-        "constant": [{"output": "y", "variation": 0.001, "text": message}],
+        "constant": [{"output": "y", "variation": 0.001, "told": message}],
         "segments": [{**one, "constant": one["segment"] > 2} for one in facts.accuracy["segments"]],
     }  # fmt: skip
     document = report_document(replace(facts, accuracy=accuracy))

@@ -320,7 +320,7 @@ class Work(PlannedWork):
                 value = describe_metric(error, gate.metric)
                 notes.append(f"{gate.metric} against FP32 is {value}, below {gate.min:g}")
             notes += [*error.get("failures", ())][:_SHOWN]
-            notes += [one["text"] for one in error.get("nonfinite") or ()]
+            notes += [one["told"] for one in error.get("nonfinite") or ()]
             raise gate_failure(self, "; ".join(notes), error)
 
     def accuracy_text(self, error: Mapping[str, Any], figures: str) -> str:

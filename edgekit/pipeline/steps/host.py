@@ -321,7 +321,7 @@ class HostSteps:
     def note_groups(self) -> dict[str, list[str]]:
         """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
         work = self.work
-        accuracy = [one["text"] for one in work.accuracy.get("nonfinite") or ()]
+        accuracy = [one["told"] for one in work.accuracy.get("nonfinite") or ()]
         scales = work.plan_scales
         accuracy += scales.warnings if scales else ()
         build = [*work.artefacts.notes]

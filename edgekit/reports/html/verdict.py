@@ -112,7 +112,7 @@ def _words(gate: Mapping[str, Any]) -> str:
         case "baseline":
             words = {
                 True: "no regression past the threshold",
-                False: str(gate.get("reason") or "a regression"),
+                False: str(gate.get("told") or "a regression"),
             }
             return words.get(gate.get("passed"), "")  # type: ignore[arg-type]
     return ""
