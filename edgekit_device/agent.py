@@ -17,8 +17,9 @@ The agent sends::
                                 command's input on the way
     {"status": N, "code": S}    it has ended, as a shell reports it; nothing of it follows
 
-The agent ends with its own input, and so do the pipes of all commands. It imports no CUDA, ONNX
-Runtime or NumPy and has no thread: what it forks starts clean.
+The agent ends with its own input, and so do the pipes of all commands, once each has what came for
+it: a transfer that was cut keeps all that has arrived. It imports no CUDA, ONNX Runtime or NumPy
+and has no thread: what it forks starts clean.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _READ = 256 * 1024
 _MAX_LINE = 1 << 20
 _PIPE_SIZE = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux, which Python 3.8 does not name
+# a command that reads nothing for so long does not get the rest of a host that is gone
+_REST_MS = 5000
 
 
 # what small commands need: it is imported while nothing is to be done, once for all of them; the
@@ -97,6 +100,7 @@ class _Agent:
         self._line = b""
         # the command whose input follows, and how many bytes of it
         self._part: Tuple[int, int] = (0, 0)
+        self._host_listens = True
         # a byte in this pipe says that a child has ended
         self._ended, self._ending = os.pipe()
 
@@ -109,8 +113,7 @@ class _Agent:
             self._send({"agent": 1})
             while self._turn():
                 pass
-        except BrokenPipeError:
-            pass  # the host is gone
+            self._feed_rest()
         finally:
             for command in self._commands.values():
                 command.close()
@@ -241,6 +244,24 @@ class _Agent:
         if command.ended and not command.waiting:
             command.close_input()
 
+    def _feed_rest(self) -> None:
+        """Gives the commands what the host sent before it was gone."""
+        for command in self._commands.values():
+            for name in command.outputs:
+                command.close_output(name)
+        while True:
+            poll = select.poll()
+            numbers: Dict[int, int] = {}
+            for number, command in self._commands.items():
+                if command.stdin is not None and command.waiting:
+                    numbers[command.stdin] = number
+                    poll.register(command.stdin, select.POLLOUT)
+            ready = poll.poll(_REST_MS) if numbers else []
+            if not ready:
+                return
+            for descriptor, _ in ready:
+                self._feed(numbers[descriptor])
+
     def _relay(self, number: int, name: str) -> bool:
         """Sends a part of the command's output; False when there is none now."""
         command = self._commands.get(number)
@@ -274,8 +295,11 @@ class _Agent:
 
     def _send(self, message: Dict[str, object], data: bytes = b"") -> None:
         rest = memoryview(json.dumps(message).encode("ascii") + b"\n" + data)
-        while rest:
-            rest = rest[os.write(self._writing, rest) :]
+        try:
+            while rest and self._host_listens:
+                rest = rest[os.write(self._writing, rest) :]
+        except BrokenPipeError:
+            self._host_listens = False  # what it has sent before is still to be read
 
 
 def _become(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
