@@ -75,7 +75,7 @@ def _too_large(where: str) -> ConfigError:
     return ConfigError([problem], code="config.syntax")
 
 
-class _Reader:
+class _PositionReader:
     def __init__(self, name: str, most: int) -> None:
         self.name = name
         self.most = most
@@ -178,6 +178,6 @@ def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> YamlDocument:
         raise ConfigError([problem], code="config.syntax") from None
     if root is None:
         return YamlDocument(name, None, {(): (1, 1)}, ())
-    reader = _Reader(name, most)
+    reader = _PositionReader(name, most)
     value = reader.read(root, ())
     return YamlDocument(name, value, reader.positions, tuple(reader.problems))

@@ -335,7 +335,7 @@ class LocalTransport:
                 f"cannot start {argv[0]}: {error.strerror}", where=self._where
             ) from error
         return converse(
-            _Child(child, self._where),
+            _LocalChild(child, self._where),
             stdin,
             timeout=timeout,
             where=self._where,
@@ -348,7 +348,7 @@ class LocalTransport:
         """Nothing is held open."""
 
 
-class _Child:
+class _LocalChild:
     """A child process as ``converse`` wants it.
 
     Its input is this thread's alone: who closed it elsewhere would have what is written go to

@@ -394,7 +394,7 @@ def lowering(
         scales: Tensors that have a scale; None if every one is taken to have one.
         fp16_layers: Names of layers kept out of INT8.
     """
-    return _Lowering(network, scales, fp16_layers).answer()
+    return _QdqPlacement(network, scales, fp16_layers).answer()
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,7 +426,7 @@ class _NodeLayers:
         )
 
 
-class _Lowering:
+class _QdqPlacement:
     def __init__(
         self, network: Network, scales: Collection[str] | None, fp16_layers: Collection[str]
     ) -> None:

@@ -249,10 +249,10 @@ def needs(
         without: Tensors that no scale suits, those of a mask for one: what reads or writes them
             runs in FP16, wherever it runs and whatever it could be fused with.
     """
-    return _Needs(network, frozenset(scales), on_dla, frozenset(without)).answer()
+    return _NeedsAnalysis(network, frozenset(scales), on_dla, frozenset(without)).answer()
 
 
-class _Needs:
+class _NeedsAnalysis:
     def __init__(
         self,
         network: Network,

@@ -165,7 +165,7 @@ def tie(
     """
     bound = list(bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers))
     moved, tied = DisjointSets[str](), DisjointSets[str]()
-    by_tensor: dict[str, list[Bound]] = {}
+    by_tensor: dict[str, list[BoundLayer]] = {}
     for one in bound:
         if one.tie.moves:
             moved.join(*one.tensors)
@@ -199,7 +199,7 @@ def tie(
 # largest.
 
 
-class Bound(NamedTuple):
+class BoundLayer(NamedTuple):
     """A layer, the rule that binds it, and the float tensors that share a scale, two or more."""
 
     layer: Layer
@@ -213,7 +213,7 @@ def bindings(
     dla_layers: Collection[str] | None = None,
     fp16_layers: Collection[str] = frozenset(),
     apart: bool = False,
-) -> Iterator[Bound]:
+) -> Iterator[BoundLayer]:
     """Yields the layers that tie the scales of tensors, in graph order.
 
     Args:
@@ -235,11 +235,11 @@ def bindings(
             if name in network.tensors and network.tensors[name].dtype.startswith("float")
         )
         if len(tensors) > 1:
-            yield Bound(layer, rule, tensors)
+            yield BoundLayer(layer, rule, tensors)
 
 
 def _change(
-    name: str, old: float, values: Mapping[str, float], widest: str, bound: list[Bound]
+    name: str, old: float, values: Mapping[str, float], widest: str, bound: list[BoundLayer]
 ) -> Change:
     # what moves values hands a scale on; the rule that requires it says more
     reason = next((one for one in bound if not one.tie.moves), bound[0])

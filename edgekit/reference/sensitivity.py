@@ -263,7 +263,7 @@ def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True)
-class _KernelGroup:
+class _VariantRange:
     """Variants ``first`` to ``end`` (excluded), in one pass that begins at kernel ``start``."""
 
     first: int
@@ -288,21 +288,21 @@ class KernelChain:
         self._last.update(dict.fromkeys(kernels.outputs, end))
 
     @cached_property
-    def _groups(self) -> list[_KernelGroup]:
-        return self._split(0, len(self._variants)) or [_KernelGroup(0, 0, 0)]
+    def _groups(self) -> list[_VariantRange]:
+        return self._split(0, len(self._variants)) or [_VariantRange(0, 0, 0)]
 
     @property
     def runs(self) -> int:
         """Kernels to run for one input."""
         return sum(len(self.kernels) - group.start for group in self._groups)
 
-    def _split(self, first: int, end: int) -> list[_KernelGroup]:
+    def _split(self, first: int, end: int) -> list[_VariantRange]:
         if first == end:
             return []
         # the first group's pass is also the one that the others begin from
         start = self._variants[first] if first else 0
         if end - first == 1 or self._peak(first, end, start) <= self._memory:
-            return [_KernelGroup(first, end, start)]
+            return [_VariantRange(first, end, start)]
         middle = (first + end) // 2
         return [*self._split(first, middle), *self._split(middle, end)]
 
@@ -370,7 +370,7 @@ class KernelChain:
         for name, rows in zip(kernel.outputs, made, strict=True):
             alive[name] = VariantRows((*ids, *added), rows)
 
-    def _add(self, group: _KernelGroup, alive: Mapping[str, VariantRows], sample: int) -> None:
+    def _add(self, group: _VariantRange, alive: Mapping[str, VariantRows], sample: int) -> None:
         for at, name in enumerate(self._all.outputs):
             rows = alive[name]
             if rows.base.dtype.kind == "f" and not np.isfinite(rows.base).all():

@@ -146,16 +146,18 @@ def _search(
         found: list[_Label] = []
         exact = True
         for order in permutations(used):
-            labels, whole = _Search(problem, graph, order, packer, limit, contiguous=True).run()
+            labels, whole = _LabelSearch(
+                problem, graph, order, packer, limit, contiguous=True
+            ).run()
             found += labels
             exact = exact and whole
         ends = _undominated(found)
     else:
-        ends, exact = _Search(problem, graph, used, packer, limit).run()
+        ends, exact = _LabelSearch(problem, graph, used, packer, limit).run()
     return Orders(tuple(_finished(network, graph, label) for label in ends), exact)
 
 
-class _Search:
+class _LabelSearch:
     """Labels by number of steps taken; a label that another one beats is dropped."""
 
     def __init__(

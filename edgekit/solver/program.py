@@ -76,7 +76,7 @@ class Program:
     rows: list[dict[int, float]] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
-    _relaxation: _Relaxation | None = None
+    _relaxation: _GlopProgram | None = None
 
     def variable(self, upper: float, cost: float = 0.0, integer: bool = False) -> int:
         """Adds a variable from 0 to ``upper`` and returns its index.
@@ -114,7 +114,7 @@ class Program:
     def relax(self, effort: Effort | None = None) -> Solution:
         """Minimises without regard to whole numbers, from the last solution."""
         if self._relaxation is None:
-            self._relaxation = _Relaxation()
+            self._relaxation = _GlopProgram()
         return self._relaxation.solve(self, effort)
 
     def solve(
@@ -140,7 +140,7 @@ class Program:
         )
 
 
-class _Relaxation:
+class _GlopProgram:
     """A programme in GLOP, which goes on from the last solution when variables or rows come.
 
     Attributes:

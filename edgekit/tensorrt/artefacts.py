@@ -60,7 +60,7 @@ def artefacts_of(
             hint="remove the job with edgekit jobs remove, and build again",
         )
     engines = dict(fetch(dict.fromkeys(built[key]["engine"] for key in built)))
-    store = _Weights()
+    store = _EngineWeights()
     facts: dict[str, Any] = {}
     notes = list(result["notes"])
     requested = {one.key: one for one in request.job.engines}
@@ -152,7 +152,7 @@ def _ordered(
     return [dict(tensor) for tensor in ordered]
 
 
-class _Weights:
+class _EngineWeights:
     """The weights of all engines: one name, one value."""
 
     def __init__(self) -> None:

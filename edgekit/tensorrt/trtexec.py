@@ -298,7 +298,7 @@ def trtexec_command(
     on = trtexec(tensorrt)
     flags = attempt.flags
     check_engine(engine, flags, on)
-    made = _Line(on, notes if notes is not None else [])
+    made = _CommandLine(on, notes if notes is not None else [])
     made.add("--onnx", "{model}")
     made.add("--saveEngine", "{engine}")
     if engine.device != "GPU":
@@ -335,7 +335,7 @@ def trtexec_command(
     return made.arguments
 
 
-class _Line:
+class _CommandLine:
     """Arguments of one release; nothing that it does not take gets in."""
 
     def __init__(self, on: Trtexec, notes: list[str]) -> None:
@@ -375,7 +375,7 @@ class _Line:
         return len(f"{flag}={value}".encode()) <= int(flag_facts()["longest_argument"])
 
 
-def _types(made: _Line, engine: EngineSpec) -> None:
+def _types(made: _CommandLine, engine: EngineSpec) -> None:
     if engine.typing == "strong":
         made.add("--stronglyTyped")
         return
@@ -400,7 +400,7 @@ def _types(made: _Line, engine: EngineSpec) -> None:
         made.add("--layerOutputTypes", above)
 
 
-def _tensors(made: _Line, engine: EngineSpec) -> None:
+def _tensors(made: _CommandLine, engine: EngineSpec) -> None:
     """Types and formats; float32 in rows is what trtexec takes by itself."""
     sides = (("--inputIOFormats", engine.inputs), ("--outputIOFormats", engine.outputs))
     plain = all(
@@ -414,7 +414,7 @@ def _tensors(made: _Line, engine: EngineSpec) -> None:
         made.add(flag, io_formats(tensors, made.on))
 
 
-def _builder_flags(made: _Line, flags: tuple[str, ...]) -> None:
+def _builder_flags(made: _CommandLine, flags: tuple[str, ...]) -> None:
     known = flag_facts()["builder_flags"]
     for flag in flags:
         if flag == "REFIT_IDENTICAL" and "STRIP_PLAN" in flags:
@@ -431,7 +431,7 @@ def _builder_flags(made: _Line, flags: tuple[str, ...]) -> None:
         made.add(name, value or None)
 
 
-def _profiles(made: _Line, engine: EngineSpec) -> None:
+def _profiles(made: _CommandLine, engine: EngineSpec) -> None:
     several = len(engine.profiles) > 1
     for number, profile in enumerate(engine.profiles):
         if several:

@@ -536,7 +536,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _MemoryLayout:
     """Memory of (batch, groups, height, line, held) elements of ``size`` bytes."""
 
     size: int
@@ -598,7 +598,7 @@ def plan(src: Any, dst: Any) -> Launch:
     return Launch(tuple(sorted({**defines, **block}.items())), numbers, grid)
 
 
-def _side(layout: Any) -> _Side:
+def _side(layout: Any) -> _MemoryLayout:
     if layout.format not in _FORMATS or layout.dtype not in _TYPES:
         raise DeviceError(
             "no kernel for {} as {}".format(layout.dtype, layout.format),
@@ -614,7 +614,7 @@ def _side(layout: Any) -> _Side:
         stored = stored_shape(layout.shape, size, layout.format, layout.strides)
         line = stored[2 if layout.format in _LAST else 3]
         held = stored[3] if layout.format in _LAST else held
-    found = _Side(size, -(-channels // held), line, held)
+    found = _MemoryLayout(size, -(-channels // held), line, held)
     if batch * found.groups * height * found.line * found.held > _MOST_PLACES:
         raise DeviceError(
             "a tensor of {} is too large for the kernels".format(list(layout.shape)),
@@ -624,7 +624,7 @@ def _side(layout: Any) -> _Side:
     return found
 
 
-def _block(a: _Side, b: _Side, channels: int) -> Dict[str, int]:
+def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     """What a thread moves, as :data:`TEXT` names it.
 
     Words are as wide as they can be, and what neighbouring threads write lies next to each other:
@@ -650,7 +650,7 @@ def _block(a: _Side, b: _Side, channels: int) -> Dict[str, int]:
     return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "THREADS": _THREADS, **named}
 
 
-def _word(one: _Side, block: Dict[str, int], name: str, lines: int) -> int:
+def _word(one: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
     """Bytes at whose multiples every run of a side begins and ends; 0 for less than a word."""
     way = block[name + "_WAY"]
     if way == _ALONG_PIXELS and block["STEP"] > 1:

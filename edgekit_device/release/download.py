@@ -302,7 +302,7 @@ def _hash_received(handle: int, size: int) -> "hashlib._Hash":
     return found
 
 
-class _Stopped(Exception):
+class _OtherThreadFailed(Exception):
     """Another thread failed."""
 
 
@@ -397,7 +397,7 @@ class _Download:
                         return
                     digest, size = self._left.pop()
                 self._bring(digest, size)
-        except _Stopped:
+        except _OtherThreadFailed:
             pass
         except BaseException as error:
             with self._mutex:
@@ -433,7 +433,7 @@ class _Download:
 
     def _check(self) -> None:
         if self._stop.is_set():
-            raise _Stopped
+            raise _OtherThreadFailed
         check_deadline(self._sources.where, self._deadline)
 
     def _note_failure(self, source: Source, error: DeviceError, digest: str) -> None:

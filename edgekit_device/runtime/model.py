@@ -68,7 +68,7 @@ class Model:
         names = tuple(tensor.name for tensor in manifest.outputs)
         dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
         runs: List[List[Any]] = [
-            [_Bound(engines[s.engine, s.device], s) for s in lane.segments]
+            [_SegmentRun(engines[s.engine, s.device], s) for s in lane.segments]
             for lane in manifest.lanes
         ]
         self.lanes = [
@@ -205,7 +205,7 @@ def open_model(
     return Model(checked, import_backend(checked.manifest).open_engines(checked, threads, profile))
 
 
-class _Bound:
+class _SegmentRun:
     """One segment's run, and how long the device said it took."""
 
     def __init__(self, engine: Any, segment: SegmentEntry) -> None:

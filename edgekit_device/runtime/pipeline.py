@@ -207,7 +207,7 @@ def run_stream(
             the segment that hangs keeps its own until it returns.
     """
     devices = sorted({segment.device for lane in lanes for segment in lane.segments})
-    workers = {device: _Worker(device, record) for device in devices}
+    workers = {device: _DeviceThread(device, record) for device in devices}
     for worker in workers.values():
         worker.peers = workers
         worker.thread.start()
@@ -251,14 +251,14 @@ def run_stream(
                 worker.thread.join()
 
 
-class _Worker:
+class _DeviceThread:
     """A device's thread and its queue, ordered by frame and segment."""
 
     def __init__(self, device: str, record: Optional[OnSegmentEvent]) -> None:
         # holds no more than the frames in flight have segments, so it needs no bound of its own
         self.queue: "queue.PriorityQueue[Tuple[int, int, Optional[Frame]]]" = queue.PriorityQueue()
         self.record = record
-        self.peers: Dict[str, _Worker] = {}
+        self.peers: Dict[str, _DeviceThread] = {}
         #: The frame and the segment that run now.
         self.busy: Optional[Tuple[int, int]] = None
         self.thread = threading.Thread(target=self._work, name="edgekit-" + device, daemon=True)
@@ -284,7 +284,9 @@ class _Worker:
                 self.busy = None
 
 
-def _stuck(frame: Frame, workers: Mapping[str, _Worker], timeout_s: Optional[float]) -> DeviceError:
+def _stuck(
+    frame: Frame, workers: Mapping[str, _DeviceThread], timeout_s: Optional[float]
+) -> DeviceError:
     at_work = [
         "frame {} in segment {} on {}".format(*worker.busy, device)
         for device, worker in sorted(workers.items())
@@ -300,5 +302,5 @@ def _stuck(frame: Frame, workers: Mapping[str, _Worker], timeout_s: Optional[flo
     )
 
 
-def _send(workers: Dict[str, _Worker], frame: Frame, index: int) -> None:
+def _send(workers: Dict[str, _DeviceThread], frame: Frame, index: int) -> None:
     workers[frame.lane.segments[index].device].queue.put((frame.number, index, frame))

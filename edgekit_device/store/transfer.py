@@ -78,7 +78,7 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
             if line == b"\n":
                 break
             document = parse_json(line, "frame", "protocol.invalid")
-            frame = read(_Frame, document, "frame", code="protocol.invalid")
+            frame = read(_BlobFrame, document, "frame", code="protocol.invalid")
             digest, size, start = frame.digest, frame.size, frame.start
             if size <= _SMALL and start == 0:
                 data = source.take(size, digest)
@@ -165,7 +165,7 @@ def _check_space(partial: Partial, size: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Frame:
+class _BlobFrame:
     """What of which blob follows."""
 
     digest: str = member(codec.digest)

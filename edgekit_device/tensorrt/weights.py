@@ -177,8 +177,10 @@ def origins(
     return _read(model, folder, set(wanted)).by_node
 
 
-def _read(model: Union[bytes, memoryview], folder: Optional[Path], wanted: Set[str]) -> _Reader:
-    reader = _Reader(folder, wanted)
+def _read(
+    model: Union[bytes, memoryview], folder: Optional[Path], wanted: Set[str]
+) -> _WeightReader:
+    reader = _WeightReader(folder, wanted)
     try:
         graphs = [value for number, value in fields(memoryview(model)) if number == 7]
         if not graphs:
@@ -193,7 +195,7 @@ def _read(model: Union[bytes, memoryview], folder: Optional[Path], wanted: Set[s
     return reader
 
 
-class _Reader:
+class _WeightReader:
     def __init__(self, folder: Optional[Path], wanted: Set[str]) -> None:
         self.folder = folder
         self.wanted = wanted

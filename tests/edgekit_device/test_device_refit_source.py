@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import compose
 
-from edgekit.tensorrt.artefacts import _Weights
+from edgekit.tensorrt.artefacts import _EngineWeights
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import WeightEntry
 from edgekit_device.runtime.refit import fill_from_onnx
@@ -37,7 +37,7 @@ def parts_and_whole() -> tuple[dict[str, onnx.ModelProto], onnx.ModelProto]:
 
 def manifest_of(parts: dict[str, onnx.ModelProto]) -> Any:
     """What the host writes of two stripped engines."""
-    store = _Weights()
+    store = _EngineWeights()
     for key, model in parts.items():
         names = [f"{key}{name}" for name in ("conv_w", "fc_w", "fc_b")]
         store.take(

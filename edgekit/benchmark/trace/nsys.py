@@ -508,7 +508,7 @@ class Generic:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _LaunchCall:
     """Where a launch stands, for the arrow to its work, and the layer that it is for."""
 
     tid: int
@@ -539,7 +539,7 @@ class NsysSource:
         self.matched: set[str] = set()
         self._tracks: dict[str, tuple[int, list[int]]] = {}  # name: number, ends of open slices
         self._owned = any("globalPid" in columns for columns in export.tables.values())
-        self._calls: OrderedDict[tuple[int, int], _Call] = OrderedDict()
+        self._calls: OrderedDict[tuple[int, int], _LaunchCall] = OrderedDict()
         self._open: dict[tuple[int, int], list[NsysSpan]] = {}
         self._pid, self._shift, self._flows, self._label = 1, 0.0, 0, ""
         self._lines, self._words = EventLines(1, self._clock), range_words()
@@ -601,7 +601,7 @@ class NsysSource:
         tid = self._tid(_thread(span), span.start, span.end)
         if span.link:
             owner = span.place[0] if self._owned else 0
-            self._calls[owner, span.link] = _Call(tid, span.start, self._around(span))
+            self._calls[owner, span.link] = _LaunchCall(tid, span.start, self._around(span))
             if len(self._calls) > _CALLS:
                 self._calls.popitem(last=False)
         return self._line(span, tid, "api", "", (("api", span.group),))
@@ -635,7 +635,7 @@ class NsysSource:
             start, end = (self._us(call.at), call.tid), (self._us(span.start), tid)
             yield from self._lines.arrow("launch", self._flows + (self._pid << 32), start, end)
 
-    def _found_call(self, span: NsysSpan) -> _Call | None:
+    def _found_call(self, span: NsysSpan) -> _LaunchCall | None:
         return self._calls.pop((span.owner, span.link), None) if span.link else None
 
     def _layer(self, name: str) -> dict[str, Any] | None:

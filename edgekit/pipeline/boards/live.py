@@ -59,7 +59,7 @@ def look(board: Board, where: str, *, accept_host_key: bool = False) -> dict[str
         BoardError: It failed.
     """
     found: list[dict[str, Any]] = []
-    view = _View(board.name)
+    view = _BoardView(board.name)
     try:
         with addresses.open_client(board, accept_host_key=accept_host_key) as client:
             view.query_apps(client)
@@ -97,7 +97,7 @@ def watch_board(
         EnvironmentLack: The board cannot be reached at all.
         BoardError: It failed.
     """
-    view = _View(board.name)
+    view = _BoardView(board.name)
     while True:
         try:
             with addresses.open_client(board, accept_host_key=accept_host_key) as client:
@@ -112,7 +112,9 @@ def watch_board(
         pause(_AGAIN_S)
 
 
-def _watch(client: BoardClient, view: _View, on_document: OnDocument, interval_ms: int) -> bool:
+def _watch(
+    client: BoardClient, view: _BoardView, on_document: OnDocument, interval_ms: int
+) -> bool:
     """Whether ``on_document`` has seen enough, rather than the board ended by itself."""
     queried = -_APPS_EVERY_S
     enough = False
@@ -133,7 +135,7 @@ def _watch(client: BoardClient, view: _View, on_document: OnDocument, interval_m
     return enough
 
 
-class _View:
+class _BoardView:
     """What is known of a board; samples say some things only once."""
 
     def __init__(self, name: str) -> None:

@@ -80,7 +80,7 @@ def _wide(node: Node, source: tuple[int, ...], target: tuple[int, ...]) -> dict[
     return attrs
 
 
-class _Border(NamedTuple):
+class _Padding(NamedTuple):
     """What surrounds the image: elements (top, left, bottom, right) of one value."""
 
     pads: tuple[int, int, int, int]
@@ -137,7 +137,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
     new.node(node.op, [pad.inputs[0]], output=node.outputs[0], **attrs)
 
 
-def _border(graph: RewriteGraph, pad: Node) -> _Border | None:
+def _border(graph: RewriteGraph, pad: Node) -> _Padding | None:
     source = pad.inputs[0]
     rank = graph.rank(source)
     if pad.attrs.get("mode", "constant") != "constant" or rank != 4:
@@ -153,7 +153,7 @@ def _border(graph: RewriteGraph, pad: Node) -> _Border | None:
         around[axis % rank + rank] = given[position + len(axes)]
     if any(around[axis] for axis in (0, 1, rank, rank + 1)):
         return None
-    return _Border((around[2], around[3], around[rank + 2], around[rank + 3]), value)
+    return _Padding((around[2], around[3], around[rank + 2], around[rank + 3]), value)
 
 
 def _least(dtype: str) -> float:

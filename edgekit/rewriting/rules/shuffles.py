@@ -631,7 +631,7 @@ def _group(graph: RewriteGraph, node: Node) -> int | None:
     return fixed[0] if fixed is not None and graph.rank(node.inputs[1]) == 0 else None
 
 
-class _Dense(NamedTuple):
+class _PermutedChains(NamedTuple):
     """Chains that take the permutation ``picks``, each beginning or ending at a convolution."""
 
     picks: tuple[int, ...]
@@ -662,10 +662,10 @@ def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
     ways = []
     chain = chain_before(graph, node.inputs[0], _convolution)
     if chain is not None:
-        ways.append(_Dense(picks, (chain,), before=True))
+        ways.append(_PermutedChains(picks, (chain,), before=True))
     chains = chains_after(graph, node.outputs[0], _convolution)
     if chains is not None:
-        ways.append(_Dense(picks, chains, before=False))
+        ways.append(_PermutedChains(picks, chains, before=False))
     if not ways:
         return
     best = min(ways, key=lambda way: _products(graph, way))
@@ -717,7 +717,7 @@ def _convolution(graph: RewriteGraph, node: Node) -> bool:
     )
 
 
-def _products(graph: RewriteGraph, dense: _Dense) -> int:
+def _products(graph: RewriteGraph, dense: _PermutedChains) -> int:
     """Products of the ungrouped convolutions."""
     total = 0
     for chain in dense.chains:

@@ -465,7 +465,7 @@ def _limits(
 
 
 @dataclass(slots=True)
-class _Unit:
+class _ScheduledPart:
     """A node off the cores, a loadable or a transfer."""
 
     key: tuple[int, int, int, int, float]
@@ -487,7 +487,7 @@ def compute_times(
         sent: By transfer, counted over all borders, and way.
         scale: Gives the integers that the starts were found with.
     """
-    units: list[_Unit] = []
+    units: list[_ScheduledPart] = []
     position: dict[int, int] = {}
     for place, step in enumerate(placing.steps):
         core = step.device in problem.cores
@@ -495,7 +495,9 @@ def compute_times(
         for nodes in [step.nodes] if core else [(v,) for v in step.nodes]:
             costs = [problem.costs[v][placing.modes[v]] for v in nodes]
             length = sum(scale(c.load_us[step.device]) for c in (launch, *costs) if c is not None)
-            units.append(_Unit((starts[nodes[0]], length, step.network, place, nodes[0]), nodes))
+            units.append(
+                _ScheduledPart((starts[nodes[0]], length, step.network, place, nodes[0]), nodes)
+            )
         position |= dict.fromkeys(step.nodes, place)
     keys = [
         (b, t) for b, border in enumerate(problem.borders) for t in range(len(border.transfers))
@@ -508,7 +510,7 @@ def compute_times(
         place = -1 if outside else position[border.producer]
         length = sum(map(scale, border.transfers[t].ways[w].load_us[:-1]))
         key = (sent[number[b, t]][w], length, network, place, border.producer + 0.5)
-        units.append(_Unit(key, sending=(b, t, w)))
+        units.append(_ScheduledPart(key, sending=(b, t, w)))
     # What takes no time comes first of those that start together, then the running order decides.
     return _Clock(problem, placing).run(sorted(units, key=lambda unit: unit.key))
 
@@ -528,7 +530,7 @@ class _Clock:
         self.end = 0.0
 
     def run(
-        self, units: Sequence[_Unit]
+        self, units: Sequence[_ScheduledPart]
     ) -> tuple[tuple[NodeTimes, ...], tuple[TransferTimes, ...], float]:
         for unit in units:
             if unit.sending is not None:

@@ -13,7 +13,7 @@ from edgekit.solver.program import load_cp_model, make_solver, search
 def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Solves a request of ``edgekit.schedule.timetable``; see there for its keys."""
     model = load_cp_model().CpModel()
-    built = _Model(model, request)
+    built = _Variables(model, request)
     built.minimise()
     solver = make_solver(
         gap=2e-5, effort=request["effort"], seconds=seconds, workers=request["workers"]
@@ -27,7 +27,7 @@ def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {"status": "found", "proved": proved, **built.answer(solver)}
 
 
-class _Model:
+class _Variables:
     """Variables of one request."""
 
     def __init__(self, model: Any, request: dict[str, Any]) -> None:
