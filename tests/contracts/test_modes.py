@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 
 from edgekit.results.recording import record
+from tests.benchmark import handmade_plan
+from tests.benchmark.test_trace_tools import STATISTICS
+from tests.buildlog import timing_log
 from tests.cli.board_fakes import FakeBoard, lend
 from tests.cli.test_plan import PROBLEM
-from tests.contracts.brief import digest_of
+from tests.contracts.brief import brief, digest_of
 from tests.contracts.conftest import ROOT, Answer, Golden
 from tests.pipeline.nets import small_config, small_net
 from tests.results.measurements import bench, times
@@ -117,6 +121,44 @@ def test_modes_of_trace(folder: Path, ask: Ask, found: dict[str, Any], golden: G
     golden("modes/trace", found)
 
 
+def test_files_of_other_programs(
+    folder: Path, ask: Ask, found: dict[str, Any], golden: Golden
+) -> None:
+    """What trtexec, tegrastats, cuDLA and TensorRT's log say, alone and with a measurement."""
+    (folder / "profile.json").write_text(json.dumps(PROFILE))
+    layers = [{"Name": "conv1 + relu1", "LayerType": "DLA", "Outputs": [{"Name": "pool.in"}]}]
+    (folder / "layers.json").write_text(json.dumps({"Layers": layers}))
+    (folder / "build.log").write_text("\n".join(timing_log.stem()) + "\n")
+    (folder / "task.csv").write_text(STATISTICS)
+    shutil.copy(ROOT / "tests/data/orin_jp62_trt103/teg_conc_solo_dla0.log", "board.log")
+    measured = handmade_plan.measurement() | {
+        "schema": "edgekit.bench/1", "name": "app", "clock": "board-measured", "warmup_ms": 500.0,
+        "duration_s": 10.0, "iterations": 5000, "target": ORIN[1], "power_mode": "MAXN",
+        "energy": None, "monitor": None,
+    }  # fmt: skip
+    (folder / "bench.json").write_text(json.dumps(measured))
+    ask("plan", "--profile", "build.log")
+    rows = ("--profile", "profile.json", "--layer-info", "layers.json")
+    ask("plan", "small.onnx", *ORIN, *rows)
+    ask("trace", *rows, "-o", "rows.json", writes=("rows.json",))
+    ask("trace", "--dla-stats", "task.csv", "-o", "task.json", writes=("task.json",))
+    ask("trace", "--tegrastats", "board.log", "-o", "board.json", writes=("board.json",))
+    ask("bench", "bench.json", "--tegrastats", "board.log")
+    golden("modes/files", brief(found))
+
+
+def test_networks_that_are_cut_and_scaled(
+    folder: Path, ask: Ask, found: dict[str, Any], golden: Golden
+) -> None:
+    (folder / "calib.cache").write_text("TRT-100300-EntropyCalibration2\nx: 3c010a14\n")
+    cut = ("--outputs", "r1", "--shape", "x:1x3x16x16")
+    ask("check", "small.onnx", *ORIN, *cut, "--cache", "calib.cache")
+    ask("plan", "small.onnx", *ORIN, "--cache", "calib.cache", "--missing", "fp16")
+    ask("plan", "small.onnx", *ORIN, "--pin", "conv*=GPU", "--bound", "latency_us=1")
+    ask("plan", "small.onnx", *ORIN, *cut, "--max-transitions", "0", "--pool", "local_dram=1MiB")
+    golden("modes/options", brief(found))
+
+
 def test_modes_of_history(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
     for seed in range(3):
         record(bench(times(50, 2.0 + seed / 10, seed=seed)))
@@ -125,6 +167,16 @@ def test_modes_of_history(folder: Path, ask: Ask, found: dict[str, Any], golden:
         ask("history", *mode)
     ask("compare", "baseline:release", "last")
     golden("modes/history", found, words={"at": "<date>"})
+
+
+def test_other_metrics_and_a_repair(
+    folder: Path, ask: Ask, found: dict[str, Any], golden: Golden
+) -> None:
+    for seed in range(2):
+        record(bench(times(250, 2.0 + seed / 10, seed=seed)))
+    ask("compare", "1", "2", "--metric", "latency.p90", "--confidence", "0.9")
+    ask("history", "--repair")
+    golden("modes/repair", found, words={"at": "<date>"})
 
 
 def test_doctor_prepares_a_board(
