@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgekit.fleet.ansible import run
 from edgekit.results.recording import record
 from tests.benchmark import handmade_plan
 from tests.benchmark.test_trace_tools import STATISTICS
 from tests.buildlog import timing_log
 from tests.cli.board_fakes import FakeBoard, lend
 from tests.cli.test_plan import PROBLEM
+from tests.contracts.boards import signing_key
 from tests.contracts.brief import brief, digest_of
 from tests.contracts.conftest import ROOT, Answer, Golden
+from tests.fleet.fleet_doubles import write_inventory
+from tests.fleet.test_fleet_ansible_run import PLAYED, recap
 from tests.pipeline.nets import small_config, small_net
 from tests.results.measurements import bench, times
 
@@ -177,6 +182,23 @@ def test_other_metrics_and_a_repair(
     ask("compare", "1", "2", "--metric", "latency.p90", "--confidence", "0.9")
     ask("history", "--repair")
     golden("modes/repair", found, words={"at": "<date>"})
+
+
+def test_a_rollout_by_ansible(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask, found: dict[str, Any], golden: Golden
+) -> None:
+    """Where a few lines of Python are ansible-playbook, and one board's disk is full."""
+    with (folder / "small.yaml").open("a") as config:
+        config.write(f"deploy: {{sign_with: {signing_key(folder)}}}\n")
+    (program := folder / "ansible-playbook").write_text(
+        PLAYED.format(python=sys.executable, act=recap(b01=None, b02="full") + "; sys.exit(2)")
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(run, "find_program", lambda name: str(program))
+    write_inventory(folder / "fleet.yaml", 2)
+    ask("fleet", "deploy", "small.yaml", "-i", "fleet.yaml", "--driver", "ansible",
+        "--name", "first", "--state", "state")  # fmt: skip
+    golden("modes/ansible", found, words={"bundles": "<digests>"})
 
 
 def test_doctor_prepares_a_board(
