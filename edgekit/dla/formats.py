@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Sizes and strides of tensors in the formats that cross a loadable's border.
-#
 # The formats, their paddings and their sources stand in ``dla/formats.yaml``.
 
 

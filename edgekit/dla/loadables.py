@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
 
 
-# What TensorRT groups into loadables when it places layers on the DLA by itself.
-#
 # TensorRT 10.3 goes through the layers in graph order (seen in verbose builds of ResNet-50 and
 # DETR). Those that the DLA can run form one run, connected or not, until one of them needs the
 # run's results over the GPU: it begins the next run. So a run never takes in what comes later,

@@ -21,8 +21,6 @@ from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Effort, Goal, Mode, PlacementProblem, Placing, metrics
 from edgekit.solver.throughput import mix_plans
 
-# The search over placements, and over the ways to cut the network into kernels.
-#
 # A kernel lies on one device. The problem has a kernel cut wherever verdicts, pins or batches
 # differ, and whole again where its parts are on one device; TensorRT's automatic placement can
 # cut others, at the border of a loadable that it makes. Where such a cut gains more it is

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Chains: an exact dynamic programme over (node, mode, loadables of each core, transitions).
-#
 # A chain's running order is its only one, so a loadable is an interval of nodes, and the best way
 # to reach a node depends on the node before alone (Bellman, 1957). What a loadable may hold
 # limits how far back it may begin; :class:`ChainWindow` keeps the best of those beginnings.

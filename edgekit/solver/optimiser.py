@@ -36,8 +36,6 @@ from edgekit.solver.problem import (
 from edgekit.solver.program import INFINITY, Progress
 from edgekit.solver.relaxation import Relaxation
 
-# The exact optimiser: a relaxation, the exact value of its placements, and cuts between the two.
-#
 # With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few
 # hundred nodes are proved in a second. With more cores the paths of one core bound its loadables
 # from below, but the loadables of all need a common order as well, and pools and least sizes can

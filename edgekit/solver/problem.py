@@ -14,8 +14,6 @@ from functools import cache, cached_property
 from itertools import combinations
 from typing import TypeVar, overload
 
-# A placement problem without its network: what each node costs where, and what a move costs.
-#
 # Nodes are kernels of a network, groups of them, or whatever an ``edgekit.problem/1`` names.
 # Every node gets one mode (a device and the tensor formats it reads and writes there). Costs are
 # vectors of loads, so that every objective is a weighted sum of them or their maximum:

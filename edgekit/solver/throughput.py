@@ -14,8 +14,6 @@ from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
 from edgekit.solver.program import INFINITY, Expression, Program
 
-# Throughput: the best mix of plans, each on the GPU and at most one core.
-#
 # Frames may use different plans, so the steady state is a linear programme over plans: maximise
 # the sum of their rates such that the devices get done a second's work a second. Devices that
 # slow each other down divide the second among the sets of them that work at once

@@ -37,8 +37,6 @@ _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 _INFERRED_SINCE = 16
 
 
-# One pass over the graph that gives every tensor its static shape and folds constants.
-#
 # All input shapes are fixed, so walking the nodes in order with onnx's own per-operator inference
 # and the values of the constants seen so far resolves what whole-graph inference with symbols
 # cannot, and it is linear in the number of nodes.

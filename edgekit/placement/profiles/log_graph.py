@@ -12,8 +12,6 @@ from itertools import permutations
 from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.timings import Combination, OnnxNode, Timings, UnitTiming
 
-# The engine's graph out of a build log alone: units, and the tensors between them.
-#
 # The parser's lines say which node reads what, the units' names which nodes they hold.
 # Where a log has no parser's lines, units are joined where the formats that one was timed to
 # write and the other to read are those of a measured reformat, or the same.
