@@ -258,34 +258,18 @@ def pool_limits(target: Target) -> MemoryNeed:
     )
 
 
-def internal_bytes(
-    network: Network,
-    layers: Sequence[Layer],
-    precision: str | Mapping[str, str],
-    generation: str,
-) -> int:
-    """The most bytes of tensors alive at once between ``layers`` (in graph order).
-
-    A tensor lives from the layer that writes it to the last one that reads it; what enters or
-    leaves the loadable is the caller's memory and does not count. Between layers of two
-    precisions it counts in the format that takes more. Linear in ``layers``.
-
-    Args:
-        network: The layer graph.
-        layers: The loadable's layers.
-        precision: As for :func:`memory`.
-        generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
-    """
-    return max(sum(by_width) for by_width in _live(network, layers, precision, generation))
-
-
 def _live(
     network: Network,
     layers: Sequence[Layer],
     precision: str | Mapping[str, str],
     generation: str,
 ) -> list[tuple[int, ...]]:
-    """Returns the bytes alive while each layer runs, by the widths of ``_STORAGE``."""
+    """Returns the bytes alive while each layer runs, by the widths of ``_STORAGE``.
+
+    ``layers`` are in graph order. A tensor lives from the layer that writes it to the last one that
+    reads it; what enters or leaves the loadable is the caller's memory and does not count. Between
+    layers of two precisions it counts in the format that takes more.
+    """
     uses = _uses(network)
     inside = {layer.name for layer in layers}
     last = {name: index for index, layer in enumerate(layers) for name in layer.inputs}
@@ -332,8 +316,8 @@ def weight_bytes(
 
     Convolution weights take two bytes each in either precision (the build log's pools cannot be
     explained by one); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
-    With ``documented`` they take what their type does: one byte in INT8. Other arguments as for
-    :func:`internal_bytes`.
+    With ``documented`` they take what their type does: one byte in INT8. ``precision`` is as for
+    :func:`memory`; ``generation`` is the DLA's, "1.0" (Xavier) or "2.0" (Orin).
     """
     facts = memory_facts()
     sizes = facts["convolution_weight_bytes"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.formats import FORMATS, legal, nbytes, strides
-from edgekit.dla.memory import internal_bytes, memory, pool_limits
+from edgekit.dla.memory import loadable_memory, memory, pool_limits
 from edgekit.targets.loader import get
 from tests.dla.builder import Builder
 from tests.dla.test_candidates import graph
@@ -22,11 +22,11 @@ def test_internal_tensors_live_from_their_writer_to_their_last_reader() -> None:
     """8 channels of 4x4 take 512 bytes in CHW32: 4 * 4 * 32."""
     chain = graph({"a": "", "b": "a", "c": "b", "d": "c"})
     # a writes, b reads it and writes: two at once; d's result leaves the loadable
-    assert internal_bytes(chain, chain.layers, "int8", "2.0") == 2 * 512
-    assert internal_bytes(chain, chain.layers, "fp16", "2.0") == 2 * 512
+    for precision in ("int8", "fp16"):
+        assert loadable_memory(chain, list("abcd"), ORIN, precision).tensors == 2 * 512
     skip = graph({"a": "", "b": "a", "c": "b", "d": "c a"})
-    assert internal_bytes(skip, skip.layers, "int8", "2.0") == 3 * 512
-    assert internal_bytes(chain, chain.layers[:1], "int8", "2.0") == 0
+    assert loadable_memory(skip, list("abcd"), ORIN, "int8").tensors == 3 * 512
+    assert loadable_memory(chain, ["a"], ORIN, "int8").tensors == 0
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])

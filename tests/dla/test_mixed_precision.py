@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.memory import cbuf_use, internal_bytes, memory, memory_report
+from edgekit.dla.memory import cbuf_use, loadable_memory, memory, memory_report
 from edgekit.dla.sparsity import sparsity
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Layer, Network, Tensor
@@ -36,6 +36,11 @@ def convolutions(count: int = 4, channels: int = 64, side: int = 256) -> Network
 
 NET = convolutions()
 EVERY = dict.fromkeys(NET.tensors, 0.1)
+
+
+def internal_bytes(net: Network, precision: str | Mapping[str, str]) -> int:
+    """What the tensors between all layers of the network take, as one loadable."""
+    return loadable_memory(net, [layer.name for layer in net.layers], ORIN, precision).tensors
 
 
 def judged(scales: Mapping[str, float] | None, precision: str = "int8") -> Judgement:
@@ -69,10 +74,10 @@ def test_a_tensor_between_two_precisions_takes_the_larger_format() -> None:
     """32 KiB in CHW32 and 64 KiB in CHW16: 32 channels of 32x32."""
     net = convolutions(3, channels=32, side=32)
     inner = {"c0": "int8", "c1": "int8", "c2": "int8"}
-    assert internal_bytes(net, net.layers, inner, "2.0") == 2 * 32 * 1024
+    assert internal_bytes(net, inner) == 2 * 32 * 1024
     for one, wanted in (("c0", 3), ("c1", 4), ("c2", 3)):
         mixed = {**inner, one: "fp16"}
-        assert internal_bytes(net, net.layers, mixed, "2.0") == wanted * 32 * 1024
+        assert internal_bytes(net, mixed) == wanted * 32 * 1024
     assert memory(net, ["c0", "c1", "c2"], ORIN, inner) == memory(net, ["c0", "c1", "c2"], ORIN)
 
 
@@ -80,8 +85,8 @@ def test_a_narrow_tensor_pads_to_the_larger_vector() -> None:
     """One channel is 32 bytes a pixel in either format; 17 are 32 in INT8 and 64 in FP16."""
     for channels, factor in ((1, 1), (17, 2)):
         net = convolutions(2, channels=channels, side=8)
-        whole = internal_bytes(net, net.layers, "int8", "2.0")
-        mixed = internal_bytes(net, net.layers, {"c0": "int8", "c1": "fp16"}, "2.0")
+        whole = internal_bytes(net, "int8")
+        mixed = internal_bytes(net, {"c0": "int8", "c1": "fp16"})
         assert mixed == factor * whole
 
 
@@ -113,7 +118,7 @@ def test_q_and_dq_make_int8_whatever_was_requested() -> None:
     # the tensor between "d1" and "late" is read in FP16, the others are INT8
     (one,), _ = reports[0], reports[1]
     inner = dict.fromkeys(both[0].precisions, "int8")
-    assert one.tensors > internal_bytes(QUANTIZED, QUANTIZED.layers, inner, "2.0")
+    assert one.tensors > internal_bytes(QUANTIZED, inner)
 
 
 def test_layers_left_in_fp16_are_judged_planned_and_counted_as_such() -> None:

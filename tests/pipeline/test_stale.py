@@ -171,7 +171,7 @@ def test_q_dq_models_of_one_plain_network_are_checked_each_by_itself(
 
 def test_a_rewriting_reports_of_its_own_fp16_layers(tmp_path: Path) -> None:
     config = small_config(tmp_path)
-    wished = {"calibration": {"fp16_layers": ["conv*"]}}
+    in_fp16 = {"calibration": {"fp16_layers": ["conv*"]}}
 
     def before(folder: Path, *, checked: bool = False, **options: object) -> object:
         if checked:
@@ -180,8 +180,8 @@ def test_a_rewriting_reports_of_its_own_fp16_layers(tmp_path: Path) -> None:
         with opened(config, folder, **options) as steps:
             return steps.rewrite()["before"]
 
-    fresh = before(tmp_path / "fresh", **wished)
+    fresh = before(tmp_path / "fresh", **in_fp16)
     plain = before(tmp_path / "shared")
     assert fresh["predicted"] != plain["predicted"]
-    assert before(tmp_path / "shared", **wished) == fresh
-    assert before(tmp_path / "checked", checked=True, **wished) == fresh
+    assert before(tmp_path / "shared", **in_fp16) == fresh
+    assert before(tmp_path / "checked", checked=True, **in_fp16) == fresh
