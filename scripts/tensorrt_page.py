@@ -65,7 +65,7 @@ For some combinations nobody says whether they work (**unknown** below), above a
 version compatible or stripped plans. Then the build tries: first with everything, then without what
 is least missed ({order}), and last without what the configuration asks for by name. An attempt
 without all that is `auto` is among them always: a plan that was built may still be of no use, as
-one that cannot be refitted. What an engine does without is told. A build never gives up the DLA:
+one that cannot be refitted. What an engine does without is reported. A build never gives up the DLA:
 where version compatibility matters more, `placement.dla_cores: []` plans for the GPU alone.
 
 Where TensorRT's parser makes plugins (`RoiAlign` and others), a version compatible plan would carry
@@ -83,7 +83,7 @@ everything.
 
 ## Precision
 
-- TensorRT up to 10.16 is told precisions by flags and layer by layer (weakly typed), INT8 by a
+- TensorRT up to 10.16 gets precisions by flags and layer by layer (weakly typed), INT8 by a
   calibration cache. A DLA takes no Q/DQ nodes there: `edgekit calibrate from-qdq` makes a plain
   model and a cache.
 - TensorRT 11 takes the types in the network (strongly typed), INT8 from Q/DQ nodes: `edgekit
