@@ -277,11 +277,7 @@ class _Integers:
     ) -> Solution:
         for index, value in start.items():
             self.model.add_hint(self.variables[index], round(value * self.grid[index]))
-        solver = make_solver(
-            gap=gap,
-            effort=INFINITY if effort is None else max(effort.left, 0.0) / UNITS,
-            seconds=INFINITY if effort is None else effort.seconds,
-        )
+        solver = make_solver(gap=gap)
         solver.parameters.linearization_level = 2
         # for a third of the time of a solve it finds next to nothing in these programmes
         solver.parameters.cp_model_probing_level = 0
@@ -290,11 +286,10 @@ class _Integers:
             if progress is not None:
                 progress(value / self.factor, bound / self.factor)
 
-        status = search(solver, self.model, report)
-        if effort is not None:
-            effort.spend(UNITS * solver.response_proto.deterministic_time + CALL)
-            if solver.wall_time >= 0.99 * solver.parameters.max_time_in_seconds:
-                effort.stopped()
+        if effort is None:
+            status = search(solver, self.model, report)
+        else:
+            status = search_within(effort, solver, self.model, report)
         if status == "INFEASIBLE":
             return Solution(None, INFINITY, INFINITY)
         found = solver.best_objective_bound / self.factor - self.slack
@@ -393,6 +388,35 @@ def search(solver: Any, model: Any, report: Progress | None = None) -> str:
         lambda: solver.solve(model, callback), solver.stop_search, report_state
     )
     return str(solver.status_name(status))
+
+
+def search_within(
+    effort: Effort,
+    solver: Any,
+    model: Any,
+    report: Progress | None = None,
+    *,
+    units: float = UNITS,
+    share: float = 1.0,
+) -> str:
+    """Runs :func:`search` with what is left of an account, which pays for it.
+
+    Args:
+        effort: The account.
+        solver: From :func:`make_solver`; its limits are set here.
+        model: The model.
+        report: As of :func:`search`.
+        units: Of the account for one of CP-SAT's deterministic time.
+        share: Of what is left, the part that this search may take.
+    """
+    seconds = effort.seconds
+    solver.parameters.max_deterministic_time = max(effort.left, 0.0) / units * share
+    solver.parameters.max_time_in_seconds = seconds
+    status = search(solver, model, report)
+    effort.spend(units * solver.response_proto.deterministic_time + CALL)
+    if solver.wall_time >= 0.99 * seconds:
+        effort.stopped()
+    return status
 
 
 def run_interruptibly(

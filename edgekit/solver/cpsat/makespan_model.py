@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.solver.cpsat.running_order_model import OrderModel, solve_model
-from edgekit.solver.program import Progress
+from edgekit.solver.cpsat.running_order_model import OrderModel
 
 # Devices work side by side until the last network ends.
 #
@@ -17,19 +16,17 @@ from edgekit.solver.program import Progress
 # smaller model for loadables along an order, and for nodes by themselves.
 
 
-def solve(
-    request: dict[str, Any], seconds: float, report: Progress | None = None
-) -> dict[str, Any]:
-    """Solves the integer problem that ``makespan`` describes.
-
-    Returns:
-        As ``running_order_model.solve``, with ``start`` by node and by [transfer, way].
-    """
-    kind = RunIntervals if request["kind"] == "runs" else _MakespanModel
-    return solve_model(kind, request, seconds, report)
+def _limit_loads(model: OrderModel, most: Any) -> None:
+    """Ends no earlier than each device can be done, and keeps the other measures' limits."""
+    sums = model.sums()
+    for index in model.request["objective"]:
+        model.model.add(sums[index] <= most)  # a device's load
+    model.limit(sums)
+    for first, twin in model.request["twins"]:
+        model.model.add(sums[first] >= sums[twin])
 
 
-class _MakespanModel(OrderModel):
+class LevelIntervals(OrderModel):
     def _goal(self) -> None:
         model, request = self.model, self.request
         self.most = model.new_int_var(request["lower"], request["upper"], "")
@@ -39,7 +36,7 @@ class _MakespanModel(OrderModel):
         for v in self.nodes:
             model.add(self.ready[v] <= self.most)
             for m, b in self.mode[v].items():
-                device, us, delay = request["times"][v][str(m)]
+                device, us, delay = request["times"][v][m]
                 if device not in request["cores"]:
                     self._interval(device, self.begin[v], us, b)
                     model.add(self.ready[v] >= self.begin[v] + us + delay).only_enforce_if(b)
@@ -55,21 +52,8 @@ class _MakespanModel(OrderModel):
         ]
         for works in self.work.values():
             model.add_no_overlap(works)
-        sums = self._sums()
-        for index, total in enumerate(sums):
-            limit = request["measures"][index]["limit"]
-            if limit is not None:
-                model.add(total <= limit)
-            if index in request["objective"]:
-                model.add(total <= self.most)  # a device's load
-        for first, twin in request["twins"]:
-            model.add(sums[first] >= sums[twin])
+        _limit_loads(self, self.most)
         model.minimize(self.most)
-
-    def _slots(self) -> None:
-        twins, self.request["twins"] = self.request["twins"], []
-        super()._slots()
-        self.request["twins"] = twins  # their loads differ here
 
     def _time(self) -> Any:
         return self.model.new_int_var(0, self.request["upper"], "")
@@ -98,7 +82,7 @@ class _MakespanModel(OrderModel):
                 model.add(self.begin[v] == start).only_enforce_if(inside)
                 model.add(self.ready[v] >= end).only_enforce_if(inside)
                 for m in modes:
-                    _, us, delay = request["times"][v][str(m)]
+                    _, us, delay = request["times"][v][m]
                     both = inside
                     if len(modes) > 1:
                         both = model.new_bool_var("")
@@ -294,20 +278,8 @@ class RunIntervals(OrderModel):
         for net in request["networks"]:
             if net["path"]:
                 self._whole(net)
-        self._loads()
+        _limit_loads(self, self.most)
         model.minimize(self.most)
-
-    def _loads(self) -> None:
-        model, request = self.model, self.request
-        sums = self._sums()
-        for index, total in enumerate(sums):
-            limit = request["measures"][index]["limit"]
-            if limit is not None:
-                model.add(total <= limit)
-            if index in request["objective"]:
-                model.add(total <= self.most)  # a device's load
-        for first, twin in request["twins"]:
-            model.add(sums[first] >= sums[twin])
 
     def _time(self) -> Any:
         return self.model.new_int_var(0, self.request["upper"], "")
@@ -317,7 +289,7 @@ class RunIntervals(OrderModel):
         model, request = self.model, self.request
         length: Any = 0
         for m, b in self.mode[v].items():
-            device, us, _ = request["times"][v][str(m)]
+            device, us, _ = request["times"][v][m]
             length += us * b
             size: Any = us
             if device in self.opens[v]:
@@ -333,7 +305,7 @@ class RunIntervals(OrderModel):
 
     def _ready(self, v: int) -> Any:
         """When a node's outputs are there."""
-        delays = (self.request["times"][v][str(m)][2] * b for m, b in self.mode[v].items())
+        delays = (self.request["times"][v][m][2] * b for m, b in self.mode[v].items())
         return self.leave[v] + sum(delays)
 
     def _units(self, net: dict[str, Any]) -> None:
@@ -425,14 +397,6 @@ class RunIntervals(OrderModel):
             ((producer, consumer),) = ends
             model.add(self.begin[consumer] >= self._ready(producer) + span)
         return starts
-
-    def _hint(self) -> None:
-        hint = self.request["hint"]
-        if hint is None:
-            return
-        for v in self.nodes:
-            for m, b in self.mode[v].items():
-                self.model.add_hint(b, int(m == hint["mode"][v]))
 
     def answer(self, solver: Any) -> dict[str, Any]:
         def true(literal: Any) -> bool:

@@ -1,5 +1,5 @@
 """Placements with their running order solved at once by CP-SAT: exact for every constraint.
-States a problem in integers, has the worker solve it, and computes the answer's loads anew.
+States a problem in integers, solves it, and computes the answer's loads anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.solver.cpsat import running_order_model
+from edgekit.solver.cpsat.running_order_model import OrderModel, solve_model
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
@@ -24,7 +24,7 @@ from edgekit.solver.problem import (
     Units,
     metrics,
 )
-from edgekit.solver.program import CALL, UNITS, Progress
+from edgekit.solver.program import Progress
 
 GAP = 1e-6
 
@@ -138,7 +138,6 @@ class _Deepening:
                 start=self.best, lower=self.bound, strict=self.strict and not tail,
             )  # fmt: skip
             request |= {"forbidden": self.forbidden, "gap": GAP}
-            request["effort"] = self.effort.left / UNITS * (1 if tail or exact else SHARE)
             proves = tail or (exact and not self.strict)
 
             def report(
@@ -150,10 +149,8 @@ class _Deepening:
                 if self.progress is not None and math.isfinite(best):
                     self.progress(best, bound)
 
-            answer = running_order_model.solve(request, self.effort.seconds, report)
-            self.effort.spend(UNITS * answer["effort"] + CALL)
-            if answer["clocked"]:
-                self.effort.stopped()
+            share = 1.0 if tail or exact else SHARE
+            answer = solve_model(OrderModel, request, self.effort, report, share=share)
             if proves:
                 self._prove(answer["bound"], scale)
             if "mode" not in answer or (tail and not exact):
@@ -564,7 +561,7 @@ def steps_request(
     lower: float,
     strict: bool,
 ) -> tuple[dict[str, Any], IntegerScale]:
-    """Returns the worker's request (without forbidden sets) and the objective's scale."""
+    """Returns the problem in integers (without forbidden sets) and the objective's scale."""
     found, objective = limited_sums(problem, goal)
     costs = [[(m, c) for m, c in enumerate(cost) if c is not None] for cost in problem.costs]
     transfers = [(b, t) for b in problem.borders for t in b.transfers]

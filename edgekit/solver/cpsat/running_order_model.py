@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from edgekit.solver.program import Progress, load_cp_model, make_solver, search
+from edgekit.solver.problem import Effort
+from edgekit.solver.program import UNITS, Progress, load_cp_model, make_solver, search_within
 
 # Every network has a row of positions, each of one device: a level is a position for the runs on
 # devices without loadables, then one for each core. A node's position is order-encoded (``after``),
@@ -14,49 +15,43 @@ from edgekit.solver.program import Progress, load_cp_model, make_solver, search
 # order nor loadables are kept, so that the optimum is a bound (see ``running_order``).
 
 
-def solve(
-    request: dict[str, Any], seconds: float, report: Progress | None = None
-) -> dict[str, Any]:
-    """Solves the integer problem that ``running_order`` describes.
-
-    ``report`` is called with the best value and the bound, as integers, now and then.
-
-    Returns:
-        ``bound`` (integer, None when there is provably no placement) and, when one was found,
-        ``value``, ``mode`` and ``position`` by node and ``ways`` (transfer and way).
-    """
-    return solve_model(OrderModel, request, seconds, report)
-
-
 def solve_model(
     kind: type[OrderModel],
     request: dict[str, Any],
-    seconds: float,
+    effort: Effort,
     report: Progress | None = None,
+    *,
+    units: float = UNITS,
+    share: float = 1.0,
 ) -> dict[str, Any]:
-    """Builds a model and solves it, the same way every time."""
+    """Solves the integer problem that ``running_order`` describes, the same way every time.
+
+    Args:
+        kind: The model.
+        request: The problem.
+        effort: Pays for the search, ``units`` for one of CP-SAT's deterministic time, and has
+            ``share`` of what is left for it.
+        report: Called with the best value and the bound, as integers, now and then.
+
+    Returns:
+        ``bound`` (integer, None when there is provably no placement) and, when one was found,
+        ``mode`` and ``position`` by node and ``ways`` (transfer and way).
+    """
     steps = kind(request, load_cp_model().CpModel())
-    solver = make_solver(gap=request["gap"], effort=request["effort"], seconds=seconds)
+    solver = make_solver(gap=request["gap"])
     solver.parameters.linearization_level = 2
     for name, value in request.get("parameters", {}).items():
         if isinstance(value, list):
             getattr(solver.parameters, name).extend(value)
         else:
             setattr(solver.parameters, name, value)
-    status = search(solver, steps.model, report)
-    answer: dict[str, Any] = {
-        "status": status,
-        "bound": solver.best_objective_bound,
-        "effort": solver.response_proto.deterministic_time,
-        "clocked": solver.wall_time >= 0.99 * seconds,
-    }
+    status = search_within(effort, solver, steps.model, report, units=units, share=share)
+    bound = solver.best_objective_bound
     if status == "INFEASIBLE":
-        answer["bound"] = None
+        return {"bound": None}
     if status in {"OPTIMAL", "FEASIBLE"}:
-        answer |= {"value": solver.objective_value, **steps.answer(solver)}
-    elif status == "UNKNOWN" and not abs(answer["bound"]) < 1e18:
-        answer["bound"] = request["lower"]
-    return answer
+        return {"bound": bound, **steps.answer(solver)}
+    return {"bound": bound if abs(bound) < 1e18 else request["lower"]}
 
 
 class OrderModel:
@@ -233,15 +228,13 @@ class OrderModel:
             ) + sum(tail[core] for tail in self.tails if tail)
             if request["max_loadables"] is not None:
                 self.model.add(self.count[core] <= request["max_loadables"])
-        for first, twin in request["twins"]:
-            self.model.add(self.count[first] >= self.count[twin])
 
     def _goal(self) -> None:
         model, request = self.model, self.request
-        sums = self._sums()
-        for total, measure in zip(sums, request["measures"], strict=True):
-            if measure["limit"] is not None:
-                model.add(total <= measure["limit"])
+        for first, twin in request["twins"]:
+            model.add(self.count[first] >= self.count[twin])
+        sums = self.sums()
+        self.limit(sums)
         goals = [sums[i] for i in request["objective"]]
         if len(goals) == 1:
             model.add_linear_constraint(goals[0], request["lower"], request["upper"])
@@ -252,12 +245,18 @@ class OrderModel:
             model.add(goal <= most)
         model.minimize(most)
 
-    def _sums(self) -> list[Any]:
+    def limit(self, sums: list[Any]) -> None:
+        """Keeps the measures within their limits."""
+        for total, measure in zip(sums, self.request["measures"], strict=True):
+            if measure["limit"] is not None:
+                self.model.add(total <= measure["limit"])
+
+    def sums(self) -> list[Any]:
         """Returns the measures as linear expressions."""
         sums = []
         for measure in self.request["measures"]:
             total = sum(
-                cost * self.mode[v][int(m)]
+                cost * self.mode[v][m]
                 for v, costs in enumerate(measure["modes"])
                 for m, cost in costs.items()
                 if cost
