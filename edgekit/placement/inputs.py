@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.dla.loadables import loadable_batch
 from edgekit.dla.memory import loadable_memory, pool_limits, weight_bytes
@@ -25,10 +25,6 @@ from edgekit.placement.plan import OBJECTIVES, Options
 from edgekit.solver.problem import MemoryPool
 from edgekit.targets.board import Target
 from edgekit.text import listed
-
-if TYPE_CHECKING:
-    pass
-
 
 _SHOWN = 5
 DRAM = ("local_dram", "global_dram")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -25,10 +24,6 @@ from edgekit.rewriting.graph import (
     Writer,
     in_order,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 # constants of up to this many elements are shown to shape inference
 _SHOWN = 64

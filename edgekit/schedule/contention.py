@@ -12,13 +12,13 @@ from edgekit.placement.costs.kernel_costs import cost_data
 from edgekit.placement.costs.model import contention_table
 from edgekit.schedule.timetable import (
     DeviceTask,
+    SearchLimit,
     Timetable,
     Workload,
     tasks_of,
     timetable,
     timetable_value,
 )
-from edgekit.solver.problem import Effort
 from edgekit.targets.board import Target
 
 _ROUNDS = 3
@@ -34,9 +34,7 @@ def under_contention(
     objective: str,
     lower: Timetable,
     slowdown: Slowdown,
-    *,
-    effort: float,
-    clock: Effort,
+    limit: SearchLimit,
 ) -> Timetable:
     """Returns the best timetable found with ``slowdown`` in force, and its value.
 
@@ -56,14 +54,12 @@ def under_contention(
             break
         seen.add(last.places)
         longer = stretched(workload, _factors(workload, last, ran, slowdown))
-        again = timetable(
-            longer, objective, hint=last.places, effort=effort / 10, seconds=clock.seconds
-        )
+        again = timetable(longer, objective, hint=last.places, limit=limit.part(1 / 10))
         if again is None or not again.places:
             break
         last = again
     if best is None or best.value == float("inf"):
-        safe = _safe(workload, objective, lower, slowdown, effort, clock)
+        safe = _safe(workload, objective, lower, slowdown, limit)
         best = safe if safe is not None else best
     return replace(lower, value=float("inf")) if best is None else best
 
@@ -155,12 +151,11 @@ def _safe(
     objective: str,
     lower: Timetable,
     slowdown: Slowdown,
-    effort: float,
-    clock: Effort,
+    limit: SearchLimit,
 ) -> Timetable | None:
     everyone = frozenset(range(len(workload.devices)))
     longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
-    safe = timetable(longer, objective, hint=lower.places, effort=effort, seconds=clock.seconds)
+    safe = timetable(longer, objective, hint=lower.places, limit=limit)
     if safe is None or not safe.places:
         return None
     ran = run_through(workload, safe, slowdown)

@@ -25,7 +25,10 @@ from edgekit.schedule.groups import groups_of
 from edgekit.schedule.own_plans import NetworkAlone, OwnPlan, least_together
 from edgekit.schedule.plans import NetworkRequest, PlacedNetwork, Plans, plans_of
 from edgekit.schedule.timetable import (
+    EFFORT,
+    SECONDS,
     NetworkChain,
+    SearchLimit,
     Timetable,
     Workload,
     alone_us,
@@ -34,7 +37,6 @@ from edgekit.schedule.timetable import (
     timetable,
     timetable_value,
 )
-from edgekit.solver.problem import Effort
 from edgekit.targets.board import Target
 
 MAX_FRAMES = 60
@@ -55,8 +57,8 @@ def place_several(
     power_mode: str | None = None,
     objective: str = "latency",
     one_core: bool = True,
-    effort: float = 20.0,
-    seconds: float = 60.0,
+    effort: float = EFFORT,
+    seconds: float = SECONDS,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plans:
     """Places and schedules networks that share a board.
@@ -95,7 +97,7 @@ def place_several(
     )).frames  # fmt: skip
     if sum(frames) > _MOST_COUNTED_FRAMES:
         raise _too_many_frames(members, frames, periods[0])
-    limit = max(3, min(GROUPS, _MOST_GROUPS // sum(frames)))
+    groups = max(3, min(GROUPS, _MOST_GROUPS // sum(frames)))
     alone, prepared = list[NetworkAlone](), list[Prepared]()
     for member in members:
         try:
@@ -113,23 +115,23 @@ def place_several(
         report(len(alone), len(members) + 2)
     together_us = least_together(alone, frames, max(len(one.request.cores) for one in prepared))
     placed = [
-        _as_chain(member, own, period, limit, plans.plans(count))
+        _as_chain(member, own, period, groups, plans.plans(count))
         for member, own, period, plans, count in zip(
             members, prepared, periods, alone, frames, strict=True
         )
     ]
     workload = _workload(placed, one_core)
     slowdown, listing = slowdown_of(target, workload)
-    clock = Effort(effort, seconds=seconds)
-    share = require_capacity(workload, alone, effort, clock)
+    limit = SearchLimit.of(effort, seconds)
+    share = require_capacity(workload, alone, limit)
     if sum(frames) > MAX_FRAMES:
         raise _too_many_frames(members, frames, periods[0], share)
     if objective == "period":
-        lower, upper = _shortest_periods(workload, slowdown, effort, clock)
+        lower, upper = _shortest_periods(workload, slowdown, limit)
     else:
-        lower = _without_contention(workload, objective, effort, clock)
+        lower = _without_contention(workload, objective, limit)
         report(len(members) + 1, len(members) + 2)
-        upper = under_contention(workload, objective, lower, slowdown, effort=effort, clock=clock)
+        upper = under_contention(workload, objective, lower, slowdown, limit)
         if upper.value == float("inf"):
             raise missed_deadlines(workload, upper, contention=True)
         lower = _better_lower(workload, objective, lower, upper)
@@ -232,12 +234,10 @@ def _on_all_devices(chain: NetworkChain, devices: int, own: int) -> NetworkChain
     )
 
 
-def _without_contention(
-    workload: Workload, objective: str, effort: float, clock: Effort
-) -> Timetable:
-    found = timetable(workload, objective, effort=effort, seconds=clock.seconds)
+def _without_contention(workload: Workload, objective: str, limit: SearchLimit) -> Timetable:
+    found = timetable(workload, objective, limit=limit)
     if found is None:
-        late = timetable(workload, "latency", within=4.0, effort=effort / 4, seconds=clock.seconds)
+        late = timetable(workload, "latency", within=4.0, limit=limit.part(1 / 4))
         raise missed_deadlines(workload, late, contention=False)
     if not found.places:
         raise no_timetable_found()
@@ -258,16 +258,16 @@ def _better_lower(
 
 
 def _shortest_periods(
-    workload: Workload, slowdown: Slowdown, effort: float, clock: Effort
+    workload: Workload, slowdown: Slowdown, limit: SearchLimit
 ) -> tuple[Timetable, Timetable]:
     """Returns the shortest period without contention, and with all devices slowing each other."""
-    found = best_places(workload, effort=effort, seconds=clock.seconds)
+    found = best_places(workload, limit=limit)
     if found is None:
         raise no_timetable_found()
     places, load, bound = found
     everyone = frozenset(range(len(workload.devices)))
     longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
-    again = best_places(longer, effort=effort / 4, seconds=clock.seconds)
+    again = best_places(longer, limit=limit.part(1 / 4))
     best: Timetable | None = None
     for candidate in [places] + ([again[0]] if again else []):
         used = workload.used(candidate)
@@ -312,7 +312,7 @@ def _infeasible(message: str, hint: str, **binding: Any) -> GateError:
 
 
 def require_capacity(
-    workload: Workload, alone: Sequence[NetworkAlone], effort: float, clock: Effort
+    workload: Workload, alone: Sequence[NetworkAlone], limit: SearchLimit
 ) -> float:
     """Returns the share of its time that the busiest device needs, when shared out best.
 
@@ -330,12 +330,12 @@ def require_capacity(
                 kind="deadline", network=chain.name, needs_us=need, deadline_us=chain.deadline_us,
             )  # fmt: skip
     whole = workload.hyperperiod_us
-    found = best_places(workload, effort=effort, seconds=clock.seconds)
+    found = best_places(workload, limit=limit)
     if found is not None and (whole is None or found[2] <= float(whole)):
         return 0.0 if whole is None else found[1] / float(whole)
     if workload.max_loadables is not None and workload.cores:
         free = replace(workload, max_loadables=None)
-        other = best_places(free, effort=effort, seconds=clock.seconds)
+        other = best_places(free, limit=limit)
         if other is not None and (whole is None or other[1] <= float(whole)):
             raise _infeasible(
                 f"{workload.max_loadables} loadables a core are too few for these networks",

@@ -28,6 +28,7 @@ from edgekit.solver.cpsat import timetable_model
 
 
 EFFORT = 20.0
+SECONDS = 60.0
 """Deterministic time limit of one search (OR-Tools' own measure, about a second of one core)."""
 _FIRST = 2.0
 _UNITS = 1e9  # of a cycle, about; in a microsecond at least and at most:
@@ -244,14 +245,40 @@ class Timetable:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SearchLimit:
+    """How long searches may take.
+
+    Attributes:
+        effort: Of each: CP-SAT's deterministic time.
+        ends: Of all of them together, by ``time.monotonic()``: the last resort.
+    """
+
+    effort: float
+    ends: float
+
+    @classmethod
+    def of(cls, effort: float = EFFORT, seconds: float = SECONDS) -> SearchLimit:
+        """Returns the limit of searches that begin now."""
+        return cls(effort, monotonic() + seconds)
+
+    @property
+    def seconds(self) -> float:
+        """What the clock leaves."""
+        return max(0.1, self.ends - monotonic())
+
+    def part(self, share: float) -> SearchLimit:
+        """Returns the limit of searches with only a share of the effort."""
+        return replace(self, effort=self.effort * share)
+
+
 def timetable(
     workload: Workload,
     objective: str,
     *,
     within: float = 1.0,
     hint: Sequence[Sequence[int]] | None = None,
-    effort: float = EFFORT,
-    seconds: float = 60.0,
+    limit: SearchLimit | None = None,
 ) -> Timetable | None:
     """Returns the best places and starts of all tasks.
 
@@ -262,8 +289,7 @@ def timetable(
             (microseconds of the first device in a hyperperiod).
         within: Latencies stay below this multiple of their deadlines.
         hint: Places to start the search from.
-        effort: Deterministic time limit.
-        seconds: Wall-clock limit, the last resort.
+        limit: How long to search; the usual time when None.
 
     Returns:
         The timetable with a proven bound; None when it is proved that there is none.
@@ -273,7 +299,7 @@ def timetable(
         EnvironmentLack: CP-SAT cannot be run.
     """
     scaled = _ScaledRequest(workload, objective, within)
-    answer = _run_searches(scaled, hint, effort, seconds)
+    answer = _run_searches(scaled, hint, limit)
     if answer["status"] == "infeasible":
         return None
     if answer["status"] == "unknown":
@@ -303,7 +329,7 @@ def timetable_value(workload: Workload, objective: str, table: Timetable) -> flo
 
 
 def best_places(
-    workload: Workload, *, effort: float = EFFORT, seconds: float = 60.0
+    workload: Workload, *, limit: SearchLimit | None = None
 ) -> tuple[tuple[tuple[int, ...], ...], float, float] | None:
     """Returns the places with the smallest largest load of a device in a hyperperiod.
 
@@ -314,7 +340,7 @@ def best_places(
         EnvironmentLack: CP-SAT cannot be run.
     """
     scaled = _ScaledRequest(workload, "load", 1.0)
-    answer = _run_searches(scaled, None, effort, seconds)
+    answer = _run_searches(scaled, None, limit)
     if answer["status"] != "found":
         return None
     places = tuple(map(tuple, answer["places"]))
@@ -323,23 +349,23 @@ def best_places(
 
 
 def _run_searches(
-    scaled: _ScaledRequest, hint: Sequence[Sequence[int]] | None, effort: float, seconds: float
+    scaled: _ScaledRequest, hint: Sequence[Sequence[int]] | None, limit: SearchLimit | None
 ) -> dict[str, Any]:
     """Runs one search, which is quick or stuck; then several that share what they find.
 
-    Both give the same answer each time, unless the wall clock ends them: ``seconds`` are for both.
+    Both give the same answer each time, unless the wall clock ends them.
     """
-    ends = monotonic() + seconds
+    limit = limit or SearchLimit.of()
     request = {**scaled.request, "hint": hint}
-    first = {**request, "workers": 1, "effort": min(_FIRST, effort)}
-    answer = timetable_model.solve(first, seconds)
+    first = {**request, "workers": 1, "effort": min(_FIRST, limit.effort)}
+    answer = timetable_model.solve(first, limit.seconds)
     if answer["status"] == "infeasible" or answer.get("proved"):
         return answer
     hint = answer.get("places", hint)
-    later = {**request, "workers": 4, "effort": effort, "hint": hint}
-    if effort <= _FIRST:
+    later = {**request, "workers": 4, "effort": limit.effort, "hint": hint}
+    if limit.effort <= _FIRST:
         return answer
-    again = timetable_model.solve(later, max(0.1, ends - monotonic()))
+    again = timetable_model.solve(later, limit.seconds)
     if again["status"] == "unknown" != answer["status"]:
         return answer
     return again

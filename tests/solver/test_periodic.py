@@ -8,8 +8,14 @@ from fractions import Fraction
 import pytest
 
 from edgekit.schedule.contention import run_through, stretched, under_contention
-from edgekit.schedule.timetable import alone_us, best_places, steady_state, tasks_of, timetable
-from edgekit.solver.problem import Effort
+from edgekit.schedule.timetable import (
+    SearchLimit,
+    alone_us,
+    best_places,
+    steady_state,
+    tasks_of,
+    timetable,
+)
 from tests.solver.several_chains import assignments, chain, check_timetable, orders, workload
 
 
@@ -105,8 +111,8 @@ def test_contention_never_makes_anything_faster_and_keeps_the_order():
     load = workload(
         [chain(rng, name, 4, 3, rate=rate) for name, rate in rates], devices=3, one_core=True
     )
-    lower = timetable(load, "latency", effort=3)
-    upper = under_contention(load, "latency", lower, slow, effort=3, clock=Effort(3, seconds=30))
+    lower = timetable(load, "latency", limit=SearchLimit.of(3, 30))
+    upper = under_contention(load, "latency", lower, slow, SearchLimit.of(3, 30))
     check_timetable(load, upper)
     # no timetable beats the first network alone on the board, and one is as good; OR-Tools 9.15
     # calls 0.372 optimal here when all of its presolve runs
