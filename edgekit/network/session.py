@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,32 +46,11 @@ def session(
         ModelError: ``model.unknown_output`` or ``model.runtime`` (ONNX Runtime refuses the model).
         EnvironmentLack: ``environment.onnxruntime``.
     """
-    try:
-        import onnxruntime as ort
-    except ModuleNotFoundError as error:
-        if error.name != "onnxruntime":
-            raise
-        raise EnvironmentLack(
-            "ONNX Runtime is not installed",
-            code="environment.onnxruntime",
-            hint="pip install onnxruntime",
-        ) from error
+    _runtime()
     proto = model.proto if outputs is None else _with_outputs(model.proto, outputs)
-    options = ort.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.intra_op_num_threads = threads
-    # nothing here is timed, and threads that wait busily take others' time: half of all CPU seconds
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if not optimise:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    arrays = list(model.weights.values())
-    values = [_value(array) for array in arrays]
-    options.add_external_initializers(list(model.weights), values)
+    lent = {name: lent_value(array) for name, array in model.weights.items()}
     try:
-        made = ort.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"],
-            disabled_optimizers=WRONG_FUSIONS,
-        )  # fmt: skip
+        return open_session(proto.SerializeToString(), lent, optimise=optimise, threads=threads)
     except Exception as error:
         # ONNX Runtime's own exceptions share no base class but Exception
         reason = " ".join(str(error).split())
@@ -89,14 +68,60 @@ def session(
             where=model.source,
             hint="the reference backend runs what ONNX Runtime runs; see which node it names",
         ) from error
-    # the session reads the arrays in place, so they must live as long as it does
-    made.edgekit_weights = (values, arrays)
+
+
+def open_session(
+    data: bytes,
+    lent: Mapping[str, Any],
+    *,
+    optimise: bool = True,
+    threads: int = 0,
+    arena: bool = True,
+) -> Any:
+    """An ``onnxruntime.InferenceSession`` on the CPU; raises what ONNX Runtime does.
+
+    Args:
+        data: The model, serialised.
+        lent: Values of :func:`lent_value` for its initializers without data.
+        optimise: False turns ONNX Runtime's graph optimisations off.
+        threads: Threads for one operator; 0 leaves it to ONNX Runtime.
+        arena: Whether it keeps memory between its runs.
+    """
+    ort = _runtime()
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads
+    options.enable_cpu_mem_arena = arena
+    # nothing here is timed, and threads that wait busily take others' time: half of all CPU seconds
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not optimise:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_external_initializers(list(lent), list(lent.values()))
+    made = ort.InferenceSession(
+        data, options, providers=["CPUExecutionProvider"], disabled_optimizers=WRONG_FUSIONS
+    )
+    # the session reads them in place, so they live as long as it does
+    made.edgekit_weights = list(lent.values())
     return made
 
 
-def _value(array: np.ndarray) -> Any:
-    import onnxruntime as ort
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
+        raise EnvironmentLack(
+            "ONNX Runtime is not installed",
+            code="environment.onnxruntime",
+            hint="pip install onnxruntime",
+        ) from error
+    return onnxruntime
 
+
+def lent_value(array: np.ndarray) -> Any:
+    """An array as a value that ONNX Runtime reads in place."""
+    ort = _runtime()
     # broadcast views (weights that are one value) and unaligned ones (inside an .onnx file)
     # become real here, all others are lent
     whole = np.require(array, requirements=["C", "A"])

@@ -8,15 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from edgekit.errors import BuildError, DataError
-from edgekit.network.session import WRONG_FUSIONS
+from edgekit.network.session import lent_value, open_session
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.build import full_engine
-
-# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
-_QUIET = 4
 
 
 class Runner:
@@ -98,26 +94,16 @@ def run(
 def _load(
     artefacts: Artefacts, segment: EngineSegment, stripped: bool, optimise: bool, threads: int
 ) -> Any:
-    import onnxruntime as ort
-
-    options = _options(threads)
-    if not optimise:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    lent: list[Any] = []
+    lent: dict[str, Any] = {}
     if stripped:
         engine = artefacts.engines[segment.engine]
-        names = _missing(engine)
-        lent = [_lent(artefacts.weights[name], artefacts.values) for name in names]
-        options.add_external_initializers(names, lent)
+        lent = _lent(engine, artefacts.weights, artefacts.values)
     else:
         engine = full_engine(artefacts, segment.engine)
     try:
-        session = _open(engine, options)
+        return open_session(engine, lent, optimise=optimise, threads=threads)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _failure(artefacts, segment, error) from error
-    # the session reads the arrays in place, so they live as long as it does
-    session.edgekit_weights = lent
-    return session
 
 
 def open_engine(
@@ -133,14 +119,9 @@ def open_engine(
     Raises:
         BuildError: ONNX Runtime refuses it; ``name`` says which one it is.
     """
-
-    options = _options(threads)
-    options.enable_cpu_mem_arena = False
-    names = _missing(engine)
-    lent = [_lent(weights[name], values) for name in names]
-    options.add_external_initializers(names, lent)
+    lent = _lent(engine, weights, values)
     try:
-        session = _open(engine, options)
+        return open_session(engine, lent, threads=threads, arena=False)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise BuildError(
             f"ONNX Runtime failed in {name!r}: {' '.join(str(error).split())}",
@@ -148,53 +129,22 @@ def open_engine(
             where=name,
             hint="check that the model itself runs in ONNX Runtime",
         ) from error
-    session.edgekit_weights = lent
-    return session
 
 
-def _options(threads: int) -> Any:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.intra_op_num_threads = threads
-    # nothing here is timed, and threads that wait busily take others' time
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
-
-
-def _open(engine: bytes, options: Any) -> Any:
-    import onnxruntime as ort
-
-    return ort.InferenceSession(
-        engine, options, providers=["CPUExecutionProvider"], disabled_optimizers=WRONG_FUSIONS
-    )
-
-
-def _missing(engine: bytes) -> list[str]:
+def _lent(
+    engine: bytes, weights: Mapping[str, Weight], values: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """The weights that a stripped engine lacks, as it wants them: alike bytes are kept once."""
     graph = onnx.ModelProto.FromString(engine).graph
-    external = onnx.TensorProto.EXTERNAL
-    return [tensor.name for tensor in graph.initializer if tensor.data_location == external]
-
-
-def _lent(weight: Weight, values: Mapping[str, np.ndarray]) -> Any:
-    """A weight's value as its engine wants it: alike bytes are kept once, in one form."""
-    value = values[weight.digest]
-    if value.dtype.name != weight.dtype:
-        value = value.reshape(-1).view(weight.dtype)
-    return _value(value.reshape(weight.shape))
-
-
-def _value(array: np.ndarray) -> Any:
-    import onnxruntime as ort
-
-    whole = np.ascontiguousarray(array).reshape(array.shape)
-    if whole.dtype.kind in "fiub":
-        return ort.OrtValue.ortvalue_from_numpy(whole)
-    # bfloat16 and other types that NumPy knows only by extension
-    elem = int(helper.np_dtype_to_tensor_dtype(whole.dtype))
-    bits = whole.view(np.dtype(f"uint{whole.itemsize * 8}"))
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, elem)
+    lent = {}
+    for tensor in graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            weight = weights[tensor.name]
+            value = values[weight.digest]
+            if value.dtype.name != weight.dtype:
+                value = value.reshape(-1).view(weight.dtype)
+            lent[tensor.name] = lent_value(value.reshape(weight.shape))
+    return lent
 
 
 def _check(session: Any, feed: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
