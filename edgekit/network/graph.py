@@ -6,6 +6,7 @@ Lowering reads any graph that has what :class:`LayerSource` names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -247,6 +248,11 @@ class OnnxGraph:
         return self._activations
 
     @cached_property
+    def tensor_names(self) -> frozenset[str]:
+        """Names of the inputs and of all tensors that nodes write."""
+        return frozenset((*self.inputs, *self._producers))
+
+    @cached_property
     def readers(self) -> Mapping[str, tuple[str, ...]]:
         """Names of the nodes that read a tensor, in graph order."""
         found: dict[str, list[str]] = {}
@@ -294,6 +300,10 @@ class OnnxGraph:
     def dtype(self, tensor: str) -> str:
         """Returns the NumPy type name of a tensor ("float32", "int64", "bool")."""
         return self._dtypes[tensor]
+
+    def nbytes(self, tensor: str) -> int:
+        """Returns the bytes of a tensor's values; 0 where its shape is unknown."""
+        return math.prod(self._shapes[tensor]) * np.dtype(self._dtypes[tensor]).itemsize
 
     def constant(self, tensor: str) -> bool:
         """Whether a tensor's values are stored."""

@@ -279,13 +279,6 @@ class Model:
         """The nodes, their neighbours, shapes and constants, to look up."""
         return OnnxGraph(self.proto, self.weights)
 
-    @property
-    def tensor_names(self) -> frozenset[str]:
-        """Names of the inputs and of all tensors that nodes write; looked up at each access."""
-        graph = self.proto.graph
-        written = (name for node in graph.node for name in node.output if name)
-        return frozenset((*(value.name for value in graph.input), *written))
-
     def cut(self, nodes: Collection[str], inputs: Sequence[str], outputs: Sequence[str]) -> Model:
         """Returns the sub-model of the named nodes; see :meth:`OnnxGraph.cut`."""
         proto = self.graph.cut(nodes, inputs, outputs)

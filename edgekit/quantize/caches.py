@@ -630,9 +630,9 @@ def scales_of(
         DataError: "cache.foreign": the cache names no tensor of either network.
     """
     floats = [n for n, tensor in network.tensors.items() if tensor.dtype in FLOATS]
-    old = original.tensor_names if original is not None else frozenset()
+    old = original.graph.tensor_names if original is not None else frozenset()
     # some of the model's tensors are none of the layers': TensorRT merges what only moves values
-    either = old | model.tensor_names if model is not None else old
+    either = old | model.graph.tensor_names if model is not None else old
     used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in either}
     known = {n: used[n] for n in floats if used.get(n, 0.0) > 0}
     without = frozenset(n for n, scale in used.items() if not scale)

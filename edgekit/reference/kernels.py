@@ -8,7 +8,6 @@ alone quantised, weights and activations as in the build.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from edgekit.disjoint_sets import DisjointSets
 from edgekit.placement.segments import Segment, SegmentedPlan, Unit
@@ -91,12 +90,7 @@ class Kernels:
 
     def nbytes(self, tensor: str) -> int:
         """Returns the size of a tensor, 0 if its shape is unknown."""
-        value = self._graph.values.get(tensor)
-        if value is None or not value.type.tensor_type.elem_type:
-            return 0
-        kind = value.type.tensor_type
-        size = int(helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
-        return size * math.prod(int(dim.dim_value) for dim in kind.shape.dim)
+        return self._graph.nbytes(tensor)
 
     def session(self, kernel: ReferenceKernel, *, quantised: bool, stacked: bool = False) -> Any:
         """Opens a kernel in ONNX Runtime, on one thread.
@@ -198,7 +192,10 @@ class Kernels:
         for node in proto.graph.node:
             if node.op_type != "Reshape" or node.input[1] not in constants:
                 continue
-            source, target = (self._shape(name) for name in (node.input[0], node.output[0]))
+            ends = (node.input[0], node.output[0])
+            if not self._graph.tensor_names.issuperset(ends):
+                continue
+            source, target = map(self._graph.shape, ends)
             if source and target and source[0] == target[0] and len(target) > 1:
                 # 0: as many as the input has
                 shape = np.array([0, *target[1:]], np.int64)
@@ -206,7 +203,3 @@ class Kernels:
                 proto.graph.initializer.append(numpy_helper.from_array(shape, node.input[1]))
         data: bytes = proto.SerializeToString()
         return data
-
-    def _shape(self, tensor: str) -> tuple[int, ...]:
-        value = self._graph.values.get(tensor)
-        return tuple(d.dim_value for d in value.type.tensor_type.shape.dim) if value else ()

@@ -150,7 +150,7 @@ def judge_with(
     }
     made: tuple[str, ...] = ()
     if original is not None and reading.lacks:
-        old = original.tensor_names
+        old = original.graph.tensor_names
         made = tuple(
             lack.tensor
             for lack in reading.lacks
@@ -177,7 +177,7 @@ def named_scales(scales: Scales, model: Model) -> Scales:
         model: The model.
     """
     known = _moved({**dict.fromkeys(scales.missing, 0.0), **scales.scales}, model)
-    named = model.tensor_names
+    named = model.graph.tensor_names
     return replace(
         scales,
         scales={name: scale for name, scale in known.items() if scale and name in named},
@@ -191,7 +191,7 @@ def _moved(scales: dict[str, float], model: Model) -> dict[str, float]:
         if node.op_type in SAME_VALUES and node.input[0] in scales:
             scales.setdefault(node.output[0], scales[node.input[0]])
     # what a matrix product writes is no layer's where TensorRT merges the moves after it
-    named = model.tensor_names
+    named = model.graph.tensor_names
     for node in reversed(model.proto.graph.node):
         if node.op_type in SAME_VALUES and node.output[0] in scales and node.input[0] in named:
             scales.setdefault(node.input[0], scales[node.output[0]])
@@ -216,7 +216,7 @@ def cache_for_both(
     # 0: no scale suits the tensor, and what needs one is meant to run in FP16
     known = {**dict.fromkeys(scales.missing, 0.0), **scales.scales}
     if model is not original:
-        old = original.tensor_names
+        old = original.graph.tensor_names
         # where no tensor is in both networks there is nothing to add
         with suppress(DataError):
             reading = scales_of(
@@ -225,7 +225,7 @@ def cache_for_both(
             more = {n: s for n, s in reading.scales.scales.items() if n in old}
             known = {**more, **known}
     known = _moved(_moved(known, model), original)
-    named = model.tensor_names | original.tensor_names
+    named = model.graph.tensor_names | original.graph.tensor_names
     return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)
 
 

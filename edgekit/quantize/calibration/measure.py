@@ -588,7 +588,7 @@ def float_tensors(model: Model, network: Network) -> list[str]:
 
     Those that only hold another one's values in another shape come last where no layer has them.
     """
-    written = model.tensor_names
+    written = model.graph.tensor_names
     found = [
         name
         for name, tensor in network.tensors.items()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import onnx
-from onnx import helper
 
 from edgekit.errors import ModelError
 from edgekit.network.protos import reads
@@ -51,12 +49,11 @@ def parts(model: Model, wanted: Sequence[str], limit: int = PART_BYTES) -> list[
     """
     names = set(wanted)
     groups: list[list[onnx.NodeProto]] = []
-    sizes = _sizes(model)
     remaining = 0
     nodes = list(model.proto.graph.node)
     written_last = max((i for i, node in enumerate(nodes) if names & set(node.output)), default=-1)
     for node in nodes[: written_last + 1]:
-        need = sum(sizes.get(name, 0) for name in node.output if name in names)
+        need = sum(model.graph.nbytes(name) for name in node.output if name in names)
         if not groups or need > remaining:
             groups.append([])
             remaining = max(limit, need)
@@ -125,17 +122,6 @@ def _part(
 
 def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     return {name for node in nodes for name in reads(node)}
-
-
-def _sizes(model: Model) -> dict[str, int]:
-    """Returns bytes by tensor name."""
-    sizes = {}
-    for name, value in model.graph.values.items():
-        tensor = value.type.tensor_type
-        shape = [dim.dim_value for dim in tensor.shape.dim]
-        width = helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize
-        sizes[name] = prod(shape) * width
-    return sizes
 
 
 def _first_line(error: Exception) -> str:

@@ -133,7 +133,7 @@ class PlainNames:
 
         A tensor whose dequantised form is an output of the network has the output's name now.
         """
-        there = plain.tensor_names
+        there = plain.graph.tensor_names
         output: dict[str, str] = {}
         for value in plain.proto.graph.output:
             output.setdefault(self._reading.roots.get(value.name, ""), value.name)
