@@ -98,3 +98,11 @@ def test_only_one_module_makes_connections() -> None:
                for word in ("paramiko.Transport(", "SSHClient(", "start_client("))
     ]  # fmt: skip
     assert made == ["edgekit/deployment/ssh.py"]
+
+
+def test_no_module_forwards_an_agent() -> None:
+    """So that a board has no key that opens another."""
+    words = ("forward_agent", "AgentRequestHandler", "auth-agent-req", "ForwardAgent=yes", '"-A"')
+    texts = {path: path.read_text(encoding="utf-8") for path in MODULES}
+    found = [str(path) for path, text in texts.items() if any(word in text for word in words)]
+    assert found == []
