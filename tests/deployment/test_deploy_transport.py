@@ -244,7 +244,7 @@ def test_cut_connection_is_named(boards: StartBoard) -> None:
         connection.run(["cat"], stdin=stdin())
     assert caught.value.code == "board.connection-lost"
     assert "again" in caught.value.hint
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     with pytest.raises(BoardError) as caught:
         connection.run(["true"])
     assert caught.value.code == "board.connection-lost"

@@ -160,7 +160,7 @@ def test_cancelling_ends_it_and_what_it_started(program: Path, tmp_path: Path) -
             cancelled=lambda: pids.exists() and bool(pids.read_text()),
         )
     for pid in map(int, pids.read_text().split()):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while _runs(pid):
             assert time.monotonic() < deadline, f"process {pid} still runs"
 

@@ -90,7 +90,7 @@ def test_streams_run_at_once_and_cycle_different_frames() -> None:
     together = threading.Barrier(2)
 
     def run(lane: Any, frame: int, number: int, record: Any) -> None:
-        together.wait(20)  # breaks unless both streams are in a frame at once
+        together.wait(120)  # breaks unless both streams are in a frame at once
         seen.append((number, frame))
 
     began: list[int] = []

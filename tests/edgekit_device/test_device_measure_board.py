@@ -137,12 +137,12 @@ def test_what_watches_the_board_goes_with_the_host(board: BoardFolder, installed
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not (watching := _watching(process.pid)) and time.monotonic() < until:
         os.sched_yield()
     assert len(watching) == 1
     process.stdin.close()
-    assert process.wait(20.0) == 143
+    assert process.wait(120.0) == 143
     process.stdout.close()
     while _watching(process.pid) and time.monotonic() < until:
         os.sched_yield()

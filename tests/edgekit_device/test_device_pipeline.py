@@ -14,7 +14,7 @@ from edgekit_device.protocol.manifest import Lane, SegmentEntry
 from edgekit_device.runtime.pipeline import LaneRun, run_alone, run_stream, share_lanes
 
 Arrays = dict[str, np.ndarray]
-LIMIT_S = 20
+LIMIT_S = 120
 
 
 def lane(

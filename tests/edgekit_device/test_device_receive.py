@@ -172,7 +172,7 @@ def test_two_channels_send_the_same_blob(root: Root) -> None:
     root.store.path(digest).parent.mkdir(parents=True)
     os.replace(held.path, root.store.path(digest))
     held.close()
-    other.join(20.0)
+    other.join(120.0)
     assert answers == [{"received": 1, "bytes": LARGE}]
     assert root.store.path(digest).read_bytes() == data
     assert _leftovers(root) == []

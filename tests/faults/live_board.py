@@ -30,7 +30,7 @@ from tests.processes import processes
 __all__ = ["LiveBoard", "kill_sessions"]
 
 _ON_BOARD = Path(__file__).parent / "on_board"
-_QUIET_S = 60.0
+_QUIET_S = 120.0
 
 
 @dataclass

@@ -117,7 +117,7 @@ def test_pause_waits_for_what_is_under_way_and_resume_forgets_none(given):
                 other.request(name, "pause")
                 requested.set()
             elif board > "b03":
-                assert requested.wait(30)
+                assert requested.wait(120)
 
         given.boards.each = ask
         paused = fleet.drive(name)
