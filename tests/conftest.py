@@ -18,12 +18,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also the whole of tests/contracts")
+    parser.addoption("--all", action="store_true", help="also the tests marked `whole`")
     parser.addoption("--record", metavar="FOLDER", help="write golden documents there")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all"):
+        os.environ.setdefault("EDGEKIT_FAULTS", "all")  # read when tests/faults is imported
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the slow tests first in each worker's share of the list.
+    """Puts the slow tests first in each worker's share of the list; without --all some are left.
 
     Workers begin with an equal part each and take from the ends of each other's what is left: in
     the end these are quick tests, and nobody waits for another's slow ones.

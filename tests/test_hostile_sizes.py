@@ -131,7 +131,14 @@ def test_a_graph_of_too_many_nodes_is_one_error(tmp_path: Path) -> None:
     assert "100,000" in failed.value.message
 
 
-@pytest.mark.parametrize("tail", ["key{}: 1\n", "- [[1], [2]]\n", "- {{layer: l{}}}\n"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "key{}: 1\n",
+        pytest.param("- [[1], [2]]\n", marks=pytest.mark.whole),
+        pytest.param("- {{layer: l{}}}\n", marks=pytest.mark.whole),
+    ],
+)
 def test_a_configuration_of_10_mb_is_one_error(tmp_path: Path, tail: str) -> None:
     path = tmp_path / "edgekit.yaml"
     head = "version: 1\n" + ("pin:\n" if tail.startswith("-") else "")
@@ -172,6 +179,7 @@ def test_checking_a_recurrence_makes_no_dense_matrix(tmp_path: Path, op: str) ->
     assert peak("check", str(path), "--target", TARGET) < 2 * weights + 300
 
 
+@pytest.mark.whole
 def test_rewriting_and_writing_large_weights_takes_twice_their_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

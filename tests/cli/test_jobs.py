@@ -107,6 +107,7 @@ def test_ctrl_c_leaves_an_attached_job_and_the_command_it_names_comes_back(
     assert capsys.readouterr().out == f"{ID} on lab: done\n"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_doctor_s_selftest_writes_the_answers(
     lab: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -100,6 +100,7 @@ def stays(bench: Bench, old: str, new: str, reason: str, *more: str) -> None:
             assert f"edgekit deploy {bench.config} --again" in error.hint
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
     bench.network(1)
@@ -175,6 +176,7 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
     assert bench.deploy() == release["release"]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_what_its_own_deployment_took_back_stays_taken_back(bench: Bench) -> None:
     bench.network(1)
@@ -185,7 +187,7 @@ def test_what_its_own_deployment_took_back_stays_taken_back(bench: Bench) -> Non
     command = [sys.executable, "-m", "edgekit", "deploy", str(bench.config), *bench.out, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     state: dict[str, Any] = {}
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while state.get("state") != "soaking":
         assert time.monotonic() < until
         assert process.poll() is None
@@ -194,7 +196,7 @@ def test_what_its_own_deployment_took_back_stays_taken_back(bench: Bench) -> Non
         state = json.loads(journal.read_text())
     # it fails while it serves
     (bench.root / "apps/small/releases" / state["release"] / "manifest.json").write_text("{}")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == 4
     failed = json.loads(out)["error"]
     assert "went back" in failed["message"]
@@ -205,6 +207,7 @@ def test_what_its_own_deployment_took_back_stays_taken_back(bench: Bench) -> Non
     assert bench.deploy("--again") != old
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_engines_of_tensorrt_stay_taken_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -138,6 +138,7 @@ def test_two_boards_at_once(
     assert run(b, two)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Path) -> None:
     for seed in range(4):
@@ -212,7 +213,7 @@ def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
 
 
 # from "stage" on the board works alone
-PHASES = ["hello", "loader", "send"]
+PHASES = [*(pytest.param(name, marks=pytest.mark.whole) for name in ("hello", "loader")), "send"]
 
 
 @pytest.mark.slow
@@ -461,7 +462,7 @@ def test_interrupt_ends_what_runs_on_the_board(
     seen: list[int] = []
 
     def interrupt(process: object, timeout: float | None) -> int | None:
-        until = time.monotonic() + 20.0
+        until = time.monotonic() + 120.0
         while len(found := processes(name, root)) < 2 and time.monotonic() < until:
             os.sched_yield()
         seen.extend(found)
@@ -471,7 +472,7 @@ def test_interrupt_ends_what_runs_on_the_board(
     with pytest.raises(KeyboardInterrupt):
         board.bench("net", BenchSettings(duration_s=600.0))
     assert len(seen) == 2
-    until = time.monotonic() + 20.0
+    until = time.monotonic() + 120.0
     while len(processes(name, root)) > 1 and time.monotonic() < until:
         os.sched_yield()
     assert list(processes(name, root)) == [agent]

@@ -68,6 +68,7 @@ def test_gradients_are_those_of_the_loss(script: ModuleType) -> None:
         assert found[name][at] == pytest.approx((above - below) / 2e-6, rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards
 def test_int8_on_the_board_is_within_one_percent(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class _Small:
         assert leftovers(self.root) == []
 
 
-@pytest.mark.parametrize("what", ["bytes", "inodes"])
+@pytest.mark.parametrize("what", ["bytes", pytest.param("inodes", marks=pytest.mark.whole)])
 def test_full_at_every_level(
     what: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
 ) -> None:

@@ -57,7 +57,7 @@ def _in_state(live: LiveBoard, bundle: HandMade, state: str) -> Callable[[], boo
     return reached
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "power cut"])
+@pytest.mark.parametrize("how", ["SIGKILL", pytest.param("power cut", marks=pytest.mark.whole)])
 def test_ended_at_every_state(how: str, live: LiveBoard, faults: Faults) -> None:
     """Stopped just before the journal says so: by its own count of writes to deployment.json."""
     states = range(len(_STATES)) if EXHAUSTIVE else ((4,) if how == "SIGKILL" else (3,))
@@ -76,6 +76,7 @@ def test_ended_at_every_state(how: str, live: LiveBoard, faults: Faults) -> None
         faults.survived(kind)
 
 
+@pytest.mark.whole
 def test_operator_killed_or_interrupted(live: LiveBoard, faults: Faults, home: Path) -> None:
     """The board goes on alone, or the same command does it; nobody is locked out."""
     for number in (signal.SIGKILL, signal.SIGINT):
@@ -85,11 +86,11 @@ def test_operator_killed_or_interrupted(live: LiveBoard, faults: Faults, home: P
             faults.injected(kind)
             operator = _operator(live, bundle)
             if when == "job":
-                until(lambda bundle=bundle: _journal(live).get("digest") == bundle.digest, 60)
+                until(lambda bundle=bundle: _journal(live).get("digest") == bundle.digest)
             else:
-                until(lambda: any("receive" in line for line in live.processes().values()), 60)
+                until(lambda: any("receive" in line for line in live.processes().values()))
             os.kill(operator.pid, number)
-            operator.communicate(timeout=60)
+            operator.communicate(timeout=120)
             live.quiet()
             live.look(live.serving, bundle.digest)
             live.finish(bundle)
@@ -119,7 +120,7 @@ def test_two_operators_at_once(live: LiveBoard, faults: Faults) -> None:
     faults.survived("two operators, two bundles")
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="only with EDGEKIT_FAULTS=all")
+@pytest.mark.whole
 def test_loader_killed_at_random_moments(live: LiveBoard, faults: Faults) -> None:
     rng = random.Random(8)
     for _ in range(40):

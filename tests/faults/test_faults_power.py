@@ -39,7 +39,14 @@ def _walk(pair: Pair, zygote: Zygote, scratch: Path, begin: str) -> Walk:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DISKS)
-@pytest.mark.parametrize("begin", ["first", "update", "large"])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        pytest.param("first", marks=pytest.mark.whole),
+        "update",
+        pytest.param("large", marks=pytest.mark.whole),
+    ],
+)
 def test_every_disk_that_a_cut_leaves(
     begin: str, kind: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
 ) -> None:
@@ -60,7 +67,7 @@ def test_every_disk_that_a_cut_leaves(
     assert not failed, f"{len(failed)} of {len(chosen)}:\n" + "\n".join(failed)
 
 
-@pytest.mark.parametrize("begin", ["first", "update"])
+@pytest.mark.parametrize("begin", [pytest.param("first", marks=pytest.mark.whole), "update"])
 def test_a_process_really_killed(
     begin: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
 ) -> None:
@@ -74,7 +81,7 @@ def test_a_process_really_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", ["first", "update"])
+@pytest.mark.parametrize("begin", [pytest.param("first", marks=pytest.mark.whole), "update"])
 def test_power_cut_after_a_kill_and_another_try(
     begin: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
 ) -> None:

@@ -94,6 +94,7 @@ def play(folder, *arguments):
     return recap, done.stdout + done.stderr
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards
 def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeypatch):

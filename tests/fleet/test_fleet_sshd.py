@@ -45,6 +45,7 @@ def states(document):
     return {row["board"]: row["state"] for row in document["boards"]}
 
 
+@pytest.mark.whole
 def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
     need_sshd()
     config = small_config(tmp_path / "net")

@@ -101,6 +101,7 @@ def test_convolutions_lose_nothing_to_int8_per_channel(model: Model) -> None:
             assert np.abs(steps - np.rint(steps)).max() < 1e-3
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_large_networks_are_the_same_in_all_of_it(name: str) -> None:

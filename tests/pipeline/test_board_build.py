@@ -108,7 +108,11 @@ def test_a_board_builds_serves_and_refits(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "tensorrt", "trtexec"),
-    [("8.6.1", "8.6", False), ("10.7.0", "10.7", True), ("11.4.0", "11.4.1", False)],
+    [
+        pytest.param("8.6.1", "8.6", False, marks=pytest.mark.whole),
+        ("10.7.0", "10.7", True),
+        pytest.param("11.4.0", "11.4.1", False, marks=pytest.mark.whole),
+    ],
     ids=["8.6 in Python", "10.7 through trtexec", "11.4 with Q/DQ nodes"],
 )
 def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec):
@@ -135,7 +139,10 @@ def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "devices"),
-    [("{mode: split}", ["GPU", "DLA0", "GPU"]), ("{mode: standalone}", ["DLA0"])],
+    [
+        ("{mode: split}", ["GPU", "DLA0", "GPU"]),
+        pytest.param("{mode: standalone}", ["DLA0"], marks=pytest.mark.whole),
+    ],
     ids=["split", "standalone"],
 )
 def test_loadables_run_through_cudla(tmp_path, build, devices):

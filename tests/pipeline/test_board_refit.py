@@ -9,6 +9,7 @@ from tests.pipeline.nets import small_net
 from tests.pipeline.test_board_build import board, config_of, pipeline
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 @pytest.mark.slow
 def test_engines_that_keep_their_weights_take_others_all_the_same(tmp_path):

@@ -35,6 +35,7 @@ def run(python, tmp_path, name):
     return dict(np.load(tmp_path / name)) if done.returncode == 0 else done.stderr
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 @pytest.mark.slow
 def test_the_command_that_the_refusal_names_mends_it(tmp_path):

@@ -151,6 +151,7 @@ def test_a_small_network_from_end_to_end(small: tuple[Path, Model, list[Arrays]]
     assert snr_db(run(path, feeds[0])[0], run(engine, feeds[0])[0]) > 30
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_light_resnet50_by_layers_and_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
