@@ -65,8 +65,8 @@ For some combinations nobody says whether they work (**unknown** below), above a
 version compatible or stripped plans. Then the build tries: first with everything, then without what
 is least missed ({order}), and last without what the configuration asks for by name. An attempt
 without all that is `auto` is among them always: a plan that was built may still be of no use, as
-one that cannot be refitted. What an engine does without is reported. A build never gives up the DLA:
-where version compatibility matters more, `placement.dla_cores: []` plans for the GPU alone.
+one that cannot be refitted. What an engine does without is reported. A build never gives up the
+DLA: where version compatibility matters more, `placement.dla_cores: []` plans for the GPU alone.
 
 Where TensorRT's parser makes plugins (`RoiAlign` and others), a version compatible plan would carry
 their library or need it in every runtime, which edgekit's loader does not give it: such a network
