@@ -16,8 +16,8 @@ Made from the schema by `scripts/make_docs.py`; do not edit. Editors read
 A configuration is one YAML file. Unknown keys are refused with the nearest known key, and every
 fault of the file is reported at once, with line and column. Relative paths are relative to the
 file. `${ENV}` is expanded in the `deploy` section and nowhere else. A plain scalar is a boolean
-only when it is `true` or `false`; numbers are plain decimals (`012`, `1_000` and `22:22` are refused
-without quotes).
+only when it is `true` or `false`; numbers are plain decimals (`012`, `1_000` and `22:22` are
+refused without quotes).
 """
 
 
