@@ -45,6 +45,8 @@ def disagreement(case: Case) -> str:
 def brute(problem: PlacementProblem, goal: Goal) -> float:
     """Returns the least value, infinite when nothing is allowed."""
     spots = [[m for m, cost in enumerate(row) if cost is not None] for row in problem.costs]
+    if not all(spots):
+        return math.inf
     choices = np.array(list(itertools.product(*spots)), dtype=np.int16)
     loads, options = _loads(problem, choices)
     device = np.array([mode.device for mode in problem.modes])[choices]

@@ -275,3 +275,28 @@ def _wrong_sums(problem: PlacementProblem, goal: Goal, placing: Placing) -> list
     found += [f"{name} out of bounds" for name, limit in goal.bounds.items()
               if have[name] > limit * (1 + 1e-5)]  # fmt: skip
     return found
+
+
+def pooled_problem(seed: int, count: int, limit: float, slots: int) -> PlacementProblem:
+    """Returns a graph for a GPU and a core with a pool of ``limit`` a loadable."""
+    rng = random.Random(seed)
+    costs = [
+        (Cost((rng.uniform(20, 400), 0, 0)), Cost((0, rng.uniform(10, 300), 0)))
+        for _ in range(count)
+    ]
+    before = [[u for u in range(v) if rng.random() < 2.5 / (v + 1)] for v in range(count)]
+    borders = tuple(
+        Border(u, users)
+        for u in range(count)
+        if (users := tuple(v for v in range(count) if u in before[v]))
+    )
+    needs = tuple(float(rng.randint(1, 30)) for _ in range(count))
+    return PlacementProblem(
+        devices=("GPU", "DLA0"),
+        modes=(Mode(0), Mode(1)),
+        costs=tuple(costs),
+        borders=borders,
+        launch=(None, Cost((0, 20, 0))),
+        max_loadables=slots,
+        pools=(MemoryPool("weights", limit, needs),),
+    )

@@ -10,7 +10,7 @@ from edgekit.errors import EnvironmentLack
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Effort, Goal
 from edgekit.solver.program import Expression, Program
-from tests.solver.test_columns import _random
+from tests.solver.cases import pooled_problem
 
 SEARCH = """
 import signal
@@ -41,7 +41,7 @@ print("done", flush=True)
 def test_missing_ortools_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.linear_solver.pywraplp", None)
     monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
-    problem = _random(3, 10, 45.0, 2)
+    problem = pooled_problem(3, 10, 45.0, 2)
     with pytest.raises(EnvironmentLack) as caught:
         minimise(problem, Goal.of(problem, "latency"))
     assert caught.value.code == "solver.missing"

@@ -10,7 +10,7 @@ from edgekit.errors import GateError
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Effort, Goal
 from edgekit.solver.throughput import mix_plans
-from tests.solver.test_columns import _random
+from tests.solver.cases import pooled_problem
 
 
 def test_a_part_spends_of_the_whole() -> None:
@@ -46,7 +46,7 @@ def test_the_clock_ends_what_was_requested(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("objective", ["period", "latency"])
 def test_a_search_cut_off_ends_at_the_same_place(objective: str) -> None:
-    problem = _random(5, 14, 45.0, 4)
+    problem = pooled_problem(5, 14, 45.0, 4)
     goal = Goal.of(problem, objective)
     found = []
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_a_search_cut_off_ends_at_the_same_place(objective: str) -> None:
 
 
 def test_progress_knows_value_and_bound() -> None:
-    problem = _random(3, 14, 45.0, 3)
+    problem = pooled_problem(3, 14, 45.0, 3)
     reported: list[tuple[float, float]] = []
     found = minimise(
         problem, Goal.of(problem, "period"), progress=lambda *both: reported.append(both)
@@ -69,7 +69,7 @@ def test_progress_knows_value_and_bound() -> None:
 
 
 def test_a_mix_that_was_not_searched_is_not_called_impossible() -> None:
-    problem = _random(5, 26, 45.0, 4)
+    problem = pooled_problem(5, 26, 45.0, 4)
     least = minimise(problem, Goal.of(problem, "latency")).placing
     assert least is not None
     with pytest.raises(GateError) as error:
