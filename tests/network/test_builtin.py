@@ -23,7 +23,13 @@ KINDS = ("image", "normal", "uniform", "centred")
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(scope="module", params=QUICK)
+# those of more weights take seconds to fill
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.whole if name in QUICK[:2] else []) for name in QUICK
+    ],
+)
 def model(request: pytest.FixtureRequest) -> Model:
     return builtin(request.param, seed=0)
 

@@ -39,10 +39,9 @@ BUILT = {
     "xavier-fp16": ("light_squeezenet",),
     "nano-fp16": ("light_squeezenet",),
 }
-# without --all: the smallest network on every board, and one with a shuffle that is no result's
-USUAL = {("light_squeezenet", board) for board in BOARDS} | {("light_shufflenet", "orin-int8")}
+# without --all: the smallest network, on every board
 CASES = [
-    pytest.param(net, board, marks=[] if (net, board) in USUAL else pytest.mark.whole)
+    pytest.param(net, board, marks=[] if net == "light_squeezenet" else pytest.mark.whole)
     for net in builtin_names()
     for board in BOARDS
 ]

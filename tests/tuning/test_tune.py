@@ -62,8 +62,8 @@ def least(query: PlacementQuery, world: World) -> float:
     ("objective", "more"),
     [
         ("latency", {"switch_us": 15.0, "noise": 0.02}),
-        pytest.param("period", {"together": 1.9}, marks=pytest.mark.whole),
-        pytest.param("energy", {"noise": 0.02, "power": True}, marks=pytest.mark.whole),
+        ("period", {"together": 1.9}),
+        ("energy", {"noise": 0.02, "power": True}),
     ],
 )
 def test_the_best_of_all_plans_is_found(net: Network, objective: str, more: Any) -> None:
@@ -92,7 +92,6 @@ def test_the_best_mix_is_found_where_working_together_costs(net: Network) -> Non
     assert len(found.winner.plan.plans) > 1
 
 
-@pytest.mark.whole
 def test_predictions_that_are_wrong_by_five_either_way(net: Network) -> None:
     query = query_for(net)
     prior = PlacementSpace(query.prepared()).prior_us
@@ -244,7 +243,6 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert plan_signature(query.plan(replace(query.options, pins=pins))) == found.winner.key
 
 
-@pytest.mark.whole
 def test_a_cpus_times_stay_a_cpus(net: Network, tmp_path: Path) -> None:
     query = query_for(net)
     slow = {name: {k: 900 * us for k, us in row.items()}
