@@ -19,6 +19,11 @@ def main() -> NoReturn:
     """Runs the command line."""
     status: object = INTERRUPTED
     try:
+        import gc
+
+        # a start makes a hundred thousand objects that stay: to look through them for cycles each
+        # time there are 700 more takes a tenth of a short command
+        gc.set_threshold(100_000, *gc.get_threshold()[1:])
         from edgekit.cli.main import main as run
 
         run()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib.util
+import importlib
 import logging
 import re
 import shlex
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from edgekit.deployment.board import Board
@@ -30,17 +31,20 @@ if TYPE_CHECKING:
     import paramiko
 
 
-def _import_when_used(name: str) -> None:
-    """Registers a module that is loaded by its first use."""
-    spec = importlib.util.find_spec(name)
-    if spec is not None and spec.loader is not None and name not in sys.modules:
-        spec.loader = importlib.util.LazyLoader(spec.loader)
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+class _ImportedWhenUsed(ModuleType):
+    """Stands for a module until something of it is used.
+
+    ``importlib.util.LazyLoader`` would not do: the import statement itself looks at the module.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 # paramiko imports it for `Match exec` in its own reader of ~/.ssh/config, a third of its import
-_import_when_used("invoke")
+sys.modules.setdefault("invoke", _ImportedWhenUsed("invoke"))
 
 # what one channel may have under way towards us
 _WINDOW = 16 << 20

@@ -215,3 +215,15 @@ def _know(home: Path, board: Board) -> None:
     found = subprocess.run(scan, capture_output=True, text=True, check=True).stdout
     with (home / ".ssh/known_hosts").open("a", encoding="utf-8") as file:
         file.write(found)
+
+
+def test_connecting_imports_no_invoke_that_others_still_can() -> None:
+    text = (
+        "import sys, edgekit.deployment.ssh, paramiko\n"
+        "assert not [name for name in sys.modules if name.startswith('invoke.')]\n"
+        "from invoke import task\n"
+        "import invoke.tasks\n"
+        "assert task is invoke.task is invoke.tasks.task\n"
+        "assert paramiko.config.invoke.task is task\n"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ class _Board:
 
     def __init__(self, board: Board, **keys: Any) -> None:
         self.name, self.board = board.name, board
+        self.closed = threading.Event()
         self.known = {"keys": [], "revocations": {"kind": "none", "fingerprints": []}, **keys}
 
     def trust(self) -> dict[str, Any]:
@@ -32,20 +34,27 @@ class _Board:
 
 
 def _deploy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Any,
+    *,
+    model: str = "net.onnx",
+    boards: str = "{name: lab, host: 192.0.2.7}",
 ) -> tuple[EdgekitError, list[str]]:
     """Deploys; returns what it failed with and the steps that were begun."""
 
     @contextmanager
     def open_board(board: Board, *, signer_public_key: Path, **options: Any) -> Iterator[_Board]:
-        yield answer(board, signer_public_key)
+        opened = answer(board, signer_public_key)
+        yield opened
+        opened.closed.set()
 
     monkeypatch.setattr("edgekit.deployment.connection.open_board", open_board)
     small_net(tmp_path / "net.onnx")
     path = tmp_path / "net.yaml"
     path.write_text(
-        f"version: 1\nname: net\nmodel: {{onnx: {tmp_path}/net.onnx}}\n"
-        "target: jetson-agx-orin-64gb\ndeploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
+        f"version: 1\nname: net\nmodel: {{onnx: {tmp_path}/{model}}}\n"
+        f"target: jetson-agx-orin-64gb\ndeploy: {{boards: [{boards}]}}\n"
     )
     pipeline = Pipeline(open_config(path), out=tmp_path / "out", cache=Cache(tmp_path / "cache"))
     with pytest.raises(EdgekitError) as caught, pipeline as one:
@@ -88,6 +97,42 @@ def test_a_revoked_key_is_reported_first(tmp_path: Path, monkeypatch: pytest.Mon
 
     error, steps = _deploy(tmp_path, monkeypatch, revoking)
     assert (error.code, steps) == ("bundle.revoked-signer", ["check", "rewrite"])
+
+
+def test_boards_are_connected_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+    opened: list[_Board] = []
+
+    def open_with_the_other(board: Board, key: Path) -> Any:
+        both.wait()
+        opened.append(_Board(board))
+        return opened[-1]
+
+    two = "{name: lab, host: 192.0.2.7}, {name: shelf, host: 192.0.2.8}"
+    error, _ = _deploy(tmp_path, monkeypatch, open_with_the_other, boards=two)
+    assert (error.code, error.where) == ("bundle.unknown-signer", "lab")
+    assert all(board.closed.is_set() for board in opened)
+
+
+def test_what_is_wrong_here_does_not_wait_for_a_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, opened = threading.Event(), threading.Event()
+    late: list[_Board] = []
+
+    def open_late(board: Board, key: Path) -> Any:
+        assert failed.wait(60)
+        late.append(_Board(board))
+        opened.set()
+        return late[0]
+
+    error, steps = _deploy(tmp_path, monkeypatch, open_late, model="none.onnx")
+    assert (error.code, steps) == ("model.missing", ["check"])
+    failed.set()
+    assert opened.wait(60)
+    assert late[0].closed.wait(60)
 
 
 @pytest.mark.parametrize("way", ["its key", "an authority"])

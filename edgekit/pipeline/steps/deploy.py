@@ -8,8 +8,10 @@ import contextlib
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from functools import cached_property
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +134,13 @@ class BoardTimes:
         self._began = time.monotonic()
         self._commands = 0
         self._seconds = 0.0
+        self._held: list[str] | None = []
+
+    def show(self) -> None:
+        """Reports from now on; what came before, in a thread of its own, first."""
+        held, self._held = self._held or (), None
+        for text in held:
+            self._report(text)
 
     def command(self, name: str, seconds: float) -> None:
         """What ``BoardClient.on_command`` calls."""
@@ -151,7 +160,10 @@ class BoardTimes:
         self._report(f"{counted(self._commands, 'command')}, {self._seconds:.3f} s")
 
     def _report(self, text: str) -> None:
-        self._work.detail(f"{self._name}: {text}")
+        if self._held is None:
+            self._work.detail(f"{self._name}: {text}")
+        else:
+            self._held.append(text)
 
 
 class DetachedJobNote:
@@ -199,11 +211,17 @@ class ConnectedBoards:
         self._accept_host_key = accept_host_key
         self._trust_key = trust_key
         self._stack = contextlib.ExitStack()
+        self._begun: list[Future[BoardClient]] = []
         self._clients: list[BoardClient] | None = None
         self._times: dict[int, BoardTimes] = {}
+        self._trusted: dict[int, dict[str, Any]] = {}
 
     def close(self) -> None:
         """Closes every connection; edgekit's own board stops."""
+        for begun in self._begun:
+            # it may not be there yet: nobody waits for a board that is switched off
+            begun.add_done_callback(lambda begun: self._stack.close())
+        self._begun = []
         self._clients = None
         self._stack.close()
 
@@ -211,13 +229,45 @@ class ConnectedBoards:
         """Takes boards that somebody else has connected, and closes, instead of its own."""
         self._clients = list(clients)
 
+    def begin(self) -> None:
+        """Begins to connect to the configuration's boards, beside what the host does meanwhile.
+
+        What is wrong with one is raised by ``clients``. Nothing is changed on a board before the
+        host knows that the configuration holds: with ``trust_key`` connecting does.
+        """
+        if self._trust_key or self._clients is not None or not self._work.file.deploy.boards:
+            return
+        try:
+            key = self._signing.public_key
+        except ConfigError:
+            return  # which ``look`` raises
+        for board in self._wanted():
+            begun: Future[BoardClient] = Future()
+            self._begun.append(begun)
+            Thread(target=self._open_beside, args=(board, key, begun), daemon=True).start()
+
+    def _open_beside(self, board: Board, key: Path, begun: Future[BoardClient]) -> None:
+        try:
+            client = self._open(board, key)
+            self._trusted[id(client)] = client.trust()
+        except BaseException as error:
+            begun.set_exception(error)
+        else:
+            begun.set_result(client)
+
     def clients(self) -> list[BoardClient]:
         """Returns the boards, connected."""
         if self._clients is None:
-            self._clients = [self._open(board) for board in self._wanted()]
+            if self._begun:
+                clients = [begun.result() for begun in self._begun]
+            else:
+                clients = [self._open(board, self._signing.public_key) for board in self._wanted()]
+            for client in clients:
+                self._times[id(client)].show()
+            self._clients = clients
         return self._clients
 
-    def _open(self, board: Board | None) -> BoardClient:
+    def _open(self, board: Board | None, key: Path) -> BoardClient:
         from edgekit.deployment.connection import open_board
 
         times = BoardTimes("board" if board is None else board.name, self._work)
@@ -225,7 +275,7 @@ class ConnectedBoards:
             open_board(
                 board,
                 state_folder=self._work.cache.folder,
-                signer_public_key=self._signing.public_key,
+                signer_public_key=key,
                 trust_key=self._trust_key,
                 accept_host_key=self._accept_host_key,
                 on_command=times.command,
@@ -252,7 +302,7 @@ class ConnectedBoards:
         clients = self.clients()
         key = public_key(path)
         for client in clients:
-            known = client.trust()
+            known = self._trusted.pop(id(client), None) or client.trust()
             # a KRL, and what an authority has signed, are the board's to judge
             certain = "-cert-" not in key.kind and not any(
                 one.get("authority") for one in known["keys"]

@@ -172,6 +172,8 @@ class HostSteps:
         may_fill(self.cache.folder)
         check_build_options(self.work)
         self.building.deploys = "deploy" in self._steps.names
+        if self.building.deploys:
+            self.boards.begin()
         check = self._check()
         check_opaque(self.work)
         self._rewrite()
