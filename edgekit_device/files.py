@@ -129,7 +129,7 @@ def replace_link(link: Path, target: str) -> None:
 
 @contextmanager
 def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Holds the lock file ``path``; the kernel lets go of it when the process ends.
+    """Holds the lock file ``path``; the kernel releases it when the process ends.
 
     Raises:
         DeviceError: "board.busy" when another command holds it for longer than ``wait_s``.
@@ -183,7 +183,7 @@ def _flock(handle: int, shared: bool, deadline: float, path: Path) -> None:
 
 @contextmanager
 def workspace(root: Path) -> Iterator[Path]:
-    """A folder under ``root``/tmp that is gone afterwards; sweeps those of dead commands first.
+    """A folder under ``root``/tmp that is removed afterwards; removes those of dead commands first.
 
     A living command holds a lock on its folder, so a folder that can be locked is abandoned.
     """
@@ -248,7 +248,7 @@ def is_owned(facts: os.stat_result, owners: Set[int]) -> bool:
 
 
 def read_owned(path: Path, owners: Set[int]) -> Optional[Buffer]:
-    """What lies there; None where others could have written it.
+    """Reads a file; returns None where other accounts could have written it.
 
     Small ones are copied, so that what is hashed is what is used, whatever happens to the file.
 
@@ -305,5 +305,5 @@ def map_handle(handle: int) -> memoryview:
         raise OSError(error, os.strerror(error))
     held = (ctypes.c_ubyte * size).from_address(address)
     unmap = weakref.finalize(held, libc.munmap, address, size)
-    unmap.atexit = False  # other threads may read it until the process is gone
+    unmap.atexit = False  # other threads may read it until the process ends
     return memoryview(held).cast("B").toreadonly()

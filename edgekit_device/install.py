@@ -5,16 +5,14 @@ deployments that were cut off). Both start jobs.
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import os
 import time
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
-from edgekit_device.job_runner import do_job_start
-from edgekit_device.jobs.job import LIVE, Job, open_job
+from edgekit_device.job_runner import start_job
+from edgekit_device.jobs.job import LIVE, Job, JobRequest, open_job
 from edgekit_device.protocol.codec import parse_json
 from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
 from edgekit_device.release.offer import serves, take_offer
@@ -48,12 +46,12 @@ def resume(
         facts = journal.facts
         request = {
             "app": one.name,
-            "digest": facts["digest"],
-            "policy": facts["policy"],
-            "operator": facts.get("operator") or "",
+            "digest": facts.digest,
+            "policy": facts.policy,
+            "operator": facts.operator or "",
             # another try of the same deployment is another job
-            "nonce": "{}.{}".format(facts["id"], facts.get("attempts") or 0),
-            "resume": facts["id"],
+            "nonce": "{}.{}".format(facts.id, facts.attempts),
+            "resume": facts.id,
         }
         try:
             started = _start(root, request, no_run)
@@ -157,13 +155,12 @@ def _absolute(source: str) -> str:
 
 
 def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> Dict[str, Any]:
-    document = json.dumps({"kind": "deploy", "request": request}).encode("utf-8")
-    return do_job_start(root, argparse.Namespace(no_run=no_run), io.BytesIO(document))
+    return start_job(root, JobRequest("deploy", request), held_back=no_run)
 
 
 def _ended(job: Job) -> str:
     while True:
-        state = str(job.read()["state"])
+        state = job.read().state
         if state not in LIVE:
             return state
         time.sleep(_POLL_S)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
@@ -29,18 +30,32 @@ from edgekit_device.jobs.job import (
     CANCEL,
     LIVE,
     LOG,
+    MAX_REQUEST,
+    REQUEST,
     RESULT,
     STARTS_S,
+    STATE,
     Job,
     JobCancelled,
+    JobRequest,
+    JobState,
     all_jobs,
     job_context,
     open_job,
 )
-from edgekit_device.protocol.codec import parse_json
+from edgekit_device.protocol.codec import (
+    dump,
+    flag,
+    member,
+    parse_json,
+    read,
+    read_json,
+    record,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
 
-_MAX_REQUEST = 128 << 20
 _LOADER = "loader.pyz"
 _POLL_S = 0.2
 _GRACE_S = 10.0
@@ -61,39 +76,34 @@ CONCURRENT_JOBS = ("deploy",)
 
 def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Starts a job, joins the same one that runs, or answers that it is done already."""
-    data = stdin.read(_MAX_REQUEST + 1)
-    document = parse_json(data, "stdin", "protocol.invalid") if len(data) <= _MAX_REQUEST else None
-    if (
-        not isinstance(document, dict)
-        or set(document) != {"kind", "request"}
-        or not isinstance(document["request"], dict)
-    ):
-        raise DeviceError(
-            'expected {"kind": text, "request": object}', code="protocol.invalid", where="stdin"
-        )
-    kind = document["kind"]
-    if kind not in JOBS:
+    document = read_json(stdin, MAX_REQUEST)
+    return start_job(root, read(JobRequest, document, "stdin", code="protocol.invalid"),
+                     held_back=arguments.no_run)  # fmt: skip
+
+
+def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> Dict[str, Any]:
+    """Does what ``job-start`` does; with ``held_back`` the job is only prepared for ``job-run``."""
+    if request.kind not in JOBS:
         known = ", ".join(sorted(JOBS))
         raise DeviceError(
             "this loader has no job of that kind (it has {})".format(known),
             code="job.kind",
-            where=str(kind)[:80],
+            where=request.kind[:80],
         )
-    job = Job(root, _id(root, document))
+    job = Job(root, _id(root, request))
     with locked(root.folder / "jobs" / "lock"):
-        if kind == "deploy":
-            job = running(root, document) or job
-        state = job.read()["state"]
+        if request.kind == "deploy":
+            job = running(root, request.request) or job
+        state = job.read().state
         if state in LIVE:
             return {"job": job.name, "state": state, "reused": False, "joined": True}
         if job.complete():
-            os.utime(job.folder / "state.json")  # young again for a collection
+            os.utime(job.folder / STATE)  # young again for a collection
             return {"job": job.name, "state": "done", "reused": True, "joined": False}
-        _prepare(job, document, held_back=arguments.no_run)
-        if not arguments.no_run:
+        _prepare(job, request, held_back)
+        if not held_back:
             _launch(job)
-    state = job.read()["state"]
-    return {"job": job.name, "state": state, "reused": False, "joined": False}
+    return {"job": job.name, "state": job.read().state, "reused": False, "joined": False}
 
 
 def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
@@ -106,32 +116,30 @@ def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     return b""
 
 
-def _id(root: Root, document: Dict[str, Any]) -> str:
-    facts = [document["kind"], document["request"], loader_digest(), fingerprint(root.folder)]
+def _id(root: Root, request: JobRequest) -> str:
+    facts = [request.kind, request.request, loader_digest(), fingerprint(root.folder)]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
-def _prepare(job: Job, document: Dict[str, Any], held_back: bool) -> None:
+def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
     """Makes the job's folder anew, whole at once."""
     now = time.time()
-    state = {
-        "job": job.name,
-        "kind": document["kind"],
-        "name": str(document["request"].get("name") or document["request"].get("app") or "")[:64],
-        "state": "queued",
-        "queued_at": round(now, 3),
-        "started_at": None,
-        "ended_at": None,
-        "error": None,
+    state = JobState(
+        job.name,
+        request.kind,
+        str(request.request.get("name") or request.request.get("app") or "")[:64],
+        "queued",
+        queued_at=round(now, 3),
         # until then it counts as queued although no process holds its lock yet
-        "starts_by": now + STARTS_S if held_back else 0,
-    }
+        starts_by=now + STARTS_S if held_back else 0.0,
+    )
     with workspace(job.root.folder) as work, map_os_errors(str(job.folder)):
         made = work / "job"
         made.mkdir()
-        write_durably(made / "request.json", json.dumps(document).encode("utf-8"))
-        write_durably(made / "state.json", json.dumps(state).encode("utf-8"))
+        # the request as it came, in the order of its fields
+        write_durably(made / REQUEST, json.dumps(write(request)).encode("utf-8"))
+        write_durably(made / STATE, dump(state))
         (made / LOG).touch()
         (made / "lock").touch()
         loader = loader_file()
@@ -165,7 +173,7 @@ def _launch(job: Job) -> None:
     with open(reading, "rb") as ready:
         ready.read()  # ends when the job waits or runs, or is no more
     state = job.read()
-    if done.returncode or (state["state"] == "lost" and not state.get("started_at")):
+    if done.returncode or (state.state == "lost" and not state.started_at):
         last = job.log(0, 1 << 20)[0].decode("utf-8", "replace").strip().splitlines()
         raise DeviceError(
             "the job did not start: {}".format(last[-1] if last else "it said nothing"),
@@ -181,15 +189,13 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(str(source), str(target))
 
 
-# The process that runs a job, away from any connection: a supervisor and the worker below it.
-#
 # The supervisor holds the job's lock, waits for its turn (one job at a time on a board), runs the
 # work in a child of a process group of its own and writes how that ended. The work may crash,
 # eat the memory or hang in a builder: the supervisor is always left to report it and to end it.
 
 
 def detach() -> None:
-    """Leaves the caller's session for good; the caller goes on when this process's parent ends."""
+    """Leaves the caller's session; the caller continues when this process's parent ends."""
     os.setsid()
     if os.fork():
         os._exit(0)
@@ -198,7 +204,7 @@ def detach() -> None:
 
 
 def redirect(log: Path) -> None:
-    """Lets go of the caller's input and output: input is empty, output goes to ``log``."""
+    """Replaces the caller's input and output: input is empty, output is written to ``log``."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for source, descriptor in ((nothing, 0), (target, 1), (target, 2)):
@@ -208,7 +214,7 @@ def redirect(log: Path) -> None:
 
 
 def supervise(job: Job, ready: Optional[int] = None) -> None:
-    """Runs the job to its end, whatever that is.
+    """Runs the job and records how it ended.
 
     Args:
         job: Its request.json and state.json are there.
@@ -228,7 +234,7 @@ def supervise(job: Job, ready: Optional[int] = None) -> None:
     except SystemExit:  # main() turns SIGTERM into it
         end = _failed("the board ended the job, as it does when it shuts down", "job.terminated")
     except DeviceError as error:
-        end = {"state": "failed", "error": fields_of(error)}
+        end = {"state": "failed", "error": Failure.of(error)}
     except OSError as error:
         end = _failed("the job could not run: {}".format(error), "board.io")
     with contextlib.suppress(OSError):
@@ -238,7 +244,7 @@ def supervise(job: Job, ready: Optional[int] = None) -> None:
 
 
 def _in_turn(job: Job) -> Dict[str, Any]:
-    if job.read().get("kind") in CONCURRENT_JOBS:
+    if job.read().kind in CONCURRENT_JOBS:
         job.write(state="running", started_at=round(time.time(), 3))
         return _work(job)
     handle = os.open(
@@ -247,7 +253,7 @@ def _in_turn(job: Job) -> Dict[str, Any]:
     try:
         reported = False
         while not _has_turn(job, handle):
-            if (job.folder / CANCEL).exists():
+            if job.is_cancelled():
                 return {"state": "cancelled"}
             if not reported:
                 with job_context(job.root, job.folder, {}) as context:
@@ -262,12 +268,12 @@ def _in_turn(job: Job) -> Dict[str, Any]:
 
 def _has_turn(job: Job, handle: int) -> bool:
     """Whether the board is free and no other job has waited longer."""
-    own = (job.read().get("queued_at") or 0.0, job.name)
+    own = (job.read().queued_at or 0.0, job.name)
     for other in all_jobs(job.root):
-        state = other.read() if other.name != job.name else {}
-        if state.get("kind") in CONCURRENT_JOBS:
+        state = other.read()
+        if other.name == job.name or state.kind in CONCURRENT_JOBS:
             continue
-        if state.get("state") == "queued" and (state.get("queued_at") or 0.0, other.name) < own:
+        if state.state == "queued" and (state.queued_at or 0.0, other.name) < own:
             return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -292,7 +298,7 @@ def _work(job: Job) -> Dict[str, Any]:
         output, status = _listen(job, reading, pid)
     finally:
         os.close(reading)
-        _end_group(pid)  # what the work has started goes with it
+        _end_group(pid)  # with the processes that the work has started
     return _outcome(job, output, status)
 
 
@@ -312,7 +318,7 @@ def _listen(job: Job, reading: int, pid: int) -> Tuple[bytes, int]:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 return b"".join(chunks), status
-        if deadline is None and (job.folder / CANCEL).exists():
+        if deadline is None and job.is_cancelled():
             deadline = time.monotonic() + _grace(job)
             _signal_group(pid, signal.SIGTERM)
         if deadline is not None and time.monotonic() > deadline:
@@ -321,15 +327,15 @@ def _listen(job: Job, reading: int, pid: int) -> Tuple[bytes, int]:
 
 def _outcome(job: Job, output: bytes, status: int) -> Dict[str, Any]:
     try:
-        answer = json.loads(output.decode("utf-8"))
-    except ValueError:
-        answer = None
-    if answer == {"done": True}:
+        answer = read(_Outcome, parse_json(output, job.name))
+    except DeviceError:
+        answer = _Outcome()
+    if answer.done:
         return {"state": "done", "error": None}
-    if (job.folder / CANCEL).exists():
+    if job.is_cancelled():
         return {"state": "cancelled", "error": None}
-    if isinstance(answer, dict):
-        return {"state": "failed", "error": answer}
+    if answer.error is not None:
+        return {"state": "failed", "error": answer.error}
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         hint = "`edgekit jobs log` shows what it did last"
@@ -371,7 +377,15 @@ def _end_group(pid: int) -> None:
 
 
 def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
-    return {"state": "failed", "error": fields_of(DeviceError(message, code=code, hint=hint))}
+    return {"state": "failed", "error": Failure(code, message, "", hint)}
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How the work ended: it is done, or failed, or neither where it was cancelled."""
+
+    done: bool = member(flag, absent=False)
+    error: Optional[Failure] = member(record(Failure), absent=None)
 
 
 def work(job: Job, writing: int) -> None:
@@ -379,7 +393,7 @@ def work(job: Job, writing: int) -> None:
 
     Args:
         job: Its request.json is there; its result.json is written whole, or not at all.
-        writing: A pipe that takes {"done": true}, an error's fields, or {} when it was cancelled.
+        writing: A pipe that takes an ``_Outcome``.
     """
     status = 1
     try:
@@ -387,28 +401,24 @@ def work(job: Job, writing: int) -> None:
         # a cancelled job sees it in its folder and has a moment to tidy up; a builder's C++ that
         # does not come back gets a SIGKILL after it
         signal.signal(signal.SIGTERM, lambda number, frame: None)
-        answer: Dict[str, Any] = {"done": True}
+        answer = _Outcome(done=True)
         try:
             _run(job)
             status = 0
         except JobCancelled:
-            answer = {}
+            answer = _Outcome()
         except DeviceError as error:
             if isinstance(error.__cause__, OSError):
                 _log_traceback()  # a name of the system's alone does not say whose fault it was
-            answer = fields_of(error)
+            answer = _Outcome(error=Failure.of(error))
         except MemoryError:
-            answer = fields_of(DeviceError("out of memory", code="board.no-memory"))
+            answer = _Outcome(error=Failure("board.no-memory", "out of memory", "", ""))
         except BaseException as error:
             _log_traceback()
-            answer = fields_of(
-                DeviceError(
-                    "the job failed: {}: {}".format(type(error).__name__, error),
-                    code="loader.internal",
-                    hint="its log has the traceback: report it",
-                )
-            )
-        _answer(writing, json.dumps(answer).encode("utf-8"))
+            text = "the job failed: {}: {}".format(type(error).__name__, error)
+            hint = "its log has the traceback: report it"
+            answer = _Outcome(error=Failure("loader.internal", text, "", hint))
+        _answer(writing, dump(answer))
     finally:
         try:
             sys.stdout.flush()
@@ -418,11 +428,11 @@ def work(job: Job, writing: int) -> None:
 
 
 def _run(job: Job) -> None:
-    document = json.loads((job.folder / "request.json").read_text(encoding="utf-8"))
-    module = JOBS.get(document["kind"])
-    if module is None:
-        raise DeviceError("no such kind of job", code="job.kind", where=str(document["kind"]))
-    opened = job_context(job.root, job.folder, document["request"])
+    request = job.request()
+    module = None if request is None else JOBS.get(request.kind)
+    if request is None or module is None:
+        raise DeviceError("no such kind of job", code="job.kind", where=job.name)
+    opened = job_context(job.root, job.folder, request.request)
     with opened as context, map_os_errors(str(job.folder)):
         result = importlib.import_module(module).run(context)
         write_durably(job.folder / RESULT, json.dumps(result).encode("utf-8"))
@@ -438,9 +448,3 @@ def _log_traceback() -> None:
     with contextlib.suppress(OSError):
         traceback.print_exc()
         sys.stderr.flush()
-
-
-def fields_of(error: Any) -> Dict[str, str]:
-    """An error's "code", "message", "where" and "hint"."""
-    fields: Dict[str, str] = error.to_json()["error"]
-    return fields

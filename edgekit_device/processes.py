@@ -1,6 +1,6 @@
 """Child processes: work that may crash, hang or eat the memory runs in one that is forked
 (``in_child``); how another start of Python finds what this one finds; and how a command notices
-that its caller is gone.
+that its caller has ended.
 
 What is forked answers in lines of JSON::
 
@@ -233,10 +233,25 @@ def _be_child(
 
 def _die_with(parent: int) -> None:
     """Ends this process when the parent dies, however that comes: it works under its lock."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ending_with_parent()()
     if os.getppid() != parent:
         os._exit(1)
+
+
+def ending_with_parent() -> Callable[[], None]:
+    """Returns a function after which its process is killed when its parent dies, however it dies.
+
+    The function loads nothing, so it may be a ``preexec_fn``.
+    """
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return lambda: None
+
+    def end() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    return end
 
 
 # --- another start of Python
@@ -252,7 +267,7 @@ def child_argv(code: str, *arguments: str) -> List[str]:
     return [sys.executable, "-I", "-c", _PATH + code, json.dumps(path), *arguments]
 
 
-# --- a caller that is gone
+# --- a caller that has ended
 
 
 def watch(stdin: BinaryIO, size: int) -> BinaryIO:

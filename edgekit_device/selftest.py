@@ -69,11 +69,7 @@ _TRTEXEC = ("--loadEngine={engine}", "--exportTimes={times}", "--warmUp=100", "-
 _TIMEOUT_S = 120.0
 
 
-# What a board has still to show: the questions of ``edgekit doctor --selftest``, as data.
-#
 # docs/not-yet-on-hardware.md names the same ids; a test holds both together.
-
-
 class SelftestItem(NamedTuple):
     """One question.
 
@@ -158,12 +154,8 @@ ITEMS: Tuple[SelftestItem, ...] = (
 )  # fmt: skip
 
 
-# The job "selftest": measures on a board what no document says, and records it.
-#
 # Each check runs in a process of its own, so that a crash is an answer too. Nothing in the
 # document says whose board it is: names of host and account and the home folder are taken out.
-
-
 def run(context: JobContext) -> Dict[str, Any]:
     """Runs the check of every item of ``ITEMS``.
 

@@ -1,7 +1,12 @@
 """Puts tensors into the formats of engines' inputs and outputs and back, with NumPy alone.
-A format says how channels lie; padding follows from the strides. Vector formats are moved in
-blocks that fit the second-level cache, large ones by several threads. The layouts are those of
-TensorRT's TensorFormat. ``convert`` quantises and dequantises as TensorRT does.
+``convert`` quantises and dequantises as TensorRT does.
+
+A format says how channels lie; how far lines are padded is read from the strides, which depend on
+the DLA's generation and which whoever built the engine knows (the manifest has them). A vector
+format is a transposition of (channels, pixels), done in blocks that stay in the second-level
+cache, and by several threads where a tensor is large (NumPy copies without the interpreter's
+lock). Layouts: TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and
+their sources.
 """
 
 from __future__ import annotations
@@ -14,17 +19,6 @@ from edgekit_device.errors import DeviceError
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-# Puts tensors into the formats of engines' inputs and outputs and back, with NumPy alone.
-#
-# A format says how channels lie; how far lines are padded is read from the strides, which depend on
-# the DLA's generation and which whoever built the engine knows (the manifest has them). A vector
-# format is a transposition of (channels, pixels), done in blocks that stay in the second-level
-# cache, and by several threads where a tensor is large (NumPy copies without the interpreter's
-# lock). Layouts: TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and
-# their sources.
-
 
 # channels of a vector, contiguous within it
 _VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}

@@ -1,5 +1,8 @@
 """Reads what the board needs of an ONNX file: protobuf's wire format, the fields that describe
 an engine, and the values of tensors, in the file or in an external data file.
+
+The board has no onnx package. Protobuf's wire format:
+https://protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -14,13 +17,6 @@ from edgekit_device.files import map_file
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-# Protobuf's wire format, as far as ONNX files need it
-# (https://protobuf.dev/programming-guides/encoding).
-#
-# The board has no onnx package; nothing here knows what the fields mean.
-
 
 #: A varint, or the bytes of anything else.
 Value = Union[int, memoryview]
@@ -101,13 +97,9 @@ def as_text(value: Value) -> str:
     return as_bytes(value).tobytes().decode("utf-8")
 
 
-# Reads what an engine file says about itself: a few fields of ONNX's protobuf, no more.
-#
-# The board has no onnx package. Field numbers are those of onnx/onnx.proto (IR version 3 and
+# Field numbers are those of onnx/onnx.proto (IR version 3 and
 # later): ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.output 2, name 3, op_type
 # 4; TensorProto.dims 1, data_type 2, name 8, external_data 13, data_location 14.
-
-
 @dataclass(frozen=True)
 class EngineWeight:
     """A weight that the engine lacks; ``dtype`` is None for a type NumPy has no name for."""
@@ -200,13 +192,9 @@ def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
     return EngineWeight(name, DTYPES.get(kind), tuple(shape))
 
 
-# Values of an ONNX file's tensors, whichever of its fields holds them, or external data.
-#
 # Field numbers of onnx/onnx.proto: TensorProto.dims 1, data_type 2, float_data 4, int32_data 5,
 # int64_data 7, name 8, raw_data 9, double_data 10, uint64_data 11, external_data 13,
 # data_location 14; StringStringEntryProto.key 1, value 2.
-
-
 @dataclass
 class OnnxTensor:
     """A tensor as the file has it, its values not yet looked at.

@@ -54,13 +54,9 @@ _PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
 _KERNEL_TIME = "_kernel_time"
 
 
-# ``bench``: measures a release on this board and samples the board meanwhile.
-#
 # In order: power mode and clocks are set where requested, the release is opened (cold), its first
 # frame runs, the board is watched idle, it warms up, and it is measured. Whatever ends the command
 # ends the watching and takes power mode and clocks back.
-
-
 def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
     need_numpy()
@@ -183,11 +179,7 @@ def _settings(
     }
 
 
-# The frames that a bench runs: what was given, the bundle's samples, or its golden frames.
-#
 # Several different ones are cycled: one frame alone would stay in caches that a camera's never are.
-
-
 class BenchFrames(NamedTuple):
     """Frames and where they are from: "given", "samples" or "golden"."""
 

@@ -1,5 +1,9 @@
 """What segments and copies did and when: their times by CUDA's events and by the host's clock,
 and the last frames as events.
+
+Events are put on the stream while a frame runs and read later: reading them costs the host time
+that a frame's own figure must not have. Names are trtexec's (samples/common/sampleReporting.h):
+h2d, compute, d2h, and enqueue, which is the host's time in enqueueV3 or in a graph's launch.
 """
 
 from __future__ import annotations
@@ -13,14 +17,6 @@ from edgekit_device.cuda.driver import Cuda
 if TYPE_CHECKING:
     from edgekit_device.runtime.model import Model
     from edgekit_device.runtime.pipeline import SegmentEvent
-
-
-# Where a frame's time goes, by CUDA's events: pairs around copies, kernels and engines.
-#
-# Events are put on the stream while a frame runs and read later: reading them costs the host time
-# that a frame's own figure must not have. Names are trtexec's (samples/common/sampleReporting.h):
-# h2d, compute, d2h, and enqueue, which is the host's time in enqueueV3 or in a graph's launch.
-
 
 _PHASES = ("h2d", "compute", "d2h")
 _TRIES = 5

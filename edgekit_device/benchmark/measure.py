@@ -1,6 +1,17 @@
 """Benchmarks a loaded model by trtexec's method and says on which clock: one stream in the
 caller's thread, several in a thread each, or frames in flight over several devices. A frame is
 run as callers run it, or at fixed addresses as trtexec does.
+
+"cpu-measured": the reference backend, which is no board's. "board-measured": TensorRT's engines
+and loadables. Whole frames and events' places in time are the processor's clock always; segments'
+times ("segments_clock") are CUDA events around their work ("gpu", without copies to and from the
+host), or the processor's clock around their runs ("cpu") where one of them has no events.
+"phases_ms" are CUDA events around copies and engines, and the host's time in enqueueV3.
+
+trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for
+at least --warmUp milliseconds, then runs at least --iterations times and at least --duration
+seconds; a percentile p is the sorted value that leaves ``floor((1 - p / 100) * n)`` larger ones
+out.
 """
 
 from __future__ import annotations
@@ -32,21 +43,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Frames = Union[Dict[str, np.ndarray], Sequence[Dict[str, np.ndarray]]]
-
-
-# Benchmarks a loaded model by trtexec's method, and says on which clock.
-#
-# "cpu-measured": the reference backend, which is no board's. "board-measured": TensorRT's engines
-# and loadables. Whole frames and events' places in time are the processor's clock always; segments'
-# times ("segments_clock") are CUDA events around their work ("gpu", without copies to and from the
-# host), or the processor's clock around their runs ("cpu") where one of them has no events.
-# "phases_ms" are CUDA events around copies and engines, and the host's time in enqueueV3.
-#
-# trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for
-# at least --warmUp milliseconds, then runs at least --iterations times and at least --duration
-# seconds; a percentile p is the sorted value that leaves ``floor((1 - p / 100) * n)`` larger ones
-# out.
-
 
 _MOST_STREAMS = 64
 _PHASES = ("enqueue", "h2d", "compute", "d2h", "host")

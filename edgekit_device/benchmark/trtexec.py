@@ -8,48 +8,58 @@ not for trtexec (it cannot deserialise one), only cuDLA runs it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import json
 import os
 import signal
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
-from edgekit_device.protocol.codec import parse_json
+from edgekit_device.processes import ending_with_parent
+from edgekit_device.protocol.codec import array, load, member, number, parse_json, read, text
 from edgekit_device.protocol.manifest import SegmentEntry
 from edgekit_device.store.root import Root
-from edgekit_device.tensorrt.refit import read_full_plan
+from edgekit_device.tensorrt.refit import RefittedPlan, read_full_plan
 from edgekit_device.trust.bundle import Checked, read_checked
 
 _MOST_TEXT = 32 << 10
 _MOST_TIMES = 16 << 20
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LOADABLE = "trtexec cannot run a DLA loadable"
 
 
-def parse_options(text: str) -> Dict[str, Any]:
-    """Reads --trtexec: {"always", "gpu", "dla", "version_compatible": arguments, "timeout_s"}.
+_ARGUMENTS = array(text(most=1 << 16))
+
+
+@dataclass(frozen=True)
+class TrtexecOptions:
+    """--trtexec: arguments for each run, for runs on the GPU alone or on a DLA, and for plans that
+    carry the lean runtime; seconds until a run is ended.
+    """
+
+    always: Tuple[str, ...] = member(_ARGUMENTS)
+    gpu: Tuple[str, ...] = member(_ARGUMENTS)
+    dla: Tuple[str, ...] = member(_ARGUMENTS)
+    version_compatible: Tuple[str, ...] = member(_ARGUMENTS)
+    timeout_s: float = member(number(0.0, 1e9))
+
+
+def parse_options(text: str) -> TrtexecOptions:
+    """Reads --trtexec.
 
     Raises:
         DeviceError: "usage".
     """
-    options = parse_json(text.encode("utf-8"), "--trtexec", "usage")
-    lists = ("always", "gpu", "dla", "version_compatible")
-    good = isinstance(options, dict) and isinstance(options.get("timeout_s"), (int, float))
-    for name in lists:
-        value = options.get(name) if good else None
-        good = isinstance(value, list) and all(isinstance(one, str) for one in value)
-        if not good:
-            raise DeviceError("--trtexec is not what hosts send", code="usage", where="--trtexec")
-    return dict(options)
+    where = "--trtexec"
+    return read(
+        TrtexecOptions, parse_json(text.encode("utf-8"), where, "usage"), where, code="usage"
+    )
 
 
 def cross_check(
-    root: Root, release: Path, checked: Checked, options: Mapping[str, Any]
+    root: Root, release: Path, checked: Checked, options: TrtexecOptions
 ) -> Dict[str, Any]:
     """Runs trtexec on each engine of the release, one after the other.
 
@@ -71,11 +81,11 @@ def cross_check(
     if program is None:
         return dict(found, why="there is no trtexec on this board (package libnvinfer-bin)")
     found["program"] = str(program)
-    for number, lane in enumerate(checked.manifest.lanes):
+    for place, lane in enumerate(checked.manifest.lanes):
         for segment in lane.segments:
             result = _one(root, release, checked, options, program, segment)
             found["engines"].append(
-                {"lane": number, "index": segment.index, "device": segment.device, **result}
+                {"lane": place, "index": segment.index, "device": segment.device, **result}
             )
     return found
 
@@ -84,7 +94,7 @@ def _one(
     root: Root,
     release: Path,
     checked: Checked,
-    options: Mapping[str, Any],
+    options: TrtexecOptions,
     program: Path,
     segment: SegmentEntry,
 ) -> Dict[str, Any]:
@@ -96,13 +106,13 @@ def _one(
         plan = _plan(release, checked, segment.engine, entry.stripped)
         if plan is None:
             return dict(nothing, why="no plan with its weights was kept here: refit it again")
-        arguments = list(options["always"])
-        arguments += options["gpu"] if segment.core is None else options["dla"]
-        arguments += options["version_compatible"] if entry.lean_embedded else []
+        arguments = list(options.always)
+        arguments += options.gpu if segment.core is None else options.dla
+        arguments += options.version_compatible if entry.lean_embedded else ()
         with workspace(root.folder) as work:
             (work / "plan").write_bytes(plan)
             del plan
-            return run_plan(program, arguments, work, segment.core, float(options["timeout_s"]))
+            return run_plan(program, arguments, work, segment.core, options.timeout_s)
     except DeviceError as error:
         return dict(nothing, why=error.message)
     except OSError as error:
@@ -113,12 +123,11 @@ def _plan(release: Path, checked: Checked, engine: str, stripped: bool) -> Optio
     if not stripped:
         return read_checked(checked, engine)
     # one for each runtime that has loaded it; trtexec's own, the full one, is as good as any
-    for record in sorted((release / "refitted").glob(engine + ".*.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            name = str(json.loads(record.read_text(encoding="utf-8"))["tensorrt"])
-            plan = read_full_plan(release, engine, name)
-            if plan is not None:
-                return plan
+    for path in sorted((release / "refitted").glob(engine + ".*.json")):
+        record = load(RefittedPlan, path)
+        plan = None if record is None else read_full_plan(release, engine, record.tensorrt)
+        if plan is not None:
+            return plan
     return None
 
 
@@ -131,12 +140,6 @@ def run_plan(
     for name, value in places.items():
         command = [one.replace("{" + name + "}", str(value)) for one in command]
     log = work / "console"
-    prctl = ctypes.CDLL(None).prctl
-
-    def ends_with_us() -> None:
-        # also where this process is killed: trtexec would keep the device busy until it has done
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -145,7 +148,8 @@ def run_plan(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=ends_with_us,  # noqa: PLW1509  (one system call, nothing else)
+            # trtexec would keep the device busy until it has done
+            preexec_fn=ending_with_parent(),  # noqa: PLW1509
         )
         try:
             status = process.wait(timeout_s)

@@ -9,7 +9,6 @@ import ctypes
 import hashlib
 import importlib
 import importlib.util
-import json
 import os
 import platform
 import re
@@ -17,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Optional, Tuple
 
@@ -30,6 +30,7 @@ from edgekit_device.board.inventory import (
 )
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
+from edgekit_device.protocol.codec import load, member, nullable, text
 from edgekit_device.version import __version__
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
 BOARD_FACTS = "board.json"
 """File below ROOT in which the board itself keeps what a container on it cannot see."""
 
-_NAMES = ("module", "board_id", "l4t")
-
 _TIMEOUT_S = 90.0
 _Answer = Callable[[Dict[str, Any]], None]
 """Called with facts, each of which counts although the next step may crash."""
@@ -53,6 +52,15 @@ COMPARED = {
     "reference": ("runtime_version", "machine"),
     "tensorrt": ("machine", "module", "l4t", "tensorrt", "compute_capability", "dla_compiler"),
 }
+
+
+@dataclass(frozen=True)
+class RememberedBoard:
+    """board.json: what the board's own files say of it."""
+
+    module: Optional[str] = member(nullable(text()), default=None)
+    board_id: Optional[str] = member(nullable(text()), default=None)
+    l4t: Optional[str] = member(nullable(text()), default=None)
 
 
 def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -182,13 +190,8 @@ def board_facts(folder: Path, system: Path = Path("/")) -> Dict[str, Optional[st
     }
     if all(seen.values()):
         return seen
-    try:
-        remembered = json.loads(inventory.text_of(folder / BOARD_FACTS))
-    except ValueError:
-        remembered = {}
-    if not isinstance(remembered, dict):
-        remembered = {}
-    return {name: seen[name] or _text(remembered.get(name)) for name in _NAMES}
+    remembered = load(RememberedBoard, folder / BOARD_FACTS) or RememberedBoard()
+    return {name: seen[name] or getattr(remembered, name) or None for name in seen}
 
 
 def fingerprint(
@@ -251,16 +254,8 @@ def dla_compiler_version(system: Path, installed: Dict[str, str]) -> Optional[st
     return installed.get("nvidia-l4t-dla-compiler") or installed.get("nvidia-l4t-core")
 
 
-def _text(value: Any) -> Optional[str]:
-    return value if isinstance(value, str) and value else None
-
-
-# Questions that load a driver or TensorRT: each in a process of its own, which may crash.
-#
 # TensorRT's Builder ends the process on a machine without a driver, and a broken installation can
 # do so at import. So what these answer is a fact, and how they end is a note.
-
-
 def query_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
     """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and returns its version.
 

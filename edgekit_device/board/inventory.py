@@ -1,5 +1,8 @@
 """What a board has, read from its files without loading anything: module, Jetson Linux, memory,
 CUDA, DLA devices, TensorRT's versions, Python modules, tools and packages.
+
+Every function takes the root of the file system, so that a copy of a board's files can be read;
+what is not there is None or empty, never an error.
 """
 
 from __future__ import annotations
@@ -13,12 +16,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
-
-# What a board's files say of it: module, L4T, libraries, CUDA, DLA devices, memory.
-#
-# Every function takes the root of the file system, so that a copy of a board's files can be read;
-# what is not there is None or empty, never an error.
-
 
 # where JetPack's packages, CUDA's toolkits and containers put libraries
 _FOLDERS = (
@@ -179,13 +176,9 @@ def _numbers(version: str) -> List[int]:
     return [int(number) for number in _VERSION.findall(version.replace(".", " "))]
 
 
-# Which version of a package is installed, by the record that its installer left.
-#
-# As ``importlib.metadata`` finds it, whose import alone takes as long as a small command: a folder
-# ``NAME-VERSION.dist-info`` with a file METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``, itself a
-# file or a folder with PKG-INFO (packaging.python.org, "Recording installed projects").
-
-
+# As ``importlib.metadata`` finds versions, whose import alone takes as long as a small command: a
+# folder ``NAME-VERSION.dist-info`` with a file METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``,
+# itself a file or a folder with PKG-INFO (packaging.python.org, "Recording installed projects").
 def recorded_version(name: str) -> Optional[str]:
     """The version of the distribution ``name``; None where no record of it is found."""
     wanted = _SEPARATORS.sub("_", name).lower()

@@ -1,5 +1,15 @@
 """Samples a board while something is measured: clocks, load, temperatures, power rails and the
 DLA's state. Also the command ``sample``, one sample a line until the host has seen enough.
+
+    sampler = Sampler(100)
+    sampler.start()            # and leave the board idle a while
+    sampler.warming()          # what was seen until now is the idle baseline
+    ...warm up...
+    sampler.mark()             # the first measured frame begins
+    ...measure...
+    document = sampler.stop()  # edgekit.monitor/1, docs/monitoring.md
+
+Nothing here fails: a board that shows nothing gives a document that says so.
 """
 
 from __future__ import annotations
@@ -24,19 +34,6 @@ from edgekit_device.board.tegrastats import TegrastatsCommand, find_commands
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import child_argv
 from edgekit_device.store.root import Root, default_root
-
-# Samples a board during a measurement: clocks, load, temperatures, power rails, the DLA's state.
-#
-#     sampler = Sampler(100)
-#     sampler.start()            # and leave the board idle a while
-#     sampler.warming()          # what was seen until now is the idle baseline
-#     ...warm up...
-#     sampler.mark()             # the first measured frame begins
-#     ...measure...
-#     document = sampler.stop()  # edgekit.monitor/1, docs/monitoring.md
-#
-# Nothing here fails: a board that shows nothing gives a document that says so.
-
 
 SCHEMA = "edgekit.monitor/1"
 LEAST_MS = 10
@@ -194,13 +191,9 @@ def _line(line: bytes) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) and ("at" in found or "sources" in found) else None
 
 
-# /etc/nv_tegra_release: which Jetson Linux (L4T) a board has, R28 to R39 and what comes after.
-#
 # The first line is ``# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64,
 # DATE: Wed Jan  8 01:49:37 UTC 2025``; from R36 on ``KERNEL_VARIANT`` and
 # ``TARGET_USERSPACE_LIB_DIR`` stand below it.
-
-
 def parse_release(text: str) -> Optional[Dict[str, str]]:
     """What the file says; None where it has another form.
 

@@ -13,17 +13,34 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from edgekit_device.board.inventory import default_system, text_of
 from edgekit_device.board.power_tools import CLOCKS_FILE, PowerTools, find_mode, gates
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import durable_folder, fsync_folder, locked, write_durably
 from edgekit_device.processes import child_argv
+from edgekit_device.protocol.codec import (
+    anything,
+    choice,
+    dump,
+    flag,
+    integer,
+    load,
+    mapping,
+    member,
+    nullable,
+    number,
+    parse_json,
+    read,
+    record,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
 
-# Changes power mode and clocks and takes it back, through a journal that is durable first.
-#
 # ROOT/power.json says what to go back to from before the first change until after the last: whoever
 # finds it without a holder of ROOT/power.lock takes the change back. The order is: journal, clocks
 # stored, mode, clocks held; and back: mode, stored clocks (they belong to the old mode), their
@@ -36,6 +53,66 @@ LOCK = "power.lock"
 _WAIT_S = 30.0
 _END_S = 300.0
 _GUARD = "from edgekit_device.board.power import run_guard\nrun_guard()\n"
+
+
+@dataclass(frozen=True)
+class PowerMode:
+    """A power mode of nvpmodel's."""
+
+    id: int = member(integer(0, 1 << 31))
+    name: str = member(text())
+
+    @classmethod
+    def of(cls, facts: Optional[Mapping[str, Any]]) -> "Optional[PowerMode]":
+        """The mode as ``PowerTools`` describes it."""
+        return None if facts is None else cls(facts["id"], facts["name"])
+
+
+_MODE = nullable(record(PowerMode))
+
+
+@dataclass(frozen=True)
+class PowerJournal:
+    """power.json: what to go back to.
+
+    Attributes:
+        boot: The running system's start.
+        before: The mode of before; None where it is not changed.
+        wanted: The mode that is set.
+        stored: The file in which jetson_clocks keeps the clocks of before.
+        state: "storing" before clocks are stored, then "set".
+        error: Why it could not be taken back.
+    """
+
+    boot: str = member(text())
+    started_at: float = member(number(0.0, 1e12))
+    before: Optional[PowerMode] = member(_MODE)
+    wanted: Optional[PowerMode] = member(_MODE)
+    stored: Optional[str] = member(nullable(text()))
+    state: str = member(choice("storing", "set"))
+    error: Optional[Failure] = member(nullable(record(Failure)), default=None)
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+
+@dataclass(frozen=True)
+class HoldRequest:
+    """What the guard is to hold; see ``held_power``."""
+
+    root: str = member(text())
+    mode: Optional[str] = member(nullable(text()))
+    lock: bool = member(flag)
+    system: str = member(text())
+    clocks_file: str = member(text())
+    wait_s: float = member(number(0.0, 1e9))
+
+
+@dataclass(frozen=True)
+class _GuardAnswer:
+    """A line of the guard: what it holds, then what was after it was taken back; or an error."""
+
+    held: Optional[Dict[str, Any]] = member(mapping(anything), absent=None)
+    undone: Optional[Dict[str, Any]] = member(mapping(anything), absent=None)
+    error: Optional[Failure] = member(record(Failure), absent=None)
 
 
 def hold(
@@ -74,20 +151,18 @@ def hold(
             "sudo rm {0}`".format(tools.clocks_file),
         )
     if change or lock:
-        journal = {
-            "schema": SCHEMA,
-            "boot": _boot(system),
-            "started_at": round(time.time(), 3),
-            "before": before if change else None,
-            "wanted": wanted if change else None,
-            "stored": str(tools.clocks_file) if stores else None,
-            "state": "storing" if stores else "set",
-            "error": None,
-        }
+        journal = PowerJournal(
+            boot=_boot(system),
+            started_at=round(time.time(), 3),
+            before=PowerMode.of(before) if change else None,
+            wanted=PowerMode.of(wanted) if change else None,
+            stored=str(tools.clocks_file) if stores else None,
+            state="storing" if stores else "set",
+        )
         _write(folder, journal)
         if stores:
             tools.store()
-            _write(folder, dict(journal, state="set"))
+            _write(folder, replace(journal, state="set"))
         if change and wanted is not None:
             tools.set_mode(wanted["id"])
             _need_mode(tools, wanted)
@@ -115,15 +190,15 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
         return []
     notes: List[str] = []
     try:
-        if journal["state"] == "set":
+        if journal.state == "set":
             notes += _mode_back(tools, journal)
             # after a start the clocks are nvpmodel's, and the file is gone
-            if journal["stored"] and tools.clocks_file.exists() and not notes:
+            if journal.stored and tools.clocks_file.exists() and not notes:
                 tools.restore()
-        if journal["stored"]:
+        if journal.stored:
             tools.forget()
     except DeviceError as error:
-        _write(folder, dict(journal, error=error.to_json()["error"]))
+        _write(folder, replace(journal, error=Failure.of(error)))
         raise
     with map_os_errors(str(folder / JOURNAL)):
         (folder / JOURNAL).unlink()
@@ -131,34 +206,27 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
     return notes
 
 
-def read_journal(folder: Path) -> Optional[Dict[str, Any]]:
+def read_journal(folder: Path) -> Optional[PowerJournal]:
     """Returns what is to be taken back; None if there is no journal or it is damaged."""
-    try:
-        found = json.loads((folder / JOURNAL).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    keys = ("before", "wanted", "stored", "state", "boot")
-    if not isinstance(found, dict) or any(key not in found for key in keys):
-        return None
-    return found
+    return load(PowerJournal, folder / JOURNAL)
 
 
-def _mode_back(tools: PowerTools, journal: Dict[str, Any]) -> List[str]:
-    before, wanted = journal["before"], journal["wanted"]
+def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
+    before, wanted = journal.before, journal.wanted
     if before is None or wanted is None:
         return []
     now = tools.mode()
-    if now is not None and now["id"] not in (before["id"], wanted["id"]):
+    if now is not None and now["id"] not in (before.id, wanted.id):
         # another mode was chosen meanwhile: that one stays
         return ["the power mode is {} now: it was left so".format(now["name"])]
     try:
         # also where it says that it is there already: setting it may have been cut off halfway
-        tools.set_mode(before["id"])
+        tools.set_mode(before.id)
     except DeviceError as error:
         # it can require a restart even for the mode that is set
-        if error.code != "power.restart" or now is None or now["id"] != before["id"]:
+        if error.code != "power.restart" or now is None or now["id"] != before.id:
             raise
-    _need_mode(tools, before)
+    _need_mode(tools, write(before))
     return []
 
 
@@ -195,10 +263,10 @@ def _need_mode(tools: PowerTools, wanted: Dict[str, Any]) -> None:
         )
 
 
-def _write(folder: Path, journal: Dict[str, Any]) -> None:
+def _write(folder: Path, journal: PowerJournal) -> None:
     with map_os_errors(str(folder / JOURNAL)):
         durable_folder(folder)
-        write_durably(folder / JOURNAL, json.dumps(journal).encode("utf-8"))
+        write_durably(folder / JOURNAL, dump(journal))
         os.chmod(str(folder / JOURNAL), 0o600)
 
 
@@ -302,17 +370,10 @@ class _Guard:
         clocks_file: str,
         wait_s: float,
     ) -> None:
-        request = {
-            "root": str(folder),
-            "mode": mode,
-            "lock": lock,
-            "system": str(system),
-            "clocks_file": clocks_file,
-            "wait_s": wait_s,
-        }
+        request = HoldRequest(str(folder), mode, lock, str(system), clocks_file, wait_s)
         try:
             self._process = subprocess.Popen(
-                child_argv(_GUARD, json.dumps(request)),
+                child_argv(_GUARD, json.dumps(write(request))),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # not this process's: the host would wait for the guard to close it
@@ -346,20 +407,16 @@ class _Guard:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         try:
-            said = json.loads(line.decode("utf-8"))
-        except ValueError:
+            said = read(_GuardAnswer, parse_json(line, "the guard's answer"))
+        except DeviceError:
             raise DeviceError(
                 "the process that holds power mode and clocks has died",
                 code="power.failed",
                 hint="`edgekit status` takes back what it left",
             ) from None
-        if "error" in said:
-            error = said["error"]
-            raise DeviceError(
-                error["message"], code=error["code"], where=error["where"], hint=error["hint"]
-            )
-        found: Dict[str, Any] = said[what]
-        return found
+        if said.error is not None:
+            raise said.error.error()
+        return dict(getattr(said, what))
 
     def _end_input(self) -> None:
         assert self._process.stdin is not None
@@ -406,12 +463,10 @@ def _looked(tools: PowerTools, before: Any, notes: List[str]) -> Optional[Dict[s
     }
 
 
-# The guard: a process of its own that changes power mode and clocks, waits, and takes it back.
-#
-# It holds the reading end of a pipe whose other end the measuring process has. That ends when the
-# measuring process ends, whatever ends it, and so does the holding. The guard has its own session,
-# so that what ends the measuring one (Ctrl-C, a cut connection) does not reach it; what ends the
-# guard leaves the journal, which the next command finds.
+# The guard is a process of its own, which reads a pipe whose other end the measuring process has:
+# that ends when the measuring process ends, however it does, and so does the holding. The guard has
+# its own session, so that what ends the measuring one (Ctrl-C, a cut connection) does not reach it.
+# What ends the guard leaves the journal, which the next command finds.
 
 
 class _CallerEnded(Exception):
@@ -420,27 +475,27 @@ class _CallerEnded(Exception):
 
 def run_guard() -> None:
     """Reads the request from the command line, answers on stdout, one JSON document a line."""
-    request = json.loads(sys.argv[1])
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
+    request = read(HoldRequest, json.loads(sys.argv[1]))
+    for one in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(one, signal.SIG_IGN)
     os.chdir("/")
-    folder, system = Path(request["root"]), Path(request["system"])
-    tools = PowerTools(request["clocks_file"])
+    folder, system = Path(request.root), Path(request.system)
+    tools = PowerTools(request.clocks_file)
     try:
-        with locked(folder / LOCK, wait_s=float(request["wait_s"])):
+        with locked(folder / LOCK, wait_s=request.wait_s):
             _wait_and_undo(folder, tools, system, request)
     except DeviceError as error:
-        _say(_explained(error, folder))
+        _say(_GuardAnswer(error=Failure.of(_explained(error, folder))))
 
 
-def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: Dict[str, Any]) -> None:
+def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldRequest) -> None:
     left = undo(folder, tools, system)  # of one that died
     error: Optional[DeviceError] = None
     signal.signal(signal.SIGTERM, _end)
     try:
-        held = hold(folder, tools, request["mode"], request["lock"], system)
-        _say({"held": dict(held, notes=left)})
-        sys.stdin.buffer.read()  # until the measuring process lets go, or is no more
+        held = hold(folder, tools, request.mode, request.lock, system)
+        _say(_GuardAnswer(held=dict(held, notes=left)))
+        sys.stdin.buffer.read()  # until the measuring process closes the pipe, or ends
     except _CallerEnded:
         pass
     except DeviceError as raised:
@@ -449,28 +504,29 @@ def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: Dict[
     notes = undo(folder, tools, system)
     if error is not None:
         raise error
-    _say({"undone": {"mode": tools.mode(), "clocks": tools.clocks(), "notes": notes}})
+    after = {"mode": tools.mode(), "clocks": tools.clocks(), "notes": notes}
+    _say(_GuardAnswer(undone=after))
 
 
 def _end(number: int, frame: Any) -> None:
     raise _CallerEnded
 
 
-def _explained(error: DeviceError, folder: Path) -> Dict[str, Any]:
+def _explained(error: DeviceError, folder: Path) -> DeviceError:
     if error.code != "board.busy":
-        return error.to_json()
+        return error
     return DeviceError(
         "another benchmark holds the power mode or the clocks of this board",
         code="power.busy",
         where=str(folder / LOCK),
         hint="wait for it to end, or measure without --lock-clocks and --power-mode",
-    ).to_json()
+    )
 
 
-def _say(document: Dict[str, Any]) -> None:
+def _say(answer: _GuardAnswer) -> None:
     try:
-        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.buffer.write(dump(answer))
         sys.stdout.flush()
     except OSError:
-        # the reader is gone; the work goes on, and nothing is flushed at the end again
+        # the reader has ended; the work continues, and nothing is flushed at the end again
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

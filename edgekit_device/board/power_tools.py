@@ -143,14 +143,10 @@ def _plain(name: str) -> str:
     return plain[5:] if plain.startswith("MODE_") else plain
 
 
-# nvpmodel and jetson_clocks, called as root: directly, or as ``sudo -n`` where setup allows it.
-#
 # Stored clocks lie in /run: only root can write there (``jetson_clocks --restore`` writes whatever
 # the file says into whatever files it names), and it is empty after a start, as the clocks are then
-# nvpmodel's again. it is never allowed to restart the board: its question gets the end of input,
-# which it takes for no.
-
-
+# nvpmodel's again. nvpmodel never restarts the board: its question gets the end of input, which it
+# takes for no.
 class PowerTools:
     """The board's two programs.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import grp
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO, Dict, List, Optional
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import (
     BOARD_FACTS,
+    RememberedBoard,
     board_facts,
     dla_compiler_version,
     fingerprint,
@@ -39,6 +39,7 @@ from edgekit_device.board.power import mend
 from edgekit_device.board.power_tools import parse_clocks, parse_power_mode, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
+from edgekit_device.protocol.codec import dump
 from edgekit_device.store.root import Root
 
 
@@ -49,10 +50,10 @@ def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     if left:
         document["notes"].append(left)
     if arguments.remember:
-        remembered = {name: document[name] for name in ("module", "board_id", "l4t")}
+        remembered = RememberedBoard(document["module"], document["board_id"], document["l4t"])
         with map_os_errors(str(root.folder)):
             root.folder.mkdir(parents=True, exist_ok=True)
-            write_durably(root.folder / BOARD_FACTS, json.dumps(remembered).encode("utf-8"))
+            write_durably(root.folder / BOARD_FACTS, dump(remembered))
     return document
 
 

@@ -1,5 +1,8 @@
 """Samples of a board, one after the other: lines of tegrastats completed from /sys and /proc.
 ``main`` is the child process that samples while something is measured.
+
+Where tegrastats cannot be had, or goes silent, sysfs and /proc alone are read at the same rate. A
+PC has /proc alone. What is not readable is left out; "warnings" says why.
 """
 
 from __future__ import annotations
@@ -25,12 +28,6 @@ from edgekit_device.board.sysfs import (
     Temperatures,
 )
 from edgekit_device.board.tegrastats import Tegrastats, TegrastatsCommand, UnknownFields, read_line
-
-# Samples of a board, one after the other: tegrastats's lines, completed from sysfs and /proc.
-#
-# Where tegrastats cannot be had, or goes silent, sysfs and /proc alone are read at the same rate. A
-# PC has /proc alone. What is not readable is left out; "warnings" says why.
-
 
 _SILENT_S = 3.0
 _ON_BOARDS = ("rails_mw", "temperatures_c", "engines", "runtime_status", "clocks_hz")
@@ -198,13 +195,9 @@ class SampleStream:
         return sample
 
 
-# The process that samples during a measurement: it only writes and does not disturb it.
-#
-# It is a process of its own because a thread would take the interpreter's lock from the measured
-# one at each sample. Its output is an unlinked file, which the measuring process reads when it has
-# done. It ends when its standard input does, so it cannot outlive its parent.
-
-
+# What samples is a process of its own, because a thread would take the interpreter's lock from the
+# measured one at each sample. Its output is an unlinked file, which the measuring process reads
+# when it has done. It ends when its standard input does, so it cannot outlive its parent.
 def main(options: str) -> None:
     """Samples until standard input ends; ``options`` is JSON, see ``Sampler.start``."""
     # a Ctrl-C is for the measuring process, which closes our input then

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import getpass
 import grp
-import json
 import os
 import shlex
 import shutil
@@ -20,10 +19,11 @@ import subprocess
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
 
-from edgekit_device.board.inventory import text_of
 from edgekit_device.board.power_tools import CLOCKS_FILE, read_modes
+from edgekit_device.board.tegrastats import SetupRecord
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
+from edgekit_device.protocol.codec import dump, load
 from edgekit_device.store.root import Root
 
 SUDOERS = "/etc/sudoers.d/edgekit"
@@ -71,19 +71,20 @@ def setup(
 ) -> Dict[str, Any]:
     """See ``do_setup``; ``folder`` is ROOT, which remembers what was added."""
     done = folder / "setup.json"
-    record = _record(done)
+    record = load(SetupRecord, done)
+    before = () if record is None else record.groups
     sudoers = sudoers_text(account.name, system)
     if undo:
-        groups = [name for name in record.get("groups", []) if name in _GROUPS]
+        groups = [name for name in before if name in _GROUPS]
     else:
         groups = [name for name in _GROUPS if name not in account.groups and _group_exists(name)]
     commands = _undo(account, groups) if undo else _commands(folder, account, groups)
     answer = {"sudoers": sudoers, "file": SUDOERS, "groups": groups, "script": None}
     if account.root:
         return dict(answer, state="unneeded", text="the account is root: nothing is needed")
-    if undo and not record:
+    if undo and record is None:
         return dict(answer, state="unneeded", text="edgekit has set up nothing here")
-    if not undo and record.get("sudoers") == sudoers and not groups:
+    if not undo and record is not None and record.sudoers == sudoers and not groups:
         return dict(answer, state="unneeded", text="it is set up already")
     shown = "\n".join(" ".join(shlex.quote(word) for word in one) for one in commands)
     if not apply:
@@ -105,8 +106,8 @@ def setup(
         if undo:
             done.unlink()
             return dict(answer, state="undone", text="taken back: {} is gone".format(SUDOERS))
-        added = sorted({*record.get("groups", []), *groups})
-        write_durably(done, json.dumps({"sudoers": sudoers, "groups": added}).encode("ascii"))
+        added = tuple(sorted({*before, *groups}))
+        write_durably(done, dump(SetupRecord(sudoers, added)))
     more = "; groups count from the next login" if groups else ""
     return dict(answer, state="applied", text="set up{}".format(more))
 
@@ -196,11 +197,3 @@ def _group_exists(name: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _record(path: Path) -> Dict[str, Any]:
-    try:
-        found = json.loads(text_of(path))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -83,14 +83,10 @@ def whole(text: Optional[str]) -> Optional[int]:
         return None  # "--1", or digits of another script
 
 
-# What sysfs says of the GPU and of the DLA cores: load, clocks, whether they have power.
-#
 # The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
 # ``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
 # ``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the
 # release of L4T has put that; its clocks are in debugfs, which root alone may read.
-
-
 class GpuReader:
     """The integrated GPU as a devfreq device; one entry of "mhz" for each of its clusters."""
 
@@ -159,13 +155,9 @@ def clock_caps(system: Path) -> Dict[str, int]:
     return caps
 
 
-# Load and memory as the kernel counts them: /proc/stat, /proc/meminfo, /proc/PID/stat.
-#
 # Any Linux has them, a PC too. A load is the share of the time since the sample before that a core
 # was not idle (proc(5): all of a line but idle and iowait). Memory in use is what is not available
 # (MemTotal - MemAvailable), which is a little more than tegrastats's.
-
-
 class ProcessorLoad:
     """Each core's load since the last sample, and its clock."""
 
@@ -246,8 +238,6 @@ class ProcessLoad:
         self._last = (now, spent)
 
 
-# Power rails that sysfs shows: the INA3221 in both layouts, and the INA238 of Thor.
-#
 # JetPack 4 (driver ina3221x): ``/sys/bus/i2c/drivers/ina3221x/1-0040/iio:device0/`` with
 # ``rail_name_N`` and ``in_powerN_input`` in mW. From JetPack 5 (the kernel's ina3221):
 # ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in mV and
@@ -255,8 +245,6 @@ class ProcessLoad:
 # shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA, Jetson Linux
 # Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says ``power1_input`` in
 # microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not connected.
-
-
 class RailReader:
     """The rails of a board; ``names`` is empty where none can be read."""
 
@@ -323,16 +311,12 @@ def _folders(system: Path, patterns: Tuple[str, ...], seen: Set[str]) -> Iterato
                 yield folder
 
 
-# Temperatures, throttling and over-current events that sysfs shows.
-#
 # ``/sys/class/thermal/thermal_zone*/{type,temp}`` in thousandths of a degree and
 # ``cooling_device*/{type,cur_state}``: kernel.org, Documentation/driver-api/thermal/sysfs-api.rst.
 # A cooling device called ``*-throttle-alert`` is not 0 while the SoC slows down for its heat, and
 # ``/sys/class/hwmon/hwmon*/oc*_event_cnt`` counts how often it did so for too much current (NVIDIA,
 # Jetson Linux Developer Guide, "Orin Series: Software-Based Throttling", "Over-Current
 # Throttling").
-
-
 class Temperatures:
     """The thermal zones, by the names that tegrastats gives them ("cpu-thermal" is "cpu")."""
 

@@ -1,34 +1,31 @@
 """tegrastats: the child process, and the parser of its lines from JetPack 4 to 7.2 and Thor.
 It needs no root and nothing raises; unknown fields are counted by their form.
+
+The grammar is that of NVIDIA's Jetson Linux Developer Guide ("tegrastats Utility") and DRIVE OS's
+"Reported Statistics", and of lines that boards printed:
+
+- JetPack 4 has no date and rails without a unit (``GPU 463/463``), JetPack 7 has three values a
+  rail (now, average, highest) and two a temperature (now, highest).
+- An engine says ``off``, ``729`` or ``@729`` (MHz), ``36%``, ``36%@115`` or, for a GPU of several
+  clusters, ``0%@[1300,1300]``; Thor says no load: ``@[1000,1000,1000]``. ``NVENC`` is ``NVENC0``
+  in JetPack 7, ``NVDLA0_FREQ @1600`` (JetPack 5, only while the DLA works) is ``NVDLA0 0%@1600``
+  in JetPack 6: the load that stands there stays 0, only "on" says that the DLA has power.
+- A core that is off, or a cluster without power, is ``off``; ``-256C`` is a sensor without power.
+- Rails called ``NC`` are not connected.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Match, NamedTuple, Optional, Pattern, Tuple
 
-from edgekit_device.board.inventory import text_of
-
-# Reads a line of tegrastats, JetPack 4 to 7.2 and Thor: no root needed, nothing raises.
-#
-# The grammar is that of NVIDIA's Jetson Linux Developer Guide ("tegrastats Utility") and DRIVE OS's
-# "Reported Statistics", and of lines that boards printed:
-#
-# - JetPack 4 has no date and rails without a unit (``GPU 463/463``), JetPack 7 has three values a
-#   rail (now, average, highest) and two a temperature (now, highest).
-# - An engine says ``off``, ``729`` or ``@729`` (MHz), ``36%``, ``36%@115`` or, for a GPU of several
-#   clusters, ``0%@[1300,1300]``; Thor says no load: ``@[1000,1000,1000]``. ``NVENC`` is ``NVENC0``
-#   in JetPack 7, ``NVDLA0_FREQ @1600`` (JetPack 5, only while the DLA works) is ``NVDLA0 0%@1600``
-#   in JetPack 6: the load that stands there stays 0, only "on" says that the DLA has power.
-# - A core that is off, or a cluster without power, is ``off``; ``-256C`` is a sensor without power.
-# - Rails called ``NC`` are not connected.
-
+from edgekit_device.protocol.codec import load, member, names, text
 
 WALL_FORMAT = "%m-%d-%Y %H:%M:%S"
 """The date in front of a line from JetPack 5 on, in the board's local time, whole seconds."""
@@ -262,12 +259,16 @@ class UnknownFields:
             self.counts[name] = self.counts.get(name, 0) + 1
 
 
-# tegrastats as a child process, read line by line, and how it surely ends.
-#
 # Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
 # called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours, and
 # ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as well where
 # the reader was killed.
+@dataclass(frozen=True)
+class SetupRecord:
+    """ROOT/setup.json: what ``setup`` wrote into the sudoers file, and the groups that it added."""
+
+    sudoers: str = member(text(most=1 << 18))
+    groups: Tuple[str, ...] = member(names())
 
 
 class TegrastatsCommand(NamedTuple):
@@ -292,12 +293,9 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
     if os.geteuid() == 0:
         return [TegrastatsCommand(plain, interval_ms, True)]
     found = []
-    try:
-        record = json.loads(text_of(root / "setup.json"))
-        sudoers = str(record.get("sudoers", "")) if isinstance(record, dict) else ""
-    except ValueError:
-        sudoers = ""
-    rates = {int(rate): path for path, rate in _ALLOWED.findall(sudoers)}
+    record = load(SetupRecord, root / "setup.json")
+    allowed = [] if record is None else _ALLOWED.findall(record.sudoers)
+    rates = {int(rate): path for path, rate in allowed}
     if rates and shutil.which("sudo"):
         # the slowest that is quick enough; lines in between are left out
         rate = max((rate for rate in rates if rate <= interval_ms), default=min(rates))

@@ -1,6 +1,9 @@
 """An attempt at an engine runs in a process of its own: a builder's crash is a failed attempt.
 Its log is stored whole, with the important messages in memory, and it is checked before the build,
 by its callbacks, and from what it logged.
+
+The child also gives all of its memory back, which on a board is the GPU's too, and it can be
+ended in the middle of a call that knows no way to stop (no IProgressMonitor before 10.0).
 """
 
 from __future__ import annotations
@@ -18,12 +21,6 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobContext
 from edgekit_device.processes import ChildDied, Report, in_child
 from edgekit_device.tensorrt.bindings import logger
-
-# Each attempt in a process of its own: a crash of the builder is a failed attempt, not the end.
-#
-# The child also gives all of its memory back, which on a board is the GPU's too, and it can be
-# ended in the middle of a call that knows no way to stop (no IProgressMonitor before 10.0).
-
 
 #: Code of an attempt whose process died.
 CRASHED = "build.crashed"
@@ -92,12 +89,8 @@ def isolated(context: JobContext, work: Callable[[Report], _Answer]) -> _Answer:
     return answer
 
 
-# TensorRT's messages while it builds: all of them in the log, the important ones in memory.
-#
 # TensorRT takes the logger of the first builder or runtime of a process for all later ones, so one
 # logger serves a whole process and its readers mark where their part begins.
-
-
 class BuilderLog:
     """Receives TensorRT's messages from any thread.
 

@@ -1,5 +1,8 @@
 """One attempt at one engine through TensorRT's Python API, from 8.5 to 11: its progress, and the
 timing cache that all builds on a kind of board share.
+
+Weakly typed (to 10.x): precision flags, a calibration cache, precisions of layers. Strongly typed
+(11): all of that stands in the network's types. What a release has is read from its module.
 """
 
 from __future__ import annotations
@@ -25,12 +28,6 @@ from edgekit_device.build.request import Attempt, BuiltEngine, EngineSpec, reque
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import locked, write_durably
 from edgekit_device.jobs.job import JobCancelled
-
-# One attempt at one engine through TensorRT's Python API, from 8.5 to 11.
-#
-# Weakly typed (to 10.x): precision flags, a calibration cache, precisions of layers. Strongly typed
-# (11): all of that stands in the network's types. What a release has is read from its module.
-
 
 _SHOWN = 10
 #: A whole build has this many steps, whatever TensorRT counts.
@@ -309,12 +306,8 @@ def monitor(
     return Monitor()
 
 
-# Timing caches: one file for each kind of board, shared by all builds there.
-#
 # A build reads the file, and afterwards adds to it what others added meanwhile, so that no build
 # waits for another and none loses what it measured.
-
-
 def timing_file(root: Path, fingerprint: Mapping[str, str]) -> Path:
     """The cache's file of boards with this fingerprint."""
     return root / "timing" / (request_digest(dict(fingerprint)) + ".cache")

@@ -236,12 +236,8 @@ def reformats(text: str, borders: Sequence[str]) -> List[str]:
     return found
 
 
-# Strides of an engine's inputs and outputs as manifests have them, in bytes.
-#
 # Paddings: NVIDIA's guide "DLA runtime configuration" and cudla.h, as ``edgekit.dla`` has them; a
 # test holds both together.
-
-
 def generation_of(module: str) -> str:
     """DLA generation of a module by its device-tree name: "1.0" is Xavier's, "2.0" Orin's."""
     return "1.0" if "xavier" in module.lower() else "2.0"

@@ -1,4 +1,8 @@
-"""The job "build": builds a request's engines and runs the golden cases on them."""
+"""The job "build": builds a request's engines and runs the golden cases on them.
+
+Whatever touches TensorRT or CUDA runs in a process of its own (``build.attempt``): this one must
+stay without CUDA, which does not survive a fork.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,6 @@ from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.tensorrt.bindings import fault, find
 from edgekit_device.tensorrt.runtimes import start
 from edgekit_device.trust.bundle import BundleFiles, Checked
-
-# Builds a request's engines on this board: the job "build".
-#
-# Whatever touches TensorRT or CUDA runs in a process of its own (``build.attempt``): this one must
-# stay without CUDA, which does not survive a fork.
-
 
 SCHEMA = "edgekit.build.result/1"
 

@@ -226,16 +226,12 @@ def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
     return file
 
 
-# From the plan's layers to the builder's: by name, by metadata, and by the layer that it serves.
-#
 # onnx-tensorrt calls a layer as its ONNX node, with "_N" appended where the name was taken; since
 # 8.6 the layer's metadata say "[ONNX Layer: NODE]", several parted by the control characters 1E and
 # 1F. Of a node of several layers it may name the first alone: a Gemm's bias addition and products
 # with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the tensors
 # between them show that they belong together: "(Unnamed Layer* 9) [Matrix Multiply]_output". What
 # else is inserted (constants, shuffles) follows its readers.
-
-
 @dataclass(frozen=True, eq=False)
 class BuilderLayer:
     """A layer of an INetworkDefinition: its facts, and itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import select
@@ -19,6 +18,7 @@ from edgekit_device.build.request import Attempt, BuiltEngine, EngineSpec
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.processes import ending_with_parent
 
 _POLL_S = 0.2
 _GRACE_S = 5.0
@@ -27,7 +27,6 @@ _BANNER_LINES = 20
 
 # it puts these into the plan (modelToNetwork in samples/common/sampleEngines.cpp)
 _VC_PLUGIN = re.compile(r"Using VC plugin library (\S+)")
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def banner_version(line: str) -> str:
@@ -130,13 +129,12 @@ def _run(
     command: Sequence[str], folder: Path, log: BuilderLog, cancelled: Callable[[], bool]
 ) -> int:
     log.raw("$ " + " ".join(command))
-    prctl = ctypes.CDLL(None).prctl
+    end_with_parent = ending_with_parent()
 
     def apart() -> None:
-        # its own group, so that all of it can be ended; and it ends with this process, however
-        # that goes
+        # its own group, so that all of it can be ended
         os.setpgid(0, 0)
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        end_with_parent()
 
     try:
         process = subprocess.Popen(

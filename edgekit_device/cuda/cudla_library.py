@@ -1,4 +1,9 @@
-"""Finds libcudla and calls it: its C types for ctypes, and its error numbers as DeviceErrors."""
+"""Finds libcudla and calls it: its C types for ctypes, and its error numbers as DeviceErrors.
+
+Source: cudla.h 1.2.1 of CUDA 11.4 and cuda-python's declarations of CUDA 13
+(cuda/bindings/cycudla.pxd), which agree in every type used here; documentation:
+https://docs.nvidia.com/cuda/cudla-api/.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,6 @@ import threading
 from typing import Any, Dict, List, Optional
 
 from edgekit_device.errors import DeviceError
-
-# cuDLA's C types and numbers for ctypes.
-#
-# Source: cudla.h 1.2.1 of CUDA 11.4 and cuda-python's declarations of CUDA 13
-# (cuda/bindings/cycudla.pxd), which agree in every type used here; documentation:
-# https://docs.nvidia.com/cuda/cudla-api/.
-
 
 HYBRID = 0  # CUDLA_CUDA_DLA: tasks are put on CUDA streams
 NUM_INPUTS, NUM_OUTPUTS, INPUT_DESCRIPTORS, OUTPUT_DESCRIPTORS = 0, 1, 2, 3

@@ -1,5 +1,9 @@
 """CUDA through the driver's own API: memory, streams, events, kernels and graphs. The driver is
 called by cuda-python in either of its layouts, or by ctypes on libcuda.
+
+cuda-python's functions return a tuple of the status and what the C function writes through its
+pointers (https://nvidia.github.io/cuda-python/); the ctypes way is made to answer alike. The
+function names are the C API's without their version suffix.
 """
 
 from __future__ import annotations
@@ -11,13 +15,6 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
-
-# Three ways to call CUDA's driver: cuda-python in both layouts, or ctypes on libcuda.
-#
-# cuda-python's functions return a tuple of the status and what the C function writes through its
-# pointers (https://nvidia.github.io/cuda-python/); the ctypes way is made to answer alike. The
-# function names are the C API's without their version suffix.
-
 
 LIBRARY = "libcuda.so.1"
 
@@ -231,15 +228,11 @@ def _no_driver(reason: str) -> DeviceError:
     )
 
 
-# CUDA as the loader needs it: memory, streams, events and kernels, through the driver's own API.
-#
 # One way of three is taken: cuda-python's package ``cuda.bindings``, its older
 # modules ``cuda.cuda``, or ctypes on libcuda, which every driver brings. All use the driver API
 # in the device's primary context, which is the one that TensorRT and the runtime API use too, so
 # that pointers, streams and events can be handed to them as plain integers. Names and arguments:
 # CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
-
-
 class Cuda:
     """One device's primary context; every method may be called from any thread.
 
@@ -428,13 +421,9 @@ def open_cuda(device: int = 0, way: Optional[DriverApi] = None) -> Cuda:
         return _OPEN[device]
 
 
-# How the process waits for the device: spinning, blocked, or as CUDA thinks best.
-#
 # cuDevicePrimaryCtxSetFlags: spinning takes a core and notices the end sooner (trtexec's
 # --useSpinWait, its default from TensorRT 11 on); blocked is how trtexec waits otherwise. By itself
 # CUDA takes CU_CTX_SCHED_AUTO, which spins where there are cores enough and, on Tegra, may block.
-
-
 def choose_wait(spin: bool, device: int = 0, way: Optional[DriverApi] = None) -> None:
     """Has the process wait spinning or blocked; to be called before anything opens the device.
 
@@ -454,12 +443,8 @@ def wait_of(cuda: Cuda) -> str:
     return {number: name for name, number in _FLAGS.items()}.get(flag, "auto")
 
 
-# A stream's work as a CUDA graph: noted once, launched with one call.
-#
 # Captured in CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, as trtexec does (samples/common/sampleDevice.h,
 # TrtCudaGraph): this thread may call nothing meanwhile that would wait or allocate.
-
-
 class CudaGraph:
     """What ``work`` put on ``stream``, to be launched there again and again.
 

@@ -1,6 +1,11 @@
 """Device and pinned host memory that is allocated once and leased again, tensors that lie in it,
 and ``Feeder``, which puts inputs where an engine reads them. Formats are made on the GPU where
 NVRTC is available, otherwise by NumPy; the first result of a kernel is compared with NumPy's.
+
+A lease goes back to its pool with its last user, so that frames in flight never share a buffer
+and nothing is allocated once as many frames were in flight as ever will be; where shapes change,
+what lies idle is at most as much as ever was in use at once. On an integrated GPU (Jetson) pinned
+memory is the same DRAM; copies through it are still what keeps caches right.
 """
 
 from __future__ import annotations
@@ -23,15 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgekit_device.cuda.driver import Cuda
-
-
-# Memory that is allocated once and used again: leases of device and pinned host memory.
-#
-# A lease goes back to its pool with its last user, so that frames in flight never share a buffer
-# and nothing is allocated once as many frames were in flight as ever will be; where shapes change,
-# what lies idle is at most as much as ever was in use at once. On an integrated GPU (Jetson) pinned
-# memory is the same DRAM; copies through it are still what keeps caches right.
-
 
 _LARGER = 2  # a buffer so many times as large as wanted still serves
 _Kind = Tuple[Any, ...]
@@ -265,13 +261,9 @@ class DeviceTensor:
         return convert(array, dtype or self.dtype, self.scale, None)
 
 
-# Puts what is fed to an engine where the engine reads it: type, format and place.
-#
 # Arrays travel through pinned memory. Formats are made on the GPU by our kernels where NVRTC is
 # there (``cuda.kernels``), else by NumPy. The first result of a kernel is compared with NumPy's,
 # bit for bit: one that differs on this board is not used again.
-
-
 Tensor = Union["np.ndarray", DeviceTensor]
 
 

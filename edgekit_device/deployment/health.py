@@ -12,8 +12,10 @@ from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst
 from edgekit_device.benchmark.measure import summary
 from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import TensorEntry
-from edgekit_device.release.changed import HEALTH_SCHEMA, fingerprint_now, read_health, write_health
+from edgekit_device.release.changed import Health, fingerprint_now, read_health, write_health
+from edgekit_device.release.journal import stamp
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, need_golden
 from edgekit_device.runtime.model import Model, open_model
@@ -69,22 +71,21 @@ def examine(
     accuracy = need_accuracy(model, checked, limits.accuracy_min, where)
     frame = frame_of(checked.manifest)
     latency = _known_latency(folder, limits) or _latency(model, frame, limits, where)
-    document = {
-        "schema": HEALTH_SCHEMA,
-        "release": folder.name,
-        "digest": checked.manifest.digest,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "backend": model.backend,
-        "clock": clock_of(model),
-        "fingerprint": fingerprint_now(root.folder, checked.manifest.backend, loads=True),
-        "golden": {"cases": len(golden["cases"]), "bit_equal": golden["bit_equal"]},
-        "accuracy": accuracy,
-        "latency_ms": latency,
-        "notes": list(model.notes),
-    }
+    health = Health(
+        release=folder.name,
+        digest=checked.manifest.digest,
+        at=stamp(),
+        backend=model.backend,
+        clock=clock_of(model),
+        fingerprint=fingerprint_now(root.folder, checked.manifest.backend, loads=True),
+        golden={"cases": len(golden["cases"]), "bit_equal": golden["bit_equal"]},
+        accuracy=accuracy,
+        latency_ms=latency,
+        notes=tuple(model.notes),
+    )
     if keeps:
-        write_health(folder, document)
-    return document
+        write_health(folder, health)
+    return dict(write(health))
 
 
 def _known_latency(folder: Path, limits: Policy) -> Optional[Dict[str, Any]]:
@@ -92,7 +93,7 @@ def _known_latency(folder: Path, limits: Policy) -> Optional[Dict[str, Any]]:
     if limits.measure_s or limits.latency_ms is not None:
         return None
     known = read_health(folder)
-    return None if known is None else known["latency_ms"]
+    return None if known is None else dict(known.latency_ms)
 
 
 def _latency(
@@ -170,7 +171,7 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
 def need_accuracy(
     model: Model, checked: Checked, least: Optional[float], where: str
 ) -> Optional[Dict[str, Any]]:
-    """Measures and judges; what it returns is ``measure_accuracy``'s.
+    """Measures the accuracy, as ``measure_accuracy`` does, and compares it with its limit.
 
     Args:
         model: The loaded bundle.

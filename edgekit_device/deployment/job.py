@@ -1,37 +1,42 @@
-"""The job "deploy": brings an app to a bundle, and takes it back when it does not do well; and the
+"""The job "deploy": brings an app to a bundle, and takes it back when it fails its checks; and the
 command ``rollback``, by hand or at a server's request, also during a soak.
 
-It goes on when the operator is gone. A power cut or a SIGKILL at any moment leaves the release of
-before or the new one, whole; ``resume``, the same command again, a server's start or the board's
-next boot carry it on (docs/deploying.md).
+It continues when the operator disconnects. A power cut or a SIGKILL at any moment leaves the
+release of before or the new one, whole; ``resume``, the same command again, a server's start or the
+board's next boot continue it (docs/deploying.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import time
-from typing import Any, BinaryIO, Callable, Dict, Optional
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from edgekit_device.deployment.request import DeployRequest, read_request
 from edgekit_device.deployment.states import Deployment
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
-from edgekit_device.jobs.job import CANCEL, JobCancelled, JobContext
+from edgekit_device.jobs.job import Job, JobCancelled, JobContext
 from edgekit_device.processes import Report
+from edgekit_device.protocol.codec import dump, load, member, text, write
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
+    ROLLBACK_SCHEMA,
     SCHEMA,
+    DeploymentFacts,
     DeploymentJournal,
+    HistoryEntry,
     busy,
     claim,
     complete_history,
     is_claimed,
     last_taken_back,
     read_journal,
-    record,
+    record_end,
     refuse_taken_back,
     stamp,
 )
@@ -99,18 +104,18 @@ def deploy(
         left = read_journal(app)
         complete_history(app)
         if left is not None and left.live:
-            if request.resume not in (None, left.facts["id"]):
-                return left.facts
-            goes_on = left.facts["digest"] == request.digest and left.state != "rolling-back"
+            if request.resume not in (None, left.facts.id):
+                return dict(write(left.facts))
+            goes_on = left.facts.digest == request.digest and left.state != "rolling-back"
             if request.resume is not None or (goes_on and left.state in AFTER_SWITCH):
                 if _was_cancelled(root, left):
                     settle(root, app, left, held)
                     raise JobCancelled
-                left.facts["job"] = job
+                left.update(job=job)
                 return Deployment(root, app, left, on_progress, stopped, held).to_end()
             settle(root, app, left, held)
         elif request.resume is not None:
-            return left.facts if left is not None else {}
+            return {} if left is None else dict(write(left.facts))
         if not (request.put_back or _serves(app, request.digest)):
             refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
@@ -123,8 +128,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
     What had switched is judged by one examination, and stays or goes back; what had not is over.
     """
     steps = Deployment(root, app, left, lambda *step: None, lambda: None, held)
-    policy = dict(left.facts["policy"], soak_s=0)
-    left.facts["policy"] = policy
+    left.update(policy=dict(left.facts.policy, soak_s=0))
     with contextlib.suppress(DeviceError):
         if left.state in AFTER_SWITCH and not _was_cancelled(root, left):
             steps.to_end()
@@ -142,31 +146,33 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
         pass  # which finishes a switch by hand that was cut off: then the links say what serves
     now = stamp()
     known = [name for name in app.releases() if name.endswith("-" + request.digest[:12])]
-    facts: Dict[str, Any] = {
-        "schema": SCHEMA,
-        "id": os.urandom(8).hex(),
-        "app": app.name,
-        "state": "",
-        "release": None,
-        "digest": request.digest,
-        "previous": app.link("current"),
-        "fallback": app.link("previous"),
-        "known": bool(known),
-        "policy": request.policy,
-        "operator": request.operator,
-        "source": request.source,
-        "trust_unsigned": request.trust_unsigned,
-        "on_purpose": request.on_purpose,
-        "job": job,
-        "attempts": 0,
-        "started_at": now,
-        "state_at": now,
-        "steps": [],
-        "error": None,
-        "health": None,
-    }
+    state = "downloading" if request.source else "verifying"
+    facts = DeploymentFacts(
+        schema=SCHEMA,
+        id=os.urandom(8).hex(),
+        app=app.name,
+        state=state,
+        release=None,
+        previous=app.link("current"),
+        started_at=now,
+        state_at=now,
+        error=None,
+        fallback=app.link("previous"),
+        digest=request.digest,
+        known=bool(known),
+        operator=request.operator,
+        trust_unsigned=request.trust_unsigned,
+        on_purpose=request.on_purpose,
+        job=job,
+        attempts=0,
+        issued=None,
+        policy=request.policy,
+        health=None,
+        steps=(),
+        source=request.source,
+    )
     journal = DeploymentJournal(app, facts)
-    journal.enter("downloading" if request.source else "verifying")
+    journal.enter(state)
     return journal
 
 
@@ -177,8 +183,8 @@ def _serves(app: App, digest: str) -> bool:
 
 def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
     """Whether its job was cancelled before its process ended."""
-    job = journal.facts.get("job")
-    return isinstance(job, str) and (root.folder / "jobs" / job / CANCEL).exists()
+    job = journal.facts.job
+    return job is not None and Job(root, job).is_cancelled()
 
 
 def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -228,45 +234,57 @@ def roll_back(
                 return _answer(app, before)
         with contextlib.suppress(DeviceError):
             complete_history(app)
-        line: Dict[str, Any] = {
-            "schema": "edgekit.rollback/1", "id": os.urandom(8).hex(), "app": app.name,
-            "state": "rolled-back", "started_at": stamp(), "state_at": stamp(),
-            "error": _requested_error(reason).to_json()["error"],
-        }  # fmt: skip
+        ended: List[HistoryEntry] = []
 
         def note(current: Optional[str], target: str) -> None:
             # before the change, so that a power cut loses no reason; a full disk may keep it from
             # being written, and does not prevent going back
-            line.update(release=current, previous=target)
+            ended.append(_rollback_entry(app, current, target, reason))
             with contextlib.suppress(DeviceError):
-                record(app, line)
+                record_end(app, ended[0])
 
         rollback(app, to, note)
-        if "release" in line:
-            record(app, line)
+        if ended:
+            record_end(app, ended[0])
         with contextlib.suppress(DeviceError):
             reload(app)
         return _answer(app, before)
 
 
+def _rollback_entry(app: App, current: Optional[str], target: str, reason: str) -> HistoryEntry:
+    now = stamp()
+    return HistoryEntry(
+        schema=ROLLBACK_SCHEMA,
+        id=os.urandom(8).hex(),
+        app=app.name,
+        state="rolled-back",
+        release=current,
+        previous=target,
+        started_at=now,
+        state_at=now,
+        error=Failure.of(_requested_error(reason)),
+    )
+
+
+@dataclass(frozen=True)
+class _RollbackRequest:
+    """back.json: a running deployment is to take itself back, and why."""
+
+    reason: str = member(text())
+
+
 def wanted_back(app: App) -> None:
     """Raises DeviceError "rollback.asked" if a rollback was requested."""
-    try:
-        found = json.loads((app.folder / BACK).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return
-    journal = read_journal(app)
-    if journal is None or journal.state not in AFTER_SWITCH:
-        return
-    reason = found.get("reason") if isinstance(found, dict) else None
-    raise _requested_error(str(reason or "asked for"))
+    found = load(_RollbackRequest, app.folder / BACK)
+    journal = None if found is None else read_journal(app)
+    if found is not None and journal is not None and journal.state in AFTER_SWITCH:
+        raise _requested_error(found.reason)
 
 
 def _request_rollback(app: App, reason: str, before: Optional[str], wait: bool) -> Dict[str, Any]:
     """Makes the running deployment roll itself back."""
     with map_os_errors(str(app.folder)):
-        text = json.dumps({"reason": reason[:_MOST_TEXT]})
-        write_durably(app.folder / BACK, text.encode("utf-8"))
+        write_durably(app.folder / BACK, dump(_RollbackRequest(reason[:_MOST_TEXT])))
     until = time.monotonic() + _WAIT_S
     while wait and is_claimed(app):
         if time.monotonic() > until:
@@ -281,7 +299,7 @@ def _answer(app: App, before: Optional[str]) -> Dict[str, Any]:
         "current": app.link("current"),
         "previous": app.link("previous"),
         "from": before,
-        "taken_back": last_taken_back(app),
+        "taken_back": write(last_taken_back(app)),
     }
 
 

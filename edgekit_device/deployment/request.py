@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
-from edgekit_device.jobs.job import LIVE, Job, all_jobs, json_of
+from edgekit_device.jobs.job import LIVE, Job, all_jobs
 from edgekit_device.protocol.codec import (
     app_name,
     digest,
@@ -125,14 +125,14 @@ def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
         DeviceError: "deploy.busy" when one deploys another bundle of the app;
             "deploy.bad-request".
     """
-    requested = read_request(document["request"])
+    requested = read_request(document)
     for job in all_jobs(root):
-        request = json_of(job.folder / "request.json")
-        if request.get("kind") != "deploy" or not isinstance(request.get("request"), dict):
+        if job.read().state not in LIVE:
             continue
-        if request["request"].get("app") != requested.app or job.read()["state"] not in LIVE:
+        other = job.request()
+        if other is None or other.kind != "deploy" or other.request.get("app") != requested.app:
             continue
-        if request["request"].get("digest") == requested.digest:
+        if other.request.get("digest") == requested.digest:
             return job
         raise busy(root.app(requested.app), job.name)
     return None if requested.again or requested.source else _just_done(root, requested)
@@ -148,11 +148,11 @@ def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     if journal is None or journal.state != "committed" or is_claimed(app):
         return None
     facts = journal.facts
-    if (facts["digest"], facts["policy"]) != (requested.digest, requested.policy):
+    if (facts.digest, facts.policy) != (requested.digest, requested.policy):
         return None
-    if facts.get("release") != app.link("current") or not isinstance(facts.get("job"), str):
+    if facts.release != app.link("current") or facts.job is None:
         return None
     if changed_of(root, app) is not None:
         return None
-    job = Job(root, facts["job"])
+    job = Job(root, facts.job)
     return job if job.complete() else None

@@ -1,8 +1,9 @@
-"""One deployment from its journal's state to its end: committed, rolled back or failed.
+"""One deployment as a table of states (``STATES``): what is durable before a state is entered, what
+is done in it, and which state comes after its work or after a failure.
 
-Every state is journaled before its work begins, and its work may be done again: so the same code
-runs a new deployment and carries on one whose process died. The space that going back takes is
-reserved before the switch.
+A state is in the journal, durably, before its work begins, and its work may be done again: so the
+same code runs a new deployment and carries on one whose process died. Start with
+``Deployment.to_end``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import time
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional
 
 from edgekit_device.deployment.health import examine
@@ -18,18 +20,21 @@ from edgekit_device.deployment.request import Policy, read_policy
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
+from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.download import fetch_from
-from edgekit_device.release.journal import AFTER_SWITCH, BEFORE_SWITCH, DeploymentJournal, record
+from edgekit_device.release.journal import BEFORE_SWITCH, DeploymentJournal, record_end
 from edgekit_device.release.offer import drop_incoming, read_incoming
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
+from edgekit_device.serve.documents import ServingStatus
 from edgekit_device.serve.messages import reload, serving
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import BundleFiles, check_bundle, open_release
-from edgekit_device.trust.counters import count, issued_facts
+from edgekit_device.trust.counters import count, issue_of
 
 _MOST_ATTEMPTS = 3
 _SOAK_POLL_S = 0.25
@@ -68,7 +73,12 @@ class Deployment:
         self.on_progress = on_progress
         self.stopped = stopped
         self._held = held
-        self._done: Dict[str, Any] = {"refit": {}}
+        self._refit: Dict[str, Any] = {}
+
+    @property
+    def policy(self) -> Policy:
+        """By what the release is judged."""
+        return read_policy(self.journal.facts.policy)
 
     def to_end(self) -> Dict[str, Any]:
         """Carries the deployment on from its state to its end.
@@ -79,112 +89,170 @@ class Deployment:
         Raises:
             DeviceError: Why it failed or was rolled back; the journal has ended then.
         """
-        facts = self.journal.facts
-        attempts = int(facts.get("attempts") or 0) + 1
-        if self.journal.state == "rolling-back":
-            error = error_of(facts)
-            self._back(error)
+        journal = self.journal
+        if journal.state == "rolling-back":
+            failure = journal.facts.error
+            cut_off = Failure("deploy.cut-off", "it was taken back", "", "")
+            error = (failure or cut_off).error()
+            self._fail(error, "rolling-back")
             raise error
         try:
+            attempts = journal.facts.attempts + 1
             if attempts > _MOST_ATTEMPTS:
                 raise DeviceError(
                     "it was cut off {} times, the last time while {}".format(
-                        attempts - 1, self.journal.state
+                        attempts - 1, journal.state
                     ),
                     code="deploy.cut-off",
                     hint="does the release crash the board? `dmesg` and the job's log may tell",
                 )
-            facts["attempts"] = attempts
-            return self._forward()
+            journal.update(attempts=attempts)
+            self._advance()
         except (DeviceError, OSError, MemoryError) as error:
             known = as_device_error(error)
             self.give_up(known)
-            if self.journal.state == "rolled-back":
-                raise rolled_back_error(known, facts) from error
+            if journal.state == "rolled-back":
+                raise self._rolled_back_error(known) from error
             raise known from error
+        facts = journal.facts
+        changed = facts.previous != facts.release
+        return {**write(facts), "refit": self._refit, "changed": changed}
 
-    def _forward(self) -> Dict[str, Any]:
-        facts = self.journal.facts
-        if self.journal.state in BEFORE_SWITCH:
-            self._prepare()
-            keep_reserve(self.app)
-            self._enter("switching")
-        self.stopped()
-        switch(self.app, facts["release"])
-        self._report_done("switching")
-        self._enter("soaking")
-        soak(self)
-        self._report_done("soaking")
-        free_reserve(self.app, 1)
-        # before it counts as done: a power cut in between soaks again, and counts again
-        count(self.root, self.app.name, facts["digest"], facts.get("issued"))
-        # from here on it serves for good: what follows costs space, not the deployment
-        self._enter("committed", error=None)
-        self._end()
-        return {
-            **facts,
-            "refit": self._done["refit"],
-            "changed": facts["previous"] != facts["release"],
-        }
+    def _advance(self) -> None:
+        """Goes through the table from the journal's state to "committed"."""
+        state: Optional[str] = self.journal.state
+        if state in BEFORE_SWITCH:
+            state = "downloading" if self.journal.facts.source else "verifying"
+        while state is not None:
+            row = STATES[state]
+            row.first(self)
+            self._enter(state)
+            row.work(self)
+            if row.then is not None:
+                self.on_progress(self.journal.state, 1, 1, "")
+            state = row.then
 
-    def _prepare(self) -> None:
-        """Everything before the switch."""
+    def give_up(self, error: DeviceError) -> None:
+        """Ends it with ``error``: back to the release before if it has switched."""
         facts = self.journal.facts
-        limits = read_policy(facts["policy"]).timeouts
-        if facts.get("source"):
-            self.child(self._download, {"downloading": limits.download_s})
-        self._enter("verifying")
+        if error.code == "blob.digest-mismatch":
+            self._drop_rotten()
+        # a bundle that served before this deployment serves on
+        same = facts.previous == facts.release
+        self._fail(error, "failed" if same else STATES[self.journal.state].fails)
+
+    def _fail(self, error: DeviceError, first: Optional[str]) -> None:
+        """Goes through the table from ``first``. A full disk does not keep it from that."""
+        state = first
+        while state is not None:
+            row = STATES[state]
+            row.first(self)
+            written = self._write(state, error)
+            row.work(self)
+            if not written:
+                self._write(state, error)  # the work may have freed space
+            state = row.then
+        self._record()
+
+    def _download(self) -> None:
+        def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
+            turn("downloading")
+            facts, store = self.journal.facts, self.root.store
+            manifest, signature = self._offered()
+            files = BundleFiles("the offered bundle", manifest, signature, store.read, store.has)
+            checked = check_bundle(files, self.root.allowed_signers, facts.trust_unsigned)
+
+            def progress(phase: str, done: int, total: int) -> None:
+                on_progress("downloading", done, total, "")
+
+            fetch_from(facts.source or "", checked.manifest, self.root, progress)
+            return {}
+
+        self.child(work, {"downloading": self.policy.timeouts.download_s})
+
+    def _verify(self) -> None:
         manifest, signature = self._offered()
         staged = stage(
             self.root,
             manifest,
             signature,
             app=self.app.name,
-            trust_unsigned=bool(facts.get("trust_unsigned")),
+            trust_unsigned=self.journal.facts.trust_unsigned,
         )
-        facts["release"] = staged.release
-        facts["issued"] = issued_facts(staged.checked)
+        self.journal.update(release=staged.release, issued=issue_of(staged.checked))
         if not is_ready(self.app.releases_folder / staged.release):
             check_requires(self.root, staged.checked.manifest)
-        self._report_done("verifying")
-        found = self.child(self._test, {"refitting": limits.refit_s, "testing": limits.test_s})
-        self._report_done("testing")
-        self._done["refit"] = found["refit"]
-        facts["health"] = found["health"]
 
-    def _download(self, turn: Turn, on_progress: Report) -> Dict[str, Any]:
-        turn("downloading")
-        facts, store = self.journal.facts, self.root.store
-        manifest, signature = self._offered()
-        files = BundleFiles("the offered bundle", manifest, signature, store.read, store.has)
-        trust = bool(facts.get("trust_unsigned"))
-        checked = check_bundle(files, self.root.allowed_signers, trust)
+    def _refit_and_test(self) -> None:
+        """One child does both, so that the release is loaded once; it enters "testing" itself."""
 
-        def progress(phase: str, done: int, total: int) -> None:
-            on_progress("downloading", done, total, "")
+        def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
+            facts = self.journal.facts
+            turn("refitting")
+            folder = self.app.release(facts.release)
+            refit, model = refit_release(self.root, self.app, folder)
+            turn("testing")
+            health = examine(self.root, self.app, folder, facts.policy, model)
+            return {"refit": refit, "health": health}
 
-        fetch_from(facts["source"], checked.manifest, self.root, progress)
-        return {}
+        limits = self.policy.timeouts
+        found = self.child(work, {"refitting": limits.refit_s, "testing": limits.test_s})
+        self._refit = found["refit"]
+        self.journal.update(health=found["health"])
 
-    def _test(self, turn: Turn, on_progress: Report) -> Dict[str, Any]:
+    def _switch(self) -> None:
+        self.stopped()
+        switch(self.app, str(self.journal.facts.release))
+
+    def _count(self) -> None:
+        """Remembers counters before the end is written: after a power cut both are done again."""
         facts = self.journal.facts
-        turn("refitting")
-        folder = self.app.release(facts["release"])
-        refit, model = refit_release(self.root, self.app, folder)
-        turn("testing")
-        health = examine(self.root, self.app, folder, facts["policy"], model)
-        return {"refit": refit, "health": health}
+        free_reserve(self.app, 1)
+        count(self.root, self.app.name, facts.digest, facts.issued)
+        self.journal.update(error=None)
+
+    def _tidy(self) -> None:
+        """Removes what is no longer needed; a failure costs space alone."""
+        facts = self.journal.facts
+        self._record()
+        with contextlib.suppress(DeviceError):
+            drop_incoming(self.root, facts.digest)
+        with contextlib.suppress(DeviceError):
+            collect(self.root, app=self.app, keep=self.policy.keep, wait_s=_TIDY_S)
+
+    def _go_back(self) -> None:
+        facts = self.journal.facts
+        restore(self.app, facts.previous, facts.fallback)
+        with contextlib.suppress(DeviceError):
+            reload(self.app, self.policy.timeouts.test_s)
+
+    def _withdraw(self) -> None:
+        """Removes a release that this deployment made and that does not serve."""
+        facts = self.journal.facts
+        release = facts.release
+        if release is None:
+            named = [n for n in self.app.releases() if n.endswith("-" + facts.digest[:12])]
+            release = named[-1] if named else None
+        in_use = (facts.previous, self.app.link("current"), self.app.link("previous"))
+        if not (facts.known or release is None or release in in_use):
+            with contextlib.suppress(DeviceError):
+                remove(self.root, self.app, release)
+
+    def _record(self) -> None:
+        """Writes the history's line; may be done again."""
+        free_reserve(self.app)
+        with contextlib.suppress(DeviceError):
+            record_end(self.app, self.journal.facts)
 
     def child(
         self,
         work: Callable[[Turn, Report], Dict[str, Any]],
         limits: Dict[str, float],
-        journaled: bool = True,
     ) -> Dict[str, Any]:
         """Runs work in a process of its own; each state is journaled before it begins there."""
 
         def on_turn(state: str) -> Optional[float]:
-            if journaled:
+            if state != self.journal.state:
                 self._enter(state)
             return limits.get(state)
 
@@ -208,23 +276,31 @@ class Deployment:
             ) from error
         return found
 
-    def _enter(self, state: str, **facts: Any) -> None:
-        self.journal.enter(state, **facts)
+    def _enter(self, state: str) -> None:
+        self.journal.enter(state)
         self.on_progress(state, 0, 1, "")
 
-    def _report_done(self, state: str) -> None:
-        self.on_progress(state, 1, 1, "")
+    def _write(self, state: str, error: DeviceError) -> bool:
+        """Writes a state; returns whether the disk took it."""
+        self.on_progress(state, 0, 1, error.message)
+        try:
+            self.journal.enter(state, error=Failure.of(error))
+        except DeviceError:
+            # the links say it as well: whoever finds the journal decides the same again
+            self.journal.note(state, error=Failure.of(error))
+            return False
+        return True
 
     def _offered(self) -> Any:
         """The manifest and its signature: as offered, or of a release that is here already."""
-        digest = self.journal.facts["digest"]
+        digest = self.journal.facts.digest
         found = read_incoming(self.root, digest)
         if found is not None:
             return found
         for name in self.app.releases():
             if name.endswith("-" + digest[:12]):
                 files = open_release(self.root, self.app.releases_folder / name)
-                if _digest(files.manifest) == digest:
+                if hashlib.sha256(files.manifest).hexdigest() == digest:
                     return files.manifest, files.signature
         raise DeviceError(
             "no bundle of that digest was offered",
@@ -233,79 +309,20 @@ class Deployment:
             hint="run the same command again: it is sent again",
         )
 
-    def give_up(self, error: DeviceError) -> None:
-        """Ends it as it is: back to the release before where it has switched."""
-        facts = self.journal.facts
-        if error.code == "blob.digest-mismatch":
-            self._drop_rotten()
-        if self.journal.state in AFTER_SWITCH and facts["previous"] != facts["release"]:
-            self._back(error)
-        else:
-            self._fail(error)
-
-    def _fail(self, error: DeviceError) -> None:
-        """Ends a deployment that never switched; what serves was not touched."""
-        self._write("failed", error)
-        self._withdraw()
-        self._end()
-
-    def _back(self, error: DeviceError) -> None:
-        """Takes a deployment back that has switched. A full disk does not keep it from that."""
-        facts = self.journal.facts
-        free_reserve(self.app)
-        self._write("rolling-back", error)
-        restore(self.app, facts["previous"], facts.get("fallback"))
-        with contextlib.suppress(DeviceError):
-            reload(self.app, read_policy(facts["policy"]).timeouts.test_s)
-        written = self._write("rolled-back", error)
-        self._withdraw()
-        if not written:
-            self._write("rolled-back", error)  # removing the release has freed space
-        self._end()
-
     def _drop_rotten(self) -> None:
-        """Takes blobs out of the store whose bytes have changed: the next try sends them anew."""
+        """Removes blobs whose bytes have changed from the store: the next try sends them again."""
         with contextlib.suppress(DeviceError, OSError), self.root.lock(shared=True):
             # each is hashed once more: memory fails too
             self.root.store.missing(parse(self._offered()[0]).sizes(), verify=True)
 
-    def _write(self, state: str, error: DeviceError) -> bool:
-        """Writes a state down; returns whether the disk has taken it."""
-        fields = error.to_json()["error"]
-        self.on_progress(state, 0, 1, error.message)
-        try:
-            self.journal.enter(state, error=fields)
-        except DeviceError:
-            # the links say it as well: whoever finds the journal decides the same again
-            self.journal.note(state, error=fields)
-            return False
-        return True
-
-    def _withdraw(self) -> None:
-        """Removes a release that this deployment made and that does not serve."""
-        facts = self.journal.facts
-        release = facts.get("release")
-        if release is None:
-            named = [n for n in self.app.releases() if n.endswith("-" + facts["digest"][:12])]
-            release = named[-1] if named else None
-        in_use = (facts["previous"], self.app.link("current"), self.app.link("previous"))
-        if facts.get("known") or release is None or release in in_use:
-            return
-        with contextlib.suppress(DeviceError):
-            remove(self.root, self.app, release)
-
-    def _end(self) -> None:
-        """Writes the history's line and removes what is no longer needed; may be done again."""
-        facts = self.journal.facts
-        free_reserve(self.app)
-        with contextlib.suppress(DeviceError):
-            record(self.app, facts)
-        if self.journal.state == "committed":
-            with contextlib.suppress(DeviceError):
-                drop_incoming(self.root, facts["digest"])
-            with contextlib.suppress(DeviceError):
-                keep = read_policy(facts["policy"]).keep
-                collect(self.root, app=self.app, keep=keep, wait_s=_TIDY_S)
+    def _rolled_back_error(self, error: DeviceError) -> DeviceError:
+        """The error with where the board is now."""
+        if isinstance(error, JobCancelled):
+            return error
+        back = self.journal.facts.previous
+        text = "the board went back to {}".format(back) if back else "nothing serves, as before"
+        message = "{}; {}".format(error.message, text)
+        return DeviceError(message, code=error.code, where=error.where, hint=error.hint)
 
 
 def soak(run: Deployment) -> None:
@@ -317,7 +334,7 @@ def soak(run: Deployment) -> None:
         DeviceError: What the release failed with: as ``examine``, as ``reload``, or
             "health.serving".
     """
-    policy = read_policy(run.journal.facts["policy"])
+    policy = run.policy
     until = time.monotonic() + policy.soak_s
     known = _taken(run, policy.timeouts.test_s)
     while True:
@@ -336,79 +353,54 @@ def soak(run: Deployment) -> None:
 
 def _examine(run: Deployment, policy: Policy) -> None:
     facts = run.journal.facts
-    checks = dict(facts["policy"])
+    checks = dict(facts.policy)
     if policy.latency_ms is None:
         checks["measure_s"] = 0.0  # its figures were taken before it served, with the board's time
 
     def work(turn: Turn, on_progress: Report) -> Dict[str, Any]:
         turn("soaking")
-        folder = run.app.release(facts["release"])
+        folder = run.app.release(facts.release)
         return examine(run.root, run.app, folder, checks, keeps=False)
 
-    run.child(work, {"soaking": policy.timeouts.test_s}, journaled=False)
+    run.child(work, {"soaking": policy.timeouts.test_s})
 
 
-def _taken(run: Deployment, limit_s: float) -> Optional[Dict[str, Any]]:
+def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
     """Has a server take the release; None where none runs."""
     found = reload(run.app, limit_s)
-    if found is not None and found["release"] != run.journal.facts["release"]:
-        why = _last_error(found) or "it answers with {}".format(found["release"])
+    if found is not None and found.release != run.journal.facts.release:
+        why = _last_error(found) or "it answers with {}".format(found.release)
         raise _bad(run, "the server did not take the release: {}".format(why))
     return found
 
 
-def _watch(run: Deployment, known: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
+def _watch(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
     """Compares a server's counters with those of before."""
     found = serving(run.app)
-    if found is None or known is None or found["pid"] != known["pid"]:
+    if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
             raise _bad(run, "the server ended")
         return found
-    for what in ("error", "restart"):
-        more = int(found.get(what + "s") or 0) - int(known.get(what + "s") or 0)
+    for what, more in (
+        ("error", found.errors - known.errors),
+        ("restart", found.restarts - known.restarts),
+    ):
         if more > 0:
             last = _last_error(found)
-            raise _bad(
-                run,
-                counted(more, "new " + what) + (": " + last if last else ""),
-            )
+            raise _bad(run, counted(more, "new " + what) + (": " + last if last else ""))
     return found
 
 
-def _last_error(found: Dict[str, Any]) -> str:
-    last = found.get("last_error")
-    return str(last.get("message") or "") if isinstance(last, dict) else ""
+def _last_error(found: ServingStatus) -> str:
+    return "" if found.last_error is None else found.last_error.message
 
 
 def _bad(run: Deployment, text: str) -> DeviceError:
     return DeviceError(
         "the release does not serve well: {}".format(text),
         code="health.serving",
-        where="{}/{}".format(run.app.name, run.journal.facts["release"]),
+        where="{}/{}".format(run.app.name, run.journal.facts.release),
         hint="`edgekit status` shows what serves and its last error",
-    )
-
-
-def error_of(facts: Dict[str, Any]) -> DeviceError:
-    """The error that a journal holds."""
-    found = facts.get("error")
-    fields = found if isinstance(found, dict) else {}
-    return DeviceError(
-        str(fields.get("message") or "it was taken back"),
-        code=str(fields.get("code") or "deploy.cut-off"),
-        where=str(fields.get("where") or ""),
-        hint=str(fields.get("hint") or ""),
-    )
-
-
-def rolled_back_error(error: DeviceError, facts: Dict[str, Any]) -> DeviceError:
-    """The error with where the board is now."""
-    if isinstance(error, JobCancelled):
-        return error
-    back = facts["previous"]
-    text = "the board went back to {}".format(back) if back else "nothing serves, as before"
-    return DeviceError(
-        "{}; {}".format(error.message, text), code=error.code, where=error.where, hint=error.hint
     )
 
 
@@ -419,10 +411,6 @@ def as_device_error(error: BaseException) -> DeviceError:
     if isinstance(error, MemoryError):
         return DeviceError("out of memory", code="board.no-memory")
     return DeviceError(str(error), code="board.io", where=str(getattr(error, "filename", "") or ""))
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def keep_reserve(app: App) -> None:
@@ -448,3 +436,47 @@ def free_reserve(app: App, files: int = len(_RESERVED)) -> None:
     for name in _RESERVED[-files:]:
         with contextlib.suppress(OSError):
             (app.folder / name).unlink()
+
+
+def _nothing(run: Deployment) -> None:
+    """Does nothing: nothing has to be durable first."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A row of the table.
+
+    Attributes:
+        work: What is done in it; it may be done again.
+        then: The state after its work; None for an end.
+        fails: The state after a failure of its work; None where its work does not fail.
+        first: What is durable before the journal says that the state begins.
+    """
+
+    work: Callable[[Deployment], None]
+    then: Optional[str] = None
+    fails: Optional[str] = None
+    first: Callable[[Deployment], None] = _nothing
+
+
+#: A deployment begins with "downloading" where it has a source, else with "verifying"; one that is
+#: carried on begins there again, or after the switch with the state that it was in.
+STATES = {
+    "downloading": State(Deployment._download, "verifying", "failed"),
+    "verifying": State(Deployment._verify, "refitting", "failed"),
+    "refitting": State(Deployment._refit_and_test, "switching", "failed"),
+    "testing": State(Deployment._refit_and_test, "switching", "failed"),
+    "switching": State(
+        Deployment._switch, "soaking", "rolling-back", first=lambda run: keep_reserve(run.app)
+    ),
+    "soaking": State(soak, "committed", "rolling-back"),
+    "committed": State(Deployment._tidy, first=Deployment._count),
+    "rolling-back": State(
+        Deployment._go_back,
+        "rolled-back",
+        "rolling-back",
+        first=lambda run: free_reserve(run.app),
+    ),
+    "rolled-back": State(Deployment._withdraw),
+    "failed": State(Deployment._withdraw),
+}

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Dict, Optional
 from edgekit_device.board.identity import hello
 from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.release.journal import history, is_claimed, read_journal
 from edgekit_device.release.releases import describe
 from edgekit_device.store.partial import partials
@@ -48,8 +49,8 @@ def _app(root: Root, app: App) -> Dict[str, Any]:
     journal = read_journal(app)
     deployment = None
     if journal is not None:
-        deployment = dict(journal.facts, alive=journal.live and claimed)
-    found: Dict[str, Any] = {"deployment": deployment, "history": history(app)[-_SHOWN:]}
+        deployment = dict(write(journal.facts), alive=journal.live and claimed)
+    found: Dict[str, Any] = {"deployment": deployment, "history": write(history(app)[-_SHOWN:])}
     try:
         found.update(describe(app), error=None)
     except DeviceError as error:
@@ -67,7 +68,8 @@ def _serving(app: App) -> Optional[Dict[str, Any]]:
     from edgekit_device.serve.messages import serving
 
     try:
-        return serving(app)
+        found: Optional[Dict[str, Any]] = write(serving(app))
+        return found
     except DeviceError as error:
         return error.to_json()
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Tuple
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, locked, workspace
 from edgekit_device.jobs.job import CANCEL, LIVE, Job, all_jobs, open_job
+from edgekit_device.protocol.codec import write
 from edgekit_device.store.root import Root
 
 _POLL_S = 0.1
@@ -31,7 +32,7 @@ def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
     """
     job = open_job(root, arguments.job)
     deadline = time.monotonic() + arguments.wait_s
-    before, size, news = job.read()["state"], -1, False
+    before, size, news = job.read().state, -1, False
     events: List[Dict[str, Any]] = []
     while True:
         # the state first: then the events of an ended job are complete
@@ -39,14 +40,14 @@ def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
         now = job.events_size()
         if now != size:
             events, size = job.events(arguments.after), now
-        if not news and (events or state["state"] != before):
+        if not news and (events or state.state != before):
             news = True
             deadline = min(deadline, time.monotonic() + arguments.gather_s)
-        if state["state"] not in LIVE or time.monotonic() >= deadline:
+        if state.state not in LIVE or time.monotonic() >= deadline:
             last = events[-1]["n"] if events else arguments.after
-            answer = {"job": job.name, "state": state["state"], "events": events, "next": last}
-            ended = state["state"] not in LIVE and not job.events(last)
-            return {**answer, "ended": ended, "error": state.get("error")}
+            answer = {"job": job.name, "state": state.state, "events": events, "next": last}
+            ended = state.state not in LIVE and not job.events(last)
+            return {**answer, "ended": ended, "error": write(state.error)}
         time.sleep(_POLL_S)
 
 
@@ -54,14 +55,14 @@ def do_job_log(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     """Answers a part of the log: one line of JSON about it, then its bytes."""
     job = open_job(root, arguments.job)
     data, size = job.log(getattr(arguments, "from"), arguments.most)
-    head = {"log": job.name, "bytes": len(data), "size": size, "state": job.read()["state"]}
+    head = {"log": job.name, "bytes": len(data), "size": size, "state": job.read().state}
     return (json.dumps(head) + "\n").encode("utf-8") + data
 
 
 def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Ends a job: requests it, then kills its processes; answers when it has ended."""
     job = open_job(root, arguments.job)
-    if job.read()["state"] in LIVE:
+    if job.read().state in LIVE:
         with map_os_errors(str(job.folder)):
             # no durable write: a board that loses power now has ended the job as well
             (job.folder / CANCEL).write_text(str(arguments.grace_s), encoding="ascii")
@@ -72,7 +73,7 @@ def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
                 where=job.name,
                 hint="its processes cannot be ended from here: see `ps` on the board",
             )
-    return {"job": job.name, "state": job.read()["state"]}
+    return {"job": job.name, "state": job.read().state}
 
 
 def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -81,10 +82,10 @@ def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
 
 
 def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Removes a job that has ended; what it stored goes with the next collection."""
+    """Removes a job that has ended; the next collection removes what it stored."""
     job = open_job(root, arguments.job)
     with locked(root.folder / "jobs" / "lock"), workspace(root.folder) as work:
-        if job.read()["state"] in LIVE:
+        if job.read().state in LIVE:
             raise DeviceError(
                 "the job has not ended",
                 code="job.running",
@@ -107,7 +108,7 @@ def _ends(job: Job, seconds: float) -> bool:
 
 
 def _kill(job: Job) -> bool:
-    """Ends what is left of a job whose supervisor is gone."""
+    """Kills the processes of a job whose supervisor has ended."""
     for pid in _processes(job):
         try:
             os.kill(pid, signal.SIGKILL)

@@ -1,11 +1,13 @@
-"""A job is a folder, ROOT/jobs/<id>/, with request.json, state.json, events.jsonl, log.txt,
-blobs.txt, result.json and lock; only the flock on that lock says whether it lives.
-``Job`` reads it from outside; ``JobContext`` is what its work is given.
+"""A job is long work that outlives the connection that started it: a folder, ROOT/jobs/<id>/, with
+request.json, state.json, events.jsonl, log.txt, blobs.txt, result.json and lock
+(docs/board-protocol.md). ``Job`` reads it from outside; ``JobContext`` is what its work is given.
+
+state.json says what a job wrote last, the flock on its lock file whether it still lives: the kernel
+releases it however the job ended. So a power cut leaves lost jobs, and none that seems to run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -13,27 +15,38 @@ import re
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import is_locked, workspace, write_durably
-from edgekit_device.protocol.codec import is_digest
+from edgekit_device.protocol.codec import (
+    anything,
+    choice,
+    dump,
+    integer,
+    is_digest,
+    load,
+    mapping,
+    member,
+    nullable,
+    number,
+    parse_json,
+    read,
+    record,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root, sha256
-
-# What a job is given: its request, the blob store, a log, progress, and whether to stop.
-#
-# A job is long work that outlives the connection that started it. Its folder
-# ROOT/jobs/<id>/ holds request.json, state.json, events.jsonl, log.txt, blobs.txt, result.json and
-# lock; only the flock on that lock says whether it lives (docs/board-protocol.md).
-
 
 LOG, EVENTS, BLOBS, CANCEL = "log.txt", "events.jsonl", "blobs.txt", "cancel"
 
 # a builder reports thousands of steps a second; people and links need a few
 _EVENT_EVERY_S = 0.2
 LIVE = ("queued", "running")
-RESULT = "result.json"
+REQUEST, STATE, RESULT = "request.json", "state.json", "result.json"
 
 # a job that was prepared only counts as queued for so long
 STARTS_S = 60.0
@@ -42,6 +55,57 @@ _ID = re.compile(r"[0-9a-f]{16}\Z")
 _MOST_EVENTS = 1000
 
 _RETAINED = 16  # ended jobs, newest first
+
+_TIME = number(0.0, 1e12)
+_AMOUNT = integer(0, 1 << 62)
+_PROCESS = nullable(integer(0, 1 << 31))
+
+#: Bytes of a request at most.
+MAX_REQUEST = 128 << 20
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """request.json, and what starts a job: its kind, and that kind's own document."""
+
+    kind: str = member(text())
+    request: Dict[str, Any] = member(mapping(anything))
+
+
+@dataclass(frozen=True)
+class JobState:
+    """state.json: what a job wrote last. Times are seconds since 1970.
+
+    Attributes:
+        name: What it is about, for people.
+        starts_by: Until when it counts as queued although no process holds its lock.
+        pid: The supervisor's process.
+        group: The work's process group.
+    """
+
+    job: str = member(text(), default="")
+    kind: Optional[str] = member(nullable(text()), default=None)
+    name: Optional[str] = member(nullable(text()), default=None)
+    state: str = member(choice("queued", "running", "done", "failed", "cancelled", "lost"),
+                        default="lost")  # fmt: skip
+    queued_at: Optional[float] = member(nullable(_TIME), default=None)
+    started_at: Optional[float] = member(nullable(_TIME), default=None)
+    ended_at: Optional[float] = member(nullable(_TIME), default=None)
+    error: Optional[Failure] = member(nullable(record(Failure)), default=None)
+    starts_by: float = member(_TIME, default=0.0)
+    pid: Optional[int] = member(_PROCESS, absent=None)
+    group: Optional[int] = member(_PROCESS, absent=None)
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """A line of events.jsonl: ``done`` of ``total`` (0: unknown) in ``phase``."""
+
+    time: float = member(_TIME)
+    phase: str = member(text())
+    done: int = member(_AMOUNT)
+    total: int = member(_AMOUNT)
+    text: str = member(text(most=1 << 18))
 
 
 class JobCancelled(DeviceError):
@@ -57,7 +121,7 @@ class JobContext:
     Attributes:
         root: The board's folder and store.
         folder: The job's own folder, for files that should outlive it.
-        work: A folder that is gone when the job ends, for files that should not.
+        work: A folder for temporary files; it is removed when the job ends.
         request: The request, as it came.
     """
 
@@ -88,9 +152,8 @@ class JobContext:
             if phase == known and not text and done != total and now - when < _EVENT_EVERY_S:
                 return
             self._last = (phase, now)
-            event = {"time": round(time.time(), 3), "phase": phase, "done": done, "total": total}
-            event["text"] = text
-            self._append(EVENTS, json.dumps(event) + "\n")
+            event = JobEvent(round(time.time(), 3), phase, done, total, text)
+            self._append(EVENTS, json.dumps(write(event)) + "\n")
 
     def cancelled(self) -> bool:
         """Whether the job was cancelled; the work has a few seconds from then on.
@@ -153,17 +216,10 @@ def job_context(
 ) -> Iterator[JobContext]:
     """A context for the job whose folder is ``folder``; ``request`` is read there when None."""
     if request is None:
-        found: Dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-        request = found["request"]
+        found = Job(root, folder.name).request()
+        request = {} if found is None else found.request
     with workspace(root.folder) as work:
         yield JobContext(root, folder, request, work)
-
-
-# The jobs of a board as folders: what state each is in, its events, its log and its result.
-#
-# state.json says what a job wrote last, the flock on its lock file whether the job still lives:
-# the kernel releases it however the job ended. So a power cut leaves "lost" jobs
-# and never one that seems to run.
 
 
 class Job:
@@ -174,26 +230,24 @@ class Job:
         self.name = name
         self.folder = root.folder / "jobs" / name
 
-    def read(self) -> Dict[str, Any]:
-        """What state.json says, with the state as it really is.
+    def request(self) -> Optional[JobRequest]:
+        """Its request; None where the file is missing or damaged."""
+        return load(JobRequest, self.folder / REQUEST, MAX_REQUEST)
 
-        Returns:
-            Fields "job", "kind", "name", "state", "queued_at", "started_at", "ended_at", "error".
-        """
-        # first whether it lives, then what it wrote: one that ends in between has said so
+    def read(self) -> JobState:
+        """What state.json says, with the state as it really is."""
+        # the lock first, then the file: a job that ends in between has written its end
         alive = self.alive()
-        found = json_of(self.folder / "state.json")
-        state = found.get("state")
-        if state in LIVE and not alive and not _may_start(found.get("starts_by")):
-            found.update(self._unrecorded_end())
-        found.setdefault("state", "lost")
+        found = self._stored()
+        if found.state in LIVE and not alive and not _may_start(found.starts_by):
+            return self._unrecorded_end(found)
         return found
 
     def write(self, **changes: Any) -> None:
         """Changes fields of state.json; readers see the old ones or the new ones."""
-        data = json.dumps({**json_of(self.folder / "state.json"), **changes})
+        data = dump(replace(self._stored(), **changes))
         with map_os_errors(str(self.folder)):
-            write_durably(self.folder / "state.json", data.encode("utf-8"))
+            write_durably(self.folder / STATE, data)
 
     def describe(self) -> Dict[str, Any]:
         """One row of ``job-list``."""
@@ -201,16 +255,16 @@ class Job:
         last = self._last_event()
         return {
             "job": self.name,
-            "kind": state.get("kind"),
-            "name": state.get("name"),
-            "state": state["state"],
-            "queued_at": state.get("queued_at"),
-            "started_at": state.get("started_at"),
-            "ended_at": state.get("ended_at"),
-            "phase": last.get("phase", ""),
-            "done": last.get("done", 0),
-            "total": last.get("total", 0),
-            "error": state.get("error"),
+            "kind": state.kind,
+            "name": state.name,
+            "state": state.state,
+            "queued_at": state.queued_at,
+            "started_at": state.started_at,
+            "ended_at": state.ended_at,
+            "phase": "" if last is None else last.phase,
+            "done": 0 if last is None else last.done,
+            "total": 0 if last is None else last.total,
+            "error": write(state.error),
         }
 
     def alive(self) -> bool:
@@ -224,12 +278,12 @@ class Job:
         except FileNotFoundError:
             return []
         found = []
-        for number, line in enumerate(lines[max(after, 0) :][:_MOST_EVENTS], max(after, 0) + 1):
-            try:
+        first = max(after, 0)
+        for n, line in enumerate(lines[first:][:_MOST_EVENTS], first + 1):
+            event = _event(line)
+            if event is not None:
                 # a line's place is its number: several processes of a job append to the file
-                found.append(dict(json.loads(line), n=number))
-            except ValueError:
-                continue  # half a line of a full disk or a power cut
+                found.append({**write(event), "n": n})
         return found
 
     def events_size(self) -> int:
@@ -257,16 +311,12 @@ class Job:
             DeviceError: The job's own error, or "job.unfinished", "job.lost", "job.cancelled".
         """
         state = self.read()
-        error = state.get("error")
-        if state["state"] == "done":
-            return json_of(self.folder / RESULT)
-        if state["state"] == "failed" and isinstance(error, dict):
-            raise DeviceError(
-                str(error.get("message")),
-                code=str(error.get("code")),
-                where=str(error.get("where") or ""),
-                hint=str(error.get("hint") or ""),
-            )
+        if state.state == "done":
+            with map_os_errors(str(self.folder)):
+                found: Dict[str, Any] = json.loads((self.folder / RESULT).read_bytes())
+                return found
+        if state.state == "failed" and state.error is not None:
+            raise state.error.error()
         code, message, hint = {
             "cancelled": ("job.cancelled", "the job was cancelled", "start it again"),
             "lost": (
@@ -274,7 +324,7 @@ class Job:
                 "the job ended without a word: the board lost power, or its processes were killed",
                 "start it again; `edgekit jobs log` shows how far it came",
             ),
-        }.get(state["state"], ("job.unfinished", "the job has not ended", "edgekit jobs attach"))
+        }.get(state.state, ("job.unfinished", "the job has not ended", "edgekit jobs attach"))
         raise DeviceError(message, code=code, where=self.name, hint=hint)
 
     def stored(self) -> Set[str]:
@@ -286,38 +336,48 @@ class Job:
         return {name for name in names if is_digest(name)}
 
     def complete(self) -> bool:
-        """Whether the job is done and all that it stored is still there."""
-        if self.read()["state"] != "done":
+        """Whether the job is done and every blob that it stored is still there."""
+        if self.read().state != "done":
             return False
         return not self.root.store.missing(sorted(self.stored()))
 
-    def _unrecorded_end(self) -> Dict[str, Any]:
-        """How a job ended whose supervisor did not write it down."""
+    def _stored(self) -> JobState:
+        return load(JobState, self.folder / STATE) or JobState(self.name)
+
+    def _unrecorded_end(self, found: JobState) -> JobState:
+        """The state of a job whose supervisor ended without writing it."""
         try:
             # it is renamed into place, whole: the work was done when its supervisor was killed
             ended = (self.folder / RESULT).stat().st_mtime
         except OSError:
-            return {"state": "cancelled" if (self.folder / CANCEL).exists() else "lost"}
-        return {"state": "done", "ended_at": round(ended, 3), "error": None}
+            return replace(found, state="cancelled" if self.is_cancelled() else "lost")
+        return replace(found, state="done", ended_at=round(ended, 3), error=None)
 
-    def _last_event(self) -> Dict[str, Any]:
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled; it may still run."""
+        return (self.folder / CANCEL).exists()
+
+    def _last_event(self) -> Optional[JobEvent]:
         try:
             with (self.folder / EVENTS).open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
                 lines = file.read().split(b"\n")
         except FileNotFoundError:
-            return {}
-        try:
-            found = json.loads(lines[-2] if len(lines) > 1 else b"{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+            return None
+        return _event(lines[-2]) if len(lines) > 1 else None
 
 
-def _may_start(until: object) -> bool:
+def _event(line: bytes) -> Optional[JobEvent]:
+    """The event of a line; None for half a line of a full disk or a power cut."""
+    try:
+        return read(JobEvent, parse_json(line, EVENTS))
+    except DeviceError:
+        return None
+
+
+def _may_start(until: float) -> bool:
     """Whether a job that was prepared only is still waited for; a clock that jumped ends that."""
-    left = (until if isinstance(until, (int, float)) else 0.0) - time.time()
-    return 0.0 <= left <= STARTS_S
+    return 0.0 <= until - time.time() <= STARTS_S
 
 
 def open_job(root: Root, name: str) -> Job:
@@ -348,17 +408,9 @@ def all_jobs(root: Root) -> List[Job]:
 def age_of(folder: Path) -> float:
     """When a job's state.json was written last; 0.0 where there is none."""
     try:
-        return (folder / "state.json").stat().st_mtime
+        return (folder / STATE).stat().st_mtime
     except OSError:
         return 0.0
-
-
-def json_of(path: Path) -> Dict[str, Any]:
-    """A file's JSON object; an empty one where there is none."""
-    found: Optional[Any] = None
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}
 
 
 def outdated(root: Root, grace_s: float) -> List[Job]:
@@ -373,8 +425,9 @@ def needed_blobs(root: Root) -> Set[str]:
     needed: Set[str] = set()
     for job in all_jobs(root):
         needed |= job.stored()
-        if job.read()["state"] in LIVE:
-            needed.update(_digests(json_of(job.folder / "request.json")))
+        if job.read().state in LIVE:
+            request = job.request()
+            needed.update(_digests({} if request is None else request.request))
     return needed
 
 

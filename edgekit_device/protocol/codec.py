@@ -10,7 +10,7 @@ A document is a frozen dataclass whose fields say what they take::
 A rule such as ``number(0, 1)`` takes a JSON value and returns what the field holds, or raises
 DeviceError; whoever called it puts the place in front. A class may have a method ``check()`` for
 what several of its fields say together. ``read`` makes the value of a document, ``write`` the
-document of a value.
+document of a value; ``load`` and ``dump`` do the same for a file on the board.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import math
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import (
     Any,
     BinaryIO,
@@ -29,6 +30,7 @@ from typing import (
     List,
     Mapping,
     NoReturn,
+    Optional,
     Sequence,
     Tuple,
     Type,
@@ -52,6 +54,7 @@ _MAX_RANK = 16
 _MAX_COUNT = 1 << 20
 _MAX_DIGITS = 400
 _MAX_SIZE = 1 << 40
+_MAX_FILE = 1 << 20
 # of a text from the document, in an error
 _SHOWN = 80
 
@@ -107,8 +110,13 @@ def read(
     Raises:
         DeviceError: ``code``, about the first field that is wrong.
     """
+    return cast(_Document, take(record(kind), document, where, code=code, hint=hint))
+
+
+def take(rule: Rule, value: object, where: str = "", *, code: str = _CODE, hint: str = "") -> Any:
+    """Returns what ``rule`` makes of a value; the other arguments and errors are ``read``'s."""
     try:
-        found: _Document = _reader(cast(Hashable, kind))(document)
+        return rule(value)
     except DeviceError as error:
         raise DeviceError(
             error.message,
@@ -116,7 +124,6 @@ def read(
             where=error.where or where,
             hint=error.hint or hint,
         ) from error
-    return found
 
 
 def write(value: Any) -> Any:
@@ -132,6 +139,23 @@ def write(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [write(item) for item in value]
     return value
+
+
+def load(kind: Type[_Document], path: Path, most: int = _MAX_FILE) -> Optional[_Document]:
+    """Returns the value of a document that the board keeps in a file; None where it is missing,
+    damaged, of another version or larger than ``most`` bytes.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        return read(kind, parse_json(data, path.name)) if len(data) <= most else None
+    except (OSError, DeviceError):
+        return None
+
+
+def dump(value: Any) -> bytes:
+    """Returns a document as such files hold it: one line with sorted keys."""
+    return (json.dumps(write(value), sort_keys=True) + "\n").encode("utf-8")
 
 
 def _left_out(item: "dataclasses.Field[Any]", value: Any) -> bool:
@@ -368,6 +392,13 @@ def app_name(value: Any) -> str:
     return str(value)
 
 
+def release_name(value: Any) -> str:
+    """A release's name."""
+    if not is_release(value):
+        fail("", "{!r} cannot name a release".format(str(value)[:_SHOWN]))
+    return str(value)
+
+
 def shape(least: int = 0) -> Rule:
     """Sizes of a tensor from ``least`` on: -1 where one is open."""
     return array(integer(least, _MAX_SIZE), 0, _MAX_RANK)
@@ -445,6 +476,14 @@ def read_json(stdin: BinaryIO, most: int) -> Any:
     if len(data) > most:
         raise protocol_error("more than {} bytes".format(most))
     return parse_json(data, "stdin", "protocol.invalid")
+
+
+def read_digests(stdin: BinaryIO, most: int) -> Tuple[str, ...]:
+    """The list of digests on stdin, of at most ``most`` bytes; "protocol.invalid"."""
+    digests: Tuple[str, ...] = take(
+        array(digest), read_json(stdin, most), "stdin", code="protocol.invalid"
+    )
+    return digests
 
 
 def protocol_error(message: str) -> DeviceError:

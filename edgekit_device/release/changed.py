@@ -14,15 +14,30 @@ import json
 import os
 import platform
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import COMPARED, fingerprint, onnxruntime_version
 from edgekit_device.board.inventory import text_of
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import owners_of, read_owned, write_durably
-from edgekit_device.release.releases import to_bytes
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    digest,
+    dump,
+    load,
+    mapping,
+    member,
+    nullable,
+    parse_json,
+    read,
+    release_name,
+    text,
+)
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import Checked
 
@@ -37,7 +52,35 @@ _FILES = (
 _LIBRARIES = ("full", "dla_compiler", "cudart")
 
 HEALTH = "health.json"
-HEALTH_SCHEMA = "edgekit.health/1"
+_HEALTH_SCHEMA = "edgekit.health/1"
+
+
+@dataclass(frozen=True)
+class Health:
+    """health.json, ``edgekit.health/1``: what a release was tested on, and how that went
+    (docs/health.md).
+    """
+
+    release: str = member(release_name)
+    digest: str = member(digest)
+    at: str = member(text())
+    backend: str = member(text())
+    clock: str = member(text())
+    fingerprint: Mapping[str, str] = member(mapping(text()))
+    golden: Mapping[str, Any] = member(mapping(anything))
+    accuracy: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
+    latency_ms: Mapping[str, float] = member(mapping(anything))
+    notes: Tuple[str, ...] = member(array(text()))
+    schema: str = member(choice(_HEALTH_SCHEMA), default=_HEALTH_SCHEMA)
+
+
+@dataclass(frozen=True)
+class _KnownFingerprint:
+    """fingerprint.json: the fingerprint as long as ``key`` stays the same."""
+
+    key: str = member(digest)
+    fingerprint: Mapping[str, str] = member(mapping(text()))
+    schema: str = member(choice(_FINGERPRINT_SCHEMA), default=_FINGERPRINT_SCHEMA)
 
 
 def need_unchanged(checked: Checked) -> None:
@@ -57,7 +100,7 @@ def need_unchanged(checked: Checked) -> None:
         return
     backend = checked.manifest.backend
     now = fingerprint_now(root.folder, backend, loads=True)
-    found = changes(backend, dict(health.get("fingerprint") or {}), now)
+    found = changes(backend, health.fingerprint, now)
     if found:
         raise DeviceError(
             "this board is no longer what the release was tested on: "
@@ -92,9 +135,8 @@ def changed_of(root: Root, app: App) -> Optional[Dict[str, Any]]:
     health = None if current is None else read_health(app.releases_folder / current)
     if health is None:
         return None
-    backend = str(health.get("backend"))
-    now = fingerprint_now(root.folder, backend)
-    found = changes(backend, dict(health.get("fingerprint") or {}), now)
+    now = fingerprint_now(root.folder, health.backend)
+    found = changes(health.backend, health.fingerprint, now)
     return {"release": current, "changes": found} if found else None
 
 
@@ -107,11 +149,8 @@ def _same_release(name: str, before: str, here: str) -> bool:
     return known >= 3 and first[:known] == second[:known]
 
 
-# What this board is now, found cheaply: no child process while its files stay as they are.
-#
-# ROOT/fingerprint.json  {"schema", "key", "fingerprint"}
-#
-# The key is of the running system (its boot), of the files that JetPack, TensorRT and CUDA come as,
+# fingerprint.json says what this board is without a child process while its files stay as they are:
+# the key is of the running system (its boot), of the files that JetPack, TensorRT and CUDA come as,
 # and of the TensorRT that this process has. A file that was changed since, or by another account,
 # is not trusted; then the board is examined again.
 
@@ -143,8 +182,7 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
     # if it cannot be cached, the board is examined again next time
     with contextlib.suppress(OSError, DeviceError):
         if folder.is_dir():
-            record = {"schema": _FINGERPRINT_SCHEMA, "key": key, "fingerprint": found}
-            write_durably(folder / _FINGERPRINT, json.dumps(record).encode("utf-8"))
+            write_durably(folder / _FINGERPRINT, dump(_KnownFingerprint(key, found)))
             (folder / _FINGERPRINT).chmod(0o600)
     return found
 
@@ -205,34 +243,22 @@ def _stamp(path: Path) -> Optional[List[Any]]:
 def _read_known(folder: Path, key: str) -> Optional[Dict[str, str]]:
     try:
         data = read_owned(folder / _FINGERPRINT, owners_of(folder))
-        record = None if data is None else json.loads(bytes(data).decode("utf-8"))
-    except (OSError, ValueError):
+        found = read(_KnownFingerprint, parse_json(bytes(data or b""), _FINGERPRINT))
+    except (OSError, DeviceError):
         return None
-    if not isinstance(record, Mapping) or (record.get("schema"), record.get("key")) != (
-        _FINGERPRINT_SCHEMA,
-        key,
-    ):
-        return None
-    found = record.get("fingerprint")
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        return None
-    return found
+    return dict(found.fingerprint) if found.key == key else None
 
 
-def read_health(folder: Path) -> Optional[Dict[str, Any]]:
+def read_health(folder: Path) -> Optional[Health]:
     """The release's record; None where it was never examined here, or the record is damaged."""
-    try:
-        found = json.loads((folder / HEALTH).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and found.get("schema") == HEALTH_SCHEMA else None
+    return load(Health, folder / HEALTH)
 
 
-def write_health(folder: Path, document: Dict[str, Any]) -> None:
+def write_health(folder: Path, health: Health) -> None:
     """Keeps the record; readers see the old one or the new one.
 
     Raises:
         DeviceError: "board.disk-full" and the like.
     """
     with map_os_errors(str(folder)):
-        write_durably(folder / HEALTH, to_bytes(document))
+        write_durably(folder / HEALTH, dump(health))

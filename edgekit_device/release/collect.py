@@ -11,9 +11,10 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
-from edgekit_device.jobs.job import LIVE, all_jobs, json_of, needed_blobs, outdated
+from edgekit_device.jobs.job import LIVE, all_jobs, needed_blobs, outdated
 from edgekit_device.protocol.manifest import Manifest, parse
 from edgekit_device.release.journal import (
+    TakenBack,
     read_journal,
     references,
     remember_taken_back,
@@ -65,8 +66,7 @@ def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
     found = standing(app)
     current = app.link("current")
     if reason is not None and current is not None:
-        why = {"release": current, "at": stamp(), "reason": reason}
-        found[current.partition("-")[2]] = why
+        found[current.partition("-")[2]] = TakenBack(current, stamp(), reason)
     recorded = False
     with contextlib.suppress(DeviceError):
         remember_taken_back(root, app.name, found)
@@ -113,7 +113,7 @@ def collect(
             now = time.time()
             _forget_offers(root, now - grace_s, now, work)
             damaged = _damaged(root)
-            # what such a release needs may be any blob, so all of them stay until it has gone
+            # what such a release needs may be any blob, so all of them stay until it is removed
             count, freed = (0, 0) if damaged else _sweep(root, now - grace_s, now)
             dropped = _drop_parts(root, now - grace_s, now)
     return {
@@ -174,11 +174,11 @@ def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
     for app in root.apps():
         journal = read_journal(app)
         if journal is not None and journal.live:
-            wanted.add(journal.facts["digest"])
+            wanted.add(journal.facts.digest)
     for job in all_jobs(root):
-        if job.read()["state"] in LIVE:
-            request = json_of(job.folder / "request.json").get("request")
-            wanted.add(request.get("digest") if isinstance(request, dict) else None)
+        if job.read().state in LIVE:
+            request = job.request()
+            wanted.add("" if request is None else str(request.request.get("digest")))
     for folder in _offers(root):
         if folder.name not in wanted and _is_old(folder, horizon, now):
             folder.rename(work / ("offer-" + folder.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, BinaryIO, Dict
 
-from edgekit_device.protocol.codec import is_digest, protocol_error, read_json
+from edgekit_device.protocol.codec import read_digests
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import claim_by_hand, refuse_taken_back
 from edgekit_device.release.offer import read_envelope
@@ -18,9 +18,7 @@ _MAX_LIST = 128 << 20
 
 def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Answers which of the given blobs are not in the store."""
-    digests = read_json(stdin, _MAX_LIST)
-    if not isinstance(digests, list) or not all(is_digest(digest) for digest in digests):
-        raise protocol_error("expected a JSON list of SHA-256 digests")
+    digests = read_digests(stdin, _MAX_LIST)
     return {"missing": root.store.missing(digests, verify=arguments.verify)}
 
 

@@ -1,14 +1,22 @@
 """The journal of an app's newest deployment, the history of those that ended, and the flock on
 apps/<name>/deploying that says which process deploys the app.
+
+Each state is written down, durably, before its work begins. So whoever finds the journal of a
+process that died knows what may be half done, and finishes it or takes it back.
+
+A release that was taken back, by hand, by its own deployment or by a server, stays taken back
+until it is deployed again on purpose (``taken_back``): nothing else may bring it to serve. But
+where the board itself failed, as with a full disk, the same deployment is tried again. All this
+outlives the release, and the app: ROOT/taken-back.json has what histories said of removed apps.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Set
+from dataclasses import dataclass, fields, replace
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import (
@@ -19,21 +27,32 @@ from edgekit_device.files import (
     take_lock,
     write_durably,
 )
-from edgekit_device.protocol.codec import is_digest, is_release, parse_json
+from edgekit_device.protocol.codec import (
+    anything,
+    app_name,
+    choice,
+    digest,
+    dump,
+    flag,
+    integer,
+    load,
+    mapping,
+    member,
+    nullable,
+    number,
+    parse_json,
+    read,
+    record,
+    records,
+    release_name,
+    text,
+)
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import App, Root
-
-# The journal of an app's newest deployment, and the history of those that ended.
-#
-# Each state is written down, durably, before its work begins. So whoever finds the journal of a
-# process that died knows what may be half done, and finishes it or takes it back.
-#
-# A release that was taken back, by hand, by its own deployment or by a server, stays taken back
-# until it is deployed again on purpose (``taken_back``): nothing else may bring it to serve. But
-# where the board itself failed, as with a full disk, the same deployment is tried again. All this
-# outlives the release, and the app: ROOT/taken-back.json has what histories said that are gone.
-
+from edgekit_device.trust.counters import SeenIssue
 
 SCHEMA = "edgekit.deployment/1"
+ROLLBACK_SCHEMA = "edgekit.rollback/1"
 JOURNAL, HISTORY = "deployment.json", "history.jsonl"
 
 #: In ROOT: what was taken back of apps that were removed.
@@ -42,19 +61,111 @@ TAKEN_BACK = "taken-back.json"
 BEFORE_SWITCH = ("downloading", "verifying", "refitting", "testing")
 AFTER_SWITCH = ("switching", "soaking", "rolling-back")
 ENDED = ("committed", "rolled-back", "failed")
-_MAX_BYTES = 1 << 20
+_MAX_TAKEN_BACK = 16 << 20
 _MAX_HISTORY = 512 * 1024
 _RETAINED_LINES = 200
 _TAKEN_BACK_SCHEMA = "edgekit.taken-back/1"
 
-# of use while it runs, and too much for a line
-_NOT_IN_HISTORY = ("policy", "health", "steps", "source")
 LOCK = "deploying"
 
 # readers, and a rollback or removal by hand, hold it for moments
 _WAIT_S = 10.0
 _BY_HAND_S = 2.0
 _POLL_S = 0.02
+
+
+_RELEASE = nullable(release_name)
+_TEXT = nullable(text())
+_REASON = text(most=1 << 18)
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """A line of history.jsonl, a roll back by hand or at a server's request: ``release`` was taken
+    back, ``previous`` serves.
+    """
+
+    schema: str = member(choice(SCHEMA, ROLLBACK_SCHEMA))
+    id: str = member(text())
+    app: str = member(app_name)
+    state: str = member(choice(*BEFORE_SWITCH, *AFTER_SWITCH, *ENDED))
+    release: Optional[str] = member(_RELEASE)
+    previous: Optional[str] = member(_RELEASE)
+    started_at: str = member(text())
+    state_at: str = member(text())
+    error: Optional[Failure] = member(nullable(record(Failure)))
+
+
+@dataclass(frozen=True)
+class DeploymentEntry(HistoryEntry):
+    """A line of history.jsonl, a deployment.
+
+    Attributes:
+        release: What it made of the bundle; None as long as it has made nothing.
+        previous: What ``current`` was before it.
+        fallback: What ``previous`` was before it.
+        digest: SHA-256 of the manifest.
+        known: Whether a release of the bundle was there before.
+        operator: Who deploys.
+        trust_unsigned: Whether the manifest may lack a signature.
+        on_purpose: As of ``DeployRequest``.
+        job: The job's id.
+        attempts: How often it was begun or carried on.
+        issued: What counters remember of the bundle.
+    """
+
+    fallback: Optional[str] = member(_RELEASE)
+    digest: str = member(digest)
+    known: bool = member(flag)
+    operator: Optional[str] = member(_TEXT)
+    trust_unsigned: bool = member(flag)
+    on_purpose: Optional[str] = member(_TEXT)
+    job: Optional[str] = member(_TEXT)
+    attempts: int = member(integer(0, 1 << 31))
+    issued: Optional[SeenIssue] = member(nullable(record(SeenIssue)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A state that a deployment was in: since when, and for how long (None: it is in it)."""
+
+    state: str = member(text())
+    at: str = member(text())
+    seconds: Optional[float] = member(nullable(number(-1e12, 1e12)))
+
+
+@dataclass(frozen=True)
+class DeploymentFacts(DeploymentEntry):
+    """deployment.json: as a history's line, with what is of use while it runs.
+
+    Attributes:
+        policy: As the request has it.
+        health: As ``examine`` returns it; None before.
+        steps: The states so far.
+        source: Where the board itself gets what it lacks.
+    """
+
+    policy: Mapping[str, Any] = member(mapping(anything))
+    health: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
+    steps: Tuple[Step, ...] = member(records(Step))
+    source: Optional[str] = member(_TEXT)
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """A release that served and was taken back: when, and why."""
+
+    release: str = member(text())
+    at: str = member(text())
+    reason: str = member(_REASON)
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    """ROOT/taken-back.json: by app, and by the start of the bundle's digest."""
+
+    apps: Mapping[str, Mapping[str, TakenBack]] = member(mapping(mapping(record(TakenBack))))
+    schema: str = member(choice(_TAKEN_BACK_SCHEMA), default=_TAKEN_BACK_SCHEMA)
 
 
 class DeploymentJournal:
@@ -65,7 +176,7 @@ class DeploymentJournal:
         facts: The document, ``edgekit.deployment/1``.
     """
 
-    def __init__(self, app: App, facts: Dict[str, Any]) -> None:
+    def __init__(self, app: App, facts: DeploymentFacts) -> None:
         self.app = app
         self.facts = facts
         self._since = time.monotonic()
@@ -73,12 +184,16 @@ class DeploymentJournal:
     @property
     def state(self) -> str:
         """What it does, or how it ended."""
-        return str(self.facts["state"])
+        return self.facts.state
 
     @property
     def live(self) -> bool:
         """Whether it has not ended; its process may be gone all the same."""
         return self.state not in ENDED
+
+    def update(self, **facts: Any) -> None:
+        """Changes facts; the next ``enter`` writes them."""
+        self.facts = replace(self.facts, **facts)
 
     def enter(self, state: str, **facts: Any) -> None:
         """Writes down that ``state`` begins, before it does.
@@ -88,18 +203,18 @@ class DeploymentJournal:
         """
         self.note(state, **facts)
         with map_os_errors(str(self.app.folder)):
-            write_durably(self.app.folder / JOURNAL, _line(self.facts))
+            write_durably(self.app.folder / JOURNAL, dump(self.facts))
 
     def note(self, state: str, **facts: Any) -> None:
         """As ``enter``, in memory alone."""
         now = time.monotonic()
-        steps = self.facts["steps"]
+        steps = list(self.facts.steps)
         if steps:
-            steps[-1]["seconds"] = round(now - self._since, 3)
+            steps[-1] = replace(steps[-1], seconds=round(now - self._since, 3))
         self._since = now
-        if not steps or steps[-1]["state"] != state:
-            steps.append({"state": state, "at": stamp(), "seconds": None})
-        self.facts.update(facts, state=state, state_at=stamp())
+        if not steps or steps[-1].state != state:
+            steps.append(Step(state, stamp(), None))
+        self.update(**facts, state=state, state_at=stamp(), steps=tuple(steps))
 
 
 def stamp() -> str:
@@ -109,42 +224,38 @@ def stamp() -> str:
 
 def read_journal(app: App) -> Optional[DeploymentJournal]:
     """The app's newest deployment; None where there is none or its file is damaged."""
-    try:
-        with (app.folder / JOURNAL).open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        found = parse_json(data, JOURNAL, "deployment.damaged")
-    except (OSError, DeviceError):
-        return None
-    return DeploymentJournal(app, found) if len(data) <= _MAX_BYTES and _sound(found) else None
+    found = load(DeploymentFacts, app.folder / JOURNAL)
+    return None if found is None else DeploymentJournal(app, found)
 
 
-def record(app: App, document: Dict[str, Any]) -> None:
+def record_end(app: App, ended: HistoryEntry) -> None:
     """Adds a line to the history, unless its last one is this very deployment's.
 
     A line that a power cut left half is ended first; of a long file the newest lines stay, and
     those of releases that stay taken back.
     """
     path = app.folder / HISTORY
-    facts = {name: value for name, value in document.items() if name not in _NOT_IN_HISTORY}
+    entry = _entry_of(ended)
     with map_os_errors(str(path)):
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             data = b""
         last = _entries(data)[-1:]
-        if last and (last[0].get("id"), last[0].get("state")) == (facts["id"], facts["state"]):
+        if last and (last[0].id, last[0].state) == (entry.id, entry.state):
             return
         if len(data) > _MAX_HISTORY or (data and not data.endswith(b"\n")):
             entries = _entries(data)
             journal = read_journal(app)
-            stays = {entry.get("id") for entry in _standing(entries).values() if entry is not None}
-            stays.add(None if journal is None else journal.facts["id"])  # or it would count as new
-            old = [entry for entry in entries[:-_RETAINED_LINES] if entry.get("id") in stays]
-            retained = [_line(entry) for entry in old + entries[-_RETAINED_LINES:]]
+            stays = {one.id for one in _standing(entries).values() if one is not None}
+            if journal is not None:
+                stays.add(journal.facts.id)  # or it would count as new
+            old = [one for one in entries[:-_RETAINED_LINES] if one.id in stays]
+            retained = [dump(one) for one in old + entries[-_RETAINED_LINES:]]
             write_durably(path, b"".join(retained))
         handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(handle, _line(facts))
+            os.write(handle, dump(entry))
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -152,14 +263,23 @@ def record(app: App, document: Dict[str, Any]) -> None:
             fsync_folder(app.folder)
 
 
+def _entry_of(ended: HistoryEntry) -> HistoryEntry:
+    """What a line holds of a deployment: not all that is of use while it runs."""
+    if not isinstance(ended, DeploymentFacts):
+        return ended
+    return DeploymentEntry(
+        **{one.name: getattr(ended, one.name) for one in fields(DeploymentEntry)}
+    )
+
+
 def complete_history(app: App) -> None:
     """Adds the newest deployment's line where a power cut or a full disk left it out."""
     past = _past(app)
     if len(past) > len(history(app)):
-        record(app, past[-1])
+        record_end(app, past[-1])
 
 
-def history(app: App) -> List[Dict[str, Any]]:
+def history(app: App) -> List[HistoryEntry]:
     """The deployments and roll backs that ended, oldest first."""
     try:
         return _entries((app.folder / HISTORY).read_bytes())
@@ -167,28 +287,25 @@ def history(app: App) -> List[Dict[str, Any]]:
         return []
 
 
-def taken_back(app: App, digest: str) -> Optional[Dict[str, str]]:
-    """Whether a bundle served here, was taken back, and did not come to serve since.
+def taken_back(app: App, digest: str) -> Optional[TakenBack]:
+    """Returns when and why a bundle was taken back that served here; None where it was not, or
+    came to serve since.
 
     Args:
         app: The app.
         digest: SHA-256 of the bundle's manifest.
-
-    Returns:
-        "release", "at" and "reason"; None where it was not taken back.
     """
     short = digest[:12]
     found = standing(app)
     if short in found:
         return found[short]
-    removed: Optional[Dict[str, str]] = _remembered(app.root)["apps"].get(app.name, {}).get(short)
-    return removed
+    return _remembered(app.root).apps.get(app.name, {}).get(short)
 
 
-def last_taken_back(app: App) -> Optional[Dict[str, str]]:
-    """What was taken back last, as ``taken_back``; None once a release came to serve since."""
-    ended = [entry for entry in _past(app) if entry.get("state") != "failed"]
-    if not ended or ended[-1].get("state") != "rolled-back" or _boards_own(ended[-1]):
+def last_taken_back(app: App) -> Optional[TakenBack]:
+    """What was taken back last; None once a release came to serve since."""
+    ended = [entry for entry in _past(app) if entry.state != "failed"]
+    if not ended or ended[-1].state != "rolled-back" or _boards_own(ended[-1]):
         return None
     return _describe_taken_back(ended[-1])
 
@@ -218,7 +335,7 @@ def refuse_taken_back(
     if found is not None:
         raise DeviceError(
             "{} served here and was taken back at {}: {}".format(
-                found["release"], found["at"], found["reason"]
+                found.release, found.at, found.reason
             ),
             code="install.taken-back",
             where=where or app.name,
@@ -227,7 +344,7 @@ def refuse_taken_back(
         )
 
 
-def standing(app: App) -> Dict[str, Optional[Dict[str, str]]]:
+def standing(app: App) -> Dict[str, Optional[TakenBack]]:
     """What the app's history says of each bundle, by the start of its digest.
 
     Returns:
@@ -236,19 +353,19 @@ def standing(app: App) -> Dict[str, Optional[Dict[str, str]]]:
     return {short: _describe_taken_back(entry) for short, entry in _standing(_past(app)).items()}
 
 
-def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[Dict[str, str]]]) -> None:
+def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[TakenBack]]) -> None:
     """Writes to ROOT/taken-back.json what ``standing`` said of an app that is removed."""
     if not found:
         return
     path = root.folder / TAKEN_BACK
     with locked(root.folder / "taken-back.lock"), map_os_errors(str(path)):
         known = _remembered(root)
-        before = known["apps"].get(name, {})
+        before = known.apps.get(name, {})
         after = {short: one for short, one in before.items() if short not in found}
         after.update((short, one) for short, one in found.items() if one is not None)
         if after != before:
-            known["apps"][name] = dict(list(after.items())[-_RETAINED_LINES:])
-            write_durably(path, _line(known))
+            retained = dict(list(after.items())[-_RETAINED_LINES:])
+            write_durably(path, dump(_Remembered({**known.apps, name: retained})))
 
 
 def writable(app: App) -> None:
@@ -262,32 +379,32 @@ def references(app: App) -> Set[str]:
     journal = read_journal(app)
     if journal is None or not journal.live:
         return set()
-    named = (journal.facts.get(key) for key in ("release", "previous", "fallback"))
-    return {str(name) for name in named if is_release(name)}
+    facts = journal.facts
+    return {name for name in (facts.release, facts.previous, facts.fallback) if name is not None}
 
 
-def _past(app: App) -> List[Dict[str, Any]]:
+def _past(app: App) -> List[HistoryEntry]:
     """The history, and the newest deployment where a cut or a full disk left its line out."""
     found = history(app)
     journal = read_journal(app)
     # a roll back by hand may have come after it
-    known = journal is None or any(entry.get("id") == journal.facts["id"] for entry in found)
+    known = journal is None or any(entry.id == journal.facts.id for entry in found)
     if journal is not None and not known and not journal.live:
         found.append(journal.facts)
     return found
 
 
-def _standing(entries: List[Dict[str, Any]]) -> Dict[str, Optional[Dict[str, Any]]]:
+def _standing(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryEntry]]:
     """By the start of a bundle's digest, the entry that took it back; None where it came to serve.
 
     A deployment that failed before the switch changes nothing about what was taken back.
     """
-    found: Dict[str, Optional[Dict[str, Any]]] = {}
+    found: Dict[str, Optional[HistoryEntry]] = {}
     for entry in entries:
-        release, previous = _short(entry.get("release")), _short(entry.get("previous"))
-        if entry.get("state") == "committed":
+        release, previous = _short(entry.release), _short(entry.previous)
+        if entry.state == "committed":
             found[release] = None
-        elif entry.get("state") == "rolled-back":
+        elif entry.state == "rolled-back":
             if not _boards_own(entry):
                 found[release] = entry
             found[previous] = None  # which serves, also where it is the same bundle signed anew
@@ -295,80 +412,38 @@ def _standing(entries: List[Dict[str, Any]]) -> Dict[str, Optional[Dict[str, Any
     return found
 
 
-def _boards_own(entry: Dict[str, Any]) -> bool:
+def _boards_own(entry: HistoryEntry) -> bool:
     """Whether a full disk or damaged storage took it back: no judgement of the release."""
-    error = entry.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
-    return isinstance(code, str) and code.startswith(("board.", "blob."))
+    return entry.error is not None and entry.error.code.startswith(("board.", "blob."))
 
 
-def _short(release: object) -> str:
-    return release.partition("-")[2] if isinstance(release, str) and is_release(release) else ""
+def _short(release: Optional[str]) -> str:
+    return (release or "").partition("-")[2]
 
 
-def _describe_taken_back(entry: Optional[Dict[str, Any]]) -> Optional[Dict[str, str]]:
+def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:
     if entry is None:
         return None
-    error = entry.get("error")
-    why = error.get("message") if isinstance(error, dict) else None
-    return {
-        "release": str(entry.get("release")),
-        "at": str(entry.get("state_at")),
-        "reason": str(why or "no reason is known"),
-    }
+    why = "" if entry.error is None else entry.error.message
+    return TakenBack(str(entry.release), entry.state_at, why or "no reason is known")
 
 
-def _remembered(root: Root) -> Dict[str, Any]:
+def _remembered(root: Root) -> _Remembered:
     """ROOT/taken-back.json; an empty one where it is not there or damaged."""
-    empty: Dict[str, Any] = {"schema": _TAKEN_BACK_SCHEMA, "apps": {}}
-    try:
-        with (root.folder / TAKEN_BACK).open("rb") as file:
-            found = parse_json(file.read(16 * _MAX_BYTES), TAKEN_BACK, "taken-back.damaged")
-    except (OSError, DeviceError):
-        return empty
-    apps = found.get("apps") if isinstance(found, dict) else None
-    sound = isinstance(apps, dict) and all(
-        isinstance(releases, dict)
-        and all(
-            isinstance(one, dict)
-            and set(one) == {"release", "at", "reason"}
-            and all(isinstance(text, str) for text in one.values())
-            for one in releases.values()
-        )
-        for releases in apps.values()
-    )
-    return {"schema": _TAKEN_BACK_SCHEMA, "apps": apps} if sound else empty
+    return load(_Remembered, root.folder / TAKEN_BACK, _MAX_TAKEN_BACK) or _Remembered({})
 
 
-def _entries(data: bytes) -> List[Dict[str, Any]]:
+def _entries(data: bytes) -> List[HistoryEntry]:
     found = []
     for line in data.split(b"\n"):
         try:
-            entry = json.loads(line.decode("utf-8"))
-        except ValueError:
+            document = parse_json(line, HISTORY)
+            deployed = isinstance(document, dict) and document.get("schema") == SCHEMA
+            kind = DeploymentEntry if deployed else HistoryEntry
+            found.append(read(kind, document, HISTORY))
+        except DeviceError:
             continue  # empty, or half a line
-        if isinstance(entry, dict):
-            found.append(entry)
     return found
-
-
-def _sound(found: object) -> bool:
-    """Whether the fields that decisions rest on are what they should be."""
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        return False
-    links = [found.get(key) for key in ("release", "previous", "fallback")]
-    return (
-        found.get("state") in (*BEFORE_SWITCH, *AFTER_SWITCH, *ENDED)
-        and is_digest(found.get("digest"))
-        and isinstance(found.get("id"), str)
-        and isinstance(found.get("steps"), list)
-        and isinstance(found.get("policy"), dict)
-        and all(name is None or is_release(name) for name in links)
-    )
-
-
-def _line(document: Dict[str, Any]) -> bytes:
-    return (json.dumps(document, sort_keys=True) + "\n").encode("utf-8")
 
 
 @contextmanager
@@ -418,7 +493,7 @@ def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
         if journal is not None and journal.live and not whole:
             raise DeviceError(
                 "a deployment of {} was cut off while {}".format(
-                    str(journal.facts["digest"])[:12], journal.state
+                    journal.facts.digest[:12], journal.state
                 ),
                 code="deploy.unfinished",
                 where=app.name,
@@ -443,13 +518,10 @@ def busy(app: App, job: Optional[str] = None) -> DeviceError:
             hint="try again in a moment",
         )
     facts = journal.facts
-    job = job or facts.get("job")
+    job = job or facts.job
     return DeviceError(
         "{} deploys {} since {} ({})".format(
-            facts.get("operator") or "somebody",
-            str(facts["digest"])[:12],
-            facts.get("started_at"),
-            journal.state,
+            facts.operator or "somebody", facts.digest[:12], facts.started_at, journal.state
         ),
         code="deploy.busy",
         where=app.name,

@@ -1,5 +1,7 @@
 """HTTP for mirrors: connections that are used again, bounded redirects, passwords from a file on
 the board, and the rules for addresses, failures and tries.
+
+Passwords are in ROOT/registries.json, in the form of Docker's ``config.json`` ("auths" by host).
 """
 
 from __future__ import annotations
@@ -20,11 +22,6 @@ from urllib.request import getproxies, proxy_bypass
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.protocol.codec import parse_json
-
-# Users and passwords for mirrors: from a file on the board, never from a command line.
-#
-# The file is ROOT/registries.json in the form of Docker's ``config.json`` ("auths" by host).
-
 
 _MAX_FILE = 1 << 20
 TRIES = 4
@@ -148,7 +145,7 @@ def retrying(where: str, act: Callable[[], Result], deadline: Optional[float] = 
 
 
 def pause(number: int) -> None:
-    """Waits before try ``number`` + 1; a fleet's boards not all at one moment."""
+    """Waits before try ``number`` + 1, for a random time, so that a fleet's boards spread out."""
     time.sleep(FIRST_WAIT_S * 2 ** (number - 1) * random.uniform(0.5, 1.5))
 
 
@@ -189,7 +186,7 @@ def check_address(text: str) -> SplitResult:
 
 
 def check_redirect(origin: str, target: str) -> None:
-    """Refuses to be led elsewhere than to HTTP, and from HTTPS to HTTP.
+    """Refuses redirects to anything but HTTP, and from HTTPS to HTTP.
 
     Raises:
         DeviceError: "source.redirect".
@@ -250,7 +247,7 @@ def check_secret(parts: SplitResult) -> None:
 
 
 def status_error(status: int, url: str) -> Exception:
-    """What a status that is no success means."""
+    """The error of a status that is no success."""
     if status in _AGAIN:
         return Trouble("HTTP status {}".format(status))
     if status in (404, 410):
@@ -287,7 +284,7 @@ def error_text(error: BaseException) -> str:
 
 
 def url_text(url: str) -> str:
-    """An address for messages: without what may be secret in it, and not endless."""
+    """An address for messages: without its secrets, and shortened."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -305,12 +302,8 @@ def _bad_address(text: str, message: str) -> DeviceError:
     )
 
 
-# HTTP for mirrors: kept-alive connections, bounded redirects, passwords where they are required.
-#
 # ``urllib.request`` opens a connection for each request; a network has hundreds of small tensors,
 # so this stands on ``http.client`` and keeps them open. One ``Web`` belongs to one thread.
-
-
 class Web:
     """Connections of one thread to whatever one source leads to."""
 
@@ -445,7 +438,7 @@ class Web:
         return True
 
     def _drop(self, reply: http.client.HTTPResponse, url: str) -> None:
-        """Leaves an answer's body unread; its connection is of no use then unless it is short."""
+        """Discards an answer; closes its connection where the body is long."""
         parts = urlsplit(url)
         with suppress(OSError, http.client.HTTPException):
             reply.read(4096)

@@ -27,6 +27,7 @@ from edgekit_device.protocol.codec import (
     read,
     read_json,
     text,
+    write,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
 from edgekit_device.release.changed import changed_of
@@ -165,7 +166,7 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> Dict[str, A
         _keep(root, checked)
     back = taken_back(app, checked.manifest.digest) if serving is None else None
     return {
-        **({"taken_back": back} if back else {}),
+        **({"taken_back": write(back)} if back else {}),
         "known": True,
         "digest": checked.manifest.digest,
         "app": checked.manifest.name,
@@ -202,7 +203,7 @@ def serves(root: Root, checked: Checked) -> Optional[str]:
 def _deployment(app: App) -> Optional[Dict[str, Any]]:
     """How the release that serves came to, and what served before it; None if unknown."""
     journal = read_journal(app)
-    return None if journal is None else dict(journal.facts, previous=app.link("previous"))
+    return None if journal is None else dict(write(journal.facts), previous=app.link("previous"))
 
 
 def _keep(root: Root, checked: Checked) -> None:

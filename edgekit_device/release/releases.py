@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
-from edgekit_device.release.journal import last_taken_back, put_back, refuse_taken_back, taken_back
+from edgekit_device.protocol.codec import dump, write
+from edgekit_device.release.journal import (
+    last_taken_back,
+    put_back,
+    refuse_taken_back,
+    stamp,
+    taken_back,
+)
 from edgekit_device.store.root import App, Root, number_of, set_links
 from edgekit_device.trust.bundle import (
     MANIFEST,
@@ -19,6 +24,7 @@ from edgekit_device.trust.bundle import (
     SIGNATURE,
     BundleFiles,
     Checked,
+    ReleaseRecord,
     check_blobs,
     check_bundle,
     check_signer,
@@ -68,22 +74,21 @@ def stage(
                 if _is_of(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
             release = _next_id(target, checked.manifest.digest)
-            record = {
-                "schema": "edgekit.release/1",
-                "app": name,
-                "id": release,
-                "digest": checked.manifest.digest,
-                "backend": checked.manifest.backend,
-                "signer": checked.signer,
-                "trusted": checked.signer is None,
-                "staged_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            }
+            record = ReleaseRecord(
+                app=name,
+                id=release,
+                digest=checked.manifest.digest,
+                backend=checked.manifest.backend,
+                signer=checked.signer,
+                trusted=checked.signer is None,
+                staged_at=stamp(),
+            )
             folder = work / "release"
             folder.mkdir()
             write_durably(folder / MANIFEST, manifest)
             if signature is not None:
                 write_durably(folder / SIGNATURE, signature)
-            write_durably(folder / RECORD, to_bytes(record))
+            write_durably(folder / RECORD, dump(record))
             os.rename(str(folder), str(target.releases_folder / release))
             fsync_folder(target.releases_folder)
     return Staged(name, release, False, checked)
@@ -103,7 +108,7 @@ def check_release(
     """
     trusted = trust_unsigned
     if allowed_signers is None:
-        trusted = trusted or read_record(folder).get("trusted") is True
+        trusted = trusted or read_record(folder).trusted
     files = open_release(root, folder)
     return check_bundle(files, allowed_signers or root.allowed_signers, trusted)
 
@@ -172,14 +177,16 @@ def rollback(
             raise DeviceError(
                 "there is no earlier release to go back to"
                 + (
-                    "; {release} was taken back itself at {at}: {reason}".format(**back)
-                    if back is not None
-                    else ""
+                    ""
+                    if back is None
+                    else "; {} was taken back itself at {}: {}".format(
+                        back.release, back.at, back.reason
+                    )
                 ),
                 code="release.no-previous",
                 where=app.name,
                 hint="deploy an earlier bundle"
-                + ("" if back is None else "; to put it back: " + put_back(app, back["release"])),
+                + ("" if back is None else "; to put it back: " + put_back(app, back.release)),
             )
         if to is not None and target != current:
             refuse_taken_back(app, target.partition("-")[2], release=target)
@@ -204,23 +211,19 @@ def describe(app: App) -> Dict[str, Any]:
     for name in app.releases():
         folder = app.releases_folder / name
         record = read_record(folder)
-        entry = {key: record.get(key) for key in ("id", "digest", "backend", "signer", "staged_at")}
+        names = ("id", "digest", "backend", "signer", "staged_at")
+        entry = {key: getattr(record, key) for key in names}
         entry["ready"] = is_ready(folder)
         entry["taken_back"] = None
         if name != current:  # what serves was put back, also by hand
-            entry["taken_back"] = taken_back(app, name.partition("-")[2])
+            entry["taken_back"] = write(taken_back(app, name.partition("-")[2]))
         found.append(entry)
     return {
         "current": current,
         "previous": app.link("previous"),
         "releases": found,
-        "taken_back": last_taken_back(app),
+        "taken_back": write(last_taken_back(app)),
     }
-
-
-def to_bytes(document: Dict[str, Any]) -> bytes:
-    """JSON as files of a release hold it."""
-    return (json.dumps(document, sort_keys=True) + "\n").encode("utf-8")
 
 
 def _switch(

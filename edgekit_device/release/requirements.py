@@ -16,14 +16,14 @@ from edgekit_device.tensorrt.runtimes import check_board
 
 
 def check_requires(root: Root, manifest: Manifest) -> Dict[str, Any]:
-    """Holds what a bundle says that it needs against this board.
+    """Compares what a bundle requires with this board.
 
     Args:
         root: The installation; what it has of the bundle already needs no more space.
         manifest: The bundle's checked manifest; one without "requires" needs nothing.
 
     Returns:
-        "checked" (whether the bundle says anything), and the facts that it was held against.
+        "checked" (whether the bundle says anything), and the facts that were compared.
 
     Raises:
         DeviceError: "requires.loader", "requires.backend", "requires.runtime", "requires.board",

@@ -60,7 +60,7 @@ class LocalSource:
         self._files: Optional[BundleFiles] = None
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         self._files = None
 
     def offer(self, app: Optional[str]) -> Tuple[bytes, Optional[bytes]]:
@@ -138,15 +138,11 @@ def _mirrored(path: Path, digest: str) -> Optional[Path]:
     return None
 
 
-# Bundles on any HTTP server: a folder of plain files, written by ``edgekit bundle push``.
-#
-# ::
+# A mirror is a folder of plain files:
 #
 #     APP/latest                      the newest bundle's digest, one line
 #     APP/DIGEST/manifest.json(.sig)  DIGEST is the manifest's SHA-256
 #     blobs/XX/SHA256                 XX is the first byte of SHA256, as in the board's own store
-
-
 class Mirror:
     """Plain files on an HTTP server, with connections for each thread.
 
@@ -187,7 +183,7 @@ class Mirror:
             web.close()
 
     def blob_url(self, digest: str) -> str:
-        """Where a blob lies."""
+        """The address of a blob."""
         return "{}blobs/{}/{}".format(self.base, digest[:2], digest)
 
     def open(self, digest: str, start: int) -> http.client.HTTPResponse:
@@ -252,14 +248,10 @@ def _check_name(where: str, data: bytes, digest: str) -> None:
         )
 
 
-# Where a bundle comes from: ``find_bundle`` and ``fetch_from`` take it from one of several places.
-#
 # A source is a path on the board or a mirror's ``http(s)://``. Sources are tried in their order;
-# one that fails or gives wrong bytes is named in the answer and the next one goes on. Whatever a
+# one that fails or gives wrong bytes is named in the answer and the next one is tried. Whatever a
 # source says, the signature decides before anything of a manifest is read, and a blob has its
 # name's SHA-256 before it is in the store.
-
-
 Source = Union[LocalSource, Mirror]
 
 

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import argparse
 import io
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Tuple
 
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, map_file, workspace, write_durably
+from edgekit_device.protocol.codec import dump
 from edgekit_device.protocol.manifest import Manifest, WeightEntry
-from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready, to_bytes
+from edgekit_device.release.journal import stamp
+from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready
 from edgekit_device.runtime.golden import need_golden
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.store.root import App, Root, sha256
@@ -62,9 +63,8 @@ def refit_release(
             "engines": len({digest for digest, _ in model.engines}),
         }
         if not reused:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             with app.lock(), map_os_errors(str(folder)):
-                write_durably(folder / REFIT, to_bytes(dict(document, at=stamp)))
+                write_durably(folder / REFIT, dump(dict(document, at=stamp())))
     return dict(document, reused=reused, notes=list(model.notes)), model
 
 
@@ -96,13 +96,9 @@ def need_numpy() -> None:
     del np
 
 
-# Fills the store with a bundle's weights from an ONNX file that lies on the board already.
-#
 # Whatever file is given, only values with the digests of the (signed) manifest are taken: an engine
 # built with REFIT_IDENTICAL can never get others, and a bundle for other weights is a bundle of its
 # own.
-
-
 def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
     """Takes the weights that the store lacks from an ONNX file, by their refit names.
 

@@ -7,13 +7,34 @@ import os
 import socket
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import DTYPES
-from edgekit_device.serve.memory import SharedMemory, aligned
-from edgekit_device.serve.messages import (
+from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.manifest import DTYPES, nbytes
+from edgekit_device.serve.documents import (
     VERSION,
+    Description,
+    MemoryRegion,
+    PlacedTensor,
+    Request,
+    RunAnswer,
+    RunRequest,
+    StatusAnswer,
+)
+from edgekit_device.serve.memory import SharedMemory, aligned, view_of
+from edgekit_device.serve.messages import (
     AnsweredError,
     Closed,
     MessageReader,
@@ -25,6 +46,8 @@ from edgekit_device.serve.messages import (
 if TYPE_CHECKING:
     import numpy as np
 
+
+_Answer = TypeVar("_Answer")
 
 _TRIES = 2  # a server that was replaced between two calls is looked for once more
 _MOST_GROWTH = 4
@@ -63,13 +86,12 @@ class Client:
         self._memory: Optional[SharedMemory] = None
         self._output_bytes = 0
         try:
-            facts = self._request({"op": "describe"})
-            with _readable():
-                self.release: str = facts["release"]
-                self.digest: str = facts["digest"]
-                self.inputs: Tuple[Dict[str, Any], ...] = tuple(facts["inputs"])
-                self.outputs: Tuple[Dict[str, Any], ...] = tuple(facts["outputs"])
-                self._output_bytes = sum(aligned(_size(entry)) for entry in self.outputs)
+            facts = self._request(Description, "describe")
+            self.release: str = facts.release
+            self.digest: str = facts.digest
+            self.inputs: Tuple[Dict[str, Any], ...] = tuple(write(facts.inputs))
+            self.outputs: Tuple[Dict[str, Any], ...] = tuple(write(facts.outputs))
+            self._output_bytes = sum(aligned(nbytes(t.dtype, t.shape)) for t in facts.outputs)
         except BaseException:
             self._disconnect()
             raise
@@ -94,9 +116,9 @@ class Client:
             arrays = self._arrays(inputs)
             left = _TRIES
             for _ in range(_MOST_GROWTH):
-                head, memory = self._write(arrays)
+                request, memory = self._write(arrays)
                 try:
-                    answer = self._exchange(head, memory)
+                    answer = self._exchange(RunAnswer, request, memory)
                 except Closed:
                     # inferring changes nothing, so it may be done twice
                     left -= 1
@@ -104,24 +126,20 @@ class Client:
                         raise self._gone() from None
                     continue
                 except AnsweredError as error:
-                    need = error.document.get("bytes")
                     # a release with larger outputs has come to serve
-                    if error.code != "serve.room" or type(need) is not int or need < 0:
+                    if error.code != "serve.room" or error.answer.bytes is None:
                         raise
-                    self._output_bytes = need
+                    self._output_bytes = error.answer.bytes
                     continue
-                with _readable():
-                    self.release = answer["release"]
-                    return {entry["name"]: _copy(memory, entry) for entry in answer["outputs"]}
+                self.release = answer.release
+                return {one.name: view_of(memory.view, one).copy() for one in answer.outputs}
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
     def status(self) -> Dict[str, Any]:
         """The server's ``edgekit.serving/1`` (docs/serving.md)."""
         with self._lock:
-            answer = self._request({"op": "status"})
-            with _readable():
-                found: Dict[str, Any] = answer["serving"]
-                return found
+            found: Dict[str, Any] = write(self._request(StatusAnswer, "status").serving)
+            return found
 
     def close(self) -> None:
         """Ends the connection."""
@@ -153,14 +171,12 @@ class Client:
                 )
         return found
 
-    def _write(self, arrays: Dict[str, np.ndarray]) -> Tuple[Dict[str, Any], SharedMemory]:
+    def _write(self, arrays: Dict[str, np.ndarray]) -> Tuple[RunRequest, SharedMemory]:
         """Lays the inputs out in the memory, and leaves space for the outputs after them."""
-        entries: List[Dict[str, Any]] = []
+        entries: List[PlacedTensor] = []
         offset = 0
         for name, value in arrays.items():
-            shape = list(value.shape)
-            entry = {"name": name, "dtype": value.dtype.name, "shape": shape, "offset": offset}
-            entries.append(entry)
+            entries.append(PlacedTensor(name, value.dtype.name, value.shape, offset))
             offset += aligned(value.nbytes)
         memory = self._memory
         if memory is None or memory.nbytes < offset + self._output_bytes:
@@ -168,27 +184,27 @@ class Client:
             if memory is not None:
                 memory.close()
             memory = self._memory = made
-        for position, value in enumerate(arrays.values()):
-            entry = entries[position]
-            if value.nbytes:
-                _view(memory, entry)[...] = value
-        output_space = {"offset": offset, "bytes": memory.nbytes - offset}
-        return {"op": "run", "inputs": entries, "room": output_space}, memory
+        for entry, value in zip(entries, arrays.values()):  # noqa: B905 (3.8)
+            view_of(memory.view, entry)[...] = value
+        space = MemoryRegion(offset, memory.nbytes - offset)
+        return RunRequest(tuple(entries), space), memory
 
-    def _request(self, head: Dict[str, Any]) -> Dict[str, Any]:
+    def _request(self, kind: Type[_Answer], op: str) -> _Answer:
         """Sends a request without memory; again if the connection was closed meanwhile."""
         for _ in range(_TRIES):
             with contextlib.suppress(Closed):
-                return self._exchange(head, None)
+                return self._exchange(kind, Request(VERSION, op), None)
         raise self._gone()
 
-    def _exchange(self, head: Dict[str, Any], memory: Optional[SharedMemory]) -> Dict[str, Any]:
+    def _exchange(
+        self, kind: Type[_Answer], request: Any, memory: Optional[SharedMemory]
+    ) -> _Answer:
         if self._peer is None:
             self._connect()
         assert self._peer is not None
         rights = [] if memory is None else [memory.descriptor]
         try:
-            return exchange(self._peer, self._reader, dict(head, edgekit=VERSION), rights)
+            return exchange(kind, self._peer, self._reader, request, rights)
         except AnsweredError:
             raise
         except BaseException:
@@ -219,38 +235,3 @@ class Client:
             where=str(self._path),
             hint="start it: edgekit_device serve --app NAME",
         )
-
-
-@contextlib.contextmanager
-def _readable() -> Iterator[None]:
-    """What an answer lacks, or has of another kind, is the fault of who answered."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise DeviceError(
-            "the server's answer is none of this protocol's: {!r}".format(error)[:200],
-            code="serve.protocol", hint="is it another version's? end it and start it again",
-        ) from error  # fmt: skip
-
-
-def _size(entry: Mapping[str, Any]) -> int:
-    count: int = DTYPES[entry["dtype"]]
-    for size in entry["shape"]:
-        count *= size
-    return count
-
-
-def _view(memory: SharedMemory, entry: Mapping[str, Any]) -> np.ndarray:
-    import numpy as np
-
-    raw = np.frombuffer(memory.view, np.uint8, _size(entry), entry["offset"])
-    found: np.ndarray = raw.view(entry["dtype"]).reshape(entry["shape"])
-    return found
-
-
-def _copy(memory: SharedMemory, entry: Mapping[str, Any]) -> np.ndarray:
-    import numpy as np
-
-    if not _size(entry):
-        return np.empty(entry["shape"], entry["dtype"])
-    return _view(memory, entry).copy()

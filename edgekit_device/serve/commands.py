@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,10 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, replace_link, write_durably
+from edgekit_device.protocol.codec import parse_json, read, write
+from edgekit_device.protocol.failure import Failed
 from edgekit_device.release.journal import last_taken_back
+from edgekit_device.serve.documents import ServingStatus, StopAnswer
 from edgekit_device.serve.messages import SOCKET, read_record, reload, send_request, serving
 from edgekit_device.store.root import App, Root
 
@@ -69,7 +71,7 @@ def do_serve_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) 
 def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Has a server answer what it has taken, and end; waits for that."""
     app = root.app(arguments.app)
-    answer = send_request(app, {"op": "stop"}, _STOP_S)
+    answer = send_request(StopAnswer, app, "stop", _STOP_S)
     if answer is not None:
         # its lock is free when its process has ended
         with locked(app.folder / "serve.lock", wait_s=_STOP_S):
@@ -95,10 +97,14 @@ def keep_loader(app: App) -> Optional[Path]:
     return app.folder / LOADER
 
 
-def _answer(app: App, found: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+def _answer(app: App, found: Optional[ServingStatus]) -> Dict[str, Any]:
     """What serves; where another release was taken back for it, that one and why."""
     back = last_taken_back(app)
-    return {"app": app.name, "serving": found, **({"taken_back": back} if back else {})}
+    return {
+        "app": app.name,
+        "serving": write(found),
+        **({"taken_back": write(back)} if back else {}),
+    }
 
 
 def _app(root: Root, name: str) -> App:
@@ -141,7 +147,7 @@ def _only(app: App) -> Iterator[None]:
         if error.code != "board.busy":
             raise
         raise DeviceError(
-            "another server serves it (process {})".format(read_record(app.folder).get("pid")),
+            "another server serves it (process {})".format(read_record(app.folder).pid),
             code="serve.running",
             where=app.name,
             hint="serve-status says how it is, serve-stop ends it",
@@ -172,7 +178,7 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
         try:
             while process.poll() is None:
                 found = serving(app)
-                if found is not None and found["pid"] == process.pid:
+                if found is not None and found.pid == process.pid:
                     # answers when the release serves, or has failed: the status says with what
                     with contextlib.suppress(DeviceError):
                         reload(app)
@@ -187,14 +193,16 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _ended(said: bytes, status: int, log: Path) -> Dict[str, Any]:
-    error: Dict[str, Any] = {}
-    with contextlib.suppress(ValueError, LookupError):
-        error = dict(json.loads(said.decode("utf-8", "replace"))["error"])
+    try:
+        raise read(Failed, parse_json(said, "the answer", "serve.not-started")).error.error()
+    except DeviceError as error:
+        if error.code not in ("serve.not-started", "manifest.invalid"):
+            raise
     raise DeviceError(
-        str(error.get("message", "the server ended with status {}".format(status))),
-        code=str(error.get("code", "serve.not-started")),
-        where=str(error.get("where") or log),
-        hint=str(error.get("hint", "look at its log")),
+        "the server ended with status {}".format(status),
+        code="serve.not-started",
+        where=str(log),
+        hint="look at its log",
     )
 
 

@@ -1,5 +1,7 @@
-"""Shared memory that tensors travel in, sealed so that it cannot shrink under the reader,
-and tensors as a request names them in it.
+"""Shared memory that tensors travel in, and tensors as a request names them in it.
+
+A file that is cut short while another process has it mapped kills that process with SIGBUS; a
+memfd sealed against shrinking cannot be (memfd_create(2), fcntl(2) "File Sealing").
 """
 
 from __future__ import annotations
@@ -9,21 +11,14 @@ import ctypes
 import fcntl
 import mmap
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.protocol.codec import choice, integer, member, record, records, shape, text
-from edgekit_device.protocol.manifest import DTYPES, nbytes
+from edgekit_device.protocol.manifest import nbytes
+from edgekit_device.serve.documents import PlacedTensor
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-# Shared memory that tensors travel in: sealed, so that it cannot shrink under the reader.
-#
-# A file that is cut short while another process has it mapped kills that process with SIGBUS; a
-# memfd sealed against shrinking cannot be (memfd_create(2), fcntl(2) "File Sealing").
 
 
 #: Tensors begin at multiples of this: a cache line, and more than any type needs.
@@ -66,7 +61,7 @@ class SharedMemory:
                 raise
 
     def close(self) -> None:
-        """Lets go of it; a view that is still in use keeps the mapping."""
+        """Frees it; a view that is still in use keeps the mapping."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -111,46 +106,6 @@ def _create() -> int:
     return made
 
 
-class OutputsTooLarge(DeviceError):
-    """The outputs do not fit in the space given; nothing was run."""
-
-    def __init__(self, need: int) -> None:
-        super().__init__(
-            "the outputs need {} bytes of room".format(need),
-            code="serve.room",
-            hint="ask again with memory that has them",
-        )
-        self.bytes = need
-
-
-@dataclass(frozen=True)
-class PlacedTensor:
-    """A tensor in shared memory: ``offset`` in bytes."""
-
-    name: str = member(text())
-    dtype: str = member(choice(*DTYPES))
-    shape: Tuple[int, ...] = member(shape())
-    offset: int = member(integer(0, 1 << 40))
-
-
-@dataclass(frozen=True)
-class MemoryRegion:
-    """A part of shared memory, in bytes."""
-
-    offset: int = member(integer(0, 1 << 40))
-    bytes: int = member(integer(0, 1 << 40))
-
-
-@dataclass(frozen=True)
-class InferRequest:
-    """A request to run the model: where its inputs are, and where its outputs have space."""
-
-    edgekit: int = member(integer(0, 1 << 20))
-    op: str = member(text())
-    inputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
-    space: MemoryRegion = member(record(MemoryRegion), key="room")
-
-
 def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
     """A tensor in shared memory, in place."""
     import numpy as np
@@ -166,12 +121,14 @@ def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
 
 
 def input_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
+    """A client's tensor, which the engine may read."""
     view = view_of(memory, tensor)
     # a client's bytes may be neither 0 nor 1
     return view.view("uint8") != 0 if tensor.dtype == "bool" else view
 
 
 def outside(where: str) -> DeviceError:
+    """The error that a tensor is not where the request says."""
     return DeviceError(
         "it does not lie in the memory that came with the request",
         code="serve.memory",

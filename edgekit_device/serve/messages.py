@@ -1,5 +1,5 @@
-"""Messages of the server's socket: a length, a JSON head and descriptors; and short questions to
-what serves an app: its status, and to reload.
+"""Messages of the server's socket: a length, a JSON document and descriptors; and short questions
+to what serves an app: its status, and to reload. docs/serving.md has the protocol.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import socket
 import stat
 import struct
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import parse_json
+from edgekit_device.protocol.codec import load, parse_json, read, write
+from edgekit_device.serve.documents import (
+    VERSION,
+    FailedAnswer,
+    Request,
+    ServingRecord,
+    ServingStatus,
+    StatusAnswer,
+)
 from edgekit_device.store.root import App
-
-# Messages of the server's socket: a length, a JSON head, and descriptors with it.
-#
-# docs/serving.md has the protocol. Nothing is read before its length is known to be bounded.
-
-
-VERSION = 1
 
 #: Bytes of a head: tensors' names and shapes, never their values.
 MAX_HEAD = 1 << 16
@@ -37,16 +38,29 @@ SOCKET = "serve.sock"
 RECORD = "serving.json"
 _STATUS_S = 5.0
 _RELOAD_S = 600.0
-_MAX_RECORD = 1 << 20
+_Answer = TypeVar("_Answer")
 
 
 class Closed(Exception):
-    """The other side has gone, or did not keep to the protocol."""
+    """The other side has ended, or did not keep to the protocol."""
 
 
-def pack(head: Mapping[str, Any]) -> bytes:
+class AnsweredError(DeviceError):
+    """An error that the server answered; ``answer`` is all it said."""
+
+    def __init__(self, answer: FailedAnswer) -> None:
+        error = answer.error
+        super().__init__(error.message, code=error.code, where=error.where, hint=error.hint)
+        self.answer = answer
+
+
+def pack(document: Any) -> bytes:
     """A message's bytes."""
-    data = json.dumps(head, separators=(",", ":")).encode("utf-8")
+    return framed(json.dumps(write(document), separators=(",", ":")).encode("utf-8"))
+
+
+def framed(data: bytes) -> bytes:
+    """A message's bytes, of its document's."""
     return _LENGTH.pack(len(data)) + data
 
 
@@ -63,17 +77,15 @@ def send_with(peer: socket.socket, data: bytes, descriptors: Sequence[int] = ())
 
 
 class MessageReader:
-    """Puts messages together from what arrives; holds the descriptors that came with them."""
+    """Puts messages together from what arrives; holds the descriptors that came with them.
+
+    Nothing is read before its length is known to be at most ``most``.
+    """
 
     def __init__(self, most: int = MAX_HEAD) -> None:
         self.most = most
         self.descriptors: List[int] = []
         self._data = b""
-
-    @property
-    def begun(self) -> bool:
-        """Whether a part of a message is here."""
-        return bool(self._data)
 
     @property
     def held(self) -> int:
@@ -121,6 +133,14 @@ class MessageReader:
         head, self._data = self._data[4 : 4 + size], self._data[4 + size :]
         return head
 
+    def wait(self, peer: socket.socket) -> bytes:
+        """The next whole message, waited for; raises as ``receive`` and ``take``."""
+        message = self.take()
+        while message is None:
+            self.receive(peer)
+            message = self.take()
+        return message
+
     def claim(self) -> Optional[int]:
         """The descriptor of a message that was taken and needs one; the caller closes it.
 
@@ -141,22 +161,38 @@ class MessageReader:
         self.descriptors = []
 
 
-def read_head(data: bytes) -> Dict[str, Any]:
-    """Reads a head of this version.
+def parse_head(data: bytes) -> Any:
+    """The JSON of a message of this version.
 
     Raises:
         DeviceError: "serve.protocol" or "serve.version".
     """
-    head = parse_json(data, "the head", "serve.protocol")
-    if not isinstance(head, dict):
-        raise DeviceError("the head is no JSON object", code="serve.protocol")
-    if head.get("edgekit") != VERSION:
+    document = parse_json(data, "the head", "serve.protocol")
+    if isinstance(document, dict) and document.get("edgekit") != VERSION:
         raise DeviceError(
-            "the head says version {!r}".format(str(head.get("edgekit"))[:40]),
+            "the head says version {!r}".format(str(document.get("edgekit"))[:40]),
             code="serve.version",
             hint="this loader speaks version {}".format(VERSION),
         )
-    return head
+    return document
+
+
+def read_request(kind: Type[_Answer], document: Any) -> _Answer:
+    """Reads a request; raises DeviceError "serve.protocol"."""
+    return read(kind, document, "the head", code="serve.protocol")
+
+
+def read_answer(kind: Type[_Answer], data: bytes) -> Union[_Answer, FailedAnswer]:
+    """Reads an answer, which is a ``kind`` or an error.
+
+    Raises:
+        DeviceError: "serve.protocol" or "serve.version".
+    """
+    document = parse_head(data)
+    hint = "is it another version's? end it and start it again"
+    if isinstance(document, dict) and "error" in document:
+        return read(FailedAnswer, document, "the answer", code="serve.protocol", hint=hint)
+    return read(kind, document, "the answer", code="serve.protocol", hint=hint)
 
 
 def reach(path: Path) -> Tuple[str, Optional[int]]:
@@ -181,15 +217,12 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.settimeout(timeout_s)
     try:
-        if not stat.S_ISSOCK(os.stat(str(path)).st_mode):
-            peer.close()
-            return None
-        name, folder = reach(path)
-        peer.connect(name)
-        return peer
+        if stat.S_ISSOCK(os.stat(str(path)).st_mode):
+            name, folder = reach(path)
+            peer.connect(name)
+            return peer
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-        peer.close()
-        return None
+        pass
     except OSError as error:
         peer.close()
         timed_out = isinstance(error, (socket.timeout, BlockingIOError))
@@ -202,29 +235,30 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
     finally:
         if folder is not None:
             os.close(folder)
+    peer.close()
+    return None
 
 
 def exchange(
+    kind: Type[_Answer],
     peer: socket.socket,
     reader: MessageReader,
-    head: Mapping[str, Any],
+    request: Any,
     descriptors: Sequence[int] = (),
-) -> Dict[str, Any]:
-    """Sends a head and waits for its answer.
+) -> _Answer:
+    """Sends a request and waits for its answer, a ``kind``.
 
     Raises:
-        Closed: The server went away before it answered.
-        DeviceError: The error that it answered, or "serve.silent" after the socket's timeout.
+        Closed: The server ended before it answered.
+        DeviceError: The error that it answered (AnsweredError), or "serve.silent" after the
+            socket's timeout.
     """
-    data = pack(head)
+    data = pack(request)
     try:
         sent = send_with(peer, data, descriptors)
         if sent < len(data):
             peer.sendall(data[sent:], socket.MSG_NOSIGNAL)
-        message = reader.take()
-        while message is None:
-            reader.receive(peer)
-            message = reader.take()
+        message = reader.wait(peer)
     except socket.timeout as error:
         raise DeviceError(
             "the server did not answer in {:g} s".format(peer.gettimeout() or 0),
@@ -233,44 +267,23 @@ def exchange(
         ) from error
     except OSError as error:
         raise Closed(str(error)) from error
-    document = read_head(message)
-    if (failure := document.get("error")) is not None:
-        raise AnsweredError(failure if isinstance(failure, dict) else {}, document)
-    return document
+    answer = read_answer(kind, message)
+    if isinstance(answer, FailedAnswer):
+        raise AnsweredError(answer)
+    return answer
 
 
-class AnsweredError(DeviceError):
-    """An error that the server answered; ``document`` is all it said."""
-
-    def __init__(self, fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
-        super().__init__(
-            str(fields.get("message") or "the server does not say what is wrong"),
-            code=str(fields.get("code") or "serve.protocol"),
-            where=str(fields.get("where", "")),
-            hint=str(fields.get("hint", "")),
-        )
-        self.document = document
-
-
-def serving(app: App) -> Optional[Dict[str, Any]]:
-    """Returns the status of the server of ``app``.
-
-    Returns:
-        An ``edgekit.serving/1`` (docs/serving.md): "release" that answers now (None before the
-        first is loaded), "digest", "pid", "uptime_s", "requests", "errors" (the server's or its
-        engines' fault), "refused" (the client's fault or a full queue), "restarts" (workers that
-        crashed), "queue", "latency_ms", "loading" (a release or None), "last_error",
-        "rolled_back" (the error for which the server went back itself, or None); None when
-        nothing serves.
+def serving(app: App) -> Optional[ServingStatus]:
+    """Returns the status of the server of ``app``; None when nothing serves.
 
     Raises:
         DeviceError: "serve.silent" or "serve.refused" when there is one that does not answer.
     """
-    answer = send_request(app, {"op": "status"}, _STATUS_S)
-    return None if answer is None else answer["serving"]
+    answer = send_request(StatusAnswer, app, "status", _STATUS_S)
+    return None if answer is None else answer.serving
 
 
-def reload(app: App, timeout_s: float = _RELOAD_S) -> Optional[Dict[str, Any]]:
+def reload(app: App, timeout_s: float = _RELOAD_S) -> Optional[ServingStatus]:
     """Has the server take the current release, and waits until it answers requests.
 
     Every request that is sent after this has returned is answered by the current release.
@@ -286,18 +299,18 @@ def reload(app: App, timeout_s: float = _RELOAD_S) -> Optional[Dict[str, Any]]:
         DeviceError: What the release failed with ("serve.crashed", "selftest.failed", "engine.*");
             the one before it serves on. "serve.silent" after ``timeout_s``.
     """
-    answer = send_request(app, {"op": "reload"}, timeout_s)
-    return None if answer is None else answer["serving"]
+    answer = send_request(StatusAnswer, app, "reload", timeout_s)
+    return None if answer is None else answer.serving
 
 
-def send_request(app: App, head: Dict[str, Any], timeout_s: float) -> Optional[Dict[str, Any]]:
+def send_request(kind: Type[_Answer], app: App, op: str, timeout_s: float) -> Optional[_Answer]:
     """Sends the server of ``app`` one request; returns None if none serves."""
     peer = connect_to(socket_of(app.folder), timeout_s)
     if peer is None:
         return None
     reader = MessageReader()
     try:
-        return exchange(peer, reader, dict(head, edgekit=VERSION))
+        return exchange(kind, peer, reader, Request(VERSION, op))
     except Closed:
         return None
     finally:
@@ -307,15 +320,10 @@ def send_request(app: App, head: Dict[str, Any], timeout_s: float) -> Optional[D
 
 def socket_of(folder: Path) -> Path:
     """Where the server of the app in ``folder`` listens, or would."""
-    named = read_record(folder).get("socket")
-    return Path(named) if isinstance(named, str) else folder / SOCKET
+    named = read_record(folder).socket
+    return folder / SOCKET if named is None else Path(named)
 
 
-def read_record(folder: Path) -> Dict[str, Any]:
+def read_record(folder: Path) -> ServingRecord:
     """What the server has noted in serving.json; empty where there is none."""
-    try:
-        with (folder / RECORD).open("rb") as file:
-            found = json.loads(file.read(_MAX_RECORD).decode("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return load(ServingRecord, folder / RECORD) or ServingRecord()

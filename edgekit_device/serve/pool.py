@@ -13,9 +13,12 @@ import subprocess
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, List, Mapping, Optional
+from typing import Any, Deque, Dict, List, Optional
 
+from edgekit_device.errors import DeviceError
 from edgekit_device.processes import child_argv
+from edgekit_device.protocol.failure import Failure
+from edgekit_device.serve.documents import FailedAnswer, Ready
 from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, pack, send_with
 from edgekit_device.serve.worker import CODE, frame
 from edgekit_device.store.root import App
@@ -56,7 +59,7 @@ class ServeRequest:
         self.tries = 0
 
     def close(self) -> None:
-        """Lets go of its memory."""
+        """Closes its memory's descriptor."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -94,7 +97,7 @@ class Peer:
         """Sends an answer.
 
         Raises:
-            Closed: It has gone, or did not read the answers before.
+            Closed: It disconnected, or did not read the answers before.
         """
         try:
             sent = send_with(self.socket, data)
@@ -103,9 +106,13 @@ class Peer:
         if sent < len(data):
             raise Closed("it does not read its answers")
 
-    def say(self, head: Mapping[str, Any]) -> None:
-        """Sends a head as :meth:`answer` does."""
-        self.answer(pack(head))
+    def say(self, answer: Any) -> None:
+        """Sends an answer's document as :meth:`answer` does."""
+        self.answer(pack(answer))
+
+    def refuse(self, error: DeviceError) -> None:
+        """Sends an error as :meth:`answer` does."""
+        self.say(FailedAnswer(Failure.of(error)))
 
     def close(self) -> None:
         """Ends the connection."""
@@ -183,22 +190,22 @@ class Worker:
     """A child process with a release, from its start.
 
     Attributes:
-        facts: What it said when it was ready: "digest", "inputs", "outputs", "notes".
+        facts: What it said when it was ready.
         request: The one that it runs.
         since: When it began to load, or to run the request (monotonic).
         retiring: It ends after its request.
         faults: Requests in a row that its engines failed.
-        verdict: Why the server killed it, as an error's fields.
+        verdict: Why the server killed it.
     """
 
     def __init__(self, app: App, release: str, threads: int) -> None:
         self.release = release
         self.reader = MessageReader(MAX_HEAD)
-        self.facts: Optional[Dict[str, Any]] = None
+        self.facts: Optional[Ready] = None
         self.request: Optional[ServeRequest] = None
         self.retiring = False
         self.faults = 0
-        self.verdict: Optional[Dict[str, Any]] = None
+        self.verdict: Optional[Failure] = None
         self.since = time.monotonic()
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
@@ -216,7 +223,7 @@ class Worker:
         self.socket.setblocking(False)
 
     def run(self, request: ServeRequest) -> bool:
-        """Gives it a request; False when it has gone."""
+        """Gives it a request; returns False when it has ended."""
         request.tries += 1
         self.request, self.since = request, time.monotonic()
         data = frame(request.peer.number, request.data)
@@ -226,21 +233,21 @@ class Worker:
             return False
 
     def forget(self, client: int) -> None:
-        """Notifies it that a client's memory is no longer needed."""
+        """Tells it that a client's memory is no longer needed."""
         with contextlib.suppress(OSError):
             send_with(self.socket, frame(client, b""))
 
     def receive(self) -> Optional[bytes]:
-        """What it says; None when that is not whole yet.
+        """Its next message; None when that is not whole yet.
 
         Raises:
-            Closed: It has gone.
+            Closed: It has ended.
         """
         with contextlib.suppress(BlockingIOError):
             self.reader.receive(self.socket)
         return self.reader.take()
 
-    def kill(self, verdict: Optional[Dict[str, Any]] = None) -> None:
+    def kill(self, verdict: Optional[Failure] = None) -> None:
         """Ends it at once; its socket then says so."""
         self.verdict = verdict
         self.process.kill()
@@ -286,7 +293,7 @@ class WorkerPool:
         self.streak = 0
 
     @property
-    def facts(self) -> Optional[Dict[str, Any]]:
+    def facts(self) -> Optional[Ready]:
         """What the first ready worker said."""
         return next((w.facts for w in self.workers if w.facts is not None), None)
 

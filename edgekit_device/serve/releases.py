@@ -5,16 +5,25 @@ release that crashes as soon as it serves.
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
+from dataclasses import replace
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import write_durably
-from edgekit_device.release.journal import is_claimed
+from edgekit_device.protocol.codec import dump, parse_json, read
+from edgekit_device.protocol.failure import Failed, Failure
+from edgekit_device.release.journal import is_claimed, stamp
 from edgekit_device.release.releases import earlier
+from edgekit_device.serve.documents import (
+    FailedAnswer,
+    LastError,
+    Latency,
+    Ready,
+    ServingRecord,
+)
 from edgekit_device.serve.messages import RECORD, read_record
 from edgekit_device.serve.pool import Worker, WorkerPool, environment
 from edgekit_device.store.root import App
@@ -43,80 +52,68 @@ class ServerCounters:
         self.errors = 0
         self.refused = 0
         self.restarts = 0
-        self.last_error: Optional[Dict[str, Any]] = None
-        self.rolled_back: Optional[Dict[str, Any]] = None
+        self.last_error: Optional[LastError] = None
+        self.rolled_back: Optional[LastError] = None
         self._latencies: Deque[float] = deque(maxlen=_LAST)
 
-    def answered(self, seconds: float, error: Optional[Mapping[str, Any]]) -> None:
+    def answered(self, seconds: float, error: Optional[Failure]) -> None:
         """Counts an answer to a request for outputs."""
         self.requests += 1
         if error is None:
             self._latencies.append(seconds)
-        elif is_clients_fault(str(error.get("code", ""))):
+        elif is_clients_fault(error.code):
             self.refused += 1
         else:
             self.errors += 1
             self.note(error)
 
-    def note(self, error: Mapping[str, Any]) -> Dict[str, Any]:
+    def note(self, error: Failure) -> LastError:
         """Keeps an error as the last one; returns it with the time."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        fields = {name: str(error.get(name, "")) for name in ("code", "message", "where", "hint")}
-        self.last_error = dict(fields, at=at)
+        self.last_error = LastError(error.code, error.message, error.where, error.hint, stamp())
         return self.last_error
 
-    def to_json(self) -> Dict[str, Any]:
-        """Its part of an ``edgekit.serving/1``."""
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the server's start."""
+        return round(time.monotonic() - self._began, 3)
+
+    def latency(self) -> Optional[Latency]:
+        """Of the last requests; None before the first."""
         found = sorted(self._latencies)
-        latency = None
-        if found:
-            half = len(found) // 2
-            median = (found[half] + found[-half - 1]) / 2
-            latency = {
-                "p50": round(median * 1e3, 4),
-                "p99": round(found[min(len(found) - 1, len(found) * 99 // 100)] * 1e3, 4),
-                "of_last": len(found),
-            }
-        return {
-            "uptime_s": round(time.monotonic() - self._began, 3),
-            "requests": self.requests,
-            "errors": self.errors,
-            "refused": self.refused,
-            "restarts": self.restarts,
-            "latency_ms": latency,
-            "last_error": self.last_error,
-            "rolled_back": self.rolled_back,
-        }
+        if not found:
+            return None
+        half = len(found) // 2
+        median = (found[half] + found[-half - 1]) / 2
+        p99 = found[min(len(found) - 1, len(found) * 99 // 100)]
+        return Latency(round(median * 1e3, 4), round(p99 * 1e3, 4), len(found))
 
 
 class ServerRecord:
-    """serving.json: where the server listens, and which releases have been seen to work.
-
-    Attributes:
-        proven: Releases that served for a minute without a crash.
-        given_up: Releases that crashed and were taken back.
-    """
+    """Keeps serving.json."""
 
     def __init__(self, app: App) -> None:
         self._app = app
-        before = read_record(app.folder)
-        here = set(app.releases())
-        self.proven: List[str] = [r for r in before.get("proven") or [] if r in here]
-        self.given_up: List[str] = [r for r in before.get("given_up") or [] if r in here]
-        self._fields: Dict[str, Any] = {}
+        before, here = read_record(app.folder), set(app.releases())
+        self.now = ServingRecord(
+            proven=tuple(name for name in before.proven if name in here),
+            given_up=tuple(name for name in before.given_up if name in here),
+        )
 
     def write(self, **fields: Any) -> None:
-        """Writes it with these fields changed; a full disk does not stop a server."""
-        self._fields.update(fields)
-        document = dict(
-            self._fields,
-            schema="edgekit.serving-record/1",
-            proven=self.proven[-_MOST_PROVEN:],
-            given_up=self.given_up[-_MOST_PROVEN:],
-        )
-        with contextlib.suppress(OSError, DeviceError):
-            data = (json.dumps(document, sort_keys=True) + "\n").encode("utf-8")
-            write_durably(self._app.folder / RECORD, data)
+        """Changes these fields; a full disk does not stop a server."""
+        self.now = replace(self.now, **fields)
+        with contextlib.suppress(OSError):
+            write_durably(self._app.folder / RECORD, dump(self.now))
+
+    def prove(self, release: str) -> None:
+        """Notes that a release served for a minute without a crash."""
+        if release not in self.now.proven:
+            given_up = tuple(name for name in self.now.given_up if name != release)
+            self.write(proven=(*self.now.proven, release)[-_MOST_PROVEN:], given_up=given_up)
+
+    def give_up(self, release: str) -> None:
+        """Notes that a release crashed and is taken back."""
+        self.write(given_up=(*self.now.given_up, release)[-_MOST_PROVEN:])
 
 
 class CrashRollback:
@@ -147,22 +144,19 @@ class CrashRollback:
         if pool.recent(now) < _CRASHES or "rollback" in self._commands:
             return
         release = self.app.link("current")
-        known = self.record.proven + self.record.given_up
+        known = self.record.now.proven + self.record.now.given_up
         if release != pool.release or release in known or is_claimed(self.app):
             return  # a deployment that is under way judges its release itself
         previous = earlier(self.app)
-        if previous is None or previous in self.record.given_up:
+        if previous is None or previous in self.record.now.given_up:
             return
-        self.record.given_up.append(pool.release)
-        self.record.write()
-        error = DeviceError(
-            "it crashed {} times within a minute, so the server goes back to {}".format(
-                _CRASHES, previous
-            ),
-            code="serve.rolled-back",
-            where="{}/{}".format(self.app.name, pool.release),
+        self.record.give_up(pool.release)
+        message = "it crashed {} times within a minute, so the server goes back to {}".format(
+            _CRASHES, previous
         )
-        self.health.rolled_back = self.health.note(error.to_json()["error"])
+        where = "{}/{}".format(self.app.name, pool.release)
+        error = Failure("serve.rolled-back", message, where, "")
+        self.health.rolled_back = self.health.note(error)
         self.log("{}: {}".format(error.where, error.message))
         self.command("rollback", "--reason", error.message)
 
@@ -187,22 +181,22 @@ class CrashRollback:
             del self._commands[name]
             assert process.stdout is not None
             with process.stdout:
-                said = process.stdout.read(1 << 16).decode("utf-8", "replace").strip()
+                said = process.stdout.read(1 << 16)
             if process.returncode:
                 self.log("{} failed: {}".format(name, _message(said)))
                 if name == "rollback":
                     self.health.rolled_back = None
-                    error = DeviceError(_message(said), code="serve.rollback-failed", where=name)
-                    self.health.note(error.to_json()["error"])
+                    self.health.note(Failure("serve.rollback-failed", _message(said), name, ""))
             ended = True
         return ended
 
 
-def _message(said: str) -> str:
+def _message(said: bytes) -> str:
+    """The message of a command's answer that is an error."""
     try:
-        return str(json.loads(said)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return said[-200:]
+        return read(Failed, parse_json(said, "the answer")).error.message
+    except DeviceError:
+        return said.decode("utf-8", "replace").strip()[-200:]
 
 
 class ServedReleases:
@@ -236,8 +230,8 @@ class ServedReleases:
         self.health, self.record, self.log = health, record, log
         self.serving: Optional[WorkerPool] = None
         self.loading: Optional[WorkerPool] = None
-        #: The release that did not load, and its error's fields.
-        self.failed: Optional[Tuple[str, Dict[str, Any]]] = None
+        #: The release that did not load, and why.
+        self.failed: Optional[Tuple[str, Failure]] = None
         self._listen, self._unlisten, self._rescue = listen, unlisten, rescue
         self._retiring: List[Worker] = []
         self._ending: List[Tuple[Worker, float]] = []
@@ -290,18 +284,17 @@ class ServedReleases:
         for _ in range(self.count):
             self._hire(self.loading)
 
-    def loaded(self, worker: Worker, answer: Mapping[str, Any]) -> None:
+    def loaded(self, worker: Worker, answer: Union[Ready, FailedAnswer]) -> None:
         """A worker has said that it is ready, or why it cannot be."""
-        error = answer.get("error")
         pool = self.loading
-        if error is not None:
+        if isinstance(answer, FailedAnswer):
             if pool is not None and worker in pool.workers:
-                self._fail(pool, dict(error))
+                self._fail(pool, answer.error)
             else:
                 # in place of a crashed one: it ends now, which counts as its crash
-                worker.verdict = dict(error)
+                worker.verdict = answer.error
             return
-        worker.facts, worker.request = dict(answer), None
+        worker.facts = answer
         if pool is None or not pool.ready:
             return
         before, self.serving, self.loading = self.serving, pool, None
@@ -315,13 +308,13 @@ class ServedReleases:
     def gone(self, worker: Worker, how: str) -> None:
         """A worker's socket has ended; what it ran is the caller's to answer."""
         now = time.monotonic()
-        error = worker.verdict or {
-            "code": "serve.crashed",
-            "message": "the process that had the release loaded ended ({})".format(how),
-            "where": "{}/{}".format(self.app.name, worker.release),
-            "hint": "look at the server's log; a runtime that crashes is the release's or the "
-            "board's fault",
-        }
+        error = worker.verdict or Failure(
+            "serve.crashed",
+            "the process that had the release loaded ended ({})".format(how),
+            "{}/{}".format(self.app.name, worker.release),
+            "look at the server's log; a runtime that crashes is the release's or the board's "
+            "fault",
+        )
         if worker in self._retiring:
             self._retiring.remove(worker)
             return
@@ -333,35 +326,29 @@ class ServedReleases:
             self.health.restarts += 1
             self.health.note(error)
             pool.crashed(now)
-            self.log("a worker of {} ended: {}".format(pool.release, error["message"]))
+            self.log("a worker of {} ended: {}".format(pool.release, error.message))
             self._rescue.consider(pool, now)
             self._fill(pool, now)
 
     def retire(self, worker: Worker) -> None:
-        """Lets a worker go whose last request is answered."""
+        """Ends a worker whose last request is answered."""
         if worker in self._retiring:
             self._retiring.remove(worker)
             self._end(worker)
 
     def tick(self, now: float) -> None:
-        """Looks after everything that only time brings."""
+        """Does what is due: loads, replaces crashed workers, ends those that take too long."""
         self.look()
         if self.loading is not None and now - self.loading.since > _LOAD_S:
-            error = DeviceError(
-                "it was not loaded after {:g} s".format(_LOAD_S), code="serve.load-timeout"
-            )
-            self._fail(self.loading, error.to_json()["error"])
+            message = "it was not loaded after {:g} s".format(_LOAD_S)
+            self._fail(self.loading, Failure("serve.load-timeout", message, "", ""))
         if self.serving is not None:
             self._fill(self.serving, now)
             for worker in self.serving.workers:
                 if worker.facts is None and now - worker.since > _LOAD_S:
                     worker.kill()
-            release = self.serving.release
-            if self.serving.steady(now) and release not in self.record.proven:
-                self.record.proven.append(release)
-                if release in self.record.given_up:
-                    self.record.given_up.remove(release)
-                self.record.write()
+            if self.serving.steady(now):
+                self.record.prove(self.serving.release)
             self._rescue.consider(self.serving, now)
         for worker, until in list(self._ending):
             if worker.process.poll() is not None:
@@ -372,7 +359,7 @@ class ServedReleases:
             self.look()
 
     def end(self) -> None:
-        """Ends every worker; waits for each, and kills those that do not go."""
+        """Ends every worker; waits for each, and kills those that do not end."""
         for worker in self.workers:
             self._end(worker)
         for worker, until in self._ending:
@@ -389,14 +376,14 @@ class ServedReleases:
         while len(pool.workers) < pool.count and now >= pool.start_at:
             self._hire(pool)
 
-    def _fail(self, pool: WorkerPool, error: Dict[str, Any]) -> None:
+    def _fail(self, pool: WorkerPool, error: Failure) -> None:
         """The release that was to serve does not load: what served before serves on."""
         self.loading = None
         self.failed = (pool.release, error)
         self._retries += 1
         self._retry_at = time.monotonic() + min(2.0**self._retries, _MOST_RETRY_S)
         self.health.note(error)
-        self.log("{} did not load: {}".format(pool.release, error.get("message")))
+        self.log("{} did not load: {}".format(pool.release, error.message))
         self._dismiss(pool)
 
     def _dismiss(self, pool: WorkerPool) -> None:

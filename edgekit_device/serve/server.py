@@ -1,5 +1,7 @@
 """The server: one loop over its listening socket, its clients, its workers and signals; what it
 answers, its log, and how it notifies systemd that it is ready.
+
+It never reads a tensor and never waits for another process: what can hang or crash is a worker's.
 """
 
 from __future__ import annotations
@@ -13,10 +15,31 @@ import stat
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.serve.messages import MAX_HEAD, VERSION, Closed, pack, reach, read_head
+from edgekit_device.protocol.failure import Failure
+from edgekit_device.serve.documents import (
+    Description,
+    FailedAnswer,
+    Ready,
+    Request,
+    RunAnswer,
+    RunRequest,
+    ServingStatus,
+    StatusAnswer,
+    StopAnswer,
+)
+from edgekit_device.serve.messages import (
+    MAX_HEAD,
+    Closed,
+    framed,
+    pack,
+    parse_head,
+    reach,
+    read_answer,
+    read_request,
+)
 from edgekit_device.serve.pool import Peer, RequestQueue, ServeOptions, ServeRequest, Worker
 from edgekit_device.serve.releases import (
     CrashRollback,
@@ -27,18 +50,11 @@ from edgekit_device.serve.releases import (
 )
 from edgekit_device.store.root import App
 
-# The server: one loop over its clients, its workers and the signals that it gets.
-#
-# It never reads a tensor and never waits for anybody: what can hang or crash is a worker's.
-
-
 _TICK_S = 0.2
 _DRAIN_S = 30.0
 _FAULTS = 3  # in a row: an engine whose device is lost fails for ever
 _STALL_S = 10.0  # a message that begins is whole by then
 _MOST_CLIENTS = 256
-_MOST_WITHIN_S = 3600.0
-
 _BACKLOG = 128
 
 _MOST = 4 << 20
@@ -119,12 +135,13 @@ class Server:
 
     def _read_worker(self, worker: Worker) -> None:
         if worker.socket.fileno() < 0:
-            return  # let go in the same turn of the loop
+            return  # it was closed in the same turn of the loop
+        kind: Type[Any] = Ready if worker.facts is None else RunAnswer
         try:
             data = worker.receive()
             if data is None:
                 return
-            answer = read_head(data)
+            answer = read_answer(kind, data)
         except (Closed, DeviceError):
             self._lose(worker)
             return
@@ -132,11 +149,11 @@ class Server:
             self.releases.loaded(worker, answer)
             return
         request, worker.request = worker.request, None
-        error = answer.get("error")
+        error = answer.error if isinstance(answer, FailedAnswer) else None
         if request is not None:
-            self.connections.finish(request, pack(answer), error)
+            self.connections.finish(request, framed(data), error)
         pool = self.releases.serving
-        if error is None or is_clients_fault(str(error.get("code", ""))):
+        if error is None or is_clients_fault(error.code):
             worker.faults = 0
             if pool is not None and worker in pool.workers:
                 pool.streak = 0
@@ -148,7 +165,7 @@ class Server:
             self.releases.retire(worker)
 
     def _lose(self, worker: Worker) -> None:
-        """A worker has gone: its request is run once more, elsewhere."""
+        """A worker has ended: its request is run once more, elsewhere."""
         self._unlisten(worker)
         worker.close()
         worker.process.kill()
@@ -161,14 +178,13 @@ class Server:
         if error is None and request.tries < 2 and request.peer.open:
             self.connections.line.add_first(request)
             return
-        if error is None:
-            error = {
-                "code": "serve.crashed",
-                "message": "the worker ended ({}) while it ran this, twice".format(how),
-                "where": "{}/{}".format(self.app.name, worker.release),
-                "hint": "look at the server's log",
-            }
-        self.connections.finish(request, pack({"edgekit": VERSION, "error": error}), error)
+        error = error or Failure(
+            "serve.crashed",
+            "the worker ended ({}) while it ran this, twice".format(how),
+            "{}/{}".format(self.app.name, worker.release),
+            "look at the server's log",
+        )
+        self.connections.fail(request, error)
 
     def _dispatch(self) -> None:
         pool = self.releases.serving
@@ -197,12 +213,9 @@ class Server:
         for worker in self.releases.workers:
             late = worker.request is not None and now - worker.since > self.options.timeout_s
             if late and worker.verdict is None:
-                error = DeviceError(
-                    "the engine did not answer in {:g} s".format(self.options.timeout_s),
-                    code="serve.timeout",
-                    where="{}/{}".format(self.app.name, worker.release),
-                )
-                worker.kill(_fields(error))
+                message = "the engine did not answer in {:g} s".format(self.options.timeout_s)
+                where = "{}/{}".format(self.app.name, worker.release)
+                worker.kill(Failure("serve.timeout", message, where, ""))
         self._notify(now)
 
     def _notify(self, now: float) -> None:
@@ -232,11 +245,6 @@ class Server:
             w.request is not None for w in self.releases.workers
         )
         return not busy or time.monotonic() - self.stopping > _DRAIN_S
-
-
-def _fields(error: DeviceError) -> Dict[str, str]:
-    fields: Dict[str, str] = error.to_json()["error"]
-    return fields
 
 
 class ConnectionHandler:
@@ -282,7 +290,7 @@ class ConnectionHandler:
         for peer in list(self.peers.values()):
             if peer.busy:
                 with contextlib.suppress(Closed):
-                    peer.say(dict(error.to_json(), edgekit=VERSION))
+                    peer.refuse(error)
             peer.close()
 
     def tick(self, now: float) -> None:
@@ -293,17 +301,17 @@ class ConnectionHandler:
             self.listener.open()
             self.open()
         for request in self.line.overdue(now):
-            error = DeviceError(
-                "no worker was free in time", code="serve.timeout", hint="ask its status"
-            ).to_json()
-            self.finish(request, pack(dict(error, edgekit=VERSION)), error["error"])
+            message = "no worker was free in time"
+            self.fail(request, Failure("serve.timeout", message, "", "ask its status"))
         for peer in list(self.peers.values()):
             if peer.since is not None and now - peer.since > _STALL_S:
                 self._leave(peer)
 
-    def finish(
-        self, request: ServeRequest, data: bytes, error: Optional[Mapping[str, Any]] = None
-    ) -> None:
+    def fail(self, request: ServeRequest, error: Failure) -> None:
+        """Answers a request with an error."""
+        self.finish(request, pack(FailedAnswer(error)), error)
+
+    def finish(self, request: ServeRequest, data: bytes, error: Optional[Failure]) -> None:
         """Answers a request; ``error`` is the answer's, for the counters."""
         request.close()
         peer = request.peer
@@ -323,13 +331,13 @@ class ConnectionHandler:
         if not waiting or not self.releases.settled():
             return
         wanted, failed = self.app.link("current"), self.releases.failed
-        answer: Dict[str, Any] = {"serving": server_status(self)}
+        answer: Any = StatusAnswer(self.status())
         if failed is not None and failed[0] == wanted:
-            answer = {"error": failed[1]}
+            answer = FailedAnswer(failed[1])
         for peer in waiting:
             peer.waits = False
             try:
-                peer.say(dict(answer, edgekit=VERSION))
+                peer.say(answer)
                 self._next(peer)
             except Closed:
                 self._leave(peer)
@@ -352,7 +360,7 @@ class ConnectionHandler:
                 )
             )
             with contextlib.suppress(Closed):
-                peer.say(dict(refusal.to_json(), edgekit=VERSION))
+                peer.refuse(refusal)
             peer.close()
             return
         self.peers[peer.number] = peer
@@ -376,72 +384,66 @@ class ConnectionHandler:
             if message is None:
                 break
             try:
-                self._take(peer, read_head(message), message)
+                self._take(peer, message)
             except DeviceError as error:
                 self._refuse(peer, error)
         peer.reader.check()
-        if not peer.busy and peer.reader.begun:
+        if not peer.busy and peer.reader.held:
             peer.since = peer.since or time.monotonic()
         else:
             peer.since = None
         if peer.reader.held > 2 * MAX_HEAD:
             raise Closed("it sends without waiting for answers")
 
-    def _take(self, peer: Peer, head: Dict[str, Any], data: bytes) -> None:
-        known: Dict[str, Callable[[], Dict[str, Any]]] = {
-            "status": lambda: {"serving": server_status(self)},
-            "describe": lambda: describe_serving(self.releases),
-        }
-        op = head.get("op")
-        if op == "run":
+    def _take(self, peer: Peer, data: bytes) -> None:
+        document = parse_head(data)
+        if isinstance(document, dict) and document.get("op") == "run":
             now, memory = time.monotonic(), peer.reader.claim()
             if memory is None:
                 raise DeviceError("no memory came with the request", code="serve.memory")
             request = ServeRequest(peer, data, memory, now, now)
             try:
-                self._take_run(request, head)
+                within_s = read_request(RunRequest, document).within_s
+                self._take_run(request, within_s or self.options.timeout_s)
             except DeviceError:
                 request.close()
                 raise
-        elif op == "reload":
+            return
+        head = read_request(Request, document)
+        if head.op == "reload":
             self.releases.look(again=True)
             peer.waits = True
-        elif op == "stop":
+        elif head.op == "stop":
             self._stop()
-            peer.say({"edgekit": VERSION, "pid": os.getpid()})
-        elif isinstance(op, str) and op in known:
-            peer.say(dict(known[op](), edgekit=VERSION))
+            peer.say(StopAnswer(os.getpid()))
+        elif head.op == "status":
+            peer.say(StatusAnswer(self.status()))
         else:
-            raise DeviceError("no such request", code="serve.protocol", where=str(op)[:40])
+            peer.say(self._description())
 
-    def _take_run(self, request: ServeRequest, head: Dict[str, Any]) -> None:
+    def _take_run(self, request: ServeRequest, within_s: float) -> None:
         peer = request.peer
         if not peer.known:
             peer.known = True
             self.log.say("client {}: process {} of {}".format(peer.number, peer.pid, peer.uid))
-        within = head.get("within_s", self.options.timeout_s)
-        if type(within) not in (int, float) or not 0 < within <= _MOST_WITHIN_S:
-            raise DeviceError(
-                "within_s is not within 0 to {:g}".format(_MOST_WITHIN_S), code="serve.protocol"
-            )
         if self.stopping:
             raise DeviceError("the server is about to end", code="serve.stopping")
         if self.releases.serving is None and self.releases.loading is None:
-            raise not_ready(self.releases)
+            raise self._not_ready()
         if self.line.full:
             raise DeviceError(
                 "{} requests wait already".format(len(self.line)),
                 code="serve.busy",
                 hint="ask later, or start it with more --workers or a longer --queue",
             )
-        request.until = request.arrived + within
+        request.until = request.arrived + within_s
         peer.request = request
         self.line.add(request)
 
     def _refuse(self, peer: Peer, error: DeviceError) -> None:
         if is_clients_fault(error.code):
             self.health.refused += 1
-        peer.say(dict(error.to_json(), edgekit=VERSION))
+        peer.refuse(error)
 
     def _leave(self, peer: Peer) -> None:
         if not peer.open:
@@ -456,59 +458,52 @@ class ConnectionHandler:
         del self.peers[peer.number]
         peer.close()
 
+    def status(self) -> ServingStatus:
+        """What serves, and how it does."""
+        health, serving, loading = self.health, self.releases.serving, self.releases.loading
+        facts = None if serving is None else serving.facts
+        return ServingStatus(
+            app=self.app.name,
+            release=None if serving is None else serving.release,
+            digest=None if facts is None else facts.digest,
+            pid=os.getpid(),
+            workers=tuple(w.process.pid for w in ([] if serving is None else serving.workers)),
+            socket=str(self.listener.path),
+            uptime_s=health.uptime_s,
+            requests=health.requests,
+            errors=health.errors,
+            refused=health.refused,
+            restarts=health.restarts,
+            running=sum(worker.request is not None for worker in self.releases.workers),
+            queue=len(self.line),
+            queue_most=self.line.most,
+            clients=len(self.peers),
+            latency_ms=health.latency(),
+            loading=None if loading is None else loading.release,
+            last_error=health.last_error,
+            rolled_back=health.rolled_back,
+            stopping=self.stopping,
+        )
 
-def describe_serving(releases: ServedReleases) -> Dict[str, Any]:
-    """What serves, as ``describe`` answers it.
+    def _description(self) -> Description:
+        pool = self.releases.serving
+        facts = None if pool is None else pool.facts
+        if pool is None or facts is None:
+            raise self._not_ready()
+        return Description(pool.release, facts.digest, facts.inputs, facts.outputs)
 
-    Raises:
-        DeviceError: "serve.not-ready".
-    """
-    pool = releases.serving
-    facts = None if pool is None else pool.facts
-    if pool is None or facts is None:
-        raise not_ready(releases)
-    return {
-        "release": pool.release,
-        "digest": facts["digest"],
-        "inputs": facts["inputs"],
-        "outputs": facts["outputs"],
-    }
-
-
-def not_ready(releases: ServedReleases) -> DeviceError:
-    """Why nothing serves."""
-    failed = releases.failed
-    why = "it has no current release" if failed is None else failed[1].get("message", "")
-    if releases.loading is not None or releases.serving is not None:
-        why = "it loads"
-    return DeviceError(
-        "no release is loaded: {}".format(why),
-        code="serve.not-ready",
-        where=releases.app.name,
-        hint="ask its status",
-    )
-
-
-def server_status(connections: ConnectionHandler) -> Dict[str, Any]:
-    """An ``edgekit.serving/1``."""
-    serving, loading = connections.releases.serving, connections.releases.loading
-    facts = (serving.facts if serving is not None else None) or {}
-    return dict(
-        connections.health.to_json(),
-        schema="edgekit.serving/1",
-        app=connections.app.name,
-        release=None if serving is None else serving.release,
-        digest=facts.get("digest"),
-        pid=os.getpid(),
-        workers=[] if serving is None else [w.process.pid for w in serving.workers],
-        socket=str(connections.listener.path),
-        clients=len(connections.peers),
-        running=sum(worker.request is not None for worker in connections.releases.workers),
-        queue=len(connections.line),
-        queue_most=connections.line.most,
-        loading=None if loading is None else loading.release,
-        stopping=connections.stopping,
-    )
+    def _not_ready(self) -> DeviceError:
+        """Why nothing serves."""
+        failed = self.releases.failed
+        why = "it has no current release" if failed is None else failed[1].message
+        if self.releases.loading is not None or self.releases.serving is not None:
+            why = "it loads"
+        return DeviceError(
+            "no release is loaded: {}".format(why),
+            code="serve.not-ready",
+            where=self.app.name,
+            hint="ask its status",
+        )
 
 
 class ListeningSocket:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
 import signal
@@ -14,24 +13,31 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import read, write
-from edgekit_device.protocol.manifest import nbytes
+from edgekit_device.processes import ending_with_parent
+from edgekit_device.protocol.failure import Failure
+from edgekit_device.protocol.manifest import TensorEntry, nbytes
 from edgekit_device.release.releases import check_release, need_ready
-from edgekit_device.serve.memory import (
-    ALIGN,
-    InferRequest,
-    OutputsTooLarge,
+from edgekit_device.serve.documents import (
+    FailedAnswer,
     PlacedTensor,
-    aligned,
-    input_of,
-    map_sealed,
-    outside,
-    view_of,
+    Ready,
+    RunAnswer,
+    RunRequest,
+    Tensor,
 )
-from edgekit_device.serve.messages import MAX_HEAD, VERSION, Closed, MessageReader, pack, read_head
+from edgekit_device.serve.memory import ALIGN, aligned, input_of, map_sealed, outside, view_of
+from edgekit_device.serve.messages import (
+    MAX_HEAD,
+    Closed,
+    MessageReader,
+    framed,
+    pack,
+    parse_head,
+    read_request,
+)
 from edgekit_device.store.root import Root
 
 if TYPE_CHECKING:
@@ -44,12 +50,11 @@ CODE = "from edgekit_device.serve.worker import main\nmain(sys.argv[1:])\n"
 # stands before each head on its way to a worker: whose memory it is
 _CLIENT = struct.Struct(">Q")
 _MOST_TEXT = 2000
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 def frame(client: int, head: bytes) -> bytes:
-    """A client's request head as a worker reads it; an empty one says that the client is gone."""
-    return struct.pack(">I", _CLIENT.size + len(head)) + _CLIENT.pack(client) + head
+    """A client's request as a worker reads it; an empty one says that the client has ended."""
+    return framed(_CLIENT.pack(client) + head)
 
 
 def main(argv: List[str]) -> None:
@@ -67,17 +72,15 @@ def main(argv: List[str]) -> None:
         try:
             model = _load(Root(Path(root)), app, release, int(threads))
         except BaseException as error:
-            peer.sendall(pack(dict(_fields(error), edgekit=VERSION)))
+            peer.sendall(pack(_failed(error)))
             return
-        facts = {"digest": model.digest, "notes": list(model.notes)}
-        peer.sendall(pack(dict(facts, edgekit=VERSION, **_tensors(model))))
+        peer.sendall(pack(Ready(model.digest, _tensors(model.inputs), _tensors(model.outputs))))
         with contextlib.suppress(Closed, OSError):
             _Answers(model, release).serve(peer)
 
 
 def _die_with_server() -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    ending_with_parent()()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -103,14 +106,8 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     return model
 
 
-def _tensors(model: Model) -> Dict[str, Any]:
-    return {
-        side: [
-            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
-            for tensor in tensors
-        ]
-        for side, tensors in (("inputs", model.inputs), ("outputs", model.outputs))
-    }
+def _tensors(entries: Sequence[TensorEntry]) -> Tuple[Tensor, ...]:
+    return tuple(Tensor(entry.name, entry.dtype, entry.shape) for entry in entries)
 
 
 class _Answers:
@@ -124,28 +121,24 @@ class _Answers:
     def serve(self, peer: socket.socket) -> None:
         reader = MessageReader(_CLIENT.size + MAX_HEAD)
         while True:
-            message = reader.take()
-            while message is None:
-                reader.receive(peer)
-                message = reader.take()
+            message = reader.wait(peer)
             (client,) = _CLIENT.unpack_from(message)
             if len(message) == _CLIENT.size:
                 self.known.pop(client, None)
                 continue
             memory = reader.claim()
+            answer: Union[RunAnswer, FailedAnswer]
             try:
                 answer = self._answer(client, message[_CLIENT.size :], memory)
             except BaseException as error:
-                answer = _fields(error)
+                answer = replace(_failed(error), release=self.release)
             finally:
                 if memory is not None:
                     os.close(memory)
-            peer.sendall(pack(dict(answer, edgekit=VERSION, release=self.release)))
+            peer.sendall(pack(answer))
 
-    def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> Dict[str, Any]:
-        head = read_head(data)
-        head.pop("within_s", None)  # the server's own
-        request = read(InferRequest, head, "the head", code="serve.protocol")
+    def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> RunAnswer:
+        request = read_request(RunRequest, parse_head(data))
         start, end = request.space.offset, request.space.offset + request.space.bytes
         if descriptor is None:
             raise DeviceError("no memory came with the request", code="serve.memory")
@@ -162,8 +155,8 @@ class _Answers:
             placed = PlacedTensor(tensor.name, tensor.dtype, tensor.shape, start)
             view_of(memory, placed)[...] = results[tensor.name]
             start += aligned(nbytes(tensor.dtype, tensor.shape))
-            outputs.append(write(placed))
-        return {"outputs": outputs, "engine_ms": round(spent * 1e3, 4)}
+            outputs.append(placed)
+        return RunAnswer(self.release, tuple(outputs), round(spent * 1e3, 4))
 
     def _map(self, client: int, descriptor: int) -> mmap.mmap:
         facts = os.fstat(descriptor)
@@ -177,10 +170,22 @@ class _Answers:
     def _need(self, start: int, end: int) -> None:
         need = sum(aligned(nbytes(t.dtype, t.shape)) for t in self.model.outputs)
         if start + need > end:
-            raise OutputsTooLarge(need)
+            raise _OutputsTooLarge(need)
 
 
-def _fields(error: BaseException) -> Dict[str, Any]:
+class _OutputsTooLarge(DeviceError):
+    """The outputs do not fit in the space given; nothing was run."""
+
+    def __init__(self, need: int) -> None:
+        super().__init__(
+            "the outputs need {} bytes of room".format(need),
+            code="serve.room",
+            hint="ask again with memory that has them",
+        )
+        self.need = need
+
+
+def _failed(error: BaseException) -> FailedAnswer:
     """An error as an answer; engines' messages can be long, and a head is bounded."""
     if isinstance(error, MemoryError):
         error = DeviceError("out of memory", code="board.no-memory")
@@ -189,8 +194,6 @@ def _fields(error: BaseException) -> Dict[str, Any]:
         error = DeviceError(
             "the engine failed: {}: {}".format(type(error).__name__, error), code="engine.failed"
         )
-    fields = {name: text[:_MOST_TEXT] for name, text in error.to_json()["error"].items()}
-    answer: Dict[str, Any] = {"error": fields}
-    if isinstance(error, OutputsTooLarge):
-        answer["bytes"] = error.bytes
-    return answer
+    fields = (error.code, error.message, error.where, error.hint)
+    need = error.need if isinstance(error, _OutputsTooLarge) else None
+    return FailedAnswer(Failure(*(one[:_MOST_TEXT] for one in fields)), need)

@@ -1,5 +1,8 @@
 """Blobs on their way into the store: ``partial/<sha256>`` holds the bytes received so far and has
 one writer at a time; a thread makes whole blobs durable while others still arrive.
+
+When a transfer is cut off, its bytes stay, and the next one continues after them. They are not
+trusted: the whole blob is hashed before it gets its name in the store.
 """
 
 from __future__ import annotations
@@ -18,15 +21,7 @@ from edgekit_device.files import durable_folder, fsync_folder, workspace
 from edgekit_device.protocol.codec import is_digest
 from edgekit_device.store.root import Root
 
-# Blobs on their way: ``partial/<sha256>`` holds what has arrived, one channel writes it at a time.
-#
-# What a cut leaves stays and counts: the next transfer finds how much there is and goes on after
-# it. It is not trusted: the whole blob is hashed, these bytes too, before it gets its name in the
-# store.
-
-
-# a channel that receives nothing ends before (``store.transfer``), so a living one is not waited
-# for in vain
+# longer than a connection may be silent (``store.transfer``): whoever holds the lock is alive
 _WAIT_S = 60.0
 _POLL_S = 0.02
 # how much may wait for the disk before the receiving waits too
@@ -107,7 +102,7 @@ class Partial:
         self.close()
 
     def close(self) -> None:
-        """Lets others at it; an empty part goes."""
+        """Unlocks the file for other writers; removes it where it is empty."""
         try:
             if _is(self.handle, self.path) and os.fstat(self.handle).st_size == 0:
                 self.path.unlink()
@@ -115,7 +110,7 @@ class Partial:
             os.close(self.handle)
 
     def drop(self) -> None:
-        """Throws the bytes away."""
+        """Removes the bytes."""
         self.path.unlink()
 
 
@@ -145,12 +140,8 @@ def _is(handle: int, path: Path) -> bool:
         return False
 
 
-# Gives received blobs their names in the store, in a thread of its own.
-#
-# A name in the store stands for bytes that are durable: bytes first, then names, then the folders.
+# Bytes are made durable first, then names, then the folders: a name in the store means whole bytes.
 # Many blobs wait for the disk together, since the first fsync of many carries the others along.
-
-
 _Blob = Tuple[str, Union[bytes, Partial], int]
 
 
@@ -188,11 +179,11 @@ class BlobWriter:
                 raise self._error
 
     def add(self, digest: str, data: bytes) -> None:
-        """Takes a small blob."""
+        """Adds a small blob."""
         self._add((digest, data, len(data)))
 
     def finish(self, digest: str, partial: Partial, size: int) -> None:
-        """Takes a whole part, and closes it."""
+        """Adds a part that is complete, and closes it."""
         self._add((digest, partial, size))
 
     def _add(self, blob: _Blob) -> None:
@@ -264,7 +255,7 @@ class BlobWriter:
 
 
 def _write_all(work: Path, blobs: Dict[str, bytes]) -> Dict[str, str]:
-    """Writes files durably and returns their names; only so many are open at once as may be."""
+    """Writes files durably and returns their names; bounds how many are open at once."""
     most, digests = _most_open(), list(blobs)
     for start in range(0, len(digests), most):
         with ExitStack() as opened:
@@ -278,7 +269,7 @@ def _write_all(work: Path, blobs: Dict[str, bytes]) -> Dict[str, str]:
 
 
 def _most_open() -> int:
-    """A quarter of what the process may have open: parts that wait, and all else, need theirs."""
+    """A quarter of the files that the process may have open; parts need the others."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _GATHER_BLOBS if most == resource.RLIM_INFINITY else min(_GATHER_BLOBS, most // 4 + 1)
 

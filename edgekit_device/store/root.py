@@ -1,7 +1,10 @@
-"""The board's folder and what lies in it: ``Root`` is the whole installation, ``App`` one app with
+"""The board's folder and its contents: ``Root`` is the whole installation, ``App`` one app with
 its releases and its links ``current`` and ``previous``, ``BlobStore`` the blobs by SHA-256.
 The two links change as one: what both shall be is written to links.json first, so that the
 next holder of the app's lock finishes a change that a power cut interrupted.
+
+A blob is written into a temporary folder, hashed on the way, made durable and renamed, so that a
+name in the store always means complete, correct bytes, also after a power cut.
 """
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import stat
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterable, Iterator, List, Optional, Tuple
 
@@ -27,13 +30,16 @@ from edgekit_device.files import (
     replace_link,
     write_durably,
 )
-from edgekit_device.protocol.codec import is_app_name, is_digest, is_release
-
-# The content-addressed blob store: a file's name is its bytes' SHA-256.
-#
-# A blob is written into a temporary folder, hashed on the way, made durable and renamed, so that a
-# name in the store always stands for whole and right bytes, whatever moment the power goes at.
-
+from edgekit_device.protocol.codec import (
+    dump,
+    is_app_name,
+    is_digest,
+    is_release,
+    load,
+    member,
+    nullable,
+    release_name,
+)
 
 _CHUNK = 1 << 20
 LINKS = "links.json"
@@ -55,7 +61,7 @@ class BlobStore:
         self.folder = folder
 
     def path(self, digest: str) -> Path:
-        """Where the blob lies, or would lie."""
+        """The path of the blob, whether it exists or not."""
         if not is_digest(digest):
             raise DeviceError("not a SHA-256", code="blob.bad-digest", where=repr(digest)[:80])
         return self.folder / digest[:2] / digest
@@ -88,7 +94,7 @@ class BlobStore:
             ) from error
 
     def missing(self, digests: Iterable[str], verify: bool = False) -> List[str]:
-        """The digests whose blobs are not there; renews the time of those that are.
+        """Returns the digests of blobs that are missing; renews the time of the others.
 
         With ``verify``, blobs are hashed and those that rotted are removed and reported.
         """
@@ -106,7 +112,7 @@ class BlobStore:
         return absent
 
     def renew(self, digest: str) -> None:
-        """Makes the blob young again, so that a collection leaves it alone."""
+        """Renews the blob's time, so that a collection keeps it."""
         with map_os_errors(str(self.folder)):
             os.utime(self.path(digest))
 
@@ -175,11 +181,15 @@ def _chunks(source: BinaryIO, size: int, digest: str) -> Iterator[bytes]:
         yield chunk
 
 
-# The two links of an app, ``current`` and ``previous``, changed as one.
-#
 # Two symlinks cannot be renamed at once, so what both shall be is written down first (links.json,
 # durable). Whoever takes the app's lock next finishes what a power cut left: the pair is the old
 # one or the new one, and ``current`` by itself changes by one rename.
+@dataclass(frozen=True)
+class Links:
+    """links.json: the releases that both links shall point at; None for no link."""
+
+    current: Optional[str] = member(nullable(release_name))
+    previous: Optional[str] = member(nullable(release_name))
 
 
 def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> None:
@@ -194,9 +204,9 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
         OSError: The disk has no inode left or worse; the pair is finished by the lock's next
             holder where links.json could still be written.
     """
-    wanted = {"current": current, "previous": previous}
+    wanted = Links(current, previous)
     try:
-        write_durably(folder / LINKS, json.dumps(wanted).encode("ascii"))
+        write_durably(folder / LINKS, dump(wanted))
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -206,7 +216,7 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
 
 
 def finish_links(folder: Path) -> None:
-    """Finishes a change that was cut off, and removes names that a cut has left."""
+    """Finishes a change that was cut off, and removes its temporary names."""
     for pattern in (".current.*", ".previous.*", "." + LINKS + ".*"):
         for left in folder.glob(pattern):
             left.unlink()
@@ -215,26 +225,18 @@ def finish_links(folder: Path) -> None:
         _apply(folder, wanted)
 
 
-def intended(folder: Path) -> Optional[Dict[str, Optional[str]]]:
+def intended(folder: Path) -> Optional[Links]:
     """The pair of a change that is not finished; None where there is none."""
-    try:
-        found = json.loads((folder / LINKS).read_bytes().decode("ascii"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or set(found) != {"current", "previous"}:
-        return None
-    if not all(name is None or is_release(name) for name in found.values()):
-        return None
-    return found
+    return load(Links, folder / LINKS)
 
 
 def _apply(
     folder: Path,
-    wanted: Dict[str, Optional[str]],
+    wanted: Links,
     order: Tuple[str, str] = ("previous", "current"),
 ) -> None:
     for which in order:
-        release = wanted[which]
+        release = getattr(wanted, which)
         if release is None:
             with contextlib.suppress(FileNotFoundError):
                 (folder / which).unlink()
@@ -379,13 +381,9 @@ def number_of(release: str) -> int:
     return int(release.partition("-")[0])
 
 
-# Whose ROOT is, and who else can write there: if anyone can, the loader refuses to work in it.
-#
 # What is made is for its owner alone, whatever the account's umask. A ROOT that was there before is
 # left as it is if only its owner writes it. Its blobs may be a link to another disk; a link at any
 # other place would make of a name that was checked another folder than was checked.
-
-
 def make_private() -> None:
     """From now on this process and its children make files for their owner alone."""
     os.umask(0o077)

@@ -1,5 +1,8 @@
 """The commands ``receive`` and ``fetch``: blobs in frames from the host into the store and back.
 What arrives is hashed and synced in threads while more is read.
+
+A large blob is written to its part (``store.partial``) from the byte where it was cut; a small
+one is sent again whole. ``BlobWriter`` gives both their names in the store meanwhile.
 """
 
 from __future__ import annotations
@@ -24,19 +27,13 @@ from edgekit_device.protocol import codec
 from edgekit_device.protocol.codec import (
     fail,
     integer,
-    is_digest,
     member,
     parse_json,
     read,
+    read_digests,
 )
 from edgekit_device.store.partial import BlobWriter, Partial
 from edgekit_device.store.root import Root, sha256
-
-# ``receive``: blobs in frames, stored as far as they came, hashed while they are written.
-#
-# A large blob is written to its part (``store.partial``) from the byte where it was cut; a small
-# one is sent again whole. ``BlobWriter`` gives both their names in the store meanwhile.
-
 
 _MAX_BYTES = 1 << 62
 _SMALL = 1 << 20
@@ -50,7 +47,7 @@ _SET_PIPE = 1031  # F_SETPIPE_SZ of linux/fcntl.h; Python knows it since 3.10
 _LITTLE = 256 << 10
 _MOMENT_S = 0.0005
 
-# a host that is gone without a word (a pulled cable) must not hold a blob's part for ever
+# a host that disconnected without closing (a pulled cable) must not lock a blob's part for ever
 _SILENCE_S = 30.0
 
 _BLOCKS = 6
@@ -126,7 +123,7 @@ def _receive_large(
 def _write(
     partial: Partial, digest: str, size: int, start: int, source: FrameInput, hashing: Hashing
 ) -> None:
-    """Writes and hashes the blob to its end; what came of it is durable when it is cut."""
+    """Writes and hashes the blob; where it is cut off, the bytes that arrived are durable."""
     handle = partial.handle
     try:
         hashing.begin(handle, start)
@@ -166,7 +163,7 @@ def _check_space(partial: Partial, size: int) -> None:
 
 @dataclass(frozen=True)
 class _BlobFrame:
-    """What of which blob follows."""
+    """The line before bytes: which blob they are of, its size, and where they begin."""
 
     digest: str = member(codec.digest)
     size: int = member(integer(0, _MAX_BYTES), key="bytes")
@@ -232,7 +229,7 @@ class FrameInput:
             self._ahead = memoryview(bytes(self._ahead) + bytes(block[:count]))
 
     def fill(self, view: memoryview) -> memoryview:
-        """Fills ``view`` and returns it; what there was, where the stream ended."""
+        """Fills ``view`` and returns the part that was filled: all, unless the stream ended."""
         done = min(len(view), len(self._ahead))
         view[:done] = self._ahead[:done]
         self._ahead = self._ahead[done:]
@@ -247,7 +244,7 @@ class FrameInput:
         return view[:done]
 
     def check(self, digest: str, left: int) -> None:
-        """Raises "transfer.truncated" when the stream has ended although ``left`` bytes lack."""
+        """Raises "transfer.truncated" if the stream has ended and ``left`` bytes are missing."""
         if self._ended and left:
             raise _truncated("the stream ended {} bytes early".format(left), digest)
 
@@ -259,7 +256,7 @@ class FrameInput:
         return bytes(data)
 
     def skip(self, size: int, digest: str) -> None:
-        """Passes over ``size`` bytes."""
+        """Reads ``size`` bytes and discards them."""
         block = memoryview(bytearray(_BLOCK))
         while size:
             size -= len(self.fill(block[: min(len(block), size)]))
@@ -290,8 +287,8 @@ def _truncated(message: str, digest: str) -> DeviceError:
 class Hashing:
     """SHA-256 of blobs in a thread next to the one that reads and writes them.
 
-    For each blob ``begin``, then ``buffer`` for a block to fill and ``add`` to hand it over, then
-    ``digest``. A block may be read until the next ``buffer``; it is used again once it is hashed.
+    For each blob call ``begin``, then ``buffer`` and ``add`` for each block, then ``digest``. A
+    block may be read until the next ``buffer``; it is used again once it is hashed.
     """
 
     def __init__(self) -> None:
@@ -317,7 +314,7 @@ class Hashing:
         self._full.put((handle, start))
 
     def buffer(self) -> bytearray:
-        """A block that is no longer read."""
+        """Returns a free block."""
         if self._made < _BLOCKS:
             self._made += 1
             return bytearray(_BLOCK)
@@ -369,7 +366,7 @@ def _hash_received(found: Any, handle: int, start: int) -> None:
 
 
 class Syncing:
-    """Makes what is written durable every now and then, so that the end need not wait for all."""
+    """Syncs a file in a thread while it is written, so that the last sync is short."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -405,7 +402,7 @@ class Syncing:
             try:
                 os.fdatasync(self._handle)
             except OSError:
-                return  # the fsync at the end says it
+                return  # the fsync at the end raises it
 
 
 def do_fetch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iterator[Buffer]:
@@ -414,11 +411,7 @@ def do_fetch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iter
     Raises:
         DeviceError: "blob.missing", "protocol.invalid".
     """
-    digests = parse_json(stdin.read(_MAX_LIST), "stdin", "protocol.invalid")
-    if not isinstance(digests, list) or not all(is_digest(digest) for digest in digests):
-        raise DeviceError(
-            "expected a JSON list of SHA-256 digests", code="protocol.invalid", where="stdin"
-        )
+    digests = read_digests(stdin, _MAX_LIST)
     with root.lock(shared=True):
         # mapped files outlive a collection
         blobs = {digest: root.store.read(digest) for digest in dict.fromkeys(digests)}

@@ -1,5 +1,8 @@
 """TensorRT's Python modules on this board: which there are, their versions, loggers and recorders,
 and their refusals as DeviceErrors with TensorRT's own text, a code and what to do.
+
+``tensorrt`` builds and runs; ``tensorrt_lean`` runs version-compatible plans of its own version;
+``tensorrt_dispatch`` runs those that carry a lean runtime. Importing one needs no GPU.
 """
 
 from __future__ import annotations
@@ -11,12 +14,6 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.tensorrt.plan import Version, parse_version
-
-# TensorRT's Python modules on this board: which are there, their versions, loggers, recorders.
-#
-# ``tensorrt`` builds and runs; ``tensorrt_lean`` runs version-compatible plans of its own version;
-# ``tensorrt_dispatch`` runs those that carry a lean runtime. Importing one needs no GPU.
-
 
 FLAVOURS = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
 _FAULTS: Dict[str, str] = {}

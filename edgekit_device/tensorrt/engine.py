@@ -209,15 +209,11 @@ def _dense(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
     return tuple(found)
 
 
-# Sizes of outputs are known before a run, and every tensor lies on the device: or it is refused.
-#
 # The loader gives TensorRT a buffer for each output before it runs. An output whose shape depends
 # on values (NonZero, NonMaxSuppression) has none then: ``get_tensor_shape`` keeps its -1 although
 # every input's shape is set (NvInferRuntime.h, IExecutionContext::getTensorShape). A tensor whose
 # values make shapes is read on the host (ICudaEngine::getTensorLocation): a device pointer would
 # not do.
-
-
 def check_sizes(
     engine: Any, context: Any, inputs: Sequence[IoEntry], outputs: Sequence[IoEntry]
 ) -> None:
@@ -403,13 +399,9 @@ class HeldContext(NamedTuple):
             raise self.error()
 
 
-# A TensorRT engine that runs: contexts with their streams and buffers, one for each run at a time.
-#
 # A run copies host arrays through pinned memory, packs them into the input's format, enqueues on
 # the context's stream and waits for it: what it returns is there. Between segments tensors stay on
 # the device. Times are CUDA events around the enqueued work, without the copies.
-
-
 class _ContextSlot:
     """A context, its stream and events; used by one run at a time."""
 

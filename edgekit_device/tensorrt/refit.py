@@ -4,13 +4,14 @@ that later loads need no refit.
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import Buffer, is_owned, map_file, owners_of, read_owned, write_durably
+from edgekit_device.protocol.codec import choice, digest, dump, member, parse_json, read, text
 from edgekit_device.store.root import sha256
 from edgekit_device.tensorrt.bindings import ErrorListener
 from edgekit_device.tensorrt.weights import named_weights
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# Puts weights into an engine that lacks them, and makes the full plan of it.
-#
 # TensorRT's Refitter takes weights by name; where the module has OnnxParserRefitter (10.0 and
 # later, not in the lean runtime) an ONNX file is given to that, elsewhere ``tensorrt.weights``
 # reads the file.
@@ -281,8 +280,6 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
     )
 
 
-# Full plans that a refit made, stored in their release so that later loads need no refit.
-#
 #     releases/<id>/refitted/<engine's digest>.<flavour>.plan
 #     releases/<id>/refitted/<engine's digest>.<flavour>.json  {"schema","engine","plan","tensorrt"}
 #
@@ -292,6 +289,16 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
 # root, this user and the release's owner can have written it, and it never runs code of its own (it
 # is kept without the lean runtime, and host code stays forbidden). Whoever may write as the
 # release's owner may also replace the loader.
+@dataclass(frozen=True)
+class RefittedPlan:
+    """The record of a full plan: digests of the stripped and of the full one, and flavour and
+    version of what loads it.
+    """
+
+    engine: str = member(digest)
+    tensorrt: str = member(text())
+    plan: str = member(digest)
+    schema: str = member(choice(_SCHEMA), default=_SCHEMA)
 
 
 def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[Buffer]:
@@ -311,11 +318,10 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[Buffer
         plan = read_owned(folder / (_stem(engine, tensorrt) + ".plan"), owners)
         if facts is None or plan is None:
             return None
-        record = json.loads(bytes(facts).decode("utf-8"))
-    except (OSError, ValueError):
+        record = read(RefittedPlan, parse_json(bytes(facts), "refitted"))
+    except (OSError, DeviceError):
         return None
-    wanted = {"schema": _SCHEMA, "engine": engine, "tensorrt": tensorrt, "plan": sha256(plan)}
-    return plan if record == wanted else None
+    return plan if record == RefittedPlan(engine, tensorrt, sha256(plan)) else None
 
 
 def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> None:
@@ -326,13 +332,13 @@ def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> N
     """
     folder = release / _FOLDER
     stem = _stem(engine, tensorrt)
-    record = {"schema": _SCHEMA, "engine": engine, "tensorrt": tensorrt, "plan": sha256(plan)}
+    record = RefittedPlan(engine, tensorrt, sha256(plan))
     with map_os_errors(str(folder)):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o700)  # whatever the umask
         for name, data in (
             (stem + ".plan", plan),
-            (stem + ".json", json.dumps(record).encode("utf-8")),
+            (stem + ".json", dump(record)),
         ):
             write_durably(folder / name, data)
             (folder / name).chmod(0o600)

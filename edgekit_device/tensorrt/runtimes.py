@@ -1,6 +1,12 @@
 """The runtimes of this board: whether each can start (tried in a child process, which may crash),
 which of them can run a plan by its version and what it carries, and from a plan's bytes to an
 engine. Start with ``Runtimes``.
+
+Rules (TensorRT Developer Guide, "Version Compatibility"; NvInferRuntime.h, loadRuntime): a plan
+runs with the very version that built it. A version-compatible one also runs with later versions
+of its major, through the lean runtime that it carries or, where that was left out, through the
+lean library of its own version. Across majors NVIDIA's guide says that plans of 8 run with 9 and
+10 and those of 10 with 11, its support matrix that they do not: tried, and said so.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from edgekit_device.cuda.driver import Cuda, open_cuda
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import Buffer, write_durably
 from edgekit_device.processes import child_argv
+from edgekit_device.protocol.codec import dump, load, mapping, member, text
 from edgekit_device.protocol.manifest import EngineEntry
 from edgekit_device.tensorrt.bindings import (
     FLAVOURS,
@@ -31,15 +38,6 @@ from edgekit_device.tensorrt.bindings import (
     version_of,
 )
 from edgekit_device.tensorrt.plan import Version, parse_version, show
-
-# Which of the board's runtimes can run a plan: by the plan's version and what it carries.
-#
-# Rules (TensorRT Developer Guide, "Version Compatibility"; NvInferRuntime.h, loadRuntime): a plan
-# runs with the very version that built it. A version-compatible one also runs with later versions
-# of its major, through the lean runtime that it carries or, where that was left out, through the
-# lean library of its own version. Across majors NVIDIA's guide says that plans of 8 run with 9 and
-# 10 and those of 10 with 11, its support matrix that they do not: tried, and said so.
-
 
 _LATER_MAJORS: Mapping[int, Sequence[int]] = {8: (9, 10), 9: (10,), 10: (11,)}
 _FOLDERS = (
@@ -293,13 +291,9 @@ def check_board(
         )
 
 
-# From a plan's bytes to an engine: the right runtime, set up in the order that TensorRT requires.
-#
 # Order as trtexec's (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host code,
 # temporary folder, DLA core, error recorder, deserialise. The DLA core is the runtime's, not the
 # plan's: it must be set before, each time.
-
-
 class LoadedPlan:
     """An engine and all that must outlive it.
 
@@ -449,13 +443,9 @@ def _reader_v2(trt: Any, view: memoryview) -> Any:
     return StreamReaderV2()
 
 
-# Whether TensorRT can start here, found out in a way that cannot take the caller down.
-#
 # Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose use
 # ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tried first, then
 # a child process makes the first Runtime and uses it.
-
-
 def start(module: Any, folder: Optional[Path] = None) -> Cuda:
     """Looks for a GPU and starts ``module``'s runtime in a child, once for a process and boot.
 
@@ -553,19 +543,23 @@ def _start_key(module: Any) -> str:
     return "{} {} {}".format(boot, getattr(module, "__version__", ""), stamp)
 
 
+@dataclass(frozen=True)
+class _Started:
+    """The record of runtimes that started here: by module, the boot and file that did."""
+
+    modules: Mapping[str, str] = member(mapping(text()))
+
+
 def _read_record(folder: Optional[Path]) -> Dict[str, str]:
-    try:
-        found = json.loads((folder / _START_RECORD).read_text(encoding="utf-8")) if folder else {}
-    except (OSError, ValueError):
-        return {}
-    return {k: v for k, v in found.items() if v} if isinstance(found, dict) else {}
+    found = None if folder is None else load(_Started, folder / _START_RECORD)
+    return {} if found is None else {name: key for name, key in found.modules.items() if key}
 
 
 def _write_record(folder: Optional[Path], known: Dict[str, str]) -> None:
     if folder is None or not folder.is_dir():
         return
     try:
-        write_durably(folder / _START_RECORD, json.dumps(known).encode("utf-8"))
+        write_durably(folder / _START_RECORD, dump(_Started(known)))
     except OSError:
         return  # then the next process tries again
 

@@ -45,8 +45,6 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 _PARAMETERS = 4
 
 
-# A batch normalisation as scale and bias, to the bit as TensorRT's ONNX importer folds it.
-#
 # BuiltinOp BatchNormalization and ModelRefitter.cpp of onnx-tensorrt compute, in the parameters'
 # type if all four have one narrow type and in float32 otherwise::
 #
@@ -57,8 +55,6 @@ _PARAMETERS = 4
 # narrow types has arithmetic of its own: BFloat16 (bfloat16.hpp) converts to float, and half (ieee/
 # half.h 1.12 of NVIDIA/TensorRT) computes with float until it is assigned, rounding ties away from
 # zero. A compiler may fuse float32's last line, so there the last bit of a bias is not certain.
-
-
 def folded(
     arrays: Sequence[np.ndarray], kinds: Sequence[Optional[str]], epsilon: float
 ) -> Tuple[np.ndarray, np.ndarray]:
@@ -123,8 +119,6 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
 _NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {"float16": _half, "bfloat16": _bfloat16}
 
 
-# Weights by the names that a refit needs, read from an ONNX file without TensorRT's parser.
-#
 # The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp (Apache-2.0,
 # https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of If, Loop and
 # Scan by their own names; Constant nodes by their output; what the importer makes itself by a
@@ -137,8 +131,6 @@ _NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {"float16": _half, "bfl
 # OnnxParserRefitter, hence this. Field numbers of onnx/onnx.proto: ModelProto.graph 7;
 # GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4, attribute 5, domain 7;
 # AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
-
-
 @dataclass
 class _WeightNode:
     op: str = ""

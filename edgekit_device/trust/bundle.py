@@ -9,11 +9,23 @@ import struct
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import map_file
-from edgekit_device.protocol.codec import is_digest, parse_json
+from edgekit_device.protocol.codec import (
+    app_name,
+    choice,
+    digest,
+    flag,
+    is_digest,
+    member,
+    nullable,
+    parse_json,
+    read,
+    release_name,
+    text,
+)
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest, WeightEntry, parse
 from edgekit_device.store.root import Root, sha256
 from edgekit_device.trust.signature import MAX_SIGNATURE, check_signature
@@ -34,6 +46,7 @@ _LOCAL_SIGNATURE = b"PK\x03\x04"
 BITS = {"bfloat16": "uint16"}
 
 RECORD = "release.json"
+_RECORD_SCHEMA = "edgekit.release/1"
 
 
 @dataclass(frozen=True)
@@ -274,10 +287,10 @@ def check_blobs(checked: Checked, digests: Iterable[str]) -> int:
         DeviceError: "blob.missing" or "blob.digest-mismatch".
     """
     sizes, total = checked.manifest.sizes(), 0
-    for digest in dict.fromkeys(digests):
-        view = checked.files.blob(digest)
-        if len(view) != sizes[digest] or sha256(view) != digest:
-            raise _mismatch(checked, digest)
+    for name in dict.fromkeys(digests):
+        view = checked.files.blob(name)
+        if len(view) != sizes[name] or sha256(view) != name:
+            raise _mismatch(checked, name)
         total += len(view)
     return total
 
@@ -315,15 +328,35 @@ def weight_array(checked: Checked, weight: WeightEntry) -> np.ndarray:
     return array if array.flags.aligned else array.copy()
 
 
-def read_record(folder: Path) -> Dict[str, Any]:
-    """Reads release.json."""
+@dataclass(frozen=True)
+class ReleaseRecord:
+    """release.json: what was made of which bundle, when, and who signed it.
+
+    ``trusted`` says that it was taken without a signature.
+    """
+
+    app: str = member(app_name)
+    id: str = member(release_name)
+    digest: str = member(digest)
+    backend: str = member(text())
+    signer: Optional[str] = member(nullable(text()))
+    trusted: bool = member(flag)
+    staged_at: str = member(text())
+    schema: str = member(choice(_RECORD_SCHEMA), default=_RECORD_SCHEMA)
+
+
+def read_record(folder: Path) -> ReleaseRecord:
+    """Reads release.json of a release's folder.
+
+    Raises:
+        DeviceError: "release.damaged" or "board.*".
+    """
+    where = str(folder / RECORD)
     with map_os_errors(str(folder)):
-        found = parse_json((folder / RECORD).read_bytes(), str(folder / RECORD), "release.damaged")
-    if not isinstance(found, dict):
-        raise DeviceError(
-            "the release's record is damaged", code="release.damaged", where=str(folder)
-        )
-    return found
+        data = (folder / RECORD).read_bytes()
+    return read(
+        ReleaseRecord, parse_json(data, where, "release.damaged"), where, code="release.damaged"
+    )
 
 
 def check_signer(root: Root, folder: Path) -> Optional[str]:
@@ -333,7 +366,7 @@ def check_signer(root: Root, folder: Path) -> Optional[str]:
         DeviceError: As ``check_signature``: the key may have been revoked or removed meanwhile.
     """
     files = open_release(root, folder)
-    trusted = read_record(folder).get("trusted") is True
+    trusted = read_record(folder).trusted
     return check_signature(
         files.manifest,
         files.signature,

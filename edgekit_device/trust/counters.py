@@ -8,10 +8,9 @@ loads or goes back depends on it.
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from dataclasses import dataclass, replace
+from typing import Mapping, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, write_durably
@@ -19,14 +18,15 @@ from edgekit_device.protocol.codec import (
     app_name,
     choice,
     digest,
+    dump,
     integer,
     mapping,
     member,
+    nullable,
     parse_json,
     read,
     record,
     text,
-    write,
 )
 from edgekit_device.protocol.manifest import seconds_of
 from edgekit_device.store.root import Root
@@ -65,8 +65,17 @@ class Counters:
     apps: Mapping[str, SeenApp] = member(mapping(record(SeenApp), app_name), default=dict)
 
 
-def issued_facts(checked: Checked) -> Optional[Dict[str, Any]]:
-    """What ``count`` remembers of a bundle: "signer", "at" and "counter"; None for nothing.
+@dataclass(frozen=True)
+class SeenIssue:
+    """Who signed a bundle, when (seconds since 1970), and with which counter."""
+
+    signer: str = member(text())
+    at: int = member(integer(0, _MOST))
+    counter: Optional[int] = member(nullable(integer(0, _MOST)))
+
+
+def issue_of(checked: Checked) -> Optional[SeenIssue]:
+    """Who issued a bundle, when, with which counter; None for nothing to remember.
 
     What a key signed that the board does not trust counts for nothing.
     """
@@ -78,7 +87,7 @@ def issued_facts(checked: Checked) -> Optional[Dict[str, Any]]:
         return None
     # a certificate is another one each time; its principal stays
     signer = checked.signer if "-cert-" in key.kind else key.fingerprint
-    return {"signer": signer, "at": seconds_of(issued.at), "counter": issued.counter}
+    return SeenIssue(signer, seconds_of(issued.at), issued.counter)
 
 
 def check_install(root: Root, checked: Checked) -> None:
@@ -88,9 +97,9 @@ def check_install(root: Root, checked: Checked) -> None:
         DeviceError: "install.clock", "install.expired", "install.older" or "install.counters".
     """
     manifest, where = checked.manifest, checked.files.where
-    facts = issued_facts(checked)
-    if facts is not None:
-        count(root, manifest.name, manifest.digest, dict(facts, counter=None))
+    seen = issue_of(checked)
+    if seen is not None:
+        count(root, manifest.name, manifest.digest, replace(seen, counter=None))
     known = _read(root)
     now = int(time.time())
     if now < known.newest:
@@ -114,26 +123,24 @@ def check_install(root: Root, checked: Checked) -> None:
     app = known.apps.get(manifest.name)
     if app is None or checked.signer is None:
         return
-    _check_counter(app, checked, facts)
+    _check_counter(app, checked, seen)
 
 
-def _check_counter(app: SeenApp, checked: Checked, facts: Optional[Dict[str, Any]]) -> None:
-    counter = None if facts is None else facts["counter"]
-    if counter is None:
+def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -> None:
+    if issue is None or issue.counter is None:
         message = "the bundle has no counter, and the board has seen bundles of {} that do".format(
             checked.manifest.name
         )
     else:
-        assert facts is not None
-        seen = app.signers.get(facts["signer"])
-        if seen is None or counter > seen.counter:
+        seen = app.signers.get(issue.signer)
+        if seen is None or issue.counter > seen.counter:
             return
-        same = (counter, checked.manifest.digest) == (seen.counter, seen.digest)
+        same = (issue.counter, checked.manifest.digest) == (seen.counter, seen.digest)
         # the last one of a signer, and another signer's is newer: it is old all the same
-        if same and app.newest == facts["signer"]:
+        if same and app.newest == issue.signer:
             return
         message = "the bundle's counter is {}, and the board has seen {} of this signer".format(
-            counter, seen.counter
+            issue.counter, seen.counter
         )
     raise DeviceError(
         message,
@@ -143,29 +150,28 @@ def _check_counter(app: SeenApp, checked: Checked, facts: Optional[Dict[str, Any
     )
 
 
-def count(root: Root, app: str, digest: str, facts: Optional[Dict[str, Any]]) -> None:
+def count(root: Root, app: str, digest: str, issue: Optional[SeenIssue]) -> None:
     """Remembers, durably, what was issued; counters and the time only ever rise.
 
     A file that is damaged stays as it is: installs are refused until an operator looks at it.
     """
-    if facts is None:
+    if issue is None:
         return
     with locked(root.folder / "counters.lock"), map_os_errors(str(root.folder / FILE)):
         try:
             known = _read(root)
         except DeviceError:
             return
-        signer, counter, apps = facts["signer"], facts["counter"], dict(known.apps)
-        if counter is not None:
-            entry = apps.get(app, SeenApp(signer, {}))
-            seen = entry.signers.get(signer)
-            if seen is None or counter > seen.counter:
-                signers = {**entry.signers, signer: SeenCounter(counter, digest)}
-                apps[app] = SeenApp(signer, signers)
-        after = Counters(newest=max(known.newest, facts["at"]), apps=apps)
+        apps = dict(known.apps)
+        if issue.counter is not None:
+            entry = apps.get(app, SeenApp(issue.signer, {}))
+            seen = entry.signers.get(issue.signer)
+            if seen is None or issue.counter > seen.counter:
+                signers = {**entry.signers, issue.signer: SeenCounter(issue.counter, digest)}
+                apps[app] = SeenApp(issue.signer, signers)
+        after = Counters(newest=max(known.newest, issue.at), apps=apps)
         if after != known:
-            line = json.dumps(write(after), sort_keys=True) + "\n"
-            write_durably(root.folder / FILE, line.encode("utf-8"))
+            write_durably(root.folder / FILE, dump(after))
 
 
 def _read(root: Root) -> Counters:

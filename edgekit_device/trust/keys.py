@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import argparse
 import base64
-import binascii
 import re
 import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, List, Optional
+from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, workspace, write_durably
-from edgekit_device.protocol.codec import parse_json, protocol_error
+from edgekit_device.protocol.codec import array, fail, flag, member, read, read_json, text
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import check_signer
 from edgekit_device.trust.signature import (
@@ -27,8 +27,6 @@ from edgekit_device.trust.signature import (
 )
 
 _MOST = 16 << 20
-_FIELDS = ("lines", "new", "remove", "revoke", "signers", "revocations", "force")
-_LISTS = ("lines", "new", "remove", "revoke")
 _TIME = r'"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?"'
 _LINE = re.compile(
     r'(?P<who>[A-Za-z0-9@._+-]+) namespaces="edgekit-bundle"'
@@ -40,37 +38,63 @@ _LINE = re.compile(
 _KRL = b"SSHKRL\n\0"
 
 
+_LINES = array(text(most=1 << 16))
+
+
+def _base64(value: Any) -> bytes:
+    try:
+        return base64.b64decode(text(most=_MOST)(value), validate=True)
+    except ValueError as error:
+        fail("", "not base64: {}".format(error))
+
+
+@dataclass(frozen=True)
+class TrustRequest:
+    """What changes of who may sign.
+
+    Attributes:
+        lines: Lines of allowed_signers to add.
+        new: Lines to add whose keys are not trusted yet, whatever they are called.
+        remove: Fingerprints, identities or keys.
+        revoke: Public keys.
+        signers: Lines, instead of all that are there.
+        revocations: A list of keys or a KRL (in base64), instead of the one that is there.
+        force: Whether the last key may go.
+    """
+
+    lines: Tuple[str, ...] = member(_LINES, absent=())
+    new: Tuple[str, ...] = member(_LINES, absent=())
+    remove: Tuple[str, ...] = member(_LINES, absent=())
+    revoke: Tuple[str, ...] = member(_LINES, absent=())
+    signers: Optional[Tuple[str, ...]] = member(_LINES, absent=None)
+    revocations: Optional[bytes] = member(_base64, absent=None)
+    force: bool = member(flag, absent=False)
+
+
 def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Changes and lists who may sign.
 
-    On stdin ``{"lines": [lines of allowed_signers to add], "new": [lines to add whose keys are not
-    trusted yet, whatever they are called], "remove": [fingerprints, identities or keys], "revoke":
-    [public keys], "signers": [lines, instead of all that are there], "revocations": base64 of a
-    list of keys or a KRL, instead of the one that is there, "force": whether the last key may
-    go}``; all are optional.
+    A ``TrustRequest`` is on stdin.
 
     Raises:
         DeviceError: "protocol.invalid", "trust.bad-line", "trust.no-such-key", "trust.ambiguous",
             "trust.nobody-left", "trust.bad-revocations" or "trust.no-times".
     """
-    request = _read(stdin)
-    if (
-        not any(request[name] for name in _LISTS)
-        and request["signers"] is request["revocations"] is None
-    ):
+    request = read(TrustRequest, read_json(stdin, _MOST), "stdin", code="protocol.invalid")
+    if replace(request, force=False) == TrustRequest():
         # reading takes no lock
         with map_os_errors(str(root.folder)):
             remaining = _lines(root.allowed_signers)
             return {"added": 0, "removed": 0, "revoked": 0, **_describe_keys(root, remaining)}
     with locked(root.folder / "lock"), map_os_errors(str(root.folder)):
         before = _lines(root.allowed_signers)
-        found = before if request["signers"] is None else list(request["signers"])
-        _check_lines(root, [*request["lines"], *request["new"], *(request["signers"] or [])])
-        lines = request["lines"] + _of_new_keys(request["new"], found)
+        found = before if request.signers is None else list(request.signers)
+        _check_lines(root, [*request.lines, *request.new, *(request.signers or ())])
+        lines = [*request.lines, *_of_new_keys(request.new, found)]
         new = [line for line in dict.fromkeys(lines) if line not in found]
-        remaining = _without(found + new, request["remove"])
+        remaining = _without(found + new, request.remove)
         # who revokes a key means that it signs no more, also where it is the last
-        if before and not remaining and not request["force"] and not request["revoke"]:
+        if before and not remaining and not request.force and not request.revoke:
             raise DeviceError(
                 "that leaves nobody who may sign: the board would take and load no bundle",
                 code="trust.nobody-left",
@@ -78,9 +102,9 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
                 hint="add another key first, or --force",
             )
         # what forbids comes first: a power cut in between leaves less trust, never more
-        if request["revocations"] is not None:
-            replace_revocations(root, request["revocations"])
-        revoked = revoke(root, request["revoke"])
+        if request.revocations is not None:
+            replace_revocations(root, request.revocations)
+        revoked = revoke(root, request.revoke)
         if remaining != before:
             write_durably(
                 root.allowed_signers, "".join(one + "\n" for one in remaining).encode("utf-8")
@@ -108,31 +132,7 @@ def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Dict[str, 
     return found
 
 
-def _read(stdin: BinaryIO) -> Dict[str, Any]:
-    data = stdin.read(_MOST + 1)
-    document = parse_json(data, "stdin", "protocol.invalid") if len(data) <= _MOST else None
-    if not isinstance(document, dict) or set(document) - set(_FIELDS):
-        raise protocol_error("expected {}".format(", ".join(_FIELDS)))
-    found = {name: document.get(name) for name in _FIELDS}
-    for name in _LISTS:
-        found[name] = [] if found[name] is None else found[name]
-    for name in (*_LISTS, "signers"):
-        value = found[name]
-        if value is not None and not (
-            isinstance(value, list) and all(isinstance(one, str) for one in value)
-        ):
-            raise protocol_error("{}: expected a list of texts".format(name))
-    if found["revocations"] is not None:
-        try:
-            found["revocations"] = base64.b64decode(found["revocations"], validate=True)
-        except (TypeError, ValueError, binascii.Error) as error:
-            raise protocol_error("revocations: expected base64") from error
-    if found["force"] not in (None, True, False):
-        raise protocol_error("force: expected true or false")
-    return found
-
-
-def _of_new_keys(lines: List[str], found: List[str]) -> List[str]:
+def _of_new_keys(lines: Sequence[str], found: List[str]) -> List[str]:
     """The lines whose keys are in none of those that are there."""
     keys = [key_of_line(line) for line in found]
     known = {key.blob for key in keys if key is not None}
@@ -164,7 +164,7 @@ def _check_lines(root: Root, lines: List[str]) -> None:
         )
 
 
-def _without(lines: List[str], remove: List[str]) -> List[str]:
+def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
     """The lines but for those of a key or an identity."""
     remaining = lines
     for wanted in remove:
@@ -234,12 +234,8 @@ def _describe_keys(root: Root, lines: List[str]) -> Dict[str, Any]:
     }
 
 
-# ROOT/revoked_keys: keys that sign no more, as a list of keys or a KRL of OpenSSH's.
-#
 # Whether a list or a line can be used is checked by ssh-keygen itself, with a key made for the
 # question: what it cannot read, or does not know, would refuse every bundle.
-
-
 def knows_times(root: Root) -> bool:
     """Whether this board's ssh-keygen knows valid-after and valid-before in allowed_signers."""
     return _believes(root, 'valid-after="19800101" ', None)
@@ -256,7 +252,7 @@ def replace_revocations(root: Root, data: bytes) -> None:
     write_durably(revoked_file(root.allowed_signers), data)
 
 
-def revoke(root: Root, lines: List[str]) -> int:
+def revoke(root: Root, lines: Sequence[str]) -> int:
     """Adds public keys to the list, or to the KRL that is there; returns how many were new.
 
     Raises:

@@ -1,5 +1,8 @@
 """The signature gate: OpenSSH's ``ssh-keygen -Y`` decides before a byte of JSON is read.
 Also reads the public key inside OpenSSH's armoured signatures and in lines of its key files.
+
+OpenSSH decides whether a signature is good; this reads only whose it is (PROTOCOL.sshsig of
+OpenSSH: "SSHSIG", a version, then the public key as a string of the wire form of RFC 4251).
 """
 
 from __future__ import annotations
@@ -17,12 +20,6 @@ from pathlib import Path
 from typing import List, NoReturn, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
-
-# The public key inside OpenSSH's armoured signatures, and keys as lines of OpenSSH's files.
-#
-# OpenSSH decides whether a signature is good; this reads only whose it is (PROTOCOL.sshsig of
-# OpenSSH: "SSHSIG", a version, then the public key as a string of the wire form of RFC 4251).
-
 
 _BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----", b"-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
@@ -112,14 +109,10 @@ def _key(blob: bytes) -> Optional[PublicKey]:
     return PublicKey(text, blob) if _TYPE.match(text) else None
 
 
-# The signature gate: OpenSSH's own ``ssh-keygen -Y`` decides, before a byte of JSON is read.
-#
-# Used are only the forms that OpenSSH 8.2 has (JetPack 5): ``check-novalidate`` and ``verify`` are
+# Only forms are used that OpenSSH 8.2 has (JetPack 5): ``check-novalidate`` and ``verify`` are
 # of 8.1, ``find-principals`` of 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
 # ``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
 # believes no line that has them.
-
-
 def revoked_file(allowed_signers: Path) -> Path:
     """Where the keys are that may sign no more: next to ``allowed_signers``."""
     return allowed_signers.with_name(_REVOKED)

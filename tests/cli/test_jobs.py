@@ -16,6 +16,7 @@ import pytest
 from edgekit.cli.main import app
 from edgekit.errors import BoardError, UsageError
 from edgekit_device.jobs.job import Job
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
 from tests.boards.fixtures import StartBoard, boards, home
 from tests.trt_double.board import board_python, offences
@@ -43,7 +44,7 @@ def job(tmp_path: Path) -> Job:
     """A job that failed."""
     job = Job(Root(tmp_path / "board"), ID)
     job.folder.mkdir(parents=True)
-    error = {"code": "build.failed", "message": "no tactic", "hint": "x"}
+    error = Failure("build.failed", "no tactic", "", "x")
     job.write(job=ID, kind="build", name="net", state="failed", started_at=2.0, error=error)
     (job.folder / "log.txt").write_bytes(b"first line\nlast line\n")
     return job

@@ -52,7 +52,7 @@ def client(toy: Path) -> Iterator[Client]:
 
 
 def state(root: Path, job: str) -> str:
-    return str(Job(Root(root), job).read()["state"])
+    return Job(Root(root), job).read().state
 
 
 def test_a_job_outlives_its_board_s_ssh_server_and_is_attached_again(

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from edgekit_device.files import replace_link
+from edgekit_device.protocol.codec import dump, write
+from edgekit_device.serve.documents import VERSION, RunAnswer
 from edgekit_device.serve.memory import SharedMemory
-from edgekit_device.serve.messages import VERSION, MessageReader, connect_to, exchange, serving
+from edgekit_device.serve.messages import MessageReader, connect_to, exchange, serving
 from edgekit_device.store.root import App, Root
+from edgekit_device.trust.bundle import ReleaseRecord
 from tests.bundles.bundle_toys import toy_bundle
 
 HERE = Path(__file__).resolve().parents[2]
@@ -40,14 +43,11 @@ if "fails" in told:
     peer.sendall(pack({"edgekit": 1, "error": {"code": "engine.odd", "message": "it is odd",
                                                "where": "", "hint": ""}}))
     sys.exit()
-peer.sendall(pack({"edgekit": 1, "digest": "d", "inputs": [], "outputs": [], "notes": []}))
+peer.sendall(pack({"edgekit": 1, "digest": "d", "inputs": [], "outputs": []}))
 reader = MessageReader(1 << 17)
 try:
     while True:
-        message = reader.take()
-        while message is None:
-            reader.receive(peer)
-            message = reader.take()
+        message = reader.wait(peer)
         if len(message) == 8:
             continue
         os.close(reader.claim())
@@ -57,9 +57,11 @@ try:
         if what.startswith("until "):
             while not os.path.exists(what[6:]) and os.getppid() == server:
                 time.sleep(0.01)
-        answer = {"edgekit": 1, "release": release, "outputs": [], "pid": os.getpid()}
+        # the time says which process answers
+        answer = {"edgekit": 1, "release": release, "outputs": [], "engine_ms": os.getpid()}
         if what == "fail":
-            answer = {"edgekit": 1, "error": {"code": "engine.failed", "message": "no"}}
+            answer = {"edgekit": 1, "error": {"code": "engine.failed", "message": "no",
+                                              "where": "", "hint": ""}}
         peer.sendall(pack(answer))
 except Closed:
     pass
@@ -103,7 +105,8 @@ class ServedBoard:
         (folder / "refit.json").write_text("{}")
         # what a rollback looks at before it lets a release serve
         (folder / "manifest.json").write_bytes(toy_bundle().manifest_bytes)
-        (folder / "release.json").write_text('{"trusted": true}')
+        record = ReleaseRecord("toy", name, "0" * 64, "reference", None, True, "")
+        (folder / "release.json").write_bytes(dump(record))
         return name
 
     def switch(self, name: str) -> None:
@@ -133,7 +136,7 @@ class ServedBoard:
     def status(self) -> dict[str, Any]:
         found = serving(self.app)
         assert found is not None
-        return found
+        return dict(write(found))
 
     def serves(self, name: str) -> bool:
         return bool(self.status()["release"] == name)
@@ -175,14 +178,12 @@ class Caller:
         self.reader = MessageReader()
         self.memory = SharedMemory(4096)
 
-    def request(self, **head: Any) -> dict[str, Any]:
-        return exchange(self.peer, self.reader, {"edgekit": VERSION, **head})
-
     def run(self, name: str = "ok", **more: Any) -> dict[str, Any]:
         entry = {"name": name, "dtype": "float32", "shape": [], "offset": 0}
         head = {"edgekit": VERSION, "op": "run", "inputs": [entry], **more}
         head["room"] = {"offset": 64, "bytes": 64}
-        return exchange(self.peer, self.reader, head, [self.memory.descriptor])
+        answer = exchange(RunAnswer, self.peer, self.reader, head, [self.memory.descriptor])
+        return {**write(answer), "pid": answer.engine_ms}
 
     def close(self) -> None:
         self.reader.close()

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.deployment.job import roll_back
+from edgekit_device.deployment.states import STATES
 from edgekit_device.errors import DeviceError
 from edgekit_device.install import resume
 from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.release import requirements
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import (
+    AFTER_SWITCH,
+    BEFORE_SWITCH,
+    ENDED,
     HISTORY,
     JOURNAL,
     claim,
     history,
     read_journal,
-    record,
+    record_end,
     taken_back,
 )
 from edgekit_device.release.releases import REFIT, stage
@@ -55,7 +61,17 @@ def digest_of(bench: Bench) -> str | None:
         return None
     folder = bench.app.releases_folder / current
     assert (folder / "refit.json").is_file()
-    return str(read_record(folder)["digest"])
+    return read_record(folder).digest
+
+
+def test_the_table_has_every_state_and_leads_to_an_end() -> None:
+    assert set(STATES) == {*BEFORE_SWITCH, *AFTER_SWITCH, *ENDED}
+    for name, state in STATES.items():
+        assert (state.then is None) == (name in ENDED)
+        assert {state.then, state.fails} <= {None, *STATES}
+    # what has switched goes back, what has not leaves alone what serves
+    assert {STATES[name].fails for name in BEFORE_SWITCH} == {"failed"}
+    assert {STATES[name].fails for name in AFTER_SWITCH} == {"rolling-back"}
 
 
 def test_every_state_is_in_the_journal_when_its_work_begins(
@@ -78,7 +94,7 @@ def test_every_state_is_in_the_journal_when_its_work_begins(
     bench.offer(toy2)
     second = bench.deploy(toy2)
     assert bench.facts() == (second["release"], first["release"])
-    assert [line["state"] for line in history(bench.app)] == ["committed", "committed"]
+    assert [line.state for line in history(bench.app)] == ["committed", "committed"]
     # nothing waits any more
     assert list((bench.root.folder / "incoming").iterdir()) == []
 
@@ -96,7 +112,7 @@ def test_what_fails_before_the_switch_leaves_nothing(
     assert bench.app.releases() == [first]
     assert bench.facts() == (first, None)
     last = history(bench.app)[-1]
-    assert (last["state"], last["error"]["code"]) == ("failed", "selftest.failed")
+    assert (last.state, last.error.code) == ("failed", "selftest.failed")
 
 
 def test_what_fails_while_it_soaks_goes_back_to_both_links_of_before(
@@ -115,7 +131,7 @@ def test_what_fails_while_it_soaks_goes_back_to_both_links_of_before(
     journal = read_journal(bench.app)
     assert journal is not None
     assert journal.state == "rolled-back"
-    assert journal.facts["error"]["message"] == "too slow"
+    assert journal.facts.error.message == "too slow"
     assert len(bench.app.releases()) == 2
 
 
@@ -155,7 +171,7 @@ def test_a_cut_at_every_durable_change_leaves_old_or_new_and_the_same_command_en
             assert digest_of(bench) == toy2.digest
             assert list(bench.app.folder.rglob(".*")) == []
             assert not (bench.app.folder / "links.json").exists()
-            assert history(bench.app)[-1]["id"] == again["id"]
+            assert history(bench.app)[-1].id == again["id"]
             number += 1
     assert survived == number == len(seen)
     assert number > 40
@@ -190,9 +206,9 @@ def test_a_cut_at_every_change_of_a_roll_back_leaves_the_old_one_after_all(
             assert journal is not None
             bench.at = lambda state: None
             with contextlib.suppress(DeviceError):
-                bench.deploy(toy2, resume=journal.facts["id"])
+                bench.deploy(toy2, resume=journal.facts.id)
             assert bench.facts() == (old, None)
-            assert history(bench.app)[-1]["state"] == "rolled-back"
+            assert history(bench.app)[-1].state == "rolled-back"
             number += 1
     assert survived == number
     assert number > 8
@@ -215,8 +231,8 @@ def test_resume_ends_what_was_cut_off(state: str, bench: Bench, toy: Bundle, toy
     assert journal is not None
     assert (journal.live, journal.state) == (True, state)
     bench.at = lambda state: None
-    document = bench.deploy(toy2, resume=journal.facts["id"])
-    assert (document["id"], document["state"]) == (journal.facts["id"], "committed")
+    document = bench.deploy(toy2, resume=journal.facts.id)
+    assert (document["id"], document["state"]) == (journal.facts.id, "committed")
     assert bench.facts() == (document["release"], old)
 
 
@@ -277,8 +293,8 @@ def test_another_bundle_ends_what_was_cut_off_first(
         bench.offer(toy3)
         assert bench.deploy(toy3)["state"] == "committed"
         ended = history(bench.app)[-2]
-        assert ended["digest"] == toy2.digest
-        assert ended["state"] == ("failed" if state == "testing" else "committed")
+        assert ended.digest == toy2.digest
+        assert ended.state == ("failed" if state == "testing" else "committed")
 
 
 def test_what_crashes_the_board_again_and_again_is_given_up(
@@ -330,7 +346,7 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     answer = roll_back(bench.root, bench.app, "false alarms")
     assert (answer["from"], answer["current"], answer["previous"]) == (new, old, new)
     last = history(bench.app)[-1]
-    assert (last["error"]["code"], last["error"]["message"]) == ("rollback.asked", "false alarms")
+    assert (last.error.code, last.error.message) == ("rollback.asked", "false alarms")
     back = answer["taken_back"]
     assert (back["release"], back["reason"]) == (new, "false alarms")
     # once more does not go forward, to what was taken back
@@ -349,7 +365,7 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     with pytest.raises(DeviceError) as caught:
         bench.deploy(toy2, put_back=True)
     assert (caught.value.code, bench.facts()[0]) == ("rollback.asked", old)
-    assert history(bench.app)[-1]["error"]["message"] == "worse than before"
+    assert history(bench.app)[-1].error.message == "worse than before"
 
 
 def test_a_power_cut_in_a_roll_back_loses_no_reason(
@@ -365,7 +381,7 @@ def test_a_power_cut_in_a_roll_back_loses_no_reason(
         with bench.app.lock():
             pass  # which finishes what was cut off
         back = taken_back(bench.app, toy2.digest)
-        assert bench.app.link("current") == new or (back and back["reason"] == "false alarms")
+        assert bench.app.link("current") == new or (back and back.reason == "false alarms")
 
 
 def test_what_was_taken_back_is_known_after_a_long_time_and_a_removal(
@@ -375,9 +391,10 @@ def test_what_was_taken_back_is_known_after_a_long_time_and_a_removal(
         bench.offer(bundle)
         bench.deploy(bundle)
     roll_back(bench.root, bench.app, "false alarms")
+    line = replace(history(bench.app)[-1], state="failed", release=None, previous=None)
     for number in range(260):
-        line = {"id": str(number), "state": "failed", "release": None, "error": "x" * 2500}
-        record(bench.app, line)
+        failure = Failure("selftest.failed", "x" * 2500, "", "")
+        record_end(bench.app, replace(line, id=str(number), error=failure))
     assert len(history(bench.app)) < 260
     bench.offer(toy2)
     assert "false alarms" in failed(bench, toy2).message
@@ -421,7 +438,7 @@ def test_a_cancelled_one_stops_or_goes_back(bench: Bench, toy: Bundle, toy2: Bun
         with pytest.raises(JobCancelled):
             deploy(bench.root, requested, cancelled=lambda s=state, b=begun: s in b)
         assert bench.facts()[0] == old
-        assert history(bench.app)[-1]["error"]["code"] == "job.cancelled"
+        assert history(bench.app)[-1].error.code == "job.cancelled"
 
 
 def test_a_damaged_journal_and_half_a_line_of_history_stop_nothing(

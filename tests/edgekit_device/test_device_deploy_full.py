@@ -77,7 +77,7 @@ def test_a_full_disk_does_not_keep_a_release_serving_that_failed(
     with pytest.raises(DeviceError, match=r"was taken back at .*: it wrote the disk full"):
         bench.deploy(toy2)
     assert bench.deploy(toy2, put_back=True)["state"] == "committed"
-    assert [line["state"] for line in history(bench.app)][-1] == "committed"
+    assert [line.state for line in history(bench.app)][-1] == "committed"
 
 
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])

@@ -98,7 +98,7 @@ def test_a_job_that_was_only_prepared_is_not_waited_for_by_a_clock_that_jumped(
     (job.folder / "lock").touch()
     write_durably(job.folder / "state.json", b"{}")
     job.write(state="queued", starts_by=time.time() + ahead)
-    assert job.read()["state"] == state
+    assert job.read().state == state
 
 
 def test_half_files_of_writers_that_died_go_and_those_of_the_living_stay(bench: Bench) -> None:

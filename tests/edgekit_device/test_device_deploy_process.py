@@ -43,7 +43,7 @@ def ended(board: BoardFolder, job: str) -> str:
 
 
 def _state(board: BoardFolder, job: str) -> str:
-    return str(Job(Root(board.root), job).read()["state"])
+    return Job(Root(board.root), job).read().state
 
 
 def facts(board: BoardFolder) -> dict[str, Any]:

@@ -120,9 +120,9 @@ def test_a_release_that_crashes_once_it_is_committed_is_taken_back_by_the_server
             pass
     wait_for(lambda: server.serves(str(old)))
     assert bench.app.link("current") == old
-    last = wait_for(lambda: [x for x in history(bench.app) if x["state"] == "rolled-back"])[-1]
-    assert (last["release"], last["error"]["code"]) == (release, "rollback.asked")
-    assert "crashed 3 times" in last["error"]["message"]
+    last = wait_for(lambda: [x for x in history(bench.app) if x.state == "rolled-back"])[-1]
+    assert (last.release, last.error.code) == (release, "rollback.asked")
+    assert "crashed 3 times" in last.error.message
     with server.later("ok") as answers:
         pass
     assert answers[0]["release"] == old

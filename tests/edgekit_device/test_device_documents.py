@@ -14,14 +14,21 @@ from typing import Any, Dict, Optional, Tuple  # noqa: UP035 (as a board's docum
 import pytest
 import yaml
 
+from edgekit_device.benchmark.trtexec import parse_options
+from edgekit_device.board.identity import RememberedBoard
+from edgekit_device.board.power import PowerJournal
+from edgekit_device.board.tegrastats import SetupRecord
 from edgekit_device.build.request import BuildJobRequest, read_request
 from edgekit_device.deployment.request import DeployRequest, Policy, read_policy
 from edgekit_device.deployment.request import read_request as read_deployment
 from edgekit_device.errors import DeviceError
+from edgekit_device.jobs.job import JobEvent, JobRequest, JobState
 from edgekit_device.protocol.codec import (
     array,
     choice,
+    dump,
     integer,
+    load,
     mapping,
     member,
     names,
@@ -33,6 +40,14 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.manifest import Manifest, parse
+from edgekit_device.release.changed import Health
+from edgekit_device.release.journal import DeploymentFacts, HistoryEntry
+from edgekit_device.release.offer import Envelope
+from edgekit_device.serve.documents import Request, RunRequest, ServingRecord
+from edgekit_device.store.root import Links
+from edgekit_device.tensorrt.refit import RefittedPlan
+from edgekit_device.trust.bundle import ReleaseRecord
+from edgekit_device.trust.keys import TrustRequest
 from tests.bundles.bundle_toys import document_of, toy_bundle
 from tests.edgekit_device import build_toys
 from tests.edgekit_device.test_device_trt_commands import trt_bundle
@@ -45,8 +60,88 @@ def _parsed(document: Any) -> Manifest:
     return parse(json.dumps(document).encode())
 
 
+def _reader(kind: type) -> Callable[[Any], Any]:
+    return lambda document: read(kind, document, "all of it")
+
+
+_NOW, _DIGEST, _RELEASE = "2027-01-31T12:00:00Z", "0" * 64, "000001-" + "0" * 12
+_FAILURE = {"code": "build.failed", "message": "no tactic", "where": "net", "hint": ""}
+_ROLLBACK = {
+    "schema": "edgekit.rollback/1", "id": "7", "app": "toy", "state": "rolled-back",
+    "release": _RELEASE, "previous": None, "started_at": _NOW, "state_at": _NOW, "error": _FAILURE,
+}  # fmt: skip
+_JOURNAL = {
+    **_ROLLBACK, "schema": "edgekit.deployment/1", "state": "testing", "fallback": None,
+    "digest": _DIGEST, "known": False, "operator": "me", "trust_unsigned": False,
+    "on_purpose": None, "job": None, "attempts": 1, "policy": {"soak_s": 1}, "health": None,
+    "issued": {"signer": "me", "at": 7, "counter": None}, "source": None,
+    "steps": [{"state": "testing", "at": _NOW, "seconds": None}],
+}  # fmt: skip
+_HEALTH = {
+    "schema": "edgekit.health/1", "release": _RELEASE, "digest": _DIGEST, "at": _NOW,
+    "backend": "reference", "clock": "cpu-measured", "fingerprint": {"machine": "x86_64"},
+    "golden": {"cases": 1}, "accuracy": None, "latency_ms": {"p50": 1.5}, "notes": [],
+}  # fmt: skip
+_JOB = {
+    "job": "0" * 16, "kind": "build", "name": "net", "state": "failed", "queued_at": 1.5,
+    "started_at": 2.5, "ended_at": None, "error": _FAILURE, "starts_by": 0.0,
+}  # fmt: skip
+_POWER = {
+    "schema": "edgekit.power/1", "boot": "b", "started_at": 1.5, "before": {"id": 2, "name": "15W"},
+    "wanted": None, "stored": None, "state": "set", "error": None,
+}  # fmt: skip
+_RECORD = {
+    "schema": "edgekit.release/1", "app": "toy", "id": _RELEASE, "digest": _DIGEST,
+    "backend": "reference", "signer": "me", "trusted": False, "staged_at": _NOW,
+}  # fmt: skip
+_TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 4], "offset": 0}
+_RUN = {"edgekit": 1, "op": "run", "inputs": [_TENSOR], "room": {"offset": 64, "bytes": 64}}
+_TRTEXEC = {"always": [], "gpu": [], "dla": [], "version_compatible": [], "timeout_s": 3.0}
+_ENVELOPE = {"manifest": "{}", "signature": None}
+
+
+def _trtexec(document: Any) -> Any:
+    return parse_options(json.dumps(document))
+
+
+#: By kind: a document that the board keeps.
+STORED: dict[str, tuple[Any, type]] = {
+    "journal": (_JOURNAL, DeploymentFacts),
+    "roll back": (_ROLLBACK, HistoryEntry),
+    "links": ({"current": _RELEASE, "previous": None}, Links),
+    "job request": ({"kind": "build", "request": {}}, JobRequest),
+    "job state": (_JOB, JobState),
+    "job event": ({"time": 1.5, "phase": "x", "done": 1, "total": 2, "text": ""}, JobEvent),
+    "release": (_RECORD, ReleaseRecord),
+    "health": (_HEALTH, Health),
+    "board facts": ({"module": "Toy", "board_id": None, "l4t": "36.4.3"}, RememberedBoard),
+    "setup": ({"sudoers": "x", "groups": ["video"]}, SetupRecord),
+    "power": (_POWER, PowerJournal),
+    "run": (_RUN, RunRequest),
+    "record of a server": (
+        {
+            "schema": "edgekit.serving-record/1",
+            "pid": 7,
+            "socket": "/x",
+            "release": None,
+            "proven": [_RELEASE],
+            "given_up": [],
+        },
+        ServingRecord,
+    ),
+    "refitted plan": (
+        {"schema": "edgekit.refitted/1", "engine": _DIGEST, "plan": _DIGEST, "tensorrt": "full"},
+        RefittedPlan,
+    ),
+}
+
 #: By kind: a good document, its reader, and the code of a refusal.
 KINDS: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
+    **{name: (good, _reader(kind), "manifest.invalid") for name, (good, kind) in STORED.items()},
+    "trust": ({"lines": []}, _reader(TrustRequest), "manifest.invalid"),
+    "trtexec": (_TRTEXEC, _trtexec, "usage"),
+    "request of a server": ({"edgekit": 1, "op": "stop"}, _reader(Request), "manifest.invalid"),
+    "envelope": (_ENVELOPE, _reader(Envelope), "manifest.invalid"),
     "manifest": (document_of(toy_bundle()), _parsed, "manifest.invalid"),
     "engines": (_TRT, _parsed, "manifest.invalid"),
     "build request": (build_toys.request(), read_request, "build.request"),
@@ -88,10 +183,24 @@ def test_a_fault_is_refused_with_its_place(kind: str, fault: dict[str, Any]) -> 
     assert caught.value.where == fault["where"].replace("ENGINE", _ENGINE)
 
 
-@pytest.mark.parametrize("kind", ["manifest", "engines"])
+@pytest.mark.parametrize("kind", ["manifest", "engines", *STORED])
 def test_what_is_read_is_written_as_it_was(kind: str) -> None:
     good, reader, _ = KINDS[kind]
     assert write(reader(good)) == good
+    assert json.loads(dump(reader(good))) == good
+
+
+def test_a_file_that_is_damaged_or_missing_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "links.json"
+    links = Links(_RELEASE, None)
+    for data in (b"", b"{", b"[]", b'{"current": null}', dump(links)[:-9], bytes(1 << 21)):
+        path.write_bytes(data)
+        assert load(Links, path) is None
+    path.write_bytes(dump(links))
+    assert load(Links, path) == links
+    assert load(Links, path, 4) is None
+    assert load(Links, tmp_path) is None
+    assert load(Links, tmp_path / "none") is None
 
 
 def test_what_is_left_out_is_not_written() -> None:

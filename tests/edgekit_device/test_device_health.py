@@ -19,6 +19,7 @@ from edgekit_device.arrays.deviation import Deviation, worst_of
 from edgekit_device.deployment import health
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.release.changed import read_health
 from edgekit_device.release.releases import check_release, switch
 from edgekit_device.runtime.golden import compare
@@ -62,7 +63,7 @@ def root(tmp_path: Path, signer_line: str) -> Root:
 def test_figures_are_retained_and_say_on_which_clock(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key, seed=0, least=0.999))
     found = examine(root, "toy", folder, POLICY)
-    assert found == read_health(folder) == json.loads((folder / "health.json").read_text())
+    assert found == write(read_health(folder)) == json.loads((folder / "health.json").read_text())
     assert (found["clock"], found["backend"]) == ("cpu-measured", "reference")
     assert found["golden"] == {"cases": 2, "bit_equal": True}
     assert found["accuracy"]["value"] == pytest.approx(1.0)

@@ -46,7 +46,7 @@ def start(board: BoardFolder, *steps: list[Any], name: str = "net") -> dict[str,
 
 def state(board: BoardFolder, job: str) -> str:
     """What ``job-list`` says, asked without a process."""
-    return str(Job(Root(board.root), job).read()["state"])
+    return Job(Root(board.root), job).read().state
 
 
 def ended(board: BoardFolder, job: str) -> str:

@@ -202,7 +202,7 @@ def test_who_may_start_tegrastats_how(tmp_path: Path, monkeypatch: pytest.Monkey
     allowed = "".join(
         f"ada ALL=(root) NOPASSWD: /usr/bin/tegrastats --interval {rate}\n" for rate in (100, 1000)
     )
-    (tmp_path / "setup.json").write_text(json.dumps({"sudoers": allowed}), "utf-8")
+    (tmp_path / "setup.json").write_text(json.dumps({"sudoers": allowed, "groups": []}), "utf-8")
     best = find_commands(250, tmp_path)[0]
     assert best.words == ["sudo", "-n", "/usr/bin/tegrastats", "--interval", "100"]
     assert (best.interval_ms, best.root) == (100, True)

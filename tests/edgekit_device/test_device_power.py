@@ -42,7 +42,7 @@ def test_both_are_set_and_taken_back(board: FakeBoard) -> None:
     assert process.stdout.readline() == "held\n"
     assert board.state() == ("0", "held")
     journal = read_journal(board.root)
-    assert (journal["before"]["id"], journal["wanted"]["id"], journal["state"]) == (2, 0, "set")
+    assert (journal.before.id, journal.wanted.id, journal.state) == (2, 0, "set")
     other = end(board.measure(None, True))  # while the first one measures
     assert other["error"]["code"] == "power.busy"
     assert board.state() == ("0", "held")

@@ -16,6 +16,7 @@ import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.runtime.model import load
 from edgekit_device.serve.client import Client, connect
 from edgekit_device.serve.messages import reload, serving
@@ -102,7 +103,7 @@ def test_the_page_on_serving_runs_as_it_stands(served: App, home: Path) -> None:
     assert status is not None
     table = page.split("## edgekit.serving/1")[1].split("Errors:")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    assert {key for row in rows for key in re.findall("`(.*?)`", row)} == set(status)
+    assert {key for row in rows for key in re.findall("`(.*?)`", row)} == set(write(status))
 
 
 def test_switches_lose_no_request(
@@ -140,7 +141,7 @@ def test_switches_lose_no_request(
                 board.command("switch", "--app", "toy", "--release", wanted)
                 status = reload(served)
                 assert status is not None
-                assert status["release"] == wanted
+                assert status.release == wanted
                 found = mine(inputs)["y"]
                 assert mine.release == wanted
                 assert found.tobytes() == right[wanted].tobytes()
@@ -152,15 +153,15 @@ def test_switches_lose_no_request(
     assert all(count > 0 for each in counts for count in each.values())
     final = serving(served)
     assert final is not None
-    assert (final["errors"], final["refused"], final["restarts"]) == (0, 0, 0)
-    assert final["requests"] == sum(sum(each.values()) for each in counts) + _SWITCHES
+    assert (final.errors, final.refused, final.restarts) == (0, 0, 0)
+    assert final.requests == sum(sum(each.values()) for each in counts) + _SWITCHES
 
 
 def test_sigterm_and_a_new_server(board: BoardFolder, served: App, installed: str) -> None:
     client: Client = connect(served.folder)
     before: Any = serving(served)
     first = client(_inputs(0))["y"]
-    os.kill(before["pid"], signal.SIGTERM)
+    os.kill(before.pid, signal.SIGTERM)
     board.command("serve-stop", "--app", "toy")
     assert serving(served) is None
     with pytest.raises(DeviceError) as caught:
@@ -168,6 +169,6 @@ def test_sigterm_and_a_new_server(board: BoardFolder, served: App, installed: st
     assert caught.value.code == "serve.gone"
     # the loader that started it may go: a server runs from its own
     after = board.command("serve", "--app", "toy", "--background")["serving"]
-    assert after["pid"] != before["pid"]
+    assert after["pid"] != before.pid
     assert np.allclose(client(_inputs(0))["y"], first)
     client.close()

@@ -122,7 +122,7 @@ def test_a_release_that_does_not_load_leaves_the_one_before(
     caller = served.client()
     assert caller.run()["release"] == good
     served.switch(third)
-    assert reload(served.app)["release"] == third  # type: ignore[index]
+    assert reload(served.app).release == third  # type: ignore[union-attr]
     assert caller.run()["release"] == third
     caller.close()
 

@@ -144,7 +144,8 @@ def _resume(root: Path, nothing: None) -> Any:
         if journal is not None and journal.live:
             facts = journal.facts
             names = ("digest", "policy", "operator")
-            request = {"app": app.name, "resume": facts["id"], **{n: facts[n] for n in names}}
+            request = {n: getattr(facts, n) for n in names}
+            request.update(app=app.name, resume=facts.id)
             done.append(_deploy(root, request))
     return done
 

@@ -20,7 +20,8 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import parse_json
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.release.journal import JOURNAL, history, read_journal, references
-from edgekit_device.serve.messages import read_head
+from edgekit_device.serve.documents import RunRequest
+from edgekit_device.serve.messages import parse_head, read_request
 from edgekit_device.store.root import LINKS, Root, finish_links, intended
 from edgekit_device.tensorrt.plan import parse_version, read_header
 from edgekit_device.trust.bundle import open_bundle
@@ -77,7 +78,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], int]] = {
     "npz": (lambda data: read_npz(data, 1 << 20), 500),
     "plan": (lambda data: (read_header(data), parse_version(data.decode("latin-1"))), 200),
     "request": (read_document, 700),
-    "head": (read_head, 300),
+    "head": (lambda data: read_request(RunRequest, parse_head(data)), 300),
 }
 
 

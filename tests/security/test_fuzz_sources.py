@@ -24,8 +24,9 @@ from edgekit_device.release.download import stream
 from edgekit_device.release.mirrors import Credentials
 from edgekit_device.release.sources import Mirror
 from edgekit_device.serve.client import connect
+from edgekit_device.serve.documents import RunRequest
 from edgekit_device.serve.memory import SharedMemory
-from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, read_head
+from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, parse_head, read_request
 from edgekit_device.serve.worker import _Answers
 from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
 from tests.security.test_fuzz_board import survive
@@ -126,7 +127,7 @@ def test_messages_of_a_servers_socket(data: bytes, cuts: list[int]) -> None:
                 while (message := reader.take()) is not None:
                     assert 0 < len(message) <= MAX_HEAD
                     with contextlib.suppress(DeviceError):
-                        read_head(message)
+                        read_request(RunRequest, parse_head(message))
         assert reader.descriptors == []
 
 

@@ -15,8 +15,10 @@ from edgekit.bundles.files import write
 from edgekit.bundles.push import push_mirror
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import manifest
+from edgekit_device.protocol.codec import dump
 from edgekit_device.store.root import Root
 from edgekit_device.trust import bundle as bundle_module
+from edgekit_device.trust.bundle import ReleaseRecord
 from tests.edgekit_device.device_board import run_command
 from tests.edgekit_device.source_servers import Handler, serving
 from tests.security.security_keys import Signer, make_signer, small_bundle
@@ -95,7 +97,8 @@ def from_release(root: Root, folder: Path, signature: bytes | None, app: bool = 
     release = root.folder / "apps/net/releases/000001-0123456789ab"
     release.mkdir(parents=True)
     (release / "manifest.json").write_bytes(BUNDLE.manifest_bytes)
-    (release / "release.json").write_text("{}")
+    record = ReleaseRecord(BUNDLE.name, release.name, BUNDLE.digest, "reference", None, False, "")
+    (release / "release.json").write_bytes(dump(record))
     if signature is not None:
         (release / "manifest.json.sig").write_bytes(signature)
     (root.folder / "apps/net/current").symlink_to("releases/" + release.name)

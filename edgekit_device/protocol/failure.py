@@ -1,0 +1,37 @@
+"""An error as documents hold it: the answer of a command, a job, a deployment, a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import member, record, text
+
+# a runtime's own message may be long
+_MESSAGE = text(most=1 << 18)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The fields of a DeviceError."""
+
+    code: str = member(text())
+    message: str = member(_MESSAGE)
+    where: str = member(_MESSAGE)
+    hint: str = member(_MESSAGE)
+
+    @classmethod
+    def of(cls, error: DeviceError) -> "Failure":
+        """The fields of ``error``."""
+        return cls(error.code, error.message, error.where, error.hint)
+
+    def error(self) -> DeviceError:
+        """The error of these fields, to be raised."""
+        return DeviceError(self.message, code=self.code, where=self.where, hint=self.hint)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An answer that is an error: ``{"error": {...}}``."""
+
+    error: Failure = member(record(Failure))

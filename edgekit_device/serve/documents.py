@@ -1,0 +1,194 @@
+"""The documents of a server: requests and answers on its socket, its status, and serving.json
+(docs/serving.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    member,
+    nullable,
+    number,
+    record,
+    records,
+    shape,
+    text,
+)
+from edgekit_device.protocol.failure import Failure
+from edgekit_device.protocol.manifest import DTYPES
+
+VERSION = 1
+_VERSION = integer(VERSION, VERSION)
+_COUNT = integer(0, 1 << 62)
+_BYTES = integer(0, 1 << 40)
+_WITHIN = number(1e-9, 3600.0)
+_NAME = nullable(text())
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of what serves."""
+
+    name: str = member(text())
+    dtype: str = member(choice(*DTYPES))
+    shape: Tuple[int, ...] = member(shape())
+
+
+@dataclass(frozen=True)
+class PlacedTensor(Tensor):
+    """A tensor in shared memory: ``offset`` in bytes."""
+
+    offset: int = member(_BYTES)
+
+
+@dataclass(frozen=True)
+class MemoryRegion:
+    """A part of shared memory, in bytes."""
+
+    offset: int = member(_BYTES)
+    bytes: int = member(_BYTES)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request without memory."""
+
+    edgekit: int = member(_VERSION)
+    op: str = member(choice("status", "describe", "reload", "stop"))
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A request to run the model: where its inputs are, and where its outputs have space."""
+
+    inputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
+    space: MemoryRegion = member(record(MemoryRegion), key="room")
+    op: str = member(choice("run"), default="run")
+    edgekit: int = member(_VERSION, default=VERSION)
+    within_s: Optional[float] = member(_WITHIN, absent=None)
+
+
+@dataclass(frozen=True)
+class RunAnswer:
+    """Where the outputs are; ``release`` gave them."""
+
+    release: str = member(text())
+    outputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
+    engine_ms: float = member(number(0.0, 1e12))
+    edgekit: int = member(_VERSION, default=VERSION)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What serves: the answer of "describe"."""
+
+    release: str = member(text())
+    digest: str = member(text())
+    inputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
+    outputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
+    edgekit: int = member(_VERSION, default=VERSION)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The first message of a worker: what it has loaded."""
+
+    digest: str = member(text())
+    inputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
+    outputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
+    edgekit: int = member(_VERSION, default=VERSION)
+
+
+@dataclass(frozen=True)
+class FailedAnswer:
+    """An answer that is an error; ``bytes`` is what the outputs need, with "serve.room"."""
+
+    error: Failure = member(record(Failure))
+    bytes: Optional[int] = member(_BYTES, absent=None)
+    release: Optional[str] = member(text(), absent=None)
+    edgekit: int = member(_VERSION, default=VERSION)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds of the last requests, from a request's arrival to its answer."""
+
+    p50: float = member(number(0.0, 1e12))
+    p99: float = member(number(0.0, 1e12))
+    of_last: int = member(_COUNT)
+
+
+@dataclass(frozen=True)
+class LastError(Failure):
+    """An error, and when it was."""
+
+    at: str = member(text())
+
+
+@dataclass(frozen=True)
+class ServingStatus:
+    """``edgekit.serving/1``; docs/serving.md says what each is."""
+
+    app: str = member(text())
+    release: Optional[str] = member(_NAME)
+    digest: Optional[str] = member(_NAME)
+    pid: int = member(_COUNT)
+    workers: Tuple[int, ...] = member(array(_COUNT))
+    socket: str = member(text())
+    uptime_s: float = member(number(0.0, 1e12))
+    requests: int = member(_COUNT)
+    errors: int = member(_COUNT)
+    refused: int = member(_COUNT)
+    restarts: int = member(_COUNT)
+    running: int = member(_COUNT)
+    queue: int = member(_COUNT)
+    queue_most: int = member(_COUNT)
+    clients: int = member(_COUNT)
+    latency_ms: Optional[Latency] = member(nullable(record(Latency)))
+    loading: Optional[str] = member(_NAME)
+    last_error: Optional[LastError] = member(nullable(record(LastError)))
+    rolled_back: Optional[LastError] = member(nullable(record(LastError)))
+    stopping: bool = member(flag)
+    schema: str = member(choice("edgekit.serving/1"), default="edgekit.serving/1")
+
+
+@dataclass(frozen=True)
+class StatusAnswer:
+    """The answer of "status" and "reload"."""
+
+    serving: ServingStatus = member(record(ServingStatus))
+    edgekit: int = member(_VERSION, default=VERSION)
+
+
+@dataclass(frozen=True)
+class StopAnswer:
+    """The answer of "stop": the server's process."""
+
+    pid: int = member(_COUNT)
+    edgekit: int = member(_VERSION, default=VERSION)
+
+
+@dataclass(frozen=True)
+class ServingRecord:
+    """serving.json: where the server listens, and which releases have been seen to work.
+
+    Attributes:
+        pid: The server's process; None where none runs.
+        socket: Its socket.
+        release: What serves.
+        proven: Releases that served for a minute without a crash.
+        given_up: Releases that crashed and were taken back.
+    """
+
+    pid: Optional[int] = member(nullable(_COUNT), default=None)
+    socket: Optional[str] = member(_NAME, default=None)
+    release: Optional[str] = member(_NAME, default=None)
+    proven: Tuple[str, ...] = member(array(text()), default=())
+    given_up: Tuple[str, ...] = member(array(text()), default=())
+    schema: str = member(choice("edgekit.serving-record/1"), default="edgekit.serving-record/1")
