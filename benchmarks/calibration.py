@@ -115,7 +115,10 @@ def snr_by_method(
     from edgekit.network.synthetic import synthetic_inputs
     from edgekit.pipeline.cache import Cache
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.pipeline.steps.plan import HeldOutInput, MethodErrors
+    from edgekit.pipeline.steps.calibrate import calibrated, calibration_inputs, ranges
+    from edgekit.pipeline.steps.method import HeldOutInput, MethodErrors, choice
+    from edgekit.pipeline.steps.plan import plan
+    from edgekit.pipeline.steps.rewrite import model
     from edgekit.quantize.data.load import load_data
     from edgekit_device.arrays.deviation import Deviation, worst_of
 
@@ -129,20 +132,19 @@ def snr_by_method(
         part = {"shapes": {value.name: [1, *np.load(data, mmap_mode="r").shape[1:]]}}
     config = open_config(path, target="jetson-agx-orin-64gb", model=part, calibration=calibration)
     with Pipeline(config, cache=Cache(folder / "cache")) as pipeline:
-        work = pipeline.work
-        work.measured()
-        plan = work.plan
+        context = calibrated(pipeline.context)
+        placed = plan(context)
         began = time.process_time()
-        choice = work.choice
+        chosen = choice(context)
         seconds = time.process_time() - began
-        assert choice is not None
+        assert chosen is not None
         # far from the seed and the numbers of those before
-        fresh = list(synthetic_inputs(work.model, tests, 1000) if test is None
-                     else load_data(test, work.model))  # fmt: skip
+        fresh = list(synthetic_inputs(model(context), tests, 1000) if test is None
+                     else load_data(test, model(context)))  # fmt: skip
         compared = []
-        for inputs in (fresh, list(work.inputs())):
-            errors = MethodErrors(work, plan, most=len(inputs))
-            errors.add([HeldOutInput(feed, work.ranges, held_out=True) for feed in inputs])
+        for inputs in (fresh, list(calibration_inputs(context))):
+            errors = MethodErrors(context, placed, most=len(inputs))
+            errors.add([HeldOutInput(feed, ranges(context), held_out=True) for feed in inputs])
             compared.append(errors)
     pooled = [
         {
@@ -153,7 +155,7 @@ def snr_by_method(
         }
         for errors in compared
     ]
-    return [compared[0].choice()["snr_db"], *pooled], choice, seconds
+    return [compared[0].choice()["snr_db"], *pooled], chosen, seconds
 
 
 def inputs_of(

@@ -324,7 +324,7 @@ def trace(
     if config is None:
         return trace(files, Path(save))
     with Pipeline(open_config(config, **options)) as pipeline:
-        return trace(files, Path(save), pipeline=pipeline)
+        return pipeline.trace(files, Path(save))
 
 
 def compare(

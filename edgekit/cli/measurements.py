@@ -217,7 +217,7 @@ def trace_command(
         document = trace(files, output or Path("trace.json"))
     else:
         with o.open_pipeline(config, {"model": part}, quiet=quiet, verbose=verbose) as pipeline:
-            document = trace(files, output or _timeline_path(pipeline), pipeline=pipeline)
+            document = pipeline.trace(files, output or _timeline_path(pipeline))
     if json:
         print_json(document)
         return

@@ -394,7 +394,7 @@ def _plan(pipeline: Pipeline, report: Path | None, annotate: Path | None, json: 
     if annotate is not None:
         from edgekit.pipeline.exports import write_annotated
 
-        write_annotated(pipeline, annotate)
+        write_annotated(pipeline.context, annotate)
     if json:
         print_json(plan.to_json())
         return

@@ -79,8 +79,12 @@ def build_command(
     if json:
         print_json(document)
         return
+    from edgekit.pipeline.steps.accuracy import accuracy_text
+
     count = counted(len(document["segments"]), "segment")
-    text = pipeline.work.accuracy_text(document["accuracy"], accuracy_figures(document["accuracy"]))
+    text = accuracy_text(
+        pipeline.file.accuracy, document["accuracy"], accuracy_figures(document["accuracy"])
+    )
     print(f"{count}, backend {document['backend']}; {text}")
     say_accuracy(document["accuracy"], emulated=bool(document["boards"]))
     for board in document["boards"]:
@@ -236,7 +240,11 @@ def refit_command(
     if json:
         print_json(document)
         return
-    text = pipeline.work.accuracy_text(document["accuracy"], accuracy_figures(document["accuracy"]))
+    from edgekit.pipeline.steps.accuracy import accuracy_text
+
+    text = accuracy_text(
+        pipeline.file.accuracy, document["accuracy"], accuracy_figures(document["accuracy"])
+    )
     print(f"{document['changed']} of {counted(document['tensors'], 'tensor')} changed; {text}")
     say_accuracy(document["accuracy"], emulated=True)
     for release in document["releases"]:
@@ -401,7 +409,7 @@ def report_command(
         if annotate is not None:
             from edgekit.pipeline.exports import write_annotated
 
-            write_annotated(pipeline, annotate, result.report)
+            write_annotated(pipeline.context, annotate, result.report)
     report = result.report
     if baseline:
         report = _after_run(report, baseline)
@@ -632,7 +640,7 @@ def run_command(
         if annotate is not None:
             from edgekit.pipeline.exports import write_annotated
 
-            write_annotated(pipeline, annotate, result.report)
+            write_annotated(pipeline.context, annotate, result.report)
     if markdown is not None:
         written.write_markdown(result.report, markdown)
     if json:

@@ -18,8 +18,7 @@ from edgekit.config.loader import Config, open_config
 from edgekit.errors import BundleError, ConfigError, Problem
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
-from edgekit.pipeline.steps.build import backend_of, board_kind
-from edgekit.pipeline.steps.deploy import SigningKey
+from edgekit.pipeline.steps.build import backend_of, board_kind, check_bundle
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -136,12 +135,12 @@ class Bundles:
 
     def _packed(self, config: Config, client: BoardClient | None, backend: str) -> Bundle:
         work = self._store.folder / "work" / str(self._rollout["app"])
-        with Pipeline(config, out=work, progress=self._progress) as pipeline:
-            pipeline.building.backend = backend
+        pipeline = Pipeline(config, out=work, progress=self._progress, backend=backend)
+        with pipeline:
             if client is not None:
                 pipeline.boards.use([client])
             pipeline.bundle()
-            return pipeline.packing.bundle
+            return pipeline.packed()
 
     def _began_with(self, source: Path) -> str:
         known: dict[str, str] = json.loads(self._rollout["config_digest"])
@@ -169,7 +168,7 @@ class Bundles:
 
     def _fits(self, config: Config, client: BoardClient, bundle: Bundle) -> None:
         with Pipeline(config) as pipeline:
-            pipeline.building.check_bundle(client, bundle.manifest)
+            check_bundle(pipeline.boards, client, bundle.manifest)
 
 
 def config_digest(config: Config) -> str:
@@ -180,7 +179,7 @@ def config_digest(config: Config) -> str:
 def signer_of(config: Config) -> str:
     """Returns the line of the public key that signs a configuration's bundles."""
     with Pipeline(config) as pipeline:
-        return SigningKey(pipeline.work).public_key.read_text(encoding="utf-8").strip()
+        return pipeline.signing.public_key.read_text(encoding="utf-8").strip()
 
 
 def _kind(backend_setting: str, probe: Mapping[str, Any], name: str) -> tuple[str, str]:

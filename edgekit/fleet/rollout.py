@@ -51,6 +51,7 @@ from edgekit.fleet.waves import (
 from edgekit.knowledge import cache_folder
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
+from edgekit.pipeline.steps.bundle import read_bundle
 from edgekit.text import counted, listed
 
 # Drives a rollout: wave by wave, what is to be done is on record before it is done.
@@ -598,7 +599,7 @@ def _first_bundles(
     """Returns by key the bundles that need no board to build, before a rollout is written."""
     if file is not None:
         with Pipeline(config) as pipeline:
-            return {"file": pipeline.packing.read(file)}
+            return {"file": read_bundle(pipeline.context, file)}
     bundles = Bundles(store, {**row, "id": -1}, progress=progress)
     return {
         key: bundle

@@ -1,3 +1,4 @@
 """The steps from a configuration to a benchmarked release. Start with `Pipeline` in `pipeline`;
-`progress.STEPS` has their order, `steps` what each does, and `cache` holds the results.
+`run.STEPS` is the list of steps, `steps` has what each computes of a `context.Context`, and `cache`
+holds the results.
 """

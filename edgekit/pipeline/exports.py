@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
@@ -32,13 +32,12 @@ from edgekit.errors import DataError, UsageError
 from edgekit.network.lowering.places import NodePlace, places
 from edgekit.network.model import Network
 from edgekit.network.writing import annotate_file, save_annotated
+from edgekit.pipeline.context import Context
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
 from edgekit.placement.plan import Plan, booked_layers
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.text import counted
-
-if TYPE_CHECKING:
-    from edgekit.pipeline.pipeline import Pipeline
-
 
 SCHEMA = "edgekit.trace-summary/1"
 _NOTED = 8
@@ -72,42 +71,52 @@ class TraceFiles:
         given = (self.bench, self.nsys, self.profiles, self.times, self.tegrastats)
         return any(given) or bool(self.statistics)
 
+    def check(self) -> None:
+        """Refuses files that go with others.
 
-def trace(files: TraceFiles, out: Path, *, pipeline: Pipeline | None = None) -> dict[str, Any]:
+        Raises:
+            UsageError: Layer information without a profile.
+        """
+        if self.layer_info is not None and not self.profiles:
+            raise UsageError("--layer-info goes with --profile", hint="add --profile FILE")
+
+
+def trace(
+    files: TraceFiles, out: Path, *, context: Context | None = None, folder: Path | None = None
+) -> dict[str, Any]:
     """Writes the trace and returns what is in it, an ``edgekit.trace-summary/1`` document.
 
     Args:
         files: What was measured.
         out: Gets the trace.
-        pipeline: The configuration's: gives the plan, which names layers and predicts, and the
-            measurement that the bench step left in its folder.
+        context: A configuration's: gives the plan, which names layers and predicts.
+        folder: Its run's, which has the measurement that the bench step left there.
 
     Raises:
         UsageError: There is nothing to show.
         DataError: A file is damaged or none of its kind; the trace is as it was before.
     """
-    if not files and pipeline is None:
+    if not files and context is None:
         raise UsageError(
             "there is nothing to put on a timeline",
             hint="give a configuration, a bench.json, or an option such as --nsys FILE",
         )
-    if files.layer_info is not None and not files.profiles:
-        raise UsageError("--layer-info goes with --profile", hint="add --profile FILE")
-    plan = pipeline.plan() if pipeline is not None else None
+    files.check()
+    placed = plan(context) if context is not None else None
     notes: list[str] = []
     with ExitStack() as stack:
         sources: list[TraceSource] = []
         about: dict[str, Any] = {"name": out.stem}
-        sources += _own(files, pipeline, about, notes)
-        linked = linked_layers(plan)
+        sources += _own(files, context, folder, about, notes)
+        linked = linked_layers(placed)
         profiled = [_nsys(path, linked, stack) for path in files.nsys]
         sources += profiled
         offsets = (source.export.local_offset_s for source in profiled)
         offset = next((seconds for seconds in offsets if seconds is not None), None)
-        sources += _others(files, pipeline, plan, notes, offset)
+        sources += _others(files, context, placed, notes, offset)
         written = write_trace(out, sources, about)
         for source in profiled:
-            notes += _notes_of(source, plan)
+            notes += _notes_of(source, placed)
         wrong = sum(source.export.wrong.total() for source in profiled)
     if written.left_out:
         notes.append(f"{written.left_out} events beyond the first 5,000,000 were left out")
@@ -119,7 +128,11 @@ def trace(files: TraceFiles, out: Path, *, pipeline: Pipeline | None = None) -> 
 
 
 def _own(
-    files: TraceFiles, pipeline: Pipeline | None, about: dict[str, Any], notes: list[str]
+    files: TraceFiles,
+    context: Context | None,
+    folder: Path | None,
+    about: dict[str, Any],
+    notes: list[str],
 ) -> list[TraceSource]:
     """What edgekit itself measured and predicted."""
     if files.bench is not None:
@@ -129,16 +142,15 @@ def _own(
             found, document = read_bench(files.bench)
             about["name"] = str(document.get("name") or about["name"])
         return [found]
-    if pipeline is None:
+    if context is None:
         return []
-    about |= {"name": pipeline.file.name, "target": pipeline.work.plan.target}
-    stored = pipeline.out / "trace.json"
-    if stored.is_file():
-        return [read_trace(stored)]
+    placed, name = plan(context), context.file.name
+    about |= {"name": name, "target": placed.target}
+    if folder is not None and (folder / "trace.json").is_file():
+        return [read_trace(folder / "trace.json")]
     notes.append("nothing of this configuration was measured yet: only the prediction is shown")
     document = trace_document(
-        pipeline.work.plan, None, dla_cores=pipeline.work.target.dla.cores,
-        network=pipeline.work.network, name=pipeline.file.name,
+        placed, None, dla_cores=context.target.dla.cores, network=network(context), name=name,
     )  # fmt: skip
     return [RunTrace("prediction", document)]
 
@@ -149,13 +161,13 @@ def _nsys(path: Path, linked: Any, stack: ExitStack) -> NsysSource:
 
 def _others(
     files: TraceFiles,
-    pipeline: Pipeline | None,
-    plan: Plan | None,
+    context: Context | None,
+    placed: Plan | None,
     notes: list[str],
     utc_offset_s: float | None,
 ) -> list[TraceSource]:
-    cores = pipeline.work.target.dla.cores if pipeline is not None else 0
-    linked = linked_layers(plan) if plan is not None else None
+    cores = context.target.dla.cores if context is not None else 0
+    linked = linked_layers(placed) if placed is not None else None
     found: list[TraceSource] = []
     for path in files.profiles:
         profile = read_profile(path, layer_info=files.layer_info)
@@ -175,7 +187,7 @@ def _others(
             process = times_process(read_times(files.times), pid=1)
         found.append(PreparedSource(files.times.name, [process]))
     if files.tegrastats is not None:
-        rails = pipeline.work.target.rails if pipeline is not None else None
+        rails = context.target.rails if context is not None else None
         monitor: Mapping[str, Any] = read_tegrastats(
             files.tegrastats, rails=rails, utc_offset_s=utc_offset_s
         )
@@ -185,8 +197,8 @@ def _others(
                 for one in monitor["warnings"]
                 if one != FIRST_LOAD
             ]
-        if pipeline is not None:
-            reason, differences = other_board(monitor, pipeline.work.target)
+        if context is not None:
+            reason, differences = other_board(monitor, context.target)
             reasons = [f"of another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
         processes = monitor_process(
@@ -210,7 +222,7 @@ def _naming_file(path: Path) -> Iterator[None]:
         raise
 
 
-def _notes_of(source: NsysSource, plan: Plan | None) -> list[str]:
+def _notes_of(source: NsysSource, placed: Plan | None) -> list[str]:
     notes: list[str] = []
     wrong = source.export.wrong
     if wrong:
@@ -220,7 +232,7 @@ def _notes_of(source: NsysSource, plan: Plan | None) -> list[str]:
     if unknown:
         words = ", ".join(f"{name} ({count})" for name, count in unknown)
         notes.append(f"{source.name}: generic events that are no DLA's and no metrics: {words}")
-    if plan is not None and not source.matched:
+    if placed is not None and not source.matched:
         notes.append(
             f"{source.name}: no range is called like a layer of the plan; build with profiling "
             "verbosity layer_names_only or detailed, and profile with --trace=cuda,nvtx"
@@ -228,16 +240,14 @@ def _notes_of(source: NsysSource, plan: Plan | None) -> list[str]:
     return notes
 
 
-def write_annotated(
-    pipeline: Pipeline, path: Path, report: Mapping[str, Any] | None = None
-) -> None:
+def write_annotated(context: Context, path: Path, report: Mapping[str, Any] | None = None) -> None:
     """Writes the model with the plan, and what was measured, in its nodes' metadata.
 
     The user's own file with nothing else changed, where nothing was rewritten or cut; otherwise the
     model as it was placed.
 
     Args:
-        pipeline: Of one network.
+        context: The configuration, with its plan.
         path: The ONNX file to write.
         report: Its run's ``edgekit.report/1``, for measured times; the plan's predictions
             without it.
@@ -246,34 +256,35 @@ def write_annotated(
         UsageError: ``path`` is the model's own file.
         ModelError: It cannot be written.
     """
-    work, section = pipeline.work, pipeline.file.model
-    plan = work.plan
-    rows = report["layers"] if report else _rows(plan, work.network)
-    notes = node_notes(rows, places(work.model, work.network))
+    section, placed = context.file.model, plan(context)
+    rows = report["layers"] if report else _rows(placed, network(context))
+    notes = node_notes(rows, places(model(context), network(context)))
     about = {
-        "target": plan.target, "mode": plan.power_mode, "precision": plan.precision,
-        "tensorrt": plan.tensorrt, "objective": plan.objective,
-        "time": _frame_time(plan, (report or {}).get("bench")),
+        "target": placed.target, "mode": placed.power_mode, "precision": placed.precision,
+        "tensorrt": placed.tensorrt, "objective": placed.objective,
+        "time": _frame_time(placed, (report or {}).get("bench")),
     }  # fmt: skip
-    if len(plan.plans) > 1:
-        about["plan"] = f"the first of {len(plan.plans)}, {plan.plans[0].share:.0%} of the frames"
-    source = pipeline.config.resolve(section.onnx) if section.onnx else None
+    if len(placed.plans) > 1:
+        about["plan"] = (
+            f"the first of {len(placed.plans)}, {placed.plans[0].share:.0%} of the frames"
+        )
+    source = context.config.resolve(section.onnx) if section.onnx else None
     if source is not None and path.exists() and path.samefile(source):
         raise UsageError(
             "this is the model itself", where=str(path), hint="give --annotate another file"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if source is None or work.rewrites or section.outputs:
-        save_annotated(work.model, path, notes, about)
+    if source is None or used_rewrites(context).applied or section.outputs:
+        save_annotated(model(context), path, notes, about)
     else:
         annotate_file(source, path, notes, about)
 
 
-def _rows(plan: Plan, network: Network) -> list[dict[str, Any]]:
-    booked = booked_layers(plan.plans[0], network)
+def _rows(placed: Plan, net: Network) -> list[dict[str, Any]]:
+    booked = booked_layers(placed.plans[0], net)
     return [
         {**row, "predicted_us": layer.predicted_us}
-        for row, layer in zip(plan.to_json()["layers"], booked, strict=True)
+        for row, layer in zip(placed.to_json()["layers"], booked, strict=True)
     ]
 
 
@@ -300,9 +311,9 @@ def node_notes(
     return notes
 
 
-def _frame_time(plan: Plan, bench: Mapping[str, Any] | None) -> str:
+def _frame_time(placed: Plan, bench: Mapping[str, Any] | None) -> str:
     """Returns how long a frame takes, the measured median first."""
-    predicted = f"{plan.predicted.latency_us:.1f} µs, predicted"
+    predicted = f"{placed.predicted.latency_us:.1f} µs, predicted"
     median = ((bench or {}).get("latency_ms") or {}).get("median")
     if bench is None or median is None:
         return predicted

@@ -178,12 +178,6 @@ class Terminal:
         return escape(f"{self._label} {more}")
 
 
-STEPS = (
-    "check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "refit", "self-test",
-    "infer", "bench", "report",
-)  # fmt: skip
-
-
 @dataclass
 class StepRecord:
     """One step while it runs."""

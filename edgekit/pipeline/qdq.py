@@ -21,6 +21,10 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
 from edgekit.network.writing import save
 from edgekit.pipeline.outputs import may_write, may_write_for
+from edgekit.pipeline.steps.calibrate import calibrated
+from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
+from edgekit.pipeline.steps.method import scales
+from edgekit.pipeline.steps.rewrite import judgement, model, network
 from edgekit.pipeline.steps.scales import describe_widened, scale_binding
 from edgekit.pipeline.steps.translation import is_typed
 from edgekit.quantize.caches import cache_of, write_cache
@@ -33,7 +37,7 @@ from edgekit.targets.board import Target
 from edgekit.targets.loader import get
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.accuracy import Work
+    from edgekit.pipeline.context import Context
 
 
 _WIDER = "the builder takes the largest"
@@ -187,12 +191,12 @@ def _trtexec(
 
 
 def to_qdq_document(
-    work: Work, out: Path, *, weights: str = "per_channel", float16: bool = True
+    context: Context, out: Path, *, weights: str = "per_channel", float16: bool = True
 ) -> dict[str, Any]:
     """Lowers a configuration's network, writes it, and returns an ``edgekit.to-qdq/1``.
 
     Args:
-        work: The configuration, with a strongly typed TensorRT release.
+        context: The configuration, with a strongly typed TensorRT release.
         out: Where the Q/DQ model goes.
         weights: "per_channel" or "per_tensor".
         float16: Whether layers outside of INT8 get FP16 types.
@@ -202,42 +206,46 @@ def to_qdq_document(
             ``out`` is the model itself.
         ModelError: "qdq.present", "qdq.opset", or it cannot be written.
     """
-    if not is_typed(work.target, work.tensorrt, "int8"):
+    if not is_typed(context.target, context.tensorrt, "int8"):
         raise UsageError(
-            f"with TensorRT {work.tensorrt} no DLA of {work.target.name} reads Q/DQ nodes",
+            f"with TensorRT {context.tensorrt} no DLA of {context.target.name} reads Q/DQ nodes",
             code="qdq.release",
-            where=work.file.target,
+            where=context.file.target,
             hint="up to 10.7 INT8 on the DLA is a calibration cache (edgekit calibrate --save); "
             "Q/DQ nodes are for --tensorrt 11.4.1 and later on AGX Orin",
         )
-    may_write_for(work.config, {"the Q/DQ model": out})
-    scales = work.scales
-    assert scales is not None, "the precision is INT8"
-    fp16 = work.fp16_layers(work.network)
-    model = to_qdq(
-        work.named if work.translated is not None else work.model, work.network, scales.scales,
+    may_write_for(context.config, {"the Q/DQ model": out})
+    context = calibrated(context)
+    found, net = scales(context), network(context)
+    assert found is not None, "the precision is INT8"
+    fp16 = fp16_layers(context, net)
+    lowered = to_qdq(
+        named(context) if translated(context) is not None else model(context), net, found.scales,
         fp16_layers=fp16, weights=weights, float16=float16,
     )  # fmt: skip
-    save(model, out)
-    network = layers_module.layers(model)
-    judgement = judge(network, work.target, precision="int8", tensorrt=work.tensorrt)
+    save(lowered, out)
+    qdq = layers_module.layers(lowered)
+    verdicts = judge(qdq, context.target, precision="int8", tensorrt=context.tensorrt)
+    own = judgement(context)
     return {
         "schema": "edgekit.to-qdq/1",
-        "model": work.source.source,
-        "target": work.file.target,
-        "tensorrt": work.tensorrt,
-        "method": scales.method,
-        "data": scales.data,
-        **_counts(model, scales.quantised or frozenset()),
+        "model": source(context).source,
+        "target": context.file.target,
+        "tensorrt": context.tensorrt,
+        "method": found.method,
+        "data": found.data,
+        **_counts(lowered, found.quantised or frozenset()),
         "fp16_layers": [
-            layer.name
-            for layer in work.network.layers
-            if work.judgement.precision_of(layer.name) == "fp16"
+            layer.name for layer in net.layers if own.precision_of(layer.name) == "fp16"
         ],
-        "check": _check(network, judgement),
+        "check": _check(qdq, verdicts),
         "notes": [
             *dict.fromkeys(
-                (*work.notes, *scales.warnings, *release_warnings(network, judgement, work.target))
+                (
+                    *context.session.notes,
+                    *found.warnings,
+                    *release_warnings(qdq, verdicts, context.target),
+                )
             )
         ],
         "file": str(out),
@@ -256,15 +264,15 @@ def _counts(model: Model, activations: frozenset[str]) -> dict[str, int]:
     }
 
 
-def _check(network: Network, judgement: Judgement) -> dict[str, Any]:
+def _check(net: Network, found: Judgement) -> dict[str, Any]:
     """The verdicts on the Q/DQ model: those of its layers other than the Q/DQ nodes."""
-    own = [layer for layer in network.layers if layer.op not in QDQ]
-    verdicts = judgement.verdicts
+    own = [layer for layer in net.layers if layer.op not in QDQ]
+    verdicts = found.verdicts
     refused = [layer.name for layer in own if not verdicts[layer.name].ok]
     return {
         "layers": len(own),
         "dla_layers": len(own) - len(refused),
-        "int8_layers": sum(judgement.precision_of(layer.name) == "int8" for layer in own),
-        "loadables": sum(group.retained for group in judgement.candidates),
+        "int8_layers": sum(found.precision_of(layer.name) == "int8" for layer in own),
+        "loadables": sum(group.retained for group in found.candidates),
         "gpu": [{"layer": name, "rule": verdicts[name].reasons[0].rule} for name in refused],
     }

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,15 @@ import yaml
 from edgekit.config.loader import Config, rebased
 from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
-from edgekit.pipeline.outputs import may_write_for
-from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord, describe_bound
-from edgekit.pipeline.steps.accuracy import (
-    Work,
-    accuracy_notes,
-    measured_sensitivity,
-    proposed_layers,
-)
-from edgekit.pipeline.steps.host import HostSteps
+from edgekit.network.model import Model, Network
+from edgekit.pipeline.context import Context, variant
+from edgekit.pipeline.progress import Progress, Quiet, StepLog, describe_bound
+from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
+from edgekit.pipeline.steps.calibrate import inputs_text
+from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.method import plan_scales, scales
+from edgekit.pipeline.steps.plan import plan, query
+from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
 from edgekit.reference.gate import impossible
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
@@ -33,8 +32,10 @@ from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
-    from edgekit.reference.sensitivity import Proposal
+    from edgekit.reference.sensitivity import Proposal, Sensitivity
 
+
+Answer = tuple[dict[str, Any], str]  # a document, and what it says in a few words
 
 SOLVE_SECONDS = 60.0  # of search; what is not proved by then carries its gap
 
@@ -82,9 +83,9 @@ def plan_of_profile(
         profile = read_profile(path, layer_info=layer_info)
         step.detail = counted(len(profile.rows), "row")
     with steps.step("plan") as step:
-        plan = plan_of_log(profile, seconds=SOLVE_SECONDS)
-        step.detail = "optimal under the model" if plan.optimal else f"gap {plan.gap:.2%}"
-    return plan.to_json()
+        found = plan_of_log(profile, seconds=SOLVE_SECONDS)
+        step.detail = "optimal under the model" if found.optimal else f"gap {found.gap:.2%}"
+    return found.to_json()
 
 
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -223,17 +224,17 @@ METRICS = ("latency_us", "throughput_qps", "energy_uj", "gpu_us")
 
 
 def plan_table(
-    work: Work,
+    context: Context,
     *,
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
     power_mode: str | None = None,
-) -> dict[str, Any]:
+) -> Answer:
     """Returns an ``edgekit.plan-table/1``: latency, throughput and energy by board and mode.
 
     Args:
-        work: The configuration; its board and mode hold where none are named.
+        context: The configuration; its board and mode hold where none are named.
         modes: Power modes, or "all".
         targets: Boards.
         objective: Of the plans; None: a row for each of latency, throughput and energy.
@@ -244,49 +245,50 @@ def plan_table(
         UsageError: An unknown board, or a mode that none of the boards has.
         GateError: No row has a plan. A row without one has an ``error``.
     """
-    pairs = list(_pairs(work, modes, targets, power_mode or work.file.power_mode))
+    pairs = list(_pairs(context, modes, targets, power_mode or context.file.power_mode))
     objectives = [objective] if objective else list(OBJECTIVES)
     rows, failures = [], []
     for number, (board, mode, note) in enumerate(pairs):
         for step, aim in enumerate(objectives):
             row: dict[str, Any] = {
-                "target": board.name, "power_mode": mode, "precision": work.file.precision,
+                "target": board.name, "power_mode": mode, "precision": context.file.precision,
                 "objective": aim, "dla_cores": [], **dict.fromkeys(METRICS),
                 "bands": {}, "plans": {}, "notes": [note] if note else [], "error": None,
             }  # fmt: skip
             rows.append(row)
             done = number * len(objectives) + step
-            work.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
+            context.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
             try:
                 row["power_mode"] = board.mode(mode).name
-                plan = _plan_row(work, board, row["power_mode"], aim, row)
+                placed = _plan_row(context, board, row["power_mode"], aim, row)
             except (GateError, UsageError) as error:
                 if isinstance(error, UsageError) and error.code != "target.mode":
                     raise
                 failures.append(error)
                 row["error"] = error.to_json()["error"]
                 break
-            values = plan.predicted.to_json()
+            values = placed.predicted.to_json()
             for metric in METRICS:
                 row[metric] = values[metric]
-                row["bands"][metric] = plan.bands.get(metric)
-            row["plans"][aim] = _proof(plan)
+                row["bands"][metric] = placed.bands.get(metric)
+            row["plans"][aim] = _proof(placed)
     if failures and all(row["error"] for row in rows):
         raise failures[0]
-    return {
+    document = {
         "schema": TABLE_SCHEMA,
         "clock": "predicted",
-        "model": work.source.source,
+        "model": source(context).source,
         "objective": objective,
         "rows": rows,
     }
+    return document, counted(len(rows), "row")
 
 
 def _pairs(
-    work: Work, modes: Sequence[str], targets: Sequence[str], requested: str | None
+    context: Context, modes: Sequence[str], targets: Sequence[str], requested: str | None
 ) -> Iterator[tuple[Target, str, str]]:
     """Yields board, mode and a note on the mode."""
-    found_on = [get(name) for name in dict.fromkeys(targets) or (work.file.target,)]
+    found_on = [get(name) for name in dict.fromkeys(targets) or (context.file.target,)]
     lacking = [error for board in found_on if (error := _lack(board, requested))]
     if lacking and not modes and len(lacking) == len(found_on):
         raise lacking[0]
@@ -315,26 +317,27 @@ def _lack(board: Target, mode: str | None) -> UsageError | None:
     return None
 
 
-def _plan_row(work: Work, board: Target, mode: str, objective: str, row: dict[str, Any]) -> Plan:
-    placement = work.file.placement
+def _plan_row(
+    context: Context, board: Target, mode: str, objective: str, row: dict[str, Any]
+) -> Plan:
+    placement = context.file.placement
     cores = [core for core in placement.dla_cores if core < board.dla.cores]
-    other = work.variant(
-        target=board.name, power_mode=mode,
+    other = variant(
+        replace(context, explains=False), target=board.name, power_mode=mode,
         placement={"objective": objective, "dla_cores": cores},
     )  # fmt: skip
-    other.explains = False
     row["dla_cores"] = cores
     row["tensorrt"] = other.tensorrt
-    return other.plan
+    return plan(other)
 
 
-def _proof(plan: Plan) -> dict[str, Any]:
+def _proof(placed: Plan) -> dict[str, Any]:
     from edgekit.placement.plan import frame_times, plan_summary
 
     keys = ("value", "unit", "optimal", "bound", "gap", "extrapolated", "layers", "loadables",
             "transitions")  # fmt: skip
-    summary = plan_summary(plan)
-    busy = frame_times(plan)["busy_us"]
+    summary = plan_summary(placed)
+    busy = frame_times(placed)["busy_us"]
     total = sum(busy.values())
     share = busy.get("GPU", 0.0) / total if total else 1.0
     return {**{key: summary[key] for key in keys}, "gpu_share": share, "dla_share": 1.0 - share}
@@ -347,220 +350,164 @@ _REASONS_WITHOUT_LAYER = {
 }  # fmt: skip
 
 
-class PlanQuestions(HostSteps):
-    """What ``edgekit plan`` answers in addition to the plan, and what INT8 costs layer by layer."""
+def layer_of(network: Network, model: Model, name: str) -> str:
+    """Returns the layer that a name stands for, also an ONNX node's that loading removed.
 
-    @contextmanager
-    def _answering(self, name: str) -> Iterator[StepRecord]:
-        """The plan, and then the step that answers."""
-        self._only("check", "rewrite", *([] if name == "table" else ["plan"]))
-        self._steps.names.append(name)
-        self._check()
-        self._rewrite()
-        if name != "table":  # which has plans of its own
-            self._plan()
-        with self._steps.step(name) as step:
-            yield step
+    Args:
+        network: The layers.
+        model: The model as it came.
+        name: A layer's or an ONNX node's.
 
-    def why(self, layer: str) -> dict[str, Any]:
-        """Returns an ``edgekit.why/1``: the reasons for a layer's place.
+    Raises:
+        UsageError: "layer.unknown": there is none.
+    """
+    from edgekit.placement.explanation import find_layer
 
-        Raises:
-            UsageError: "layer.unknown": there is no layer or ONNX node of that name.
-        """
-        from edgekit.placement.explanation import explain_layer
-
-        layer = self._layer_of(layer)  # refused before anything is placed
-        with self._answering("why") as step:
-            work = self.work
-            document = explain_layer(
-                work.query, work.plan, layer, lambda a, b: work.update(a, b, "placing with changes")
+    gone = model.folded.get(name)
+    try:
+        if gone is None:
+            return find_layer(network, name).name
+        writers = [x.name for x in network.layers if set(x.outputs) & set(gone.outputs)]
+        return writers[0] if writers else find_layer(network, gone.after).name
+    except UsageError as error:
+        error.where = model.source
+        if gone is not None:
+            error.message = (
+                f"no layer stands for the node {name!r}: {_REASONS_WITHOUT_LAYER[gone.reason]}"
             )
-            step.detail = f"{document['layer']} runs on {document['device']}"
-        return document
-
-    def _layer_of(self, name: str) -> str:
-        """Returns the layer that a name stands for, also an ONNX node's that loading removed."""
-        from edgekit.placement.explanation import find_layer
-
-        network, gone = self.work.network, self.work.source.folded.get(name)
-        try:
-            if gone is None:
-                return find_layer(network, name).name
-            writers = [x.name for x in network.layers if set(x.outputs) & set(gone.outputs)]
-            return writers[0] if writers else find_layer(network, gone.after).name
-        except UsageError as error:
-            error.where = self.work.source.source
-            if gone is not None:
-                error.message = (
-                    f"no layer stands for the node {name!r}: {_REASONS_WITHOUT_LAYER[gone.reason]}"
-                )
-                error.hint = "`edgekit check --by-layer` lists the layers"
-            raise
-
-    def what_if(self, changes: str) -> dict[str, Any]:
-        """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
-
-        Args:
-            changes: Such as "pin conv* GPU; mode 30W".
-
-        Raises:
-            UsageError: "plan.what-if": no such change.
-            GateError: No placement meets the request with the changes.
-        """
-        from edgekit.placement.plan import compare_plans
-
-        read = read_changes(changes, self.config)
-        other = self.work.variant(**read.keys)
-        with self._answering("what-if") as step:
-            document = compare_plans(self.work.plan, other.plan, read.texts)
-            step.detail = f"{counted(len(document['moved']), 'layer')} moved"
-        return document
-
-    def table(
-        self,
-        *,
-        modes: Sequence[str] = (),
-        targets: Sequence[str] = (),
-        objective: str | None = None,
-        power_mode: str | None = None,
-    ) -> dict[str, Any]:
-        """Returns an ``edgekit.plan-table/1``: see ``plan_table``."""
-        with self._answering("table") as step:
-            document = plan_table(
-                self.work, modes=modes, targets=targets, objective=objective, power_mode=power_mode
-            )
-            step.detail = counted(len(document["rows"]), "row")
-        return document
-
-    def pareto(self, first: str, second: str) -> dict[str, Any]:
-        """Returns an ``edgekit.pareto/1``: the front of two metrics of a plan.
-
-        Args:
-            first: "latency_us", "energy_uj", "gpu_us" or "period_us".
-            second: Another one of them.
-        """
-        from edgekit.placement.placing import pareto_front
-
-        with self._answering("pareto") as step:
-            work = self.work
-            document: dict[str, Any] = pareto_front(
-                work.query, first, second, lambda a, b: work.update(a, b, "the next point")
-            )
-            step.detail = f"{len(document['points'])} points"
-        return document
-
-    def plan_report(self, path: Path) -> None:
-        """Writes the plan as an HTML page; what only a build or a board can show is left out."""
-        from edgekit.reports.document import report_document
-        from edgekit.reports.facts import RunFacts
-        from edgekit.reports.html.page import write_report
-
-        work = self.work
-        facts = RunFacts(
-            name=self.file.name, model=work.source.source, target=work.target, plan=work.plan,
-            network=work.network, judgement=work.judgement, mode=self.file.build.mode,
-            rewrites=tuple({"name": item["rewrite"], **item} for item in work.rewrites),
-            steps=tuple(self._step_list()), files={"report": str(path)},
-            config_text=self.config.text, notes=(*work.notes, *work.plan.notes),
-            note_groups={"run": work.notes},
-        )  # fmt: skip
-        write_report(report_document(facts), path)
-
-    def sensitivity(
-        self,
-        metric: str | None = None,
-        minimum: float | None = None,
-        write_config: Path | None = None,
-    ) -> dict[str, Any]:
-        """Returns an ``edgekit.sensitivity/1``; with a minimum it holds a proposal.
-
-        Args:
-            metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
-            minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
-            write_config: Where to write a configuration with the proposal. It is written only
-                where there is one.
-
-        Raises:
-            UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
-                the configuration names is not found from there.
-        """
-        from edgekit.reference.proposal import shortfall
-        from edgekit.reference.sensitivity import sensitivity_document
-
-        work, gate = self.work, self.file.accuracy
-        metric = metric or gate.metric
-        minimum = gate.min if minimum is None else minimum
-        if self.file.precision != "int8":
-            raise UsageError(
-                f"{self.file.precision} quantises nothing",
-                code="calibration.precision",
-                hint="measure the sensitivity with precision int8",
-            )
-        fault = "" if minimum is None else impossible(metric, minimum)
-        if fault:
-            raise UsageError(fault, code="sensitivity.accuracy", hint="ask for less")
-        if write_config is not None and minimum is None:
-            raise UsageError(
-                "no accuracy is wanted, so there is nothing to propose",
-                code="sensitivity.accuracy",
-                hint="say which: --accuracy cosine=0.999",
-            )
-        may_write_for(self.config, {"the new configuration": write_config})
-        if write_config is not None:
-            rebased(self.config, write_config.parent)  # refused before anything is measured
-        self._only("rewrite", "calibrate", "plan", "sensitivity")
-        self._steps.names.append("sensitivity")
-        self._rewrite()
-        self._calibrate()
-        self._plan()
-        proposal: Proposal | None = None
-        with self._step("sensitivity") as step:
-            found = measured_sensitivity(work)
-            if minimum is not None:
-                proposal = proposed_layers(work, metric, minimum)
-            step.detail = (
-                f"{counted(len(found.impacts), 'INT8 kernel')} on {counted(found.samples, 'input')}"
-            )
-        warnings = work.plan_scales.warnings if work.plan_scales else ()
-        document = {
-            **sensitivity_document(found, work.network, work.judgement, proposal),
-            "model": work.source.source,
-            "target": self.file.target,
-            "data": work.inputs_text,
-            "method": work.scales.method if work.scales else "",
-            "notes": [*work.notes, *warnings, *work.plan.notes, *accuracy_notes(work)],
-            "config": "",
-            "file": None,
-        }
-        if proposal is not None and proposal.layers is not None:
-            document["config"] = _lines(self._fp16_with(proposal), proposal)
-            if write_config is not None:
-                self._write_config(write_config, proposal)
-                document["file"] = str(write_config)
-        elif proposal is not None:
-            document["shortfall"] = shortfall(proposal)
-        return document
-
-    def _fp16_with(self, proposal: Proposal) -> list[str]:
-        own = self.file.calibration.fp16_layers
-        return list(dict.fromkeys((*own, *(proposal.layers or ()))))
-
-    def _write_config(self, path: Path, proposal: Proposal) -> None:
-        value = rebased(self.config, path.parent)
-        value.setdefault("calibration", {})["fp16_layers"] = self._fp16_with(proposal)
-        gate = {"metric": proposal.metric, "min": proposal.minimum}
-        value["accuracy"] = {**value.get("accuracy", {}), **gate}
-        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-        with write_atomically(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            error.hint = "`edgekit check --by-layer` lists the layers"
+        raise
 
 
-def _lines(layers: list[str], proposal: Proposal) -> str:
-    """Returns the YAML lines that keep these layers in FP16."""
-    gate = {"metric": proposal.metric, "min": proposal.minimum}
-    text: str = yaml.safe_dump(
-        {"calibration": {"fp16_layers": layers}, "accuracy": gate},
-        sort_keys=False, allow_unicode=True,
+def why(context: Context, layer: str) -> Answer:
+    """Returns an ``edgekit.why/1``: the reasons for a layer's place."""
+    from edgekit.placement.explanation import explain_layer
+
+    document = explain_layer(
+        query(context), plan(context), layer,
+        lambda done, total: context.update(done, total, "placing with changes"),
     )  # fmt: skip
-    return text
+    return document, f"{document['layer']} runs on {document['device']}"
+
+
+def what_if(context: Context, other: Context, texts: Sequence[str]) -> Answer:
+    """Returns an ``edgekit.whatif/1``: the plan, and the plan of another context."""
+    from edgekit.placement.plan import compare_plans
+
+    document = compare_plans(plan(context), plan(other), texts)
+    return document, f"{counted(len(document['moved']), 'layer')} moved"
+
+
+def pareto(context: Context, first: str, second: str) -> Answer:
+    """Returns an ``edgekit.pareto/1``: the front of two metrics of a plan."""
+    from edgekit.placement.placing import pareto_front
+
+    document: dict[str, Any] = pareto_front(
+        query(context), first, second,
+        lambda done, total: context.update(done, total, "the next point"),
+    )  # fmt: skip
+    return document, f"{len(document['points'])} points"
+
+
+def write_plan_page(context: Context, path: Path, steps: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the plan as an HTML page; what only a build or a board can show is left out."""
+    from edgekit.reports.document import report_document
+    from edgekit.reports.facts import RunFacts
+    from edgekit.reports.html.page import write_report
+
+    file, placed, notes = context.file, plan(context), context.session.notes
+    rewrites = used_rewrites(context).applied
+    facts = RunFacts(
+        name=file.name, model=source(context).source, target=context.target, plan=placed,
+        network=network(context), judgement=judgement(context), mode=file.build.mode,
+        rewrites=tuple({"name": item["rewrite"], **item} for item in rewrites),
+        steps=tuple(steps), files={"report": str(path)},
+        config_text=context.config.text, notes=(*notes, *placed.notes),
+        note_groups={"run": notes},
+    )  # fmt: skip
+    write_report(report_document(facts), path)
+
+
+def check_sensitivity(
+    precision: str, metric: str, minimum: float | None, write_config: Path | None
+) -> None:
+    """Refuses a question of sensitivity that has no answer; arguments as of ``Pipeline``'s.
+
+    Raises:
+        UsageError: "calibration.precision", "sensitivity.accuracy".
+    """
+    if precision != "int8":
+        raise UsageError(
+            f"{precision} quantises nothing",
+            code="calibration.precision",
+            hint="measure the sensitivity with precision int8",
+        )
+    fault = "" if minimum is None else impossible(metric, minimum)
+    if fault:
+        raise UsageError(fault, code="sensitivity.accuracy", hint="ask for less")
+    if write_config is not None and minimum is None:
+        raise UsageError(
+            "no accuracy is wanted, so there is nothing to propose",
+            code="sensitivity.accuracy",
+            hint="say which: --accuracy cosine=0.999",
+        )
+
+
+def sensitivity_of(
+    context: Context, metric: str, minimum: float | None
+) -> tuple[Sensitivity, Proposal | None]:
+    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16."""
+    found = measured_sensitivity(context)
+    return found, None if minimum is None else proposed_layers(context, metric, minimum)
+
+
+def sensitivity_answer(
+    context: Context, found: Sensitivity, proposal: Proposal | None, write_config: Path | None
+) -> dict[str, Any]:
+    """Returns the ``edgekit.sensitivity/1`` of what ``sensitivity_of`` returned.
+
+    Args:
+        context: The configuration.
+        found: What INT8 of each kernel costs.
+        proposal: What to keep in FP16; None where nobody asked.
+        write_config: Where to write a configuration with the proposal, where there is one.
+    """
+    from edgekit.reference.proposal import shortfall
+    from edgekit.reference.sensitivity import sensitivity_document
+
+    built, calibrated = plan_scales(context), scales(context)
+    warnings = built.warnings if built else ()
+    notes = [*context.session.notes, *warnings, *plan(context).notes, *accuracy_notes(context)]
+    document = {
+        **sensitivity_document(found, network(context), judgement(context), proposal),
+        "model": source(context).source,
+        "target": context.file.target,
+        "data": inputs_text(context),
+        "method": calibrated.method if calibrated else "",
+        "notes": notes,
+        "config": "",
+        "file": None,
+    }
+    if proposal is not None and proposal.layers is not None:
+        own = context.file.calibration.fp16_layers
+        layers = list(dict.fromkeys((*own, *proposal.layers)))
+        gate = {"metric": proposal.metric, "min": proposal.minimum}
+        document["config"] = yaml.safe_dump(
+            {"calibration": {"fp16_layers": layers}, "accuracy": gate},
+            sort_keys=False, allow_unicode=True,
+        )  # fmt: skip
+        if write_config is not None:
+            _write_config(context.config, write_config, layers, gate)
+            document["file"] = str(write_config)
+    elif proposal is not None:
+        document["shortfall"] = shortfall(proposal)
+    return document
+
+
+def _write_config(config: Config, path: Path, layers: list[str], gate: Mapping[str, Any]) -> None:
+    value = rebased(config, path.parent)
+    value.setdefault("calibration", {})["fp16_layers"] = layers
+    value["accuracy"] = {**value.get("accuracy", {}), **gate}
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress, Quiet
+from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.translation import model_of_digest
 from edgekit.rewriting.provenance.verification import (
     Claim,
@@ -80,7 +81,7 @@ def _model(
         # a model needs a board, which decides nothing here
         board = {"target": "jetson-agx-orin-64gb"} if name.startswith("builtin:") else {}
         with Pipeline(open_config(name, model=part, **board)) as pipeline:
-            return pipeline.work.source
+            return source(pipeline.context)
     return load(Path(name), shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
 
 

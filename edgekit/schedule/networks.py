@@ -12,8 +12,9 @@ from typing import Any
 from edgekit.config.loader import Config
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
-from edgekit.pipeline.steps.accuracy import Work
+from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.plan import Options, Pin
 from edgekit.reports.html.plans import write_plans_report
 from edgekit.schedule.placing import place_several
@@ -46,17 +47,22 @@ def plan_networks(
     names = [network.name for network in file.model.networks]
     steps = StepLog([*names, "plan"], progress or Quiet())
     cache = cache or Cache()
-    works = [
-        Work(_config_of_one(config, number), cache, force=force) for number in range(len(names))
+    contexts = [
+        # how one network is planned alone says little of several
+        Context(
+            _config_of_one(config, number),
+            cache,
+            Session(steps.progress),
+            force=force,
+            weighs=False,
+        )
+        for number in range(len(names))
     ]
     members = []
-    for number, work in enumerate(works):
-        work.update = steps.progress.update
-        work.on_note = steps.progress.note
-        work.weighs = False  # how one network is planned alone says little of several
+    for number, context in enumerate(contexts):
         with steps.step(names[number]) as step:
             try:
-                members.append(_network_request(config, number, work))
+                members.append(_network_request(config, number, context))
             except EdgekitError as error:
                 error.where = error.where or f"network {names[number]}"
                 raise
@@ -65,7 +71,7 @@ def plan_networks(
     with steps.step("plan") as step:
         plans = place_several(
             members,
-            works[0].target,
+            contexts[0].target,
             power_mode=file.power_mode,
             objective=file.placement.objective,
             one_core=file.build.mode == "hybrid",
@@ -73,7 +79,9 @@ def plan_networks(
         )
         step.detail = counted(len(members), "network")
     notes = dict.fromkeys(
-        f"{name}: {note}" for name, work in zip(names, works, strict=True) for note in work.notes
+        f"{name}: {note}"
+        for name, context in zip(names, contexts, strict=True)
+        for note in context.session.notes
     )
     return dataclasses.replace(plans, notes=(*plans.notes, *notes))
 
@@ -97,10 +105,10 @@ def _config_of_one(config: Config, number: int) -> Config:
     return dataclasses.replace(config, file=file.model_copy(update=changes))
 
 
-def _network_request(config: Config, number: int, work: Work) -> NetworkRequest:
+def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:
     own = config.file.model.networks[number]
     section = config.file.placement
-    layers = [layer.name for layer in work.network.layers]
+    layers = [layer.name for layer in network(context).layers]
     common = [pin for pin in section.pin if any(fnmatchcase(name, pin.layers) for name in layers)]
     pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
     options = Options(
@@ -111,8 +119,8 @@ def _network_request(config: Config, number: int, work: Work) -> NetworkRequest:
         pools=pools,
     )
     return NetworkRequest(
-        own.name, work.network, work.judgement, work.file.precision, options, own.rate_hz,
-        own.deadline_ms,
+        own.name, network(context), judgement(context), own.precision or config.file.precision,
+        options, own.rate_hz, own.deadline_ms,
     )  # fmt: skip
 
 

@@ -20,7 +20,10 @@ from edgekit.errors import BoardError, EdgekitError
 from edgekit.pipeline.boards.status import taken_back_note
 from edgekit.pipeline.cache import Cache, digest_of
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps.host import HOST_STEPS
+from edgekit.pipeline.run import HOST_STEPS
+from edgekit.pipeline.steps.build import backend_for
+from edgekit.pipeline.steps.plan import plan, plan_identity, query, take
+from edgekit.pipeline.steps.rewrite import found_rewrites, model_digest, used_rewrites
 from edgekit.placement.plan import Plan
 from edgekit.results.store import is_trial, trial_name
 from edgekit.targets.board import Target
@@ -121,7 +124,7 @@ class BoardMeasurer:
         """Connects to the board; EnvironmentLack ("tune.no-power") where it has no rails."""
         self._client = self.first.boards.clients()[0]
         if self.config.file.placement.objective == "energy":
-            need_rails(self._client, self.first.work.target)
+            need_rails(self._client, self.first.context.target)
 
     @cached_property
     def start(self) -> Plan:
@@ -129,23 +132,23 @@ class BoardMeasurer:
         if self._client is None:
             self.connect_board()
         self.first.build()
-        self._fp16_by_gate = tuple(self.first.work.fp16_by_gate)
-        return self.first.work.plan
+        self._fp16_by_gate = self.first.context.fp16_by_gate
+        return plan(self.first.context)
 
     @property
     def query(self) -> PlacementQuery:
         """What is placed; known with the starting plan."""
         _ = self.start
-        query = self.first.work.query
+        found = query(self.first.context)
         if self.clock == "board-measured":
-            return query
+            return found
         # microseconds of the board: no bound of a CPU's time
-        return dataclasses.replace(query, options=dataclasses.replace(query.options, bounds={}))
+        return dataclasses.replace(found, options=dataclasses.replace(found.options, bounds={}))
 
     @property
     def model(self) -> str:
         """Digest of the network."""
-        return self.first.work.model_digest
+        return model_digest(self.first.context)
 
     @property
     def fp16_by_gate(self) -> tuple[str, ...]:
@@ -154,9 +157,9 @@ class BoardMeasurer:
 
     @cached_property
     def name(self) -> str:
-        work = self.first.work
-        if work.found_rewrites:
-            return REWRITTEN if work.rewrites else ORIGINAL
+        context = self.first.context
+        if found_rewrites(context).model is not None:
+            return REWRITTEN if used_rewrites(context).applied else ORIGINAL
         return ""
 
     @cached_property
@@ -182,7 +185,7 @@ class BoardMeasurer:
     @cached_property
     def backend(self) -> str:
         """Who builds."""
-        return self.first.building.backend
+        return backend_for(self.first.context, self.first.boards)
 
     @property
     def clock(self) -> str:
@@ -196,7 +199,7 @@ class BoardMeasurer:
         assert self._client is not None
         pipeline = self.first
         board = pipeline.boards.identity(self._client)
-        return [board, self.backend, list(pipeline.work.plan_identity), self.config.file.name]
+        return [board, self.backend, list(plan_identity(pipeline.context)), self.config.file.name]
 
     def board_notes(self, config: Config) -> list[str]:
         """Returns what else is on the board, as sentences.
@@ -219,7 +222,7 @@ class BoardMeasurer:
             ]
         return notes
 
-    def measure(self, plan: Plan) -> Mapping[str, Any]:
+    def measure(self, placed: Plan) -> Mapping[str, Any]:
         """Builds, deploys and measures a plan.
 
         Raises:
@@ -231,9 +234,9 @@ class BoardMeasurer:
             # what a plan must keep in FP16 was found with the first; one that needs more is out
             config = open_config(config, accuracy={"fallback": "none"})
         with self._open(config) as pipeline:
-            pipeline.work.take(plan, self._fp16_by_gate)
+            pipeline.context = take(pipeline.context, placed, self._fp16_by_gate)
             found = pipeline.bench()
-            took = (one["seconds"] for one in pipeline._steps.done if one["name"] not in HOST_STEPS)
+            took = (one["seconds"] for one in pipeline.log.done if one["name"] not in HOST_STEPS)
             self.again_s = max(self.again_s, sum(took))
             return found
 

@@ -8,6 +8,7 @@ import glob
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ import yaml
 
 from edgekit.config.loader import TUNED_HEAD, Config
 from edgekit.errors import EdgekitError
+from edgekit.pipeline.context import Context, variant
+from edgekit.pipeline.steps.plan import keep, plan
+from edgekit.pipeline.steps.rewrite import model_digest
 from edgekit.placement.plan import Plan, plan_summary, plan_value
 from edgekit.placement.profiles.estimation import EXTRA
 from edgekit.tuning.candidates import Worlds, device_class, plan_signature
@@ -31,7 +35,6 @@ from edgekit.tuning.trials import (
 )
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.accuracy import Work
     from edgekit.tuning.session import Tuning
 
 
@@ -255,7 +258,7 @@ def _sum(worlds: Worlds, device: str, indices: list[int]) -> dict[str, float]:
     }
 
 
-def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
+def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> str:
     """Returns the text: whole sections, which may take the place of the configuration's own.
 
     Which network it is stands there, too: whether the rewrites are used is otherwise decided by
@@ -265,7 +268,7 @@ def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
         config: The user's.
         tuning: One that ended.
         profile: The file of the winner's times, already written.
-        work: The starting plan's; it plans anew with what is written here.
+        context: The starting plan's; it plans anew with what is written here.
     """
     winner = tuning.winner
     head = [
@@ -281,7 +284,7 @@ def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
     if tuning.own.clock == "board-measured":
         measured = {k: v for k, v in placement.items() if k != "layer_info"}
         measured["profile"] = str(profile.absolute())
-        found = _checked(tuning, work, {**sections, "placement": measured})
+        found = _checked(tuning, context, {**sections, "placement": measured})
     if found is None:
         if len(winner.plan.plans) > 1:
             head.append("# A mix of plans cannot be pinned: planning may end a little elsewhere.")
@@ -289,7 +292,7 @@ def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
             head.append("# Too many layers to pin: planning may end a little elsewhere.")
         else:
             placement["pin"] = pins
-            found = _checked(tuning, work, sections)
+            found = _checked(tuning, context, sections)
             if found is None:
                 head.append("# With these pins planning ends a little elsewhere: compare.")
     text = yaml.safe_dump(dict(found or sections), sort_keys=False)
@@ -304,16 +307,17 @@ def _rewrite(config: Config, network: str) -> dict[str, Any]:
     return {"rewrite": dict(ORIGINAL_SECTION)} if network == ORIGINAL else {}
 
 
-def _checked(tuning: Tuning, work: Work, sections: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _checked(
+    tuning: Tuning, context: Context, sections: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
     """Returns the sections if planning with them gives the winner, of its network."""
     winner = tuning.winner
     network = tuning.networks[winner.network]
     try:
-        again = work.variant(**sections)
-        again.explains = False
-        again.keep(getattr(network, "fp16_by_gate", ()))
-        same = again.model_digest == network.model
-        return sections if same and plan_signature(again.plan) == winner.key else None
+        again = variant(replace(context, explains=False), **sections)
+        again = keep(again, getattr(network, "fp16_by_gate", ()))
+        same = model_digest(again) == network.model
+        return sections if same and plan_signature(plan(again)) == winner.key else None
     except EdgekitError:
         return None
 

@@ -131,7 +131,7 @@ def _write_results(
     files = {key: str(folder / name) for key, name in names.items()}
     profile = Path(files["profile"])
     write_json(profile, tuning.table(tuning.winner.network))
-    text = snippet(config, tuning, profile, measurer.first.work)
+    text = snippet(config, tuning, profile, measurer.first.context)
     Path(files["snippet"]).write_text(text, encoding="utf-8")
     document = tune_document(tuning, name=config.file.name, files=files)
     write_json(Path(files["document"]), document)

@@ -9,6 +9,7 @@ from onnx import helper
 from edgekit.cli import main
 from edgekit.config.loader import open_config
 from edgekit.pipeline.questions import read_changes, read_size
+from edgekit.pipeline.steps.plan import plan_identity
 from tests.pipeline.nets import small_config, small_net
 
 BOARD = "jetson-agx-orin-64gb"
@@ -272,7 +273,7 @@ def test_every_request_and_the_profiles_content_are_part_of_what_a_plan_depends_
 
     def identity(**placement):
         with Pipeline(open_config("small.onnx", target=BOARD, placement=placement)) as pipeline:
-            return pipeline.work.plan_identity
+            return plan_identity(pipeline.context)
 
     requested = [
         {}, {"max_transitions": 1}, {"min_loadable_layers": 2}, {"max_loadables": 3},

@@ -12,7 +12,8 @@ from edgekit.errors import GateError, UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Quiet
-from edgekit.pipeline.steps.accuracy import Work
+from edgekit.pipeline.steps import accuracy as steps
+from edgekit.pipeline.steps.plan import plan
 from tests.pipeline.nets import small_config
 
 CACHE = "calibration-cache"
@@ -50,7 +51,7 @@ def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
     config = gated(folder, "gated", (int8 + half) / 2)
     with opened(config, folder) as pipeline:
         result = pipeline.run()
-        layers = pipeline.work.fp16_by_gate
+        layers = pipeline.context.fp16_by_gate
     assert layers
     document, report = result.document, result.report
     assert document["accuracy"]["snr_db"] >= (int8 + half) / 2
@@ -63,7 +64,7 @@ def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
     # the second time nothing is measured, placed or built again
     with opened(config, folder) as pipeline:
         again = pipeline.run()
-        assert pipeline.work.fp16_by_gate == layers
+        assert pipeline.context.fp16_by_gate == layers
     steps = {step["name"]: step for step in again.document["steps"]}
     assert steps["build"]["status"] == steps["bundle"]["status"] == "reused"
     assert "kept in FP16" in steps["build"]["detail"]
@@ -75,7 +76,7 @@ def test_each_of_the_retained_kernels_is_needed(plain):
     config = gated(folder, "needed", int8 + 3)
     with opened(config, folder) as pipeline:
         pipeline.build()
-        layers = pipeline.work.fp16_by_gate
+        layers = pipeline.context.fp16_by_gate
     with opened(config, folder) as pipeline:
         document = pipeline.sensitivity()
     proposal = document["proposal"]
@@ -106,13 +107,13 @@ class Interrupting(Quiet):
 def test_an_interrupted_search_goes_on_with_the_trials_it_has(plain, monkeypatch):
     folder, int8, half = plain
     config = gated(folder, "interrupted", int8 + (half - int8) * 0.6)
-    inner, measured = Work.measure, []
+    inner, measured = steps.measured_accuracy, []
 
-    def measure(self, model, artefacts, *, text="", **others):
+    def measure(context, model, artefacts, *, text="", **others):
         measured.append(text)
-        return inner(self, model, artefacts, text=text, **others)
+        return inner(context, model, artefacts, text=text, **others)
 
-    monkeypatch.setattr(Work, "measure", measure)
+    monkeypatch.setattr(steps, "measured_accuracy", measure)
     cache = Cache(folder / "interrupted-cache")
     with (
         pytest.raises(KeyboardInterrupt),
@@ -147,7 +148,7 @@ def test_without_fallback_the_run_stops_as_it_is(plain):
     config = gated(folder, "none", int8 + 1, ", fallback: none")
     with opened(config, folder) as pipeline, pytest.raises(GateError) as caught:
         pipeline.run()
-    assert not pipeline.work.fp16_by_gate
+    assert not pipeline.context.fp16_by_gate
     assert caught.value.extra["accuracy"]["snr_db"] == pytest.approx(int8)
     assert "accuracy.fallback: fp16" in caught.value.hint
 
@@ -204,7 +205,7 @@ def test_a_placement_that_the_gate_changed_is_said(plain):
     for name, minimum in (("kept", int8 + 3), ("changed", int8 + 20)):
         with opened(gated(folder, name, minimum), folder) as pipeline:
             steps = {step["name"]: step["detail"] for step in pipeline.build()["steps"]}
-            layers = pipeline.work.plan.layers
+            layers = plan(pipeline.context).layers
         share = f"{sum(layer.device != 'GPU' for layer in layers)} of {len(layers)} layers"
         reported = f"; placement changed: {share} on the DLA now"
         # the plan's step counted as they were placed in INT8

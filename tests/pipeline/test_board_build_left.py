@@ -12,7 +12,10 @@ import pytest
 
 from edgekit.cli.main import app
 from edgekit.config.loader import open_config
-from edgekit.pipeline.steps.build import _job
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.context import Context, Session
+from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.steps.build import run_build_job
 from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
 
 
@@ -39,15 +42,22 @@ def test_ctrl_c_names_a_command_that_ends_the_build(
     lend(monkeypatch, *boards)
     reported: list[str] = []
     seen: list[Any] = []
-    work: Any = SimpleNamespace(
-        config=open_config(config_of(tmp_path, *names)),
-        on_note=reported.append,
-        update=lambda done, total, text, at: seen.append(at),
-    )
+
+    class Recorded(Quiet):
+        def note(self, text: str) -> None:
+            reported.append(text)
+
+        def update(
+            self, done: float, total: float, text: str = "", *, at: float | None = None
+        ) -> None:
+            seen.append(at)
+
+    config = open_config(config_of(tmp_path, *names))
+    context = Context(config, Cache(tmp_path / "cache"), Session(Recorded()))
     request: Any = SimpleNamespace(blobs={}, document={})
     client: Any = boards[-1]
     with pytest.raises(KeyboardInterrupt):
-        _job(work, client, request)
+        run_build_job(context, client, request)
     assert seen == [1e9]  # by the board's clock
     command = re.search("`edgekit (.*)`", reported[-1])
     assert command

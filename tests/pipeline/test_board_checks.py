@@ -9,8 +9,10 @@ import pytest
 from edgekit.config.loader import open_config
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.boards.doctor import is_planned_release
+from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.build_request import check_board, check_runs
+from edgekit.pipeline.steps.plan import plan, take
 from tests.pipeline.nets import small_config
 from tests.pipeline.test_doctor import probe
 
@@ -20,18 +22,18 @@ NO_PYTHON = dict.fromkeys(("full", "lean", "dispatch"))
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
-    """A configuration's work by build mode and release, with a plan that uses a DLA."""
+    """A configuration by build mode and release, with a plan that uses a DLA."""
     folder = tmp_path_factory.mktemp("net")
     path = small_config(folder, precision="fp16")
     with Pipeline(open_config(path, tensorrt="10.3"), out=folder / "out") as one:
-        plan, target = one.work.plan, one.work.target
-    assert {layer.device for layer in plan.layers} > {"GPU"}
+        placed = plan(one.context)
+    assert {layer.device for layer in placed.layers} > {"GPU"}
 
-    def work(mode="hybrid", tensorrt="10.3", compatible="auto"):
-        file = SimpleNamespace(build=SimpleNamespace(mode=mode, version_compatible=compatible))
-        return SimpleNamespace(plan=plan, target=target, file=file, tensorrt=tensorrt)
+    def context(mode="hybrid", tensorrt="10.3", compatible="auto"):
+        build = {"mode": mode, "version_compatible": compatible}
+        return take(variant(one.context, tensorrt=tensorrt, build=build), placed)
 
-    return work
+    return context
 
 
 def board(tensorrt="10.3.0.30", **changes):
@@ -144,7 +146,7 @@ def test_commands_that_only_build_query_for_no_runtime(tmp_path, monkeypatch, na
         raise FarEnough
 
     with Pipeline(open_config(small_config(tmp_path)), out=tmp_path / "out") as one:
-        monkeypatch.setattr(one, "_check", stop)
+        monkeypatch.setattr("edgekit.pipeline.run.check", stop)
         with pytest.raises(FarEnough):
             getattr(one, name)()
-        assert one.building.deploys is deploys
+        assert ("deploy" in one.log.names) is deploys

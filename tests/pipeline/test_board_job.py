@@ -6,7 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgekit.pipeline.steps.build import _job
+from edgekit.config.loader import open_config
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.context import Context, Session
+from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.steps.build import run_build_job
+from tests.pipeline.nets import small_config
 
 RESULT = {"engines": [], "golden": []}
 
@@ -45,10 +50,13 @@ class Lab:
         return {}
 
 
-def built(lab, *, force):
+def built(lab, folder, *, force):
     reported = []
-    work = SimpleNamespace(force=force, on_note=reported.append, update=lambda *_: None, cache=None)
-    record = _job(work, lab, SimpleNamespace(blobs={}, document={}))
+    progress = Quiet()
+    progress.note = reported.append
+    config = open_config(small_config(folder))
+    context = Context(config, Cache(folder / "cache"), Session(progress), force=force)
+    record = run_build_job(context, lab, SimpleNamespace(blobs={}, document={}))
     assert record["result"] == RESULT
     return lab.calls, reported[0]
 
@@ -64,7 +72,7 @@ def built(lab, *, force):
         ("running", True, ["start"], ", joined"),
     ],
 )
-def test_a_forced_build_forgets_a_job_that_is_done(state, force, calls, says):
-    made, reported = built(Lab(state), force=force)
+def test_a_forced_build_forgets_a_job_that_is_done(tmp_path, state, force, calls, says):
+    made, reported = built(Lab(state), tmp_path, force=force)
     assert made == calls
     assert reported == f"lab: build job 0123456789abcdef{says}"

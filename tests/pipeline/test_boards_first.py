@@ -15,6 +15,7 @@ from edgekit.config.loader import open_config
 from edgekit.deployment.board import Board
 from edgekit.errors import BoardError, EdgekitError
 from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
 from tests.pipeline.nets import small_net
 
@@ -148,9 +149,9 @@ def test_what_the_board_may_believe_goes_on(
         mark = public_key(key).fingerprint if own else "SHA256:x"
         return _Board(board, keys=[{"fingerprint": mark, "authority": not own}])
 
-    def begun(self: Pipeline) -> None:
+    def begun(context: Context) -> Context:
         raise Stop("calibrates")
 
-    monkeypatch.setattr(Pipeline, "_calibrate", begun)
+    monkeypatch.setattr("edgekit.pipeline.run.calibrated", begun)
     error, _ = _deploy(tmp_path, monkeypatch, trusting)
     assert isinstance(error, Stop)

@@ -15,7 +15,7 @@ def test_constraints_that_do_not_go_together_are_reported_first(tmp_path):
     path = config_of(tmp_path, deploy, "10.3", "{mode: standalone, strip: true}")
     with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
         one.build()
-    assert one.work.cache.get("check", "") is None
+    assert one.context.cache.get("check", "") is None
     (problem,) = caught.value.problems
     assert "strip" in problem.message
     assert "small.yaml" in str(problem.where)

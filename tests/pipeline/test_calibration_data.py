@@ -166,9 +166,9 @@ def test_inference_takes_arrays_as_they_are(folder) -> None:
     array = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
     np.save(folder / "x.npy", array)
     with Pipeline(open_config("model.onnx", target="jetson-agx-orin-64gb")) as pipeline:
-        assert np.array_equal(inputs_of(pipeline, folder / "x.npy")["x"], array[:1])
+        assert np.array_equal(inputs_of(pipeline.context, folder / "x.npy")["x"], array[:1])
         with pytest.raises(DataError, match="no such file"):
-            inputs_of(pipeline, Path("python:h2pipefeed:f"))
+            inputs_of(pipeline.context, Path("python:h2pipefeed:f"))
 
 
 @pytest.mark.parametrize("count", [1, 3])

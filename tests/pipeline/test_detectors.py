@@ -13,6 +13,8 @@ from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.accuracy import artefacts
+from edgekit.pipeline.steps.plan import plan
 from edgekit.reference.run import Runner
 from tests.pipeline.detectors import DETECTORS, THRESHOLD, build, images
 
@@ -55,8 +57,8 @@ def detected(request, tmp_path_factory):
     config, cache = load_config(folder / "net.yaml"), Cache(folder / "cache")
     with Pipeline(config, out=folder / "out", cache=cache) as pipeline:
         document = pipeline.run().document
-        built = Runner(pipeline.work.artefacts)
-        plan = pipeline.work.plan
+        built = Runner(artefacts(pipeline.context))
+        placed = plan(pipeline.context)
     whole = session(load(folder / "net.onnx"))
     names = [value.name for value in whole.get_outputs()]
     wanted, found = [], []
@@ -66,7 +68,7 @@ def detected(request, tmp_path_factory):
         found.append(detector.scores(built.run({"images": x})))
     halves = slice(None, detector.images), slice(detector.images, None)
     scores = [(np.concatenate(wanted[half]), np.concatenate(found[half])) for half in halves]
-    return document, plan, scores
+    return document, placed, scores
 
 
 def test_a_detector_in_int8_keeps_its_detections(detected):

@@ -2,7 +2,6 @@
 
 import io
 import json
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -60,7 +59,7 @@ def test_a_stage_that_nobody_announced_spoils_no_estimate():
     now, out = [100.0], io.StringIO()
     terminal = Terminal(Console(file=out, width=200), clock=lambda: now[0])
     terminal.begin(11, 12, "bench")
-    reported = report_stages(SimpleNamespace(work=terminal), lambda: now[0])
+    reported = report_stages(terminal.update, lambda: now[0])
     for stage, left, seconds in [
         ("open", None, 1), ("warm-up", 20.2, 0.2), ("measure", 20.0, 20), ("pipelined", 20.0, 20),
         ("layers", None, 5),

@@ -6,7 +6,9 @@ from edgekit.config.loader import parse_config
 from edgekit.network.zoo import builtin_names
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import STEPS
+from edgekit.pipeline.run import STEP_NAMES as STEPS
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
 
 pytestmark = [pytest.mark.slow, pytest.mark.boards]
 
@@ -68,7 +70,7 @@ def test_goes_the_whole_way_or_is_planned(net, board, tmp_path, shared_cache):
             assert_is_built(net, board, pipeline.run().document)
         else:
             pipeline.plan()
-    assert_is_placed(net, board, pipeline.work)
+    assert_is_placed(net, board, pipeline.context)
 
 
 def assert_is_built(net, board, document):
@@ -83,24 +85,24 @@ def assert_is_built(net, board, document):
         assert bundle["stripped_bytes"] <= 0.03 * bundle["bytes"]
 
 
-def assert_is_placed(net, board, work):
-    devices = {layer.device for layer in work.plan.layers}
+def assert_is_placed(net, board, context):
+    devices = {layer.device for layer in plan(context).layers}
     if board == "nano-fp16":
         assert devices == {"GPU"}
     else:
         assert "DLA0" in devices
-        assert_fits_the_dla(net, board, work)
+        assert_fits_the_dla(net, board, context)
 
 
-def assert_fits_the_dla(net, board, work):
+def assert_fits_the_dla(net, board, context):
     """It is one loadable; on Orin nothing is beside it but the shuffle of a 2-D result."""
-    judgement, layers = work.judgement, work.network.layers
+    found, layers = judgement(context), network(context).layers
     if board == "orin-int8" and net in SLOWER:
-        assert "gemm-to-conv" not in {item.rewrite for item in work.rewrites}
-        assert any("predicted to be slower" in note for note in work.notes)
+        assert "gemm-to-conv" not in {item["rewrite"] for item in used_rewrites(context).applied}
+        assert any("predicted to be slower" in note for note in context.session.notes)
         return
-    assert sum(group.retained for group in judgement.candidates) == 1
-    next_to = [layer for layer in layers if judgement.placed[layer.name] == "GPU"]
+    assert sum(group.retained for group in found.candidates) == 1
+    next_to = [layer for layer in layers if found.placed[layer.name] == "GPU"]
     if board == "xavier-fp16":
         assert {layer.kind for layer in next_to} <= {"SHUFFLE", "SOFTMAX"}
         assert all(v in next_to for v in layers if v.kind == "SOFTMAX")
@@ -108,13 +110,13 @@ def assert_fits_the_dla(net, board, work):
     alone = net in {"light_densenet121", "light_squeezenet"}
     assert [layer.kind for layer in next_to] == ([] if alone else ["SHUFFLE"])
     for layer in next_to:
-        assert layer.outputs == work.network.outputs
-        assert len(work.network.tensors[layer.outputs[0]].shape) == 2
+        assert layer.outputs == network(context).outputs
+        assert len(network(context).tensors[layer.outputs[0]].shape) == 2
     for layer in layers:
         if layer.kind == "SOFTMAX":
-            assert len(work.network.tensors[layer.inputs[0]].shape) == 4
+            assert len(network(context).tensors[layer.inputs[0]].shape) == 4
     if net in FIRST_CLASSIFIER:
         windows = [tuple(v.params["kernel"]) for v in layers if v.kind == "CONVOLUTION"]
         assert windows[-3:] == [FIRST_CLASSIFIER[net], (1, 1), (1, 1)]
-    unsure = [n for n, verdict in judgement.verdicts.items() if verdict.ok and verdict.reasons]
+    unsure = [n for n, verdict in found.verdicts.items() if verdict.ok and verdict.reasons]
     assert len(unsure) == (net == "light_vgg19")  # its fc6 was reported on the GPU

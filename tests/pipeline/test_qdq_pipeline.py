@@ -18,6 +18,10 @@ from edgekit.errors import DataError
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.accuracy import build_key
+from edgekit.pipeline.steps.load import translated
+from edgekit.pipeline.steps.method import scales
+from edgekit.pipeline.steps.rewrite import model, model_digest, other_weights
 from edgekit.quantize.caches import load_cache
 from tests.pipeline.nets import small_net
 from tests.quantize.qdq_nets import Sheet, qat, quantised_by_ort, residual, scales_in
@@ -59,7 +63,7 @@ def test_its_scales_are_the_calibration(file: Path, tmp_path: Path) -> None:
 def test_the_build_runs_the_plain_network(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path) as steps:
         document = steps.build()
-        (network_input,) = steps.work.model.proto.graph.input
+        (network_input,) = model(steps.context).proto.graph.input
     assert network_input.name == "x"
     assert document["accuracy"]["cosine"] > 0.99
     with pipeline(file, tmp_path) as steps:
@@ -77,7 +81,7 @@ def test_other_scales_are_another_build(tmp_path: Path) -> None:
                 tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
         onnx.save(proto, tmp_path / "model.onnx")
         with pipeline(tmp_path / "model.onnx", tmp_path) as steps:
-            keys.append((steps.work.model_digest, steps.work.build_key))
+            keys.append((model_digest(steps.context), build_key(steps.context)))
     assert keys[0][0] == keys[1][0]
     assert keys[0][1] != keys[1][1]
 
@@ -99,9 +103,9 @@ def test_what_has_no_scale_stays_in_fp16(tmp_path: Path) -> None:
     onnx.save(sheet.proto("y"), tmp_path / "model.onnx")
     with pipeline(tmp_path / "model.onnx", tmp_path) as steps:
         plan = steps.plan()
-        translated = steps.work.translated
-    assert translated is not None
-    assert "y" in translated.fp16_nodes
+        found = translated(steps.context)
+    assert found is not None
+    assert "y" in found.fp16_nodes
     precision = {layer.name: layer.precision for layer in plan.layers}
     assert precision["first"] == "int8"
     assert precision["y"] == "fp16"
@@ -156,18 +160,18 @@ def changed(path: Path, target: Path, names: tuple[str, ...], factor: float) -> 
 
 def test_other_weights_come_from_a_file_of_the_same_scales(file: Path, tmp_path: Path) -> None:
     with pipeline(file, tmp_path) as steps:
-        mine = steps.work.model
+        mine = model(steps.context)
         trained = changed(file, tmp_path / "trained.onnx", ("conv2.w_scale",), 0.5)
-        other = steps.work.other_weights(trained)
+        other = other_weights(steps.context, trained)
         halved = mine.weights["conv2.w"] * np.float32(0.5)
         assert np.array_equal(other.weights["conv2.w"], halved)
         # the network before it was quantised has weights of the same names
-        plain = steps.work.other_weights(file.parent / "float.onnx")
+        plain = other_weights(steps.context, file.parent / "float.onnx")
         floats = load(file.parent / "float.onnx").weights["conv2.w"]
         assert np.array_equal(plain.weights["conv2.w"], floats)
         rescaled = changed(file, tmp_path / "rescaled.onnx", ("r1_scale",), 0.5)
         with pytest.raises(DataError) as caught:
-            steps.work.other_weights(rescaled)
+            other_weights(steps.context, rescaled)
     assert caught.value.code == "refit.mismatch"
     assert "'r1'" in caught.value.message
 
@@ -210,9 +214,9 @@ def test_the_command_writes_all_that_the_board_needs(
     # what was written is what the steps take from the Q/DQ file
     with pipeline(tmp_path / "plain.onnx", tmp_path,
                   calibration={"cache": "calib.cache", "missing": "fp16"}) as steps:  # fmt: skip
-        from_files = steps.work.scales
+        from_files = scales(steps.context)
     with pipeline(file, tmp_path) as steps:
-        from_model = steps.work.scales
+        from_model = scales(steps.context)
     assert from_files is not None
     assert from_model is not None
     assert from_files.digest == from_model.digest

@@ -20,6 +20,7 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.rewrite_proofs import verify_rewrites
+from edgekit.pipeline.steps.rewrite import model, other_weights, used_rewrites
 from edgekit.rewriting.provenance.other_weights import reweigh
 from edgekit.rewriting.provenance.record import record_of
 from tests.bundles.bundle_toys import document_of
@@ -47,26 +48,26 @@ def opened(folder, name):
 
 def test_other_weights_are_those_of_the_other_model_rewritten(folder):
     with opened(folder, "small.yaml") as pipeline:
-        made = pipeline.work.other_weights(folder / "tuned.onnx")
+        made = other_weights(pipeline.context, folder / "tuned.onnx")
     text = (folder / "small.yaml").read_text()
     (folder / "tuned.yaml").write_text(text.replace("small.onnx", "tuned.onnx"))
     with opened(folder, "tuned.yaml") as pipeline:
-        expected = pipeline.work.model
+        expected = model(pipeline.context)
     assert made.digest == expected.digest
     assert record_of(made).original == load(folder / "tuned.onnx").digest
 
 
 def test_a_rewritten_file_is_refitted_from_the_original_onnx_and_from_its_like(folder):
     with opened(folder, "rewritten.yaml") as pipeline:
-        work = pipeline.work
-        assert work.rewrites == []
-        made = work.other_weights(folder / "tuned.onnx")
+        context = pipeline.context
+        assert used_rewrites(context).applied == []
+        made = other_weights(context, folder / "tuned.onnx")
         small_net(folder / "classes.onnx", classes=7)
         with pytest.raises(DataError) as caught:
-            work.other_weights(folder / "classes.onnx")
+            other_weights(context, folder / "classes.onnx")
         # what rewriting the other model gives is as good
         save(made, folder / "tuned-out.onnx")
-        again = work.other_weights(folder / "tuned-out.onnx")
+        again = other_weights(context, folder / "tuned-out.onnx")
     assert caught.value.code == "refit.mismatch"
     assert "fc.w (float32 [7, 32]" in caught.value.hint
     assert made.digest == reweigh(load(folder / "out.onnx"), load(folder / "tuned.onnx")).digest
@@ -79,8 +80,8 @@ def test_open_sizes_of_the_original_are_the_rewritten_models(folder):
     onnx.save(proto, folder / "open.onnx")
     assert open_inputs(folder / "open.onnx")
     with opened(folder, "rewritten.yaml") as pipeline:
-        made = pipeline.work.other_weights(folder / "open.onnx")
-        closed = pipeline.work.other_weights(folder / "tuned.onnx")
+        made = other_weights(pipeline.context, folder / "open.onnx")
+        closed = other_weights(pipeline.context, folder / "tuned.onnx")
     assert made.digest == closed.digest
 
 
@@ -118,7 +119,7 @@ def test_the_refit_command_gives_a_rewritten_engine_the_originals_weights(
 def test_the_bundle_has_the_record_and_its_proofs_hold(folder, monkeypatch):
     with opened(folder, "small.yaml") as pipeline:
         packed = pipeline.bundle()
-        bundle = pipeline.packing.bundle
+        bundle = pipeline.packed()
     record = rewrite_record(read(packed["path"]))
     assert record == json.loads((folder / "rewrite.json").read_text())
     assert record["model"] == load(folder / "small.onnx").digest
@@ -131,7 +132,7 @@ def test_the_bundle_has_the_record_and_its_proofs_hold(folder, monkeypatch):
 
 def test_nothing_of_a_bundle_is_read_before_its_signature_is_judged(folder, monkeypatch):
     with opened(folder, "small.yaml") as pipeline:
-        path, bundle = pipeline.bundle()["path"], pipeline.packing.bundle
+        path, bundle = pipeline.bundle()["path"], pipeline.packed()
     small = folder / "small.onnx"
 
     def refused(record, **options):

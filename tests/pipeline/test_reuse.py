@@ -13,6 +13,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.errors import UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.accuracy import artefacts
 from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
@@ -71,7 +72,7 @@ def test_damaged_blobs_are_made_again(damage, tmp_path):
     config = small_config(tmp_path)
     with pipeline(config, tmp_path) as p:
         before = p.build()["accuracy"]
-        weight = next(w for w in p.work.artefacts.weights.values() if w.name == "conv2.w#int8")
+        weight = next(w for w in artefacts(p.context).weights.values() if w.name == "conv2.w#int8")
         blob = p.cache.blob_path(weight.digest)
     data = blob.read_bytes()
     if damage == "gone":
@@ -118,7 +119,7 @@ def test_what_a_board_notes_of_a_release_is_reported_each_time(tmp_path, monkeyp
             (release,) = p.deploy()["releases"]
             wanted = [f"{release['board']['name']}: another major"]
             assert (release["reused"], release["notes"]) == (reused, wanted)
-            assert wanted[0] in p.notes()
+            assert wanted[0] in p.context.session.notes
 
 
 def test_check_names_the_file_that_was_requested_about(tmp_path):

@@ -1,6 +1,7 @@
 """Rewrites are left out where the best plan is predicted to be worse with them, and only there."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,8 +12,12 @@ from edgekit.errors import GateError, UsageError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps import plan as gain
+from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.placement import better_without
+from edgekit.pipeline.steps.plan import query
+from edgekit.pipeline.steps.rewrite import model, used_rewrites
 from edgekit.placement.forecast import forecast
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import plan_value
@@ -61,10 +66,10 @@ def test_where_the_plan_is_worse_with_them_it_is_made_without_and_says_so(opened
     with_them = opened(extra=ALWAYS).plan()
     pipeline = opened()
     plan = pipeline.plan()
-    work = pipeline.work
-    assert work.model is work.source
-    assert work.rewrites == []
-    assert work.record["rewrites"] == []
+    context = pipeline.context
+    assert model(context) is source(context)
+    assert used_rewrites(context).applied == []
+    assert used_rewrites(context).record["rewrites"] == []
     assert plan_value(plan) < plan_value(with_them)
     reported = [note for note in plan.notes if "the rewrites are not used" in note]
     assert len(reported) == 1
@@ -93,9 +98,9 @@ def test_always_uses_them_and_rewrite_itself_rewrites(opened, folder):
     always = opened(extra=ALWAYS)
     notes = always.plan().notes
     assert not any("not used" in note for note in notes)
-    names = [item["rewrite"] for item in always.work.rewrites]
+    names = [item["rewrite"] for item in used_rewrites(always.context).applied]
     assert set(names) == {"deconv-padding"}
-    assert record_of(always.work.model) is not None
+    assert record_of(model(always.context)) is not None
     document = opened().rewrite(folder / "out.onnx")
     assert [item["rewrite"] for item in document["rewrites"]] == names
     assert document["notes"] == []
@@ -108,7 +113,7 @@ def test_other_objectives_have_other_answers(opened):
     for objective in ("latency", "throughput", "gpu_time", "energy"):
         pipeline = opened(f"objective: {objective}")
         plan = pipeline.plan()
-        used[objective] = bool(pipeline.work.rewrites)
+        used[objective] = bool(used_rewrites(pipeline.context).applied)
         forced = plan_value(opened(f"objective: {objective}", ALWAYS).plan())
         # never worse than with them, whichever way round the objective counts
         if objective == "throughput":
@@ -122,7 +127,7 @@ def test_of_throughput_more_is_better(opened):
     constraint = 'objective: throughput, pin: [{layers: "*", device: GPU}]'
     pipeline = opened(constraint)
     plan, forced = pipeline.plan(), opened(constraint, ALWAYS).plan()
-    assert pipeline.work.rewrites == []
+    assert used_rewrites(pipeline.context).applied == []
     assert plan_value(plan) > plan_value(forced)
     assert any("frames/s without" in note for note in plan.notes)
 
@@ -132,7 +137,8 @@ def test_what_is_retained_of_one_constraint_is_not_used_for_another(opened):
 
     def seen(pipeline):
         notes = pipeline.plan().notes
-        return len(pipeline.work.rewrites), sum("not used" in note for note in notes)
+        used = used_rewrites(pipeline.context).applied
+        return len(used), sum("not used" in note for note in notes)
 
     for _ in range(2):
         pipeline = opened()
@@ -143,10 +149,10 @@ def test_what_is_retained_of_one_constraint_is_not_used_for_another(opened):
         assert seen(opened("objective: throughput")) == (2, 0)
         document = opened().rewrite()
         assert len(document["rewrites"]) == 2
-    again, other = opened().work, opened("objective: latency, max_loadables: 7").work
-    assert again.rewrites == other.rewrites == []
-    assert again.fresh == set()
-    assert other.fresh == {"without rewrites"}
+    again, other = opened().context, opened("objective: latency, max_loadables: 7").context
+    assert used_rewrites(again).applied == used_rewrites(other).applied == []
+    assert again.session.fresh == set()
+    assert other.session.fresh == {"without rewrites"}
 
 
 def test_another_objective_in_what_if_and_table_is_planned_as_on_its_own(opened):
@@ -155,7 +161,8 @@ def test_another_objective_in_what_if_and_table_is_planned_as_on_its_own(opened)
     for first in (latency, throughput):
         document = first.what_if("objective throughput")
         assert document["after"]["value"] == pytest.approx(own, rel=1e-9)
-        assert first.work.variant(placement={"objective": "latency"}).rewrites == []
+        other = variant(first.context, placement={"objective": "latency"})
+        assert used_rewrites(other).applied == []
     rows = {row["objective"]: row for row in throughput.table()["rows"]}
     assert rows["latency"]["latency_us"] == pytest.approx(plan_value(latency.plan()), rel=1e-9)
     assert rows["throughput"]["throughput_qps"] == pytest.approx(own, rel=1e-9)
@@ -165,7 +172,7 @@ def test_a_pin_of_what_only_the_rewritten_network_has_keeps_them(opened):
     assert SLICE not in {layer.name for layer in layers(unet()).layers}
     pipeline = opened(f'objective: latency, pin: [{{layers: "{SLICE}", device: GPU}}]')
     plan = pipeline.plan()
-    assert len(pipeline.work.rewrites) == 2
+    assert len(used_rewrites(pipeline.context).applied) == 2
     assert {layer.name: layer.device for layer in plan.layers}[SLICE] == "GPU"
     assert not any("not used" in note for note in plan.notes)
     with pytest.raises(UsageError) as caught:
@@ -179,7 +186,7 @@ def test_a_bound_that_only_the_network_as_it_came_keeps(opened):
     constraint = f"objective: throughput, bounds: {{latency_us: {sum(between) / 2}}}"
     pipeline = opened(constraint)
     plan = pipeline.plan()
-    assert pipeline.work.rewrites == []
+    assert used_rewrites(pipeline.context).applied == []
     assert any("it cannot be planned with them" in note for note in plan.notes)
     with pytest.raises(GateError) as caught:
         opened(constraint, ALWAYS).plan()
@@ -190,16 +197,16 @@ def test_a_constraint_that_only_the_rewritten_network_keeps(opened):
     """Without the GPU nothing but the rewritten network is planned, though it is slower there."""
     pipeline = opened("objective: latency, gpu: false")
     assert {layer.device for layer in pipeline.plan().layers} == {"DLA0"}
-    assert len(pipeline.work.rewrites) == 2
+    assert len(used_rewrites(pipeline.context).applied) == 2
     with pytest.raises(GateError):
         opened("objective: latency, gpu: false", "rewrite: {enable: none}\n").plan()
 
 
 def test_it_is_planned_twice_only_where_the_gpu_got_slower(opened, monkeypatch):
     pipeline = opened()
-    work = pipeline.work
-    before, after = (work._query_for(*work._judged(m)) for m in (work.source, work._load(
-        work._found["model"])))  # fmt: skip
+    context = pipeline.context
+    before = query(variant(context, rewrite={"enable": "none"}))
+    after = query(replace(context, weighs=False))
     alone = [forecast(a.network, a.judgement, a.target).gpu_only_us for a in (before, after)]
     assert alone[0] < alone[1]
     requested = []
@@ -207,20 +214,20 @@ def test_it_is_planned_twice_only_where_the_gpu_got_slower(opened, monkeypatch):
     monkeypatch.setattr(
         PlacementQuery, "plan", lambda *a, **k: requested.append(a[0]) or plan(*a, **k)
     )
-    assert gain.better_without(before, after)
+    assert better_without(before, after)
     assert len(requested) == 2
     # the other way round the GPU gets faster, and nothing has to be weighed
-    assert gain.better_without(after, before) == ""
-    assert gain.better_without(before, before) == ""
+    assert better_without(after, before) == ""
+    assert better_without(before, before) == ""
     assert len(requested) == 2
 
 
 def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
-    monkeypatch.setattr(gain, "better_without", None)
+    monkeypatch.setattr("edgekit.pipeline.steps.rewrite.better_without", None)
     pipeline = opened(model="plain.onnx")
     pipeline.plan()
-    assert pipeline.work.rewrites == []
-    assert pipeline.work.notes == []
+    assert used_rewrites(pipeline.context).applied == []
+    assert pipeline.context.session.notes == []
 
 
 @pytest.mark.parametrize("used", [True, False])

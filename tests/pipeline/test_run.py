@@ -12,7 +12,11 @@ from edgekit.config.loader import load_config, open_config
 from edgekit.errors import DataError, EdgekitError, GateError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import STEPS, Quiet
+from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.run import STEP_NAMES as STEPS
+from edgekit.pipeline.steps.accuracy import artefacts
+from edgekit.pipeline.steps.calibrate import calibration_inputs
+from edgekit.pipeline.steps.rewrite import model
 from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
@@ -163,12 +167,12 @@ def test_fp32_is_bit_equal_without_optimisation_and_close_with_it(tmp_path):
     config = small_config(tmp_path, precision="fp32")
     with Pipeline(load_config(config), out=tmp_path / "out") as pipeline:
         pipeline.build()
-        work = pipeline.work
-        (feed,) = list(work.inputs())[:1]
-        reference = session(work.model, optimise=False).run(None, dict(feed))[0]
-        cut = Runner(work.artefacts, optimise=False).run(feed)["y"]
+        context = pipeline.context
+        (feed,) = list(calibration_inputs(context))[:1]
+        reference = session(model(context), optimise=False).run(None, dict(feed))[0]
+        cut = Runner(artefacts(context), optimise=False).run(feed)["y"]
         assert cut.tobytes() == reference.tobytes()
-        optimised = Runner(work.artefacts).run(feed)["y"]
+        optimised = Runner(artefacts(context)).run(feed)["y"]
         assert np.abs(optimised - reference).max() <= 1e-5 * np.abs(reference).max()
 
 
@@ -277,7 +281,7 @@ def test_tampered_cache_is_caught_by_the_board(tmp_path):
     cache = Cache(tmp_path / "cache")
     with Pipeline(load_config(config), out=tmp_path / "out", cache=cache) as pipeline:
         pipeline.bundle()
-        digest = next(iter(pipeline.work.artefacts.values))
+        digest = next(iter(artefacts(pipeline.context).values))
     blob = cache.blob_path(digest)
     data = bytearray(blob.read_bytes())
     data[0] ^= 1

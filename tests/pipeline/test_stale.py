@@ -12,7 +12,9 @@ from onnx import helper
 from edgekit.config.loader import open_config
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.plan import keep
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.pipeline.nets import small_config, small_net
 from tests.quantize.qdq_nets import quantised_by_ort
@@ -70,7 +72,7 @@ def test_the_model_of_a_bundle_is_that_of_its_own_fp16_layers(how: str, tmp_path
     other = {**plain, "calibration": {"count": 2, "fp16_layers": constraints}}
     with opened(tmp_path / "small.onnx", tmp_path, **other) as steps:
         if not constraints:
-            steps.work.keep(names)
+            steps.context = keep(steps.context, names)
         steps.bundle()
     assert "conv2" not in int8_weights(file)
     with opened(tmp_path / "small.onnx", tmp_path, **plain) as steps:
@@ -105,7 +107,7 @@ def test_what_is_lacking_is_reported_each_time(
     for command in (first, "plan", "plan"):
         with opened(model, tmp_path, **given) as steps:
             made = getattr(steps, command)()
-            notes.append(steps.notes() if command == "build" else made.notes)
+            notes.append(made["notes"] if command == "build" else made.notes)
     assert all(
         any("no scale for" in note and "'g'" in note for note in reported) for reported in notes
     )
@@ -125,15 +127,15 @@ def test_what_is_noted_in_a_step_is_retained_with_it(tmp_path: Path) -> None:
     reported = []
     for _ in range(2):
         with opened(small_config(tmp_path), tmp_path) as steps:
-            work = steps.work
-            work.notes.append("before")
+            context = steps.context
+            context.note("before")
 
-            def compute(work=work) -> int:
-                work.notes.append("of it")
+            def compute(context: Context = context) -> int:
+                context.note("of it")
                 return 7
 
-            assert work.stored("a-step", compute, "key") == 7
-            reported.append(work.notes)
+            assert context.stored("a-step", compute, "key") == 7
+            reported.append(context.session.notes)
     assert reported == [["before", "of it"]] * 2
 
 

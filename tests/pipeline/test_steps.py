@@ -13,7 +13,8 @@ from edgekit.config.loader import open_config
 from edgekit.errors import BoardError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import STEPS, Quiet, StepLog, Terminal, describe_bound
+from edgekit.pipeline.progress import Quiet, StepLog, Terminal, describe_bound
+from edgekit.pipeline.run import STEP_NAMES as STEPS
 from tests.pipeline.nets import small_config, small_net
 
 

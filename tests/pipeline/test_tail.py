@@ -17,6 +17,10 @@ from edgekit.errors import GateError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.accuracy import gated
+from edgekit.pipeline.steps.calibrate import calibrated
+from edgekit.pipeline.steps.method import plan_scales
+from edgekit.pipeline.steps.plan import plan, take
 from edgekit.quantize.caches import cache_of, write_cache
 from edgekit_device.arrays.deviation import Deviation
 from edgekit_device.runtime.golden import compare
@@ -108,12 +112,12 @@ def test_scores_that_one_scale_takes_to_zero_fail_the_gate_by_name(tmp_path):
     head(tmp_path / "net.onnx")
     path = config(tmp_path, more="accuracy: {metric: cosine, min: 0.9, fallback: none}")
     with Pipeline(load_config(path)) as pipeline:
-        plan = pipeline.work.plan
-        forced = tuple(replace(layer, precision="int8") for layer in plan.layers)
-        share = replace(plan.plans[0], layers=forced)
-        pipeline.work.take(replace(plan, layers=forced, plans=(share,)))
+        context = calibrated(pipeline.context)
+        placed = plan(context)
+        forced = tuple(replace(layer, precision="int8") for layer in placed.layers)
+        share = replace(placed.plans[0], layers=forced)
         with pytest.raises(GateError) as caught:
-            pipeline.work.gated()
+            gated(take(context, replace(placed, layers=forced, plans=(share,))))
     assert caught.value.code == "accuracy.below-gate"
     assert "channels 4 to 5 of output 'y' collapse" in caught.value.message
     accuracy = caught.value.extra["accuracy"]
@@ -160,7 +164,7 @@ def test_parts_of_a_concatenation_share_a_scale_only_where_the_plan_has_it_on_a_
     def changed(device):
         path = config(tmp_path, more=f"placement: {{pin: [{{layers: '*', device: {device}}}]}}")
         with Pipeline(load_config(path)) as pipeline:
-            scales = pipeline.work.plan_scales.scales
+            scales = plan_scales(pipeline.context).scales
             return scales["a"] == scales["b"]
 
     assert changed("DLA0")

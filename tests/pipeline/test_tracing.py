@@ -8,7 +8,7 @@ from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.cli.main import app
 from edgekit.config.loader import open_config
 from edgekit.errors import DataError
-from edgekit.pipeline.exports import TraceFiles, trace
+from edgekit.pipeline.exports import TraceFiles
 from edgekit.pipeline.pipeline import Pipeline
 from tests.benchmark import handmade_plan, monitor_samples
 from tests.benchmark.nsys_export import Writer
@@ -61,7 +61,7 @@ def test_ranges_that_no_layer_has_are_reported(here):
     with Writer(here / "b.sqlite") as out:
         out.range("something else", 10, 90)
     with Pipeline(open_config("c.yaml")) as pipeline:
-        reported = trace(TraceFiles(nsys=(here / "b.sqlite",)), here / "t.json", pipeline=pipeline)
+        reported = pipeline.trace(TraceFiles(nsys=(here / "b.sqlite",)), here / "t.json")
     assert any("no range is called like a layer" in note for note in reported["notes"])
 
 

@@ -12,6 +12,10 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.load import fp16_layers, lowers, named
+from edgekit.pipeline.steps.method import scales, typed_model
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import network
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from edgekit.targets.loader import get
 from tests.pipeline.nets import small_config
@@ -33,10 +37,10 @@ def whole(tmp_path_factory):
     config = small_config(folder, extra=TYPED)
     with open_pipeline(config, folder) as pipeline:
         result = pipeline.run()
-        scales = pipeline.work.scales
-        fp16 = pipeline.work.fp16_layers(pipeline.work.network)
-        plain = pipeline.work.network
-    return folder, config, result, scales, plain, fp16
+        found = scales(pipeline.context)
+        fp16 = fp16_layers(pipeline.context, network(pipeline.context))
+        plain = network(pipeline.context)
+    return folder, config, result, found, plain, fp16
 
 
 def test_a_plain_model_is_lowered_and_served(whole):
@@ -90,11 +94,11 @@ def test_a_qdq_model_is_planned_in_int8_and_stays_as_it_is(whole, tmp_path):
     config.write_text(text + "rewrite: {enable: none}\n")
     with open_pipeline(config, tmp_path) as pipeline:
         built = pipeline.build()
-        plan, work = pipeline.work.plan, pipeline.work
-        assert work.typed is work.named
-        assert work.scales.method == "qdq"
+        placed, context = plan(pipeline.context), pipeline.context
+        assert typed_model(context) is named(context)
+        assert scales(context).method == "qdq"
     wanted = {row["name"]: row["precision"] for row in result.document["plan"]["layers"]}
-    found = {row.name: row.precision for row in plan.layers if row.name in wanted}
+    found = {row.name: row.precision for row in placed.layers if row.name in wanted}
     assert found == wanted
     assert "int8" in found.values()
     assert built["accuracy"]["cosine"] > 0.99
@@ -115,7 +119,7 @@ def test_releases_without_a_dla_plan_for_the_gpu_alone(tmp_path, tensorrt):
     config = small_config(tmp_path, extra=f'tensorrt: "{tensorrt}"\n')
     with open_pipeline(config, tmp_path) as pipeline:
         plan = pipeline.plan()
-        assert not pipeline.work.lowers
+        assert not lowers(pipeline.context)
     assert {layer.device for layer in plan.layers} == {"GPU"}
     assert not any("Q/DQ" in note for note in plan.notes)
 

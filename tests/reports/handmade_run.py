@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit.benchmark.document import bench_document
 from edgekit.dla.verdicts import Judgement, LayerVerdict, VerdictReason
-from edgekit.pipeline.progress import STEPS
+from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.quantize.scales import Scales
 from edgekit.reports.facts import RunFacts
 from edgekit.targets.loader import get

@@ -21,6 +21,7 @@ from edgekit.benchmark.trace.run import trace_document
 from edgekit.cli.main import main
 from edgekit.config.loader import open_config
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.plan import device_times, plan_from_json
 from edgekit.reports import text
 from edgekit.reports.document import report_document
@@ -110,11 +111,11 @@ def test_terminal_page_markdown_and_json_show_one_number(
     document = json.loads(printed(capsys, model, "--json"))
     terminal = printed(capsys, model)
     with Pipeline(open_config(model)) as pipeline:
-        work = pipeline.work
+        context = pipeline.context
         report = report_document(
             RunFacts(
-                name="net", model=model, target=work.target, plan=pipeline.plan(),
-                network=work.network, judgement=work.judgement,
+                name="net", model=model, target=context.target, plan=pipeline.plan(),
+                network=network(context), judgement=judgement(context),
             )
         )  # fmt: skip
     page = render_html(report)
@@ -193,7 +194,7 @@ def test_terminal_page_markdown_and_json_show_one_number(
     # the trace: as long in its segments as they are in their slices
     trace = [
         one
-        for one in trace_document(plan, dla_cores=2, network=work.network)["traceEvents"]
+        for one in trace_document(plan, dla_cores=2, network=network(context))["traceEvents"]
         if one["ph"] == "X" and one["tid"] != 1
     ]
     for device, busy in report["timeline"]["busy_us"].items():
@@ -263,10 +264,10 @@ def test_a_mix_of_plans_is_shown_with_all_its_plans_and_devices(
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     model = configured(tmp_path, "crcrcrcr", "throughput", [])
     with Pipeline(open_config(model)) as pipeline:
-        work, plan = pipeline.work, pipeline.plan()
+        context, plan = pipeline.context, pipeline.plan()
         known = RunFacts(
-            name="net", model=model, target=work.target, plan=plan, network=work.network,
-            judgement=work.judgement,
+            name="net", model=model, target=context.target, plan=plan, network=network(context),
+            judgement=judgement(context),
         )  # fmt: skip
     document = report_document(known)
     assert {"DLA0", "DLA1"} <= {layer.device for share in plan.plans for layer in share.layers}

@@ -14,8 +14,10 @@ from edgekit.cli.planning import tune_text
 from edgekit.config.loader import open_config, parse_config
 from edgekit.errors import ConfigError
 from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps.accuracy import Work
+from edgekit.pipeline.steps.plan import query
+from edgekit.pipeline.steps.rewrite import found_rewrites, model_digest
 from edgekit.tuning.candidates import plan_signature
 from edgekit.tuning.document import snippet, tune_document
 from edgekit.tuning.records import TuningJournal
@@ -27,11 +29,11 @@ from tests.tuning.tune_world import World, world_of
 
 @dataclass
 class Nets:
-    """A configuration's work, and that of its networks as it came and rewritten."""
+    """A configuration, and its networks as it came and rewritten."""
 
-    own: Work
-    came: Work
-    rewritten: Work
+    own: Context
+    came: Context
+    rewritten: Context
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +41,22 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> Nets:
     folder = tmp_path_factory.mktemp("networks")
     config = open_config(small_config(folder, precision="fp16", objective="latency"))
     with Pipeline(config, cache=Cache(folder / "cache")) as pipeline:
-        work = pipeline.work
-        assert work.found_rewrites
-        came = work.variant(rewrite=dict(ORIGINAL_SECTION))
-        return Nets(work, came, work.variant(rewrite={"always": True}))
+        own = pipeline.context
+        assert found_rewrites(own).model is not None
+        came = variant(own, rewrite=dict(ORIGINAL_SECTION))
+        return Nets(own, came, variant(own, rewrite={"always": True}))
 
 
 def tuned(
     nets: Nets, faster: str, *, broken: bool = False, clock: str = "board-measured",
     journal: TuningJournal | None = None, **request: Any,
 ) -> Tuning:  # fmt: skip
-    def net(name: str, work: Work) -> World:
+    def net(name: str, context: Context) -> World:
         us = 10.0 if name == faster else 40.0
         # the DLA is better everywhere, which no prediction of so small a network says
         return world_of(
-            work.query, {"*": us}, {"*": us / 3}, switch_us=0.0, clock=clock, name=name,
-            model=work.model_digest, broken=broken and name == REWRITTEN,
+            query(context), {"*": us}, {"*": us / 3}, switch_us=0.0, clock=clock, name=name,
+            model=model_digest(context), broken=broken and name == REWRITTEN,
         )  # fmt: skip
 
     tuning = Tuning(
@@ -70,7 +72,7 @@ def tuned(
 def test_the_better_network_is_found_and_planned_again(
     nets: Nets, tmp_path: Path, faster: str, clock: str
 ) -> None:
-    assert nets.came.model_digest != nets.rewritten.model_digest
+    assert model_digest(nets.came) != model_digest(nets.rewritten)
     tuning = tuned(nets, faster, clock=clock)
     winner = tuning.winner
     assert winner.network == faster
@@ -84,7 +86,7 @@ def test_the_better_network_is_found_and_planned_again(
     again = open_config(nets.own.config, **yaml.safe_load(text))
     with Pipeline(again, cache=nets.own.cache) as pipeline:
         assert plan_signature(pipeline.plan()) == winner.key
-        assert pipeline.work.model_digest == tuning.networks[winner.network].model
+        assert model_digest(pipeline.context) == tuning.networks[winner.network].model
         assert [x.name for x in pipeline.plan().layers] == [x.name for x in winner.plan.layers]
     assert "a little elsewhere" not in text
     document = tune_document(tuning, name="x", files={"profile": "p", "snippet": "s"})

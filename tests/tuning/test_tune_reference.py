@@ -13,6 +13,8 @@ from edgekit.config.loader import open_config
 from edgekit.errors import DataError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.calibrate import calibration_inputs
+from edgekit.pipeline.steps.plan import query, take
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.reader import read_profile
@@ -54,10 +56,10 @@ class Reference:
 
     def _build(self, plan: Plan, out: Path) -> tuple[Any, Any]:
         with Pipeline(open_config(self.config), out=out, cache=Cache()) as pipeline:
-            pipeline.work.take(plan)
+            pipeline.context = take(pipeline.context, plan)
             path = out / "full"
             pipeline.bundle(full=path)
-            frame = dict(next(iter(pipeline.work.inputs())))
+            frame = dict(next(iter(calibration_inputs(pipeline.context))))
         return edgekit_device.load(str(path), trust_unsigned=True), frame
 
 
@@ -70,10 +72,10 @@ def test_the_optimum_where_devices_differ(tmp_path: Path, monkeypatch: pytest.Mo
     make_segments_wait(monkeypatch, waits_us)
     config = small_config(tmp_path, precision="fp16", objective="latency")
     with Pipeline(open_config(config), out=tmp_path / "out", cache=Cache()) as pipeline:
-        start, query = pipeline.plan(), pipeline.work.query
-    ops = {layer.name: layer.op for layer in query.network.layers}
-    best = min(waits(plan, ops) for plan in every_plan(query))
-    reference = Reference(config, tmp_path / "trials", start, query)
+        start, asked = pipeline.plan(), query(pipeline.context)
+    ops = {layer.name: layer.op for layer in asked.network.layers}
+    best = min(waits(plan, ops) for plan in every_plan(asked))
+    reference = Reference(config, tmp_path / "trials", start, asked)
     tuning = Tuning([reference], TuningRequest(rounds=8, turns=5))
     tuning.run()
     assert waits(start, ops) > 2 * best

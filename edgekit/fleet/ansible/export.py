@@ -275,7 +275,7 @@ def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
 def _packed(config: Config, progress: Progress | None) -> Bundle:
     with Pipeline(config, progress=progress) as pipeline:
         pipeline.bundle()
-        return pipeline.packing.bundle
+        return pipeline.packed()
 
 
 def _put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:

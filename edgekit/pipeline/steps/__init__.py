@@ -1,5 +1,4 @@
-"""The steps of a run; `STEPS` in `edgekit.pipeline.progress` has their order.
-
-What the host computes is in `Work` (module `accuracy`, last of its chain); the steps that need no
-board are run by `HostSteps` in `host`.
+"""What the steps of a run compute, as functions of a `Context`; `run.STEPS` has their order. From
+bottom to top: `load`, `judge`, `rewrite`, `calibrate`, `plan`, `method`, `accuracy`, `build`,
+`bundle`, `deploy`, `bench`.
 """

@@ -1,13 +1,13 @@
-"""`Work`, the host side of a configuration up to the reference build, and its accuracy: the error
-against FP32, what INT8 costs layer by layer, the accuracy gate, and the layers that go back to
-FP16 where INT8 misses it.
+"""The reference build and its accuracy: the error against FP32, what INT8 costs layer by layer, the
+accuracy gate, the layers that go back to FP16 where INT8 misses it, and what each approximate
+rewrite changes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import asdict
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +15,18 @@ import numpy as np
 from edgekit.errors import GateError
 from edgekit.network.model import Model
 from edgekit.pipeline.cache import load_artefacts, store_artefacts
-from edgekit.pipeline.steps.plan import PlannedWork
+from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.steps.calibrate import calibration_inputs, inputs_identity, inputs_text
+from edgekit.pipeline.steps.load import lowers, named, rules, source, translated
+from edgekit.pipeline.steps.method import plan_scales, scales, scales_of
+from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
+from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.pipeline.steps.translation import float_note
+from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
+    from edgekit.config.schema import AccuracySection
     from edgekit.reference.artefacts import Artefacts
     from edgekit.reference.sensitivity import Proposal, Sensitivity
 
@@ -31,24 +38,133 @@ _ROUNDS = 4
 # builds that bring a run without a gate to what always holds
 _BUILDS = 12
 _HELD_BYTES = 1 << 28
+_SHOWN = 3
 
 
-def measured_sensitivity(work: Work) -> Sensitivity:
+@computed()
+def build_key(context: Context) -> str:
+    """Returns the identity of the build: model, placement and scales."""
+    placed = [
+        [share.share, [[p.name, p.device, p.precision, p.segment] for p in share.layers]]
+        for share in plan(context).plans
+    ]
+    found = plan_scales(context)
+    digest = found.digest if found else None
+    return context.cache.key("build", model_digest(context), placed, digest)
+
+
+def artefacts(context: Context) -> Artefacts:
+    """Returns the engines of the reference build: the target's numerics, on this CPU."""
+    return _built(context)[0]
+
+
+@computed()
+def _built(context: Context) -> tuple[Artefacts, bool]:
+    """Returns the engines, and whether they were built just now."""
+    from edgekit.reference.build import build_reference
+
+    key, cache = build_key(context), context.cache
+    record = None if context.force else cache.get("build", key)
+    found = load_artefacts(cache, record) if record else None
+    if found is not None:
+        return found, False
+    context.session.fresh.add("build")
+    text = f"engines{fp16_suffix(context)}, segment"
+    found = build_reference(
+        segments(context),
+        plan_scales(context),
+        progress=lambda done, total: context.update(done, total, f"{text} {done} of {total}"),
+    )
+    record = store_artefacts(cache, found)
+    cache.put("build", key, record)
+    return load_artefacts(cache, record) or found, True
+
+
+@computed()
+def accuracy(context: Context) -> dict[str, Any]:
+    """Returns the error of the built network against FP32 over the calibration inputs."""
+    # engines that were just built are compared anew: an older comparison may be of damaged ones
+    built, fresh = _built(context)
+    result: dict[str, Any] = context.stored(
+        "accuracy", lambda: measured_accuracy(context, model(context), built), *_compared(context),
+        again=fresh,
+    )  # fmt: skip
+    return result
+
+
+def _compared(context: Context) -> tuple[Any, ...]:
+    """What a comparison of the build depends on."""
+    return build_key(context), inputs_identity(context), context.file.accuracy.scores
+
+
+def measured_accuracy(
+    context: Context,
+    other: Model,
+    built: Artefacts,
+    *,
+    text: str = "",
+    inputs: Iterable[Mapping[str, np.ndarray]] | None = None,
+) -> dict[str, Any]:
+    """Compares a build with its FP32 model over the calibration inputs.
+
+    Of several plan variants the worst counts; ``per_segment`` has them all.
+    """
+    from edgekit.reference.accuracy import accuracy as compare
+
+    found = []
+    lanes = _distinct_lanes(built)
+    text = text or f"accuracy{fp16_suffix(context)}"
+    for number, lane in enumerate(lanes):
+        error = compare(
+            other, built, _counted(context, text, inputs, number, len(lanes)), lane=lane,
+            scores=context.file.accuracy.scores,
+        )  # fmt: skip
+        segments = [{"lane": lane, **part} for part in error["per_segment"]]
+        found.append({**error, "per_segment": segments})
+    worst = min(found, key=lambda error: float(error["cosine"]))
+    random = "random weights and " if context.file.model.builtin is not None else ""
+    data = random + inputs_text(context)
+    parts = [part for error in found for part in error["per_segment"]]
+    failures = list(dict.fromkeys(text for error in found for text in error["failures"]))
+    return {**worst, "failures": failures, "per_segment": parts, "data": data}
+
+
+def _counted(
+    context: Context,
+    text: str,
+    inputs: Iterable[Mapping[str, np.ndarray]] | None,
+    plan: int,
+    plans: int,
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """The calibration inputs, reporting how many were taken of those of all plans."""
+    inputs = calibration_inputs(context) if inputs is None else inputs
+    total = len(inputs) if isinstance(inputs, Sized) else 0
+    text += f", plan {plan + 1} of {plans}" if plans > 1 else ""
+    of = f" of {total}" if total else ""
+    count = 0
+    for done, sample in enumerate(inputs):
+        context.update(plan * total + done, plans * total, f"{text}, input {done + 1}{of}")
+        yield sample
+        count = done + 1
+    context.session.read = count
+
+
+def measured_sensitivity(context: Context) -> Sensitivity:
     """Returns what INT8 of each kernel of the plan costs."""
     from edgekit.reference.sensitivity import Impact, Sensitivity, analyse
 
     def compute() -> dict[str, Any]:
         found = analyse(
-            work.segments,
-            work.plan_scales,
-            work.inputs(),
-            progress=lambda done, total: work.update(
-                done, total, f"INT8 kernel by kernel{work.fp16_suffix}"
+            segments(context),
+            plan_scales(context),
+            calibration_inputs(context),
+            progress=lambda done, total: context.update(
+                done, total, f"INT8 kernel by kernel{fp16_suffix(context)}"
             ),
         )
         return asdict(found)
 
-    stored = work.stored("sensitivity", compute, work.build_key, work.inputs_identity)
+    stored = context.stored("sensitivity", compute, build_key(context), inputs_identity(context))
     rows = [
         {**row, "layers": tuple(row["layers"]), "place": tuple(row["place"])}
         for row in stored["impacts"]
@@ -56,7 +172,7 @@ def measured_sensitivity(work: Work) -> Sensitivity:
     return Sensitivity(tuple(Impact(**row) for row in rows), stored["floats"], stored["samples"])
 
 
-def proposed_layers(work: Work, metric: str, minimum: float | None) -> Proposal:
+def proposed_layers(context: Context, metric: str, minimum: float | None) -> Proposal:
     """Returns the fewest layers to keep in FP16 for an accuracy, each trial built and measured.
 
     Trials leave every layer at its place; the caller plans with what is found. Each is kept, so a
@@ -67,8 +183,8 @@ def proposed_layers(work: Work, metric: str, minimum: float | None) -> Proposal:
     from edgekit.reference.sensitivity import Proposal
 
     def compute() -> dict[str, Any]:
-        impacts = measured_sensitivity(work).impacts
-        inputs = _held(work.inputs())
+        impacts = measured_sensitivity(context).impacts
+        inputs = _held(calibration_inputs(context))
         trials = 0
         best: int | None = None
 
@@ -77,7 +193,10 @@ def proposed_layers(work: Work, metric: str, minimum: float | None) -> Proposal:
             trials += 1
             so_far = "none yet" if best is None else f"{counted(best, 'layer')} in FP16"
             found = _trial(
-                work, layers, inputs, f"trial {trials}{work.fp16_suffix}, best so far {so_far}"
+                context,
+                layers,
+                inputs,
+                f"trial {trials}{fp16_suffix(context)}, best so far {so_far}",
             )
             if reaches(found, metric, minimum):
                 best = len(layers) if best is None else min(best, len(layers))
@@ -90,8 +209,14 @@ def proposed_layers(work: Work, metric: str, minimum: float | None) -> Proposal:
             found = propose(impacts, measure, metric=metric, minimum=minimum)
         return asdict(found)
 
-    key = work.build_key, work.inputs_identity, metric, minimum, work.file.accuracy.scores
-    stored = work.stored("proposal", compute, *key)
+    key = (
+        build_key(context),
+        inputs_identity(context),
+        metric,
+        minimum,
+        context.file.accuracy.scores,
+    )
+    stored = context.stored("proposal", compute, *key)
     layers = stored["layers"]
     return Proposal(**{**stored, "layers": None if layers is None else tuple(layers)})
 
@@ -107,63 +232,64 @@ def _held(inputs: Feeds) -> Feeds:
     return found
 
 
-def _trial(work: Work, layers: frozenset[str], inputs: Feeds, text: str) -> dict[str, Any]:
+def _trial(context: Context, layers: frozenset[str], inputs: Feeds, text: str) -> dict[str, Any]:
     """Returns the accuracy of the plan's build with these layers in FP16."""
     from edgekit.placement.segments import segmented
     from edgekit.reference.build import build_reference
     from edgekit.reference.proposal import with_fp16
 
-    work.update(0, 0, text)
+    context.update(0, 0, text)
     if not layers:
-        return work.accuracy
+        return accuracy(context)
 
     def compute() -> dict[str, Any]:
-        plan = with_fp16(work.plan, layers)
-        segments = segmented(work.model, work.network, plan)
-        built = build_reference(segments, work.scales_of(plan))
-        return work.measure(work.model, built, text=text, inputs=inputs)
+        placed = with_fp16(plan(context), layers)
+        cut = segmented(model(context), network(context), placed)
+        built = build_reference(cut, scales_of(context, placed))
+        return measured_accuracy(context, model(context), built, text=text, inputs=inputs)
 
-    key = work.build_key, work.inputs_identity, sorted(layers), work.file.accuracy.scores
-    found: dict[str, Any] = work.stored("trial", compute, *key)
+    key = build_key(context), inputs_identity(context), sorted(layers), context.file.accuracy.scores
+    found: dict[str, Any] = context.stored("trial", compute, *key)
     return found
 
 
-def fall_back_to_fp16(work: Work) -> None:
-    """Keeps the fewest layers in FP16 that bring the build to the configuration's gate.
+def fall_back_to_fp16(context: Context) -> Context:
+    """Returns a context with the fewest layers in FP16 that bring the build to the gate.
 
     Raises:
         GateError: No layers do, not even all of them.
     """
     from edgekit.reference.proposal import reaches, shortfall
 
-    gate = work.file.accuracy
+    gate = context.file.accuracy
     for _ in range(_ROUNDS):
-        found = proposed_layers(work, gate.metric, gate.min)
+        found = proposed_layers(context, gate.metric, gate.min)
         if found.layers is None:
-            raise gate_failure(work, shortfall(found), found.accuracy, fp16=False)
-        if not found.layers or set(found.layers) <= set(work.fp16_by_gate):
+            raise gate_failure(context, shortfall(found), found.accuracy, fp16=False)
+        if not found.layers or set(found.layers) <= set(context.fp16_by_gate):
             break  # a plan of other places had it; the gate says how far this one is
-        work.keep(found.layers)
+        context = keep(context, found.layers)
         if not found.minimal:
-            work.notes.append(
+            context.note(
                 f"the search for layers to keep in FP16 ended after {found.builds} builds: not "
                 "proven minimal, perhaps fewer would do"
             )
-        if reaches(work.accuracy, gate.metric, gate.min):
+        if reaches(accuracy(context), gate.metric, gate.min):
             break
+    return context
 
 
 def gate_failure(
-    work: Work, text: str, error: Mapping[str, Any], *, fp16: bool = True
+    context: Context, text: str, error: Mapping[str, Any], *, fp16: bool = True
 ) -> GateError:
     """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
     hint = "use precision: fp32, or lower the gate"
-    if work.file.precision == "int8" and fp16:
+    if context.file.precision == "int8" and fp16:
         hint = "calibrate on more or better data, use precision: fp16, or lower the gate"
-        if work.file.accuracy.fallback == "none":
+        if context.file.accuracy.fallback == "none":
             hint = f"accuracy.fallback: fp16 keeps the fewest layers in FP16; or {hint}"
     failure = GateError(
-        f"{text} ({error.get('data') or work.inputs_text})",
+        f"{text} ({error.get('data') or inputs_text(context)})",
         code="accuracy.below-gate",
         where="accuracy.min",
         hint=hint,
@@ -172,178 +298,173 @@ def gate_failure(
     return failure
 
 
-def accuracy_notes(work: Work) -> list[str]:
+def accuracy_notes(context: Context) -> list[str]:
     """Says what the numbers are about."""
     notes = [
-        f"accuracy is against the FP32 network on {work.inputs_text}, emulated on this machine; "
-        "it is no accuracy on a task"
+        f"accuracy is against the FP32 network on {inputs_text(context)}, emulated on this "
+        "machine; it is no accuracy on a task"
     ]
-    if work.file.model.builtin is not None:
+    if context.file.model.builtin is not None:
         notes.append("the network's weights are random")
-    if work.translated is not None:
-        notes.append(float_note(work.named))
-    if work.fp16_by_gate:
-        notes.append(f"kept in FP16: {listed(work.fp16_by_gate)}")
+    if translated(context) is not None:
+        notes.append(float_note(named(context)))
+    if context.fp16_by_gate:
+        notes.append(f"kept in FP16: {listed(context.fp16_by_gate)}")
     return notes
 
 
-# What a configuration needs, computed on demand and stored in the cache.
-#
-# Each value stands under the digest of what it depends on, so a value that is not needed is not
-# computed, and one that was computed before is read back.
+def gated(context: Context) -> Context:
+    """Returns a context whose build passes the configuration's gate, itself if it does.
+
+    Without one it still holds that nothing collapses and that a detector keeps its scores.
+
+    Where INT8 misses it, the fewest layers that bring it there are kept in FP16, in the plan and in
+    the engines too, unless the configuration's fallback is "none".
+
+    Raises:
+        GateError: No build passes.
+    """
+    from edgekit.reference.proposal import reaches
+
+    gate = context.file.accuracy
+    missed = not reaches(accuracy(context), gate.metric, gate.min)
+    if missed and scales(context) is not None and gate.fallback == "fp16":
+        context = fall_back_to_fp16(context)
+    check_accuracy(context, accuracy(context))
+    return context
 
 
-_SHOWN = 3
+def check_accuracy(context: Context, error: Mapping[str, Any]) -> None:
+    """Raises GateError when ``error`` is below the configuration's gate."""
+    from edgekit.reference.accuracy import describe_metric
+    from edgekit.reference.proposal import reaches
+
+    gate = context.file.accuracy
+    if not reaches(error, gate.metric, gate.min):
+        notes = []
+        if not reaches({**error, "failures": ()}, gate.metric, gate.min):
+            value = describe_metric(error, gate.metric)
+            notes.append(f"{gate.metric} against FP32 is {value}, below {gate.min:g}")
+        notes += [*error.get("failures", ())][:_SHOWN]
+        notes += [one["told"] for one in error.get("nonfinite") or ()]
+        raise gate_failure(context, "; ".join(notes), error)
 
 
-class Work(PlannedWork):
-    """The host side of a configuration, from the model to the built engines and their error."""
+def accuracy_text(gate: AccuracySection, error: Mapping[str, Any], figures: str) -> str:
+    """Returns ``figures``, or that what ``error`` has says nothing, and that no gate judges.
 
-    @cached_property
-    def build_key(self) -> str:
-        """Identity of the build: model, placement and scales."""
-        placed = [
-            [share.share, [[p.name, p.device, p.precision, p.segment] for p in share.layers]]
-            for share in self.plan.plans
-        ]
-        scales = self.plan_scales.digest if self.plan_scales else None
-        return self.cache.key("build", self.model_digest, placed, scales)
+    Args:
+        gate: The configuration's ``accuracy``.
+        error: What ``measured_accuracy`` returned.
+        figures: What it says where it is known.
+    """
+    from edgekit.reference.accuracy import NOT_KNOWN
 
-    @cached_property
-    def artefacts(self) -> Artefacts:
-        """The engines of the reference build, which follow the target's numerics on this CPU."""
-        from edgekit.reference.build import build_reference
-
-        record = None if self.force else self.cache.get("build", self.build_key)
-        artefacts = load_artefacts(self.cache, record) if record else None
-        if artefacts is None:
-            self.fresh.add("build")
-            artefacts = build_reference(
-                self.segments,
-                self.plan_scales,
-                progress=lambda done, total: self.update(
-                    done, total, f"engines{self.fp16_suffix}, segment {done} of {total}"
-                ),
-            )
-            record = store_artefacts(self.cache, artefacts)
-            self.cache.put("build", self.build_key, record)
-            artefacts = load_artefacts(self.cache, record) or artefacts
-        return artefacts
-
-    @cached_property
-    def accuracy(self) -> dict[str, Any]:
-        """Error of the built network against FP32 over the calibration inputs."""
-        # engines that were just built are compared anew: an older comparison may be of damaged ones
-        artefacts = self.artefacts
-        built = "build" in self.fresh
-        result: dict[str, Any] = self.stored(
-            "accuracy", lambda: self.measure(self.model, artefacts), self.build_key,
-            self.inputs_identity, self.file.accuracy.scores, again=built,
-        )  # fmt: skip
-        return result
-
-    def measure(
-        self,
-        model: Model,
-        artefacts: Artefacts,
-        *,
-        text: str = "",
-        inputs: Iterable[Mapping[str, np.ndarray]] | None = None,
-    ) -> dict[str, Any]:
-        """Compares a build with its FP32 model over the calibration inputs.
-
-        Of several plan variants the worst counts; ``per_segment`` has them all.
-        """
-        from edgekit.reference.accuracy import accuracy
-
-        found = []
-        lanes = _distinct_lanes(artefacts)
-        text = text or f"accuracy{self.fp16_suffix}"
-        for number, lane in enumerate(lanes):
-            error = accuracy(
-                model, artefacts, self._counted(text, inputs, number, len(lanes)), lane=lane,
-                scores=self.file.accuracy.scores,
-            )  # fmt: skip
-            segments = [{"lane": lane, **part} for part in error["per_segment"]]
-            found.append({**error, "per_segment": segments})
-        worst = min(found, key=lambda error: float(error["cosine"]))
-        random = "random weights and " if self.file.model.builtin is not None else ""
-        data = random + self.inputs_text
-        parts = [part for error in found for part in error["per_segment"]]
-        failures = list(dict.fromkeys(text for error in found for text in error["failures"]))
-        return {**worst, "failures": failures, "per_segment": parts, "data": data}
-
-    def _counted(
-        self, text: str, inputs: Iterable[Mapping[str, np.ndarray]] | None, plan: int, plans: int
-    ) -> Iterator[Mapping[str, np.ndarray]]:
-        """The calibration inputs, reporting how many were taken of those of all plans."""
-        inputs = self.inputs() if inputs is None else inputs
-        total = len(inputs) if isinstance(inputs, Sized) else 0
-        text += f", plan {plan + 1} of {plans}" if plans > 1 else ""
-        of = f" of {total}" if total else ""
-        count = 0
-        for done, sample in enumerate(inputs):
-            self.update(plan * total + done, plans * total, f"{text}, input {done + 1}{of}")
-            yield sample
-            count = done + 1
-        self.read = count
-
-    def gated(self) -> dict[str, Any]:
-        """Returns the accuracy of a build that passes the configuration's gate.
-
-        Without one it still holds that nothing collapses and that a detector keeps its scores.
-
-        Where INT8 misses it, the fewest layers that bring it there are kept in FP16, in the plan
-        and in the engines too, unless the configuration's fallback is "none".
-
-        Raises:
-            GateError: No build passes.
-        """
-        from edgekit.reference.proposal import reaches
-
-        gate = self.file.accuracy
-        missed = not reaches(self.accuracy, gate.metric, gate.min)
-        if missed and self.scales is not None and gate.fallback == "fp16":
-            fall_back_to_fp16(self)
-        self.check_accuracy(self.accuracy)
-        return self.accuracy
-
-    def check_accuracy(self, error: Mapping[str, Any]) -> None:
-        """Raises GateError when ``error`` is below the configuration's gate."""
-        from edgekit.reference.accuracy import describe_metric
-        from edgekit.reference.proposal import reaches
-
-        gate = self.file.accuracy
-        if not reaches(error, gate.metric, gate.min):
-            notes = []
-            if not reaches({**error, "failures": ()}, gate.metric, gate.min):
-                value = describe_metric(error, gate.metric)
-                notes.append(f"{gate.metric} against FP32 is {value}, below {gate.min:g}")
-            notes += [*error.get("failures", ())][:_SHOWN]
-            notes += [one["told"] for one in error.get("nonfinite") or ()]
-            raise gate_failure(self, "; ".join(notes), error)
-
-    def accuracy_text(self, error: Mapping[str, Any], figures: str) -> str:
-        """Returns ``figures``, or that what ``error`` has says nothing, and that no gate judges.
-
-        Args:
-            error: What ``measure`` returned.
-            figures: What it says where it is known.
-        """
-        from edgekit.reference.accuracy import NOT_KNOWN
-
-        if not error.get("constant"):
-            return figures
-        gate = self.file.accuracy
-        unjudged = gate.min is not None and not error.get("judged", True)
-        return f"accuracy {NOT_KNOWN}" + (
-            f"; accuracy.min ({gate.metric}) is not judged" if unjudged else ""
-        )
+    if not error.get("constant"):
+        return figures
+    unjudged = gate.min is not None and not error.get("judged", True)
+    return f"accuracy {NOT_KNOWN}" + (
+        f"; accuracy.min ({gate.metric}) is not judged" if unjudged else ""
+    )
 
 
-def _distinct_lanes(artefacts: Artefacts) -> list[int]:
+def _distinct_lanes(built: Artefacts) -> list[int]:
     """Returns the plan variants that differ in more than the DLA core they run on."""
     seen: dict[tuple[str, ...], int] = {}
-    for lane, (_, segments) in enumerate(artefacts.lanes):
-        seen.setdefault(tuple(segment.engine for segment in segments), lane)
+    for lane, (_, parts) in enumerate(built.lanes):
+        seen.setdefault(tuple(part.engine for part in parts), lane)
     return list(seen.values())
+
+
+def approximations(context: Context) -> list[dict[str, Any]]:
+    """Returns what each approximate rewrite that was applied changes on the calibration data.
+
+    Each is applied to the original network alone: ``max_error`` is the largest difference of any
+    output, ``rms_error`` the root of the mean square, both over the output's largest value; None
+    where infinities and NaNs of the original are not those of the other. ``note`` says it in words.
+    """
+    from edgekit.rewriting.rewrite import rewrite
+
+    names = dict.fromkeys(
+        item["rewrite"] for item in used_rewrites(context).applied if _is_approximate(item)
+    )
+    if not names:
+        return []
+
+    def compute() -> list[dict[str, Any]]:
+        found = []
+        for number, name in enumerate(names):
+            context.update(number, len(names), f"error of {name}")
+            alone = rewrite(
+                source(context), context.target, precision=context.file.precision,
+                tensorrt=context.tensorrt,
+                enable="none", allow_approx=[name], lowers=lowers(context),
+            ).model  # fmt: skip
+            # where it applies only after others, what all of them change is the nearest answer
+            after = model(context) if alone is source(context) else alone
+            error = approximation_error(source(context), after, calibration_inputs(context))
+            found.append({"rewrite": name, **error})
+        return found
+
+    result: list[dict[str, Any]] = context.stored(
+        "approximate", compute, source(context).digest, model_digest(context), list(names),
+        inputs_identity(context), *rules(context),
+    )  # fmt: skip
+    context.session.read = result[0]["inputs"]
+    return [
+        {
+            **item,
+            "data": inputs_text(context),
+            "note": _approximation_note(item, inputs_text(context)),
+        }
+        for item in result
+    ]
+
+
+def _approximation_note(item: Mapping[str, Any], data: str) -> str:
+    if item["max_error"] is None:
+        return (
+            f"{item['rewrite']} changes results beyond comparison: what it gives is not finite "
+            f"where the original's is, or the other way round ({data})"
+        )
+    return (
+        f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "
+        f"largest value ({data})"
+    )
+
+
+def _is_approximate(applied: Mapping[str, Any]) -> bool:
+    return str(applied["rewrite"]).startswith(APPROXIMATE)
+
+
+def approximation_error(
+    before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, Any]:
+    from edgekit.network.session import session
+
+    outputs = [value.name for value in before.proto.graph.output]
+    old, new = session(before), session(after)
+    worst, squares, count = 0.0, 0.0, 0
+    for sample in inputs:
+        feeds = dict(sample)
+        for a, b in zip(old.run(outputs, feeds), new.run(outputs, feeds), strict=True):
+            difference = _difference(a.astype(np.float64), b.astype(np.float64))
+            worst = max(worst, float(difference.max(initial=0.0)))
+            squares += float((difference**2).mean()) if difference.size else 0.0
+        count += 1
+    known = math.isfinite(worst)
+    return {
+        "max_error": worst if known else None,
+        "rms_error": (squares / max(1, count * len(outputs))) ** 0.5 if known else None,
+        "inputs": count,
+    }
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``|b-a|`` over the largest ``|a|``; infinite where NaNs and infinities are not the same."""
+    sane = np.isfinite(a)
+    if not np.array_equal(b[~sane], a[~sane], equal_nan=True):
+        return np.full(1, np.inf)
+    a, b = a[sane], b[sane]
+    difference = np.abs(b - a) / (np.abs(a).max(initial=0.0) or 1.0)
+    return np.where(np.isnan(difference), np.inf, difference)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ from edgekit.deployment.board import BenchSettings
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically
 from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
+from edgekit.pipeline.steps.calibrate import first_input
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.pipeline.steps.tegrastats_log import monitor_from_log
 from edgekit.quantize.data.load import load_data
 from edgekit.results.recording import record
@@ -30,11 +35,13 @@ if TYPE_CHECKING:
 
     from edgekit.config.loader import Config
     from edgekit.config.schema import BenchSection
+    from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepRecord
-    from edgekit.pipeline.steps.host import HostSteps
+    from edgekit.pipeline.steps.deploy import ConnectedBoards
 
 
 _IDLE_S = 2.0
+_MOST_FRAMES = 32  # a board cycles no more
 
 
 def board_settings(
@@ -124,7 +131,7 @@ def record_in_results(
 
 
 def report_stages(
-    pipeline: HostSteps, clock: Callable[[], float] = time.monotonic
+    update: Callable[[float, float, str], None], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[str, float | None], None]:
     """Returns the callback of a board's stages: the step's progress, by the seconds left.
 
@@ -136,9 +143,43 @@ def report_stages(
     def report(stage: str, left: float | None) -> None:
         past = clock() - began
         # what takes as long as it takes has no part
-        pipeline.work.update(past if left else 0.0, past + left if left else 0.0, stage)
+        update(past if left else 0.0, past + left if left else 0.0, stage)
 
     return report
+
+
+def bench_frames(context: Context) -> bytes | None:
+    """Returns ``bench.inputs`` as an ``.npz``, several frames stacked; None where none are named.
+
+    Raises:
+        DataError: They cannot be read, or do not fit the network.
+    """
+    named = context.file.bench.inputs
+    if named is None:
+        return None
+
+    path = context.config.resolve(named)
+    found = list(islice(load_data(path, model(context), whole=True), _MOST_FRAMES))
+    if not found:
+        raise DataError("the file holds no input", code="data.empty", where=str(path))
+    if len(found) == 1:
+        return write_npz(dict(found[0]))
+    return write_npz({name: np.stack([one[name] for one in found]) for name in found[0]})
+
+
+def check_bench_frames(context: Context, *, may_reuse: bool) -> None:
+    """Refuses ``bench.inputs`` that do not fit the network, before anything is built for them.
+
+    Args:
+        context: The configuration.
+        may_reuse: Whether an older measurement will do, for which the file is not needed.
+
+    Raises:
+        DataError: As ``bench_frames``.
+    """
+    named = context.file.bench.inputs
+    if named is not None and (not may_reuse or context.config.resolve(named).exists()):
+        bench_frames(context)
 
 
 # Which measurement of a release is shown where none is requested: the newest of any way.
@@ -152,7 +193,7 @@ class NewestMeasurement:
     """What was measured last of a release on a board, in the cache.
 
     Args:
-        pipeline: The configuration's pipeline.
+        context: The configuration.
         place: What distinguishes board and release from others.
 
     Attributes:
@@ -160,18 +201,18 @@ class NewestMeasurement:
         notes: What of it is not as the configuration says.
     """
 
-    def __init__(self, pipeline: HostSteps, place: Sequence[object]) -> None:
-        self._cache = pipeline.cache
+    def __init__(self, context: Context, place: Sequence[object]) -> None:
+        self._cache = context.cache
         self._key = self._cache.key("bench", *place)
         self.description = ""
         self.notes: list[str] = []
-        section = pipeline.file.bench
+        section = context.file.bench
         self._settings: dict[str, Any] = section.model_dump(mode="json")
         if section.inputs is not None:
             # other frames may lie under the same name
-            frames = identity_of_path(pipeline.config.resolve(section.inputs))
+            frames = identity_of_path(context.config.resolve(section.inputs))
             self._settings["inputs"] = [str(section.inputs), frames]
-        document = pipeline.config.document
+        document = context.config.document
         self._given = sorted(
             {str(path[1]) for path in document.given if path[:1] == ("bench",) and path[1:]}
         )
@@ -215,19 +256,23 @@ def _setting_text(value: object) -> str:
 
 
 def infer(
-    pipeline: HostSteps,
+    context: Context,
+    boards: ConnectedBoards,
     release: Mapping[str, Any],
+    backend: str,
     source: Path | None,
-    output: Path | None,
+    path: Path,
     step: StepRecord,
 ) -> dict[str, Any]:
     """Runs one inference on the first board.
 
     Args:
-        pipeline: The configuration's pipeline.
+        context: The configuration.
+        boards: Its boards.
         release: What serves there.
+        backend: Who built what is to serve there.
         source: Inputs, .npz or .npy; the first calibration input when None.
-        output: Where the outputs go; ``outputs.npz`` of the out folder when None.
+        path: Where the outputs go.
         step: The step, for its detail.
 
     Returns:
@@ -235,25 +280,23 @@ def infer(
         and is None for a refitted release, for one that serves instead of one that was taken back,
         and for one whose engines only a board can run.
     """
-    boards, cache = pipeline.boards, pipeline.cache
-    client = boards.clients()[0]
-    path = output or pipeline.out / "outputs.npz"
-    inputs = inputs_of(pipeline, source)
+    cache, client = context.cache, boards.clients()[0]
+    inputs = inputs_of(context, source)
     feed = write_npz(inputs)
     other = bool(release.get("refitted") or release.get("taken_back"))
     key = cache.key("infer", boards.identity(client), release["digest"], _digest(feed), other)
-    known = None if pipeline.work.force else cache.get("infer", key)
+    known = None if context.force else cache.get("infer", key)
     if known is not None and not cache.has_blobs([known["blob"]]):
         known = None
     if known is not None:
         answer = cache.blob_path(known["blob"]).read_bytes()
     else:
-        pipeline.work.fresh.add("infer")
-        answer = client.infer(release_app(pipeline), feed, release=release["release"])
+        context.session.fresh.add("infer")
+        answer = client.infer(context.file.name, feed, release=release["release"])
     outputs = read_npz(answer)
     if known is None:
-        here = pipeline.building.backend == "reference" and not other
-        equal = _equals_unstripped(pipeline, inputs, outputs) if here else None
+        here = backend == "reference" and not other
+        equal = _equals_unstripped(context, inputs, outputs) if here else None
         blob = _digest(answer)
         cache.put_blob(blob, answer)
         known = {"blob": blob, "bit_equal": equal}
@@ -265,7 +308,7 @@ def infer(
         "schema": "edgekit.infer/1",
         "board": boards.describe(client),
         "release": release["release"],
-        "backend": _backend(pipeline, release),
+        "backend": _backend(backend, release),
         "bit_equal": known["bit_equal"],
         "outputs": facts,
         "file": str(path),
@@ -275,72 +318,77 @@ def infer(
 
 
 def bench(
-    pipeline: HostSteps, release: Mapping[str, Any], step: StepRecord, *, again: bool
+    context: Context,
+    boards: ConnectedBoards,
+    release: Mapping[str, Any],
+    backend: str,
+    out: Path,
+    step: StepRecord,
+    *,
+    again: bool,
 ) -> dict[str, Any]:
     """Measures on the first board and writes ``bench.json`` and ``trace.json``.
 
     Args:
-        pipeline: The configuration's pipeline.
+        context: The configuration.
+        boards: Its boards.
         release: What serves there.
+        backend: Who built what is to serve there.
+        out: The folder of both files.
         step: The step, for its detail.
         again: Measure even when the same release was measured before.
     """
-    from edgekit.pipeline.steps.host import bench_frames  # fmt: skip
-
-    boards, work, cache = pipeline.boards, pipeline.work, pipeline.cache
-    client = boards.clients()[0]
+    cache, client, target = context.cache, boards.clients()[0], context.target
     back = release.get("taken_back")
-    plan = work.plan if back is None else pipeline.packing.plan_of(release)
-    section = pipeline.file.bench
-    newest = NewestMeasurement(pipeline, [boards.identity(client), release["digest"]])
-    measured = None if again or work.force else newest.find()
+    placed = plan(context) if back is None else plan_of(cache, release)
+    section = context.file.bench
+    newest = NewestMeasurement(context, [boards.identity(client), release["digest"]])
+    measured = None if again or context.force else newest.find()
     new = measured is None
     if measured is None:
-        work.fresh.add("bench")
+        context.session.fresh.add("bench")
         settings = board_settings(
             section,
-            backend=_backend(pipeline, release),
-            tensorrt=tensorrt_of(
-                section, release.get("hello") or {}, lambda: pipeline.building.probe(client)
-            ),
+            backend=_backend(backend, release),
+            tensorrt=tensorrt_of(section, release.get("hello") or {}, lambda: boards.probe(client)),
             profile=True,
         )
         measured = client.bench(
-            release_app(pipeline),
+            context.file.name,
             settings,
             release=release["release"],
-            inputs=bench_frames(pipeline),
-            progress=report_stages(pipeline),
+            inputs=bench_frames(context),
+            progress=report_stages(context.update),
         )
     facts = {
-        "name": pipeline.file.name,
+        "name": context.file.name,
         "board": boards.describe(client),
         "environment": {"release": release["release"], **_environment(release)},
-        "target": work.target,
-        "config": pipeline.config.path,
+        "target": target,
+        "config": context.config.path,
     }
-    document = bench_document(measured, plan, **facts)
+    document = bench_document(measured, placed, **facts)
     if (monitor := monitor_from_log(cache, document)) is not None:
-        document = bench_document({**measured, "monitor": monitor}, plan, **facts)
+        document = bench_document({**measured, "monitor": monitor}, placed, **facts)
     trace = trace_document(
-        plan,
+        placed,
         measured,
-        dla_cores=work.target.dla.cores,
-        network=work.network if back is None else None,
-        name=pipeline.file.name,
+        dla_cores=target.dla.cores,
+        network=network(context) if back is None else None,
+        name=context.file.name,
     )
     if new:  # what makes no sound documents is never shown again
         newest.keep(measured)
-    files = {"bench": pipeline.out / "bench.json", "trace": pipeline.out / "trace.json"}
+    files = {"bench": out / "bench.json", "trace": out / "trace.json"}
     document["files"] = {name: str(path) for name, path in files.items()}
-    fresh = "bench" in work.fresh
-    notes = record_in_results(document, pipeline.config, release) if fresh else newest.notes
-    unknown = [] if plan is not None else [
+    fresh = "bench" in context.session.fresh
+    notes = record_in_results(document, context.config, release) if fresh else newest.notes
+    unknown = [] if placed is not None else [
         f"the plan of {release['release']} is not on this machine, for another one packed it (or "
         "an older edgekit): nothing is predicted of it, and its layers have no names here; measure "
         "it where it was built, with the configuration that it was built from"
     ]  # fmt: skip
-    work.notes += [note for note in unknown if note not in work.notes]
+    context.note(*unknown)
     document["notes"] = [*(release.get("notes") or ()), *unknown, *profile_notes(measured), *notes]
     document["taken_back"] = back
     write_json(files["bench"], document)
@@ -354,14 +402,9 @@ def bench(
     return document
 
 
-def _backend(pipeline: HostSteps, release: Mapping[str, Any]) -> str:
+def _backend(backend: str, release: Mapping[str, Any]) -> str:
     """Returns who runs the release: another one's may be another backend than is built with."""
-    return str(release.get("backend") or pipeline.building.first().artefacts.backend)
-
-
-def release_app(pipeline: HostSteps) -> str:
-    """Returns the application's name on the board."""
-    return str(pipeline.file.name)
+    return str(release.get("backend") or backend)
 
 
 def _environment(release: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,20 +413,20 @@ def _environment(release: Mapping[str, Any]) -> dict[str, Any]:
     return {key: hello[key] for key in keys if hello.get(key)}
 
 
-def inputs_of(pipeline: HostSteps, source: Path | None) -> dict[str, np.ndarray]:
+def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:
     """Returns one inference's inputs: of a file, or the first calibration input."""
     if source is None:
-        return dict(next(iter(pipeline.work.inputs())))
+        return first_input(context)
 
-    for sample in load_data(source, pipeline.work.model, whole=True):
+    for sample in load_data(source, model(context), whole=True):
         return dict(sample)
     raise DataError("the file holds no input", code="data.empty", where=str(source))
 
 
 def _equals_unstripped(
-    pipeline: HostSteps, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+    context: Context, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
 ) -> bool:
-    expected = pipeline.packing.unstripped(inputs)
+    expected = unstripped_outputs(context, inputs)
     return all(
         name in outputs and outputs[name].tobytes() == value.tobytes()
         for name, value in expected.items()

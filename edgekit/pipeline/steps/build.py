@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,8 @@ import numpy as np
 from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
 from edgekit.pipeline.boards.addresses import job_command
+from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.steps.accuracy import artefacts, build_key
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -23,11 +24,12 @@ from edgekit.pipeline.steps.build_request import (
     request_of,
     request_without_known_failures,
 )
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.text import listed
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.steps.accuracy import Work
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
@@ -60,130 +62,122 @@ class BuiltPlan:
     notes: tuple[str, ...] = ()
 
 
-class Builder:
-    """The builds of one configuration, one for each kind of board.
+# The builds of one configuration, one for each kind of board.
+
+
+@computed("backend", "build.backend", "deploy")
+def backend_for(context: Context, boards: ConnectedBoards) -> str:
+    """Returns "reference", "tensorrt" or "trtexec".
+
+    Boards are connected when the backend is not known without them.
+
+    Raises:
+        EnvironmentLack: "build.no-tensorrt": what the configuration requires is on no board.
+    """
+    if context.backend:
+        return context.backend
+    requested = context.file.build.backend
+    if requested == "reference" or (requested == "auto" and not context.file.deploy.boards):
+        return "reference"
+    if not context.file.deploy.boards:
+        raise EnvironmentLack(
+            f"the {requested} backend builds on a board that has TensorRT, and none is named",
+            code="build.no-tensorrt",
+            where=context.config.document.where(("build", "backend")),
+            hint="name one under deploy.boards, or use build.backend: reference",
+        )
+    clients = boards.clients()
+    for backend in ("tensorrt", "trtexec") if requested == "auto" else (requested,):
+        have = [client for client in clients if _has(boards.probe(client), backend)]
+        if have and (lacking := [c.name for c in clients if c not in have]):
+            raise EnvironmentLack(
+                f"{have[0].name} has what the {backend} backend needs, {lacking[0]} has not",
+                code="build.no-tensorrt",
+                where=lacking[0],
+                hint=f"edgekit doctor shows what is missing; or use {_FALLBACK}",
+            )
+        if have:
+            return backend
+    if requested != "auto":
+        raise EnvironmentLack(
+            f"the board lacks {_NEEDS[requested]}",
+            code="build.no-tensorrt",
+            where=clients[0].name,
+            hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
+        )
+    return "reference"
+
+
+def every_build(context: Context, boards: ConnectedBoards, *, deploys: bool) -> list[BuiltPlan]:
+    """Returns the different builds, in the order of the boards; one where this machine builds.
 
     Args:
-        work: The configuration's work.
-        boards: Its boards; they are connected when the backend is not known without them.
-
-    Attributes:
-        deploys: Whether the boards are to run what they build.
+        context: The configuration; its plan is what is built.
+        boards: Its boards.
+        deploys: Whether they are to run what they build.
     """
+    if backend_for(context, boards) == "reference":
+        return [_reference_build(context)]
+    every = (build_for(context, boards, one, deploys=deploys) for one in boards.clients())
+    return list({built.key: built for built in every}.values())
 
-    deploys = False
 
-    def __init__(self, work: Work, boards: ConnectedBoards) -> None:
-        self.work = work
-        self._boards = boards
-        self._built: dict[tuple[str, ...], BuiltPlan] = {}
-        self._probes: dict[int, dict[str, Any]] = {}
+def build_for(
+    context: Context, boards: ConnectedBoards, client: BoardClient, *, deploys: bool
+) -> BuiltPlan:
+    """Returns the build that a board runs: its own, or that of a board that is like it.
 
-    @cached_property
-    def backend(self) -> str:
-        """ "reference", "tensorrt" or "trtexec".
+    Raises:
+        BoardError: The board is another than planned for, or its build failed.
+        EnvironmentLack: The board lacks what the engines need.
+    """
+    if backend_for(context, boards) == "reference":
+        return _reference_build(context)
+    return _build_of_kind(context, boards, _kind(boards, client), deploys)
 
-        Raises:
-            EnvironmentLack: "build.no-tensorrt": what the configuration requires is on no board.
-        """
-        requested = self.work.file.build.backend
-        boards = self.work.file.deploy.boards
-        if requested == "reference" or (requested == "auto" and not boards):
-            return "reference"
-        if not boards:
-            raise EnvironmentLack(
-                f"the {requested} backend builds on a board that has TensorRT, and none is named",
-                code="build.no-tensorrt",
-                where=self.work.config.document.where(("build", "backend")),
-                hint="name one under deploy.boards, or use build.backend: reference",
-            )
-        clients = self._boards.clients()
-        for backend in ("tensorrt", "trtexec") if requested == "auto" else (requested,):
-            have = [client for client in clients if _has(self.probe(client), backend)]
-            if have and (lacking := [c.name for c in clients if c not in have]):
-                raise EnvironmentLack(
-                    f"{have[0].name} has what the {backend} backend needs, {lacking[0]} has not",
-                    code="build.no-tensorrt",
-                    where=lacking[0],
-                    hint=f"edgekit doctor shows what is missing; or use {_FALLBACK}",
-                )
-            if have:
-                return backend
-        if requested != "auto":
-            raise EnvironmentLack(
-                f"the board lacks {_NEEDS[requested]}",
-                code="build.no-tensorrt",
-                where=clients[0].name,
-                hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
-            )
-        return "reference"
 
-    def probe(self, client: BoardClient) -> dict[str, Any]:
-        """Returns a board's ``edgekit.probe/1``, requested once."""
-        if id(client) not in self._probes:
-            self._probes[id(client)] = client.probe()
-        return self._probes[id(client)]
+@computed()
+def _reference_build(context: Context) -> BuiltPlan:
+    check_opaque(context, on_board=False)
+    return BuiltPlan(build_key(context), artefacts(context))
 
-    def first(self) -> BuiltPlan:
-        """Returns the build for the first board, or this machine's."""
-        if self.backend == "reference":
-            return self.reference
-        return self.for_board(self._boards.clients()[0])
 
-    def every(self) -> list[BuiltPlan]:
-        """Returns the different builds, in the order of the boards."""
-        if self.backend == "reference":
-            return [self.reference]
-        found = {b.key: b for b in map(self.for_board, self._boards.clients())}
-        return list(found.values())
+@computed()
+def _build_of_kind(
+    context: Context, boards: ConnectedBoards, kind: tuple[str, ...], deploys: bool
+) -> BuiltPlan:
+    client = next(one for one in boards.clients() if _kind(boards, one) == kind)
+    probe, backend = boards.probe(client), backend_for(context, boards)
+    return build_on(context, client, probe, backend, deploys=deploys)
 
-    @property
-    def reference(self) -> BuiltPlan:
-        """What this machine built."""
-        check_opaque(self.work, on_board=False)
-        return BuiltPlan(self.work.build_key, self.work.artefacts)
 
-    def for_board(self, client: BoardClient) -> BuiltPlan:
-        """Returns the build that a board runs: its own, or that of a board that is like it.
+def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
+    return board_kind(boards.probe(client)["fingerprint"]) or (client.name,)
 
-        Raises:
-            BoardError: The board is another than planned for, or its build failed.
-            EnvironmentLack: The board lacks what the engines need.
-        """
-        if self.backend == "reference":
-            return self.reference
-        same = board_kind(self.probe(client)["fingerprint"]) or (client.name,)
-        key = (*same, self.work.build_key)
-        if key not in self._built:
-            self._built[key] = build_on(
-                self.work, client, self.probe(client), self.backend, deploys=self.deploys
-            )
-        return self._built[key]
 
-    def check_bundle(self, client: BoardClient, manifest: Manifest) -> None:
-        """Refuses a bundle of TensorRT engines that were built on another kind of board.
+def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifest) -> None:
+    """Refuses a bundle of TensorRT engines that were built on another kind of board.
 
-        Raises:
-            BoardError: "deploy.other-board".
-            EnvironmentLack: The board lacks what the engines need.
-        """
-        if manifest.backend == "reference":
-            return
-        built, here = manifest.fingerprint, self.probe(client)["fingerprint"]
-        wrong = [
-            f"{key} {built.get(key) or 'unknown'}, here {here.get(key) or 'unknown'}"
-            for key in BOARD_KIND_KEYS
-            if built.get(key) != here.get(key)
-        ]
-        if wrong:
-            raise BoardError(
-                f"the bundle's engines were built on another kind of board: {'; '.join(wrong)}",
-                code="deploy.other-board",
-                where=client.name,
-                hint="engines are not portable: deploy the configuration, which builds for this "
-                "board",
-            )
-        check_runs(client, self.probe(client), manifest.engines)
+    Raises:
+        BoardError: "deploy.other-board".
+        EnvironmentLack: The board lacks what the engines need.
+    """
+    if manifest.backend == "reference":
+        return
+    built, here = manifest.fingerprint, boards.probe(client)["fingerprint"]
+    wrong = [
+        f"{key} {built.get(key) or 'unknown'}, here {here.get(key) or 'unknown'}"
+        for key in BOARD_KIND_KEYS
+        if built.get(key) != here.get(key)
+    ]
+    if wrong:
+        raise BoardError(
+            f"the bundle's engines were built on another kind of board: {'; '.join(wrong)}",
+            code="deploy.other-board",
+            where=client.name,
+            hint="engines are not portable: deploy the configuration, which builds for this board",
+        )
+    check_runs(client, boards.probe(client), manifest.engines)
 
 
 #: What two boards must share to run each other's engines.
@@ -236,7 +230,7 @@ _SHOWN, _REFUSED = 5, 10
 
 
 def build_on(
-    work: Work,
+    context: Context,
     client: BoardClient,
     probe: Mapping[str, Any],
     backend: str,
@@ -246,7 +240,7 @@ def build_on(
     """Builds a configuration's engines on a board, or reads back what was built before.
 
     Args:
-        work: The configuration's work; its plan is what is built.
+        context: The configuration; its plan is what is built.
         client: The board.
         probe: What it is.
         backend: "tensorrt" or "trtexec".
@@ -261,23 +255,25 @@ def build_on(
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
     from edgekit.tensorrt.comparison import compare_build
 
-    check_board(work, client, probe, deploys=deploys)
-    request, lanes = request_of(work, probe, backend)
+    check_board(context, client, probe, deploys=deploys)
+    request, lanes = request_of(context, probe, backend)
     kind = board_kind(probe["fingerprint"]) or (client.name,)
-    key = work.cache.key("board-build", request.digest, list(kind))
-    record = None if work.force else work.cache.get("board-build", key)
-    if record is not None and not work.cache.has_blobs(_blobs(record["result"])):
+    key = context.cache.key("board-build", request.digest, list(kind))
+    record = None if context.force else context.cache.get("board-build", key)
+    if record is not None and not context.cache.has_blobs(_blobs(record["result"])):
         record = None
     if record is None:
-        work.fresh.add("build")
+        context.session.fresh.add("build")
         # what is known to fail on such a board is not tried again, and is no other build
         tried = (
-            request if work.force else request_without_known_failures(work, probe, backend, request)
+            request
+            if context.force
+            else request_without_known_failures(context, probe, backend, request)
         )
-        record = _job(work, client, tried)
-        _record_outcomes(work, probe, tried, record["result"])
-        work.cache.put("board-build", key, record)
-    result, cache = record["result"], work.cache
+        record = run_build_job(context, client, tried)
+        _record_outcomes(context, probe, tried, record["result"])
+        context.cache.put("board-build", key, record)
+    result, cache = record["result"], context.cache
 
     def fetch(digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: cache.blob(digest) for digest in digests}
@@ -286,21 +282,21 @@ def build_on(
         one["key"]: cache.blob(one["log"]).decode("utf-8", "replace")
         for one in result["engines"] if one["log"]
     }  # fmt: skip
-    comparison = compare_build(work.network, work.judgement, work.plan, lanes, result, logs)
-    if work.file.build.strict and comparison["differences"]:
+    comparison = compare_build(
+        network(context), judgement(context), plan(context), lanes, result, logs
+    )
+    if context.file.build.strict and comparison["differences"]:
         raise _differs(client, comparison)
-    artefacts = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, result, lanes, fetch)
     return BuiltPlan(
         key,
-        artefacts,
+        made,
         tuple(golden_of(result, fetch)),
         comparison,
         record["board"],
         record["job"],
         result,
-        tuple(
-            f"{client.name}: {text}" for text in (*artefacts.notes, *_shown_differences(comparison))
-        ),
+        tuple(f"{client.name}: {text}" for text in (*made.notes, *_shown_differences(comparison))),
     )
 
 
@@ -315,7 +311,7 @@ def _first_few(texts: Sequence[str], most: int) -> list[str]:
 
 
 def reweighed(
-    work: Work, building: Builder, built: BuiltPlan, model: Model
+    context: Context, built: BuiltPlan, other: Model
 ) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray]]:
     """Returns another model's weights as a board's engines want them.
 
@@ -332,19 +328,19 @@ def reweighed(
         raise UsageError(
             "the engines take no other weights than those that they were built with",
             code="refit.identical",
-            where=work.config.document.where(("build", "refit")),
+            where=context.config.document.where(("build", "refit")),
             hint="build.refit: any builds engines that do (slower: fewer fusions)",
         )
     probe = {"fingerprint": built.artefacts.fingerprint}
-    request, lanes = request_of(work, probe, "tensorrt", model=model)
+    request, lanes = request_of(context, probe, "tensorrt", other=other)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
-    own = engines_of(work, probe, "tensorrt")
+    own = engines_of(context, probe, "tensorrt")
     fixed = _unchangeable_weights(own, lanes, built.result["engines"])
     if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
         raise UsageError(
             f"the engines take no other values of {listed(fixed, _SHOWN) or 'some weights'}",
             code="refit.fixed",
-            where=work.config.document.where(("build", "refit")),
+            where=context.config.document.where(("build", "refit")),
             hint="edgekit build builds engines of the other file; build.refit: any builds some "
             "that take most weights",
         )
@@ -373,46 +369,48 @@ def _unchangeable_weights(
     return list(found)
 
 
-def _job(work: Work, client: BoardClient, request: BuildRequest) -> dict[str, Any]:
+def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> dict[str, Any]:
     """Runs the job and brings home what it made.
 
     The job runs on the board by itself: when this machine goes away, the same command finds it
     again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
     """
     blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs)}
-    client.receive(blobs, progress=lambda phase, a, b: work.update(a, b, "sending the model"))
+    client.receive(blobs, progress=lambda phase, a, b: context.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
-    if started["reused"] and work.force:
+    if started["reused"] and context.force:
         client.remove_job(started["job"])
         started = client.start_job("build", request.document)
     job = started["job"]
     known = ", done before" if started["reused"] else ", joined" if started["joined"] else ""
-    work.on_note(f"{client.name}: build job {job}{known}")
+    context.announce(f"{client.name}: build job {job}{known}")
     try:
         for event in client.watch_job(job):
             text = event.get("text") or event["phase"]
             # a build that is joined reports at once what it did long before
             at = event["time"] if event["n"] else None
-            work.update(event["done"], event["total"], f"{client.name}: {text}", at=at)
+            context.update(event["done"], event["total"], f"{client.name}: {text}", at=at)
     except KeyboardInterrupt:
-        end = job_command("cancel", job, work.config, client.name)
-        work.on_note(f"the build goes on as job {job} on {client.name}: the same command joins it, "
-                  f"`{end}` ends it")  # fmt: skip
+        end = job_command("cancel", job, context.config, client.name)
+        context.announce(
+            f"the build goes on as job {job} on {client.name}: the same command joins it, "
+            f"`{end}` ends it"
+        )
         raise
     result = client.job_result(job)
-    wanted = [digest for digest in _blobs(result) if not work.cache.has_blobs([digest])]
+    wanted = [digest for digest in _blobs(result) if not context.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
-        work.cache.put_blob(digest, data)
+        context.cache.put_blob(digest, data)
     return {"result": result, "board": client.name, "job": job}
 
 
 def _record_outcomes(
-    work: Work, probe: Mapping[str, Any], request: BuildRequest, result: Mapping[str, Any]
+    context: Context, probe: Mapping[str, Any], request: BuildRequest, result: Mapping[str, Any]
 ) -> None:
     """Keeps what the build has shown of builder flags on such boards."""
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
 
-    file = outcomes_file(work.cache.folder)
+    file = outcomes_file(context.cache.folder)
     requests = {one.key: one for one in request.job.engines}
     for one in result["engines"]:
         engine = requests[one["key"]]

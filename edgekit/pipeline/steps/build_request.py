@@ -16,11 +16,16 @@ from edgekit.errors import BoardError, ConfigError, EnvironmentLack, ModelError,
 from edgekit.network.loading.opaque import before_opaque, opaque_notes
 from edgekit.network.model import Model
 from edgekit.pipeline.boards.doctor import examine, is_planned_release
+from edgekit.pipeline.steps.calibrate import calibration_inputs
+from edgekit.pipeline.steps.load import fp16_layers, source
+from edgekit.pipeline.steps.method import plan_scales, typed_model
+from edgekit.pipeline.steps.plan import plan, segments
+from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.steps.accuracy import Work
+    from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.build.request import Attempt, EngineSpec, GoldenSpec
@@ -36,15 +41,15 @@ def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, fl
 
 
 def request_of(
-    work: Work, probe: Mapping[str, Any], backend: str, *, model: Model | None = None
+    context: Context, probe: Mapping[str, Any], backend: str, *, other: Model | None = None
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
     Args:
-        work: The configuration's work.
+        context: The configuration.
         probe: What the board is.
         backend: "tensorrt" or "trtexec".
-        model: Other weights in the same network; the configuration's own model when None.
+        other: Other weights in the same network; the configuration's own model when None.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -53,43 +58,45 @@ def request_of(
     from edgekit.tensorrt.trtexec import trtexec_command
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
-    file = work.file
-    decision = _decided(work, probe, backend)
-    _note(work, decision)
+    file = context.file
+    decision = _decided(context, probe, backend)
+    _note(context, decision)
     strong = decision.typing == "strong"
-    scales = work.plan_scales
-    lanes = _lanes(work, strong, model)
-    used = {layer.precision for share in work.plan.plans for layer in share.layers}
+    scales = plan_scales(context)
+    lanes = _lanes(context, strong, other)
+    used = {layer.precision for share in plan(context).plans for layer in share.layers}
     individual = file.build.refit if isinstance(file.build.refit, list) else []
     options = BuildOptions(
         backend=backend,
-        tensorrt=work.tensorrt,
+        tensorrt=context.tensorrt,
         typing=decision.typing,
         # a DLA runs an INT8 network's other layers in FP16
         precisions=() if strong else tuple(p for p in ("fp16", "int8") if _needs_scales(p, used)),
         constraints=file.build.constraints,
         optimization_level=file.build.optimization_level,
-        pools=_pools(work),
-        calibration=cache_of(scales.scales, work.tensorrt).text if scales and not strong else None,
+        pools=_pools(context),
+        calibration=None
+        if strong or not scales
+        else cache_of(scales.scales, context.tensorrt).text,
         refit_individual=tuple(individual),
         timing_cache=file.build.timing_cache,
     )
-    release = release_of(probe) or work.tensorrt
+    release, net = release_of(probe) or context.tensorrt, network(context)
 
     def line(engine: EngineSpec, attempt: Attempt) -> list[str]:
-        cache = file.build.timing_cache
-        return trtexec_command(engine, attempt, release, timing_cache=cache, notes=work.notes)
+        cache, noted = file.build.timing_cache, context.session.notes
+        return trtexec_command(engine, attempt, release, timing_cache=cache, notes=noted)
 
     def plain(names: Sequence[str]) -> tuple[NetworkTensor, ...]:
-        tensors = (work.network.tensors[name] for name in names)
+        tensors = (net.tensors[name] for name in names)
         return tuple(NetworkTensor(t.name, t.dtype, tuple(t.shape)) for t in tensors)
 
     request = build_request(
         file.name,
         lanes,
         options,
-        network=NetworkSpec(plain(work.network.inputs), plain(work.network.outputs)),
-        golden=_golden(work, len(lanes)),
+        network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
+        golden=_golden(context, len(lanes)),
         attempts=_attempts(decision),
         command=line if backend == "trtexec" else None,
     )
@@ -97,80 +104,82 @@ def request_of(
 
 
 def request_without_known_failures(
-    work: Work, probe: Mapping[str, Any], backend: str, request: BuildRequest
+    context: Context, probe: Mapping[str, Any], backend: str, request: BuildRequest
 ) -> BuildRequest:
     """Returns a request without the attempts that failed on such boards before."""
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decided(work, probe, backend),
-        outcomes_file(work.cache.folder),
+        _decided(context, probe, backend),
+        outcomes_file(context.cache.folder),
         probe["fingerprint"],
-        dla=_on_dla(work),
+        dla=_on_dla(context),
     )
-    _note(work, decision)
+    _note(context, decision)
     return request.trying(_attempts(decision))
 
 
-def engines_of(work: Work, probe: Mapping[str, Any], backend: str) -> tuple[RequestedLane, ...]:
+def engines_of(
+    context: Context, probe: Mapping[str, Any], backend: str
+) -> tuple[RequestedLane, ...]:
     """Returns the engines of a board's build alone; arguments as for ``request_of``."""
-    return _lanes(work, _decided(work, probe, backend).typing == "strong", None)
+    return _lanes(context, _decided(context, probe, backend).typing == "strong", None)
 
 
-def _decided(work: Work, probe: Mapping[str, Any], backend: str) -> Decision:
+def _decided(context: Context, probe: Mapping[str, Any], backend: str) -> Decision:
     from edgekit.tensorrt.options import decide
 
     return decide(
         requested_build(
-            work,
-            dla=_on_dla(work),
+            context,
+            dla=_on_dla(context),
             bindings=backend == "tensorrt" or has_module(probe),
-            plugins=any(layer.kind.startswith("PLUGIN") for layer in work.network.layers),
+            plugins=any(layer.kind.startswith("PLUGIN") for layer in network(context).layers),
         )
     )
 
 
-def _on_dla(work: Work) -> bool:
-    return any(x.device != "GPU" for part in work.plan.plans for x in part.layers)
+def _on_dla(context: Context) -> bool:
+    return any(x.device != "GPU" for part in plan(context).plans for x in part.layers)
 
 
-def _note(work: Work, decision: Decision) -> None:
-    work.notes += [note for note in decision.notes if note not in work.notes]
+def _note(context: Context, decision: Decision) -> None:
+    context.note(*decision.notes)
 
 
-def _lanes(work: Work, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
+def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
     from edgekit.placement.segments import segmented
     from edgekit.tensorrt.requests import lanes_of
 
-    scales = work.plan_scales
+    scales = plan_scales(context)
     given = None if strong else (scales.scales if scales else {})
-    model = _model(work, strong, other)
-    plan = work.segments
-    if model is not plan.model:
-        plan = segmented(model, work.network, work.plan)
-    return lanes_of(plan, work.file.build.mode, given)
+    given_model = _model(context, strong, other)
+    parts = segments(context)
+    if given_model is not parts.model:
+        parts = segmented(given_model, network(context), plan(context))
+    return lanes_of(parts, context.file.build.mode, given)
 
 
-def _model(work: Work, strong: bool, other: Model | None) -> Model:
+def _model(context: Context, strong: bool, other: Model | None) -> Model:
     """Returns the model that the board builds from, with types in it for a strongly typed one."""
-    if not strong or work.file.precision == "fp32":
-        return other or work.model
-    if work.plan_scales is not None and other is None:
-        return work.typed
+    if not strong or context.file.precision == "fp32":
+        return other or model(context)
+    scales, net = plan_scales(context), network(context)
+    if scales is not None and other is None:
+        return typed_model(context)
     from edgekit.quantize.qdq.to_explicit import to_qdq
 
-    scales = work.plan_scales.scales if work.plan_scales is not None else {}
-    fp16 = work.fp16_layers(work.network)
-    return to_qdq(other or work.model, work.network, scales, fp16_layers=fp16)
+    known = {} if scales is None else scales.scales
+    return to_qdq(other or model(context), net, known, fp16_layers=fp16_layers(context, net))
 
 
 def requested_build(
-    work: Work, *, dla: bool, bindings: bool = True, plugins: bool = False
+    context: Context, *, dla: bool, bindings: bool = True, plugins: bool = False
 ) -> RequestedBuild:
     """Returns the build that a configuration requests of TensorRT.
 
     Args:
-        work: The configuration's work.
+        context: The configuration.
         dla: Whether the plan uses a DLA.
         bindings: Whether the board has TensorRT's Python module.
         plugins: Whether the network has layers that are plugins.
@@ -178,19 +187,19 @@ def requested_build(
     from edgekit.tensorrt.options import RequestedBuild
     from edgekit.tensorrt.releases import release
 
-    build, document = work.file.build, work.config.document
+    build, document = context.file.build, context.config.document
     refit: Any = tuple(build.refit) if isinstance(build.refit, list) else build.refit
     keys = ("mode", "strip", "refit", "version_compatible", "lean", "hardware_compatible")
     paths = [("tensorrt",), ("precision",), ("model",), ("model", "shapes")]
     paths += [("build", key) for key in keys]
     return RequestedBuild(
-        target=work.file.target,
-        tensorrt=work.tensorrt,
+        target=context.file.target,
+        tensorrt=context.tensorrt,
         mode=build.mode,
         dla=dla,
-        precision=work.file.precision,
+        precision=context.file.precision,
         # where types stand in the network, the model is given Q/DQ nodes for the board
-        qdq="weak" not in release(work.tensorrt).typings,
+        qdq="weak" not in release(context.tensorrt).typings,
         strip=build.strip,
         refit=refit,
         version_compatible=build.version_compatible,
@@ -224,43 +233,44 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
     return {kind: [Attempt(x.flags, x.gives_up) for x in tried] for kind, tried in kinds.items()}
 
 
-def _golden(work: Work, lanes: int) -> list[GoldenSpec]:
+def _golden(context: Context, lanes: int) -> list[GoldenSpec]:
     from edgekit_device.build.request import GoldenSpec
     from edgekit_device.protocol.manifest import Range
 
-    spans = golden_ranges(next(iter(work.inputs())))
+    spans = golden_ranges(next(iter(calibration_inputs(context))))
     ranges = {name: Range(low, high) for name, (low, high) in spans.items()}
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
 
 
-def _pools(work: Work) -> dict[str, int]:
+def _pools(context: Context) -> dict[str, int]:
     """Returns the memory pools by TensorRT's names.
 
     What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
     """
-    section = work.file.placement.pools
+    section = context.file.placement.pools
     given = {} if section == "auto" else section.model_dump(exclude_none=True)
-    limits = pool_limits(work.target).to_json()
+    limits = pool_limits(context.target).to_json()
     found = {
-        f"DLA_{name.upper()}": given.get(name) or max(limits[name], work.plan.pools.get(name, 0))
+        f"DLA_{name.upper()}": given.get(name)
+        or max(limits[name], plan(context).pools.get(name, 0))
         for name in limits
     }
-    workspace = work.file.build.workspace_mib
+    workspace = context.file.build.workspace_mib
     return {**found, "WORKSPACE": workspace << 20} if workspace else found
 
 
-def check_build_options(work: Work) -> None:
+def check_build_options(context: Context) -> None:
     """Refuses at once what TensorRT cannot do together, where a board may build with it.
 
     Raises:
         ConfigError: With each pair of keys that exclude each other, the reason and its source.
     """
-    if not _on_board(work):
+    if not _on_board(context):
         return
     from edgekit.tensorrt.options import decide
 
-    build, document = work.file.build, work.config.document
+    build, document = context.file.build, context.config.document
     if build.backend == "trtexec" and isinstance(build.refit, list):
         message = "trtexec cannot mark single weights as refittable"
         hint = "build.refit: identical or any, or build with build.backend: tensorrt"
@@ -268,12 +278,12 @@ def check_build_options(work: Work) -> None:
         raise ConfigError([Problem(message, place, hint)], code="trt.features")
     # cores that are not configured are used where they can be
     names_dla = document.knows(("placement", "dla_cores"))
-    driven = names_dla or drives_dla(work.target, work.tensorrt)
-    dla = bool(work.file.placement.dla_cores and work.target.dla.cores and driven)
-    decide(requested_build(work, dla=dla))
+    driven = names_dla or drives_dla(context.target, context.tensorrt)
+    dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
+    decide(requested_build(context, dla=dla))
 
 
-def check_cuda_graph(work: Work) -> None:
+def check_cuda_graph(context: Context) -> None:
     """Refuses a bench by CUDA graph of a plan that uses a DLA, before anything builds it.
 
     The reference backend has no graphs at all; it is refused there, too, as the board would.
@@ -281,15 +291,15 @@ def check_cuda_graph(work: Work) -> None:
     Raises:
         ConfigError: "bench.graph".
     """
-    if not work.file.bench.graph:
+    if not context.file.bench.graph:
         return
-    devices = {layer.device for share in work.plan.plans for layer in share.layers}
+    devices = {layer.device for share in plan(context).plans for layer in share.layers}
     cores = sorted(device for device in devices if device.startswith("DLA"))
     if cores:
         raise ConfigError(
             [Problem(
                 f"a CUDA graph cannot hold what runs on {' and '.join(cores)}",
-                work.config.document.where(("bench", "graph")),
+                context.config.document.where(("bench", "graph")),
                 "measure without --graph (bench.graph), or plan for the GPU alone "
                 "(placement.dla_cores: [])",
             )],
@@ -297,13 +307,13 @@ def check_cuda_graph(work: Work) -> None:
         )  # fmt: skip
 
 
-def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
+def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     """Refuses opaque layers where nothing can run them, and notes what a board must have for them.
 
     Both before anything is built.
 
     Args:
-        work: The configuration's work.
+        context: The configuration.
         on_board: Whether a board builds; what the configuration says when None.
 
     Raises:
@@ -311,71 +321,71 @@ def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
         ModelError: "model.opaque": nothing comes before them; "model.shape_unknown": a bundle's
             outputs have fixed shapes.
     """
-    model = work.source
-    opaque = model.graph.opaque
+    came = source(context)
+    opaque = came.graph.opaque
     if not opaque:
         return
     first = next(iter(opaque))
-    ends = before_opaque(model).graph.outputs
+    ends = before_opaque(came).graph.outputs
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
-    if not (_on_board(work) if on_board is None else on_board):
-        needs = "".join(f"; {text}" for text in opaque_notes(model.graph) if "plugin" in text)
+    if not (_on_board(context) if on_board is None else on_board):
+        needs = "".join(f"; {text}" for text in opaque_notes(came.graph) if "plugin" in text)
         raise EnvironmentLack(
             f"node {first!r} runs on a board with TensorRT only, and none builds{needs}",
             code="build.opaque",
-            where=model.source,
+            where=came.source,
             hint=f"name one under deploy.boards, or {cut}",
         )
-    open_outputs = [name for name in model.graph.outputs if name in model.graph.unknown]
+    open_outputs = [name for name in came.graph.outputs if name in came.graph.unknown]
     if open_outputs:
         raise ModelError(
             f"the shape of output {open_outputs[0]!r} is not known before running, and a bundle's "
             "outputs have fixed ones",
             code="model.shape_unknown",
-            where=model.source,
+            where=came.source,
             hint=f"give it with model.shapes where it is always the same, or {cut}",
         )
-    for note in opaque_notes(model.graph):
-        work.on_note(note)
+    for note in opaque_notes(came.graph):
+        context.announce(note)
 
 
-def check_names(work: Work) -> None:
+def check_names(context: Context) -> None:
     """Refuses names of weights that the network that is built, rewritten, does not have.
 
     Raises:
         ConfigError: "build.refit", with the names that are near.
     """
-    named = work.file.build.refit
-    if not isinstance(named, list) or not _on_board(work):
+    named = context.file.build.refit
+    if not isinstance(named, list) or not _on_board(context):
         return
 
-    known = work.model.weights
+    known = model(context).weights
     problems = []
     for number, name in enumerate(named):
         if name not in known:
             near = get_close_matches(name, known, n=3, cutoff=0.5) or sorted(known)[:5]
             message = f"the network that is built has no weight {name!r}"
-            place = work.config.document.where(("build", "refit", number))
+            place = context.config.document.where(("build", "refit", number))
             problems.append(Problem(message, place, f"it has {', '.join(near)}"))
     if problems:
         raise ConfigError(problems, code="build.refit")
 
 
-def _on_board(work: Work) -> bool:
+def _on_board(context: Context) -> bool:
     """Whether a board may build with TensorRT, as far as the configuration says."""
-    backend = work.file.build.backend
+    backend = context.file.build.backend
     requested = backend in ("tensorrt", "trtexec")
-    return requested or (backend == "auto" and bool(work.file.deploy.boards))
+    return requested or (backend == "auto" and bool(context.file.deploy.boards))
 
 
 def check_board(
-    work: Work, client: BoardClient, probe: Mapping[str, Any], *, deploys: bool
+    context: Context, client: BoardClient, probe: Mapping[str, Any], *, deploys: bool
 ) -> None:
     """Refuses a board that the plan is not for, or that lacks what the engines need.
 
     Args:
-        work: The configuration's work.
+        context: The configuration.
         client: The board.
         probe: What it is.
         deploys: Whether the board is to run what it builds, not only to build it.
@@ -386,11 +396,11 @@ def check_board(
         EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
     """
     _numpy(client, probe)
-    _release(work, client, probe)
-    dla = {x.device for share in work.plan.plans for x in share.layers} - {"GPU"}
+    _release(context, client, probe)
+    dla = {x.device for share in plan(context).plans for x in share.layers} - {"GPU"}
     if dla:
-        _cores(work, client, probe, dla)
-    build = work.file.build
+        _cores(context, client, probe, dla)
+    build = context.file.build
     if dla and build.mode != "hybrid":
         _cudla(client, probe, f"build.mode: {build.mode} makes DLA loadables")
     if deploys and build.mode != "standalone":
@@ -431,8 +441,8 @@ def _numpy(client: BoardClient, probe: Mapping[str, Any]) -> None:
     )
 
 
-def _release(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:
-    release, planned = release_of(probe), work.tensorrt
+def _release(context: Context, client: BoardClient, probe: Mapping[str, Any]) -> None:
+    release, planned = release_of(probe), context.tensorrt
     if release and not is_planned_release(release, planned):
         parts = max(2, len(planned.split(".")))
         raise BoardError(
@@ -444,9 +454,9 @@ def _release(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:
         )
 
 
-def _cores(work: Work, client: BoardClient, probe: Mapping[str, Any], used: set[str]) -> None:
+def _cores(context: Context, client: BoardClient, probe: Mapping[str, Any], used: set[str]) -> None:
     release, cores = release_of(probe), probe["dla"]["cores"]
-    if release and not drives_dla(work.target, release):
+    if release and not drives_dla(context.target, release):
         why = f"TensorRT {release} there does not drive its DLA"
     elif cores is not None and any(int(device[3:]) >= cores for device in used):
         why = f"TensorRT has {cores} DLA cores there"

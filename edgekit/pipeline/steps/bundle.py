@@ -4,7 +4,6 @@ bundles with other weights.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -18,18 +17,31 @@ import numpy as np
 from edgekit.errors import BundleError, DataError
 from edgekit.files import regular
 from edgekit.network.model import Model
-from edgekit.pipeline.cache import load_bundle, store_bundle
-from edgekit.pipeline.steps.build import Builder, BuiltPlan, reweighed
+from edgekit.network.writing import save
+from edgekit.pipeline.cache import Cache, file_stamps, load_bundle, store_bundle
+from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.steps.accuracy import artefacts
+from edgekit.pipeline.steps.build import BuiltPlan, reweighed
 from edgekit.pipeline.steps.build_request import GOLDEN_SEED, golden_ranges
+from edgekit.pipeline.steps.calibrate import (
+    calibration_inputs,
+    first_input,
+    inputs_identity,
+    inputs_text,
+)
+from edgekit.pipeline.steps.load import lowers, source
+from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
 from edgekit.text import counted
 from edgekit_device.arrays.deviation import classes_of
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
-    from edgekit.pipeline.steps.accuracy import Work
     from edgekit.pipeline.steps.deploy import SigningKey
     from edgekit.placement.plan import Plan
     from edgekit.reference.artefacts import Artefacts
+    from edgekit.reference.run import Runner
 
 
 _MOST_BYTES = 16 << 20
@@ -83,10 +95,10 @@ def _bad_labels(path: Path, message: str, hint: str) -> DataError:
     return DataError(message, code="data.labels", where=str(path), hint=hint)
 
 
-def health_key(work: Work) -> list[Any]:
+def health_key(context: Context) -> list[Any]:
     """Returns what of the configuration's ``deploy.health`` is in the bundle."""
-    health = work.file.deploy.health
-    key = [health.samples, work.file.accuracy.metric, health.accuracy_min]
+    health = context.file.deploy.health
+    key = [health.samples, context.file.accuracy.metric, health.accuracy_min]
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
@@ -94,12 +106,12 @@ def health_key(work: Work) -> list[Any]:
     return key
 
 
-def samples_of(work: Work, model: Model | None = None) -> BundleSamples | None:
+def samples_of(context: Context, other: Model | None = None) -> BundleSamples | None:
     """Returns the first calibration inputs with the FP32 network's outputs; None for none.
 
     Args:
-        work: The configuration's work.
-        model: The network, with other weights; the one that came, before rewrites, when None.
+        context: The configuration.
+        other: The network, with other weights; the one that came, before rewrites, when None.
 
     Raises:
         DataError: The inputs cannot be read.
@@ -108,15 +120,15 @@ def samples_of(work: Work, model: Model | None = None) -> BundleSamples | None:
     from edgekit.network.session import session
     from edgekit_device.protocol.manifest import LABELLED
 
-    health = work.file.deploy.health
+    health = context.file.deploy.health
     if not health.samples:
         return None
-    names, tensors = list(work.network.outputs), work.network.tensors
-    wanted = work.network.inputs
-    fp32 = session(model or work.source, outputs=names)
+    net = network(context)
+    names, tensors = list(net.outputs), net.tensors
+    fp32 = session(other or source(context), outputs=names)
     cases = []
-    for inputs in islice(work.inputs(), health.samples):
-        feed = {name: inputs[name] for name in wanted}
+    for inputs in islice(calibration_inputs(context), health.samples):
+        feed = {name: inputs[name] for name in net.inputs}
         outputs = dict(zip(names, fp32.run(names, feed), strict=True))
         cases.append(
             (feed, {n: a.astype(tensors[n].dtype, copy=False) for n, a in outputs.items()})
@@ -125,9 +137,9 @@ def samples_of(work: Work, model: Model | None = None) -> BundleSamples | None:
     if health.labels is not None:
         labels = read_labels(Path(health.labels), len(cases), tensors[names[0]].shape)
     return BundleSamples(
-        metric=work.file.accuracy.metric if labels is None else LABELLED,
-        source=f"the first {len(cases)} of {work.inputs_text}",
-        synthetic=work.file.calibration.data is None,
+        metric=context.file.accuracy.metric if labels is None else LABELLED,
+        source=f"the first {len(cases)} of {inputs_text(context)}",
+        synthetic=context.file.calibration.data is None,
         least=health.accuracy_min,
         cases=cases,
         labels=labels,
@@ -138,214 +150,245 @@ def samples_of(work: Work, model: Model | None = None) -> BundleSamples | None:
 _LOOSE = 0.02
 
 
-class BundlePacker:
-    """The signed bundle of a configuration's build."""
+@computed()
+def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
+    """Returns a build's bundle, signed; read back from the cache when it was packed before."""
+    cache = context.cache
+    # everything that the manifest says, other than what the engines themselves depend on
+    key = cache.key(
+        "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
+        source(context).source, inputs_identity(context), _digest(signing.public_key),
+        used_rewrites(context).record, health_key(context), _issued(context),
+    )  # fmt: skip
+    record = None if context.force else cache.get("bundle", key)
+    bundle = load_bundle(cache, record) if record else None
+    if bundle is None:
+        context.session.fresh.add("bundle")
+        bundle = _pack(context, built, signing)
+        cache.put("bundle", key, store_bundle(cache, bundle))
+    _remember_plan(cache, bundle, plan(context))
+    return bundle
 
-    def __init__(self, building: Builder, signing: SigningKey) -> None:
-        self.building = building
-        self._signing = signing
-        self.work = building.work
-        self._first: tuple[dict[str, bytes], dict[str, np.ndarray]] | None = None
-        self._bundles: dict[str, Bundle] = {}
 
-    @property
-    def bundle(self) -> Bundle:
-        """The bundle of the first board, or of this machine's build."""
-        return self.bundle_of(self.building.first())
+def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
+    """Keeps the plan under the bundle's digest: a board may serve it under another plan."""
+    key = cache.key("planned", bundle.digest)
+    if cache.get("planned", key) is None:
+        cache.put("planned", key, placed.to_json())
 
-    def bundle_of(self, built: BuiltPlan) -> Bundle:
-        """Returns a build's bundle, signed; read back from the cache when it was packed before."""
-        if built.key not in self._bundles:
-            self._bundles[built.key] = self._found_or_packed(built)
-        return self._bundles[built.key]
 
-    def _found_or_packed(self, built: BuiltPlan) -> Bundle:
-        work = self.work
-        # everything that the manifest says, other than what the engines themselves depend on
-        key = work.cache.key(
-            "bundle", built.key, work.file.name, work.file.build.mode, work.plan.to_json(),
-            work.source.source, work.inputs_identity, _digest(self._signing.public_key),
-            work.record, health_key(work), _issued(work),
-        )  # fmt: skip
-        record = None if work.force else work.cache.get("bundle", key)
-        bundle = load_bundle(work.cache, record) if record else None
-        if bundle is None:
-            work.fresh.add("bundle")
-            bundle = self._pack(built)
-            work.cache.put("bundle", key, store_bundle(work.cache, bundle))
-        self._remember_plan(bundle)
-        return bundle
+def plan_of(cache: Cache, release: Mapping[str, Any]) -> Plan | None:
+    """Returns the plan of what a board serves instead of a configuration's bundle.
 
-    def _remember_plan(self, bundle: Bundle) -> None:
-        """Keeps the plan under the bundle's digest: a board may serve it under another plan."""
-        cache = self.work.cache
-        key = cache.key("planned", bundle.digest)
-        if cache.get("planned", key) is None:
-            cache.put("planned", key, self.work.plan.to_json())
+    None where another host, or an older edgekit, packed it.
+    """
+    from edgekit.placement.plan import plan_from_json
 
-    def plan_of(self, release: Mapping[str, Any]) -> Plan | None:
-        """Returns the plan of what a board serves instead of this configuration's bundle.
+    found = cache.get("planned", cache.key("planned", release["digest"]))
+    return None if found is None else plan_from_json(found)
 
-        None where another host, or an older edgekit, packed it.
-        """
-        from edgekit.placement.plan import plan_from_json
 
-        cache = self.work.cache
-        found = cache.get("planned", cache.key("planned", release["digest"]))
-        return None if found is None else plan_from_json(found)
+def read_bundle(context: Context, path: Path) -> Bundle:
+    """Reads a bundle file; what a stripped one lacks is taken from the cache.
 
-    def read(self, path: Path) -> Bundle:
-        """Reads a bundle file; what a stripped one lacks is taken from the cache.
+    Raises:
+        BundleError: It is no bundle, damaged, or of another application.
+    """
+    from edgekit.bundles.files import read
 
-        Raises:
-            BundleError: It is no bundle, damaged, or of another application.
-        """
-        from edgekit.bundles.files import read
-
-        bundle = read(path)
-        if bundle.name != self.work.file.name:
-            raise BundleError(
-                f"the bundle is of {bundle.name!r}, the configuration of {self.work.file.name!r}",
-                code="bundle.other-app",
-                where=str(path),
-                hint="give the configuration that the bundle was made from",
-            )
-        cache = self.work.cache
-        found = {}
-        for entry in bundle.manifest.weights.values():
-            digest = entry.digest
-            # what is not here either may be on the board, which reports when it is not
-            with contextlib.suppress(LookupError):
-                if digest not in bundle.weights:
-                    found[digest] = cache.array(digest, entry.dtype, entry.shape)
-        return dataclasses.replace(bundle, weights={**bundle.weights, **found})
-
-    def reweighed(self, model: Model) -> Artefacts:
-        """Returns what this machine built, with another model's weights.
-
-        Raises:
-            DataError: Code ``refit.mismatch``: names, shapes or types differ.
-        """
-        from edgekit.reference.weights import derive_weights
-
-        weights, values = derive_weights(self.work.artefacts.weights, model)
-        return dataclasses.replace(self.work.artefacts, weights=weights, values=values)
-
-    def with_weights(self, built: BuiltPlan, model: Model, artefacts: Artefacts) -> Bundle:
-        """Returns a build's bundle with another model's weights, signed.
-
-        Args:
-            built: The build.
-            model: The other model.
-            artefacts: What this machine would build of it.
-
-        Raises:
-            DataError: Code ``refit.mismatch``: names, shapes or types differ.
-            UsageError: Code ``refit.identical``: the engines take no other weights.
-        """
-        from edgekit.bundles import pack as pack_module
-        from edgekit.bundles import sign as sign_module
-
-        golden = self._golden(artefacts)
-        weights, values = artefacts.weights, artefacts.values
-        if built.golden is not None:
-            weights, values = reweighed(self.work, self.building, built, model)
-            golden = self._loosened(built, golden)
-        made = pack_module.with_weights(
-            self.bundle_of(built), weights, values, golden, model,
-            samples=samples_of(self.work, model), **_issued(self.work),
-        )  # fmt: skip
-        signed = made.signed(sign_module.sign(made.manifest_bytes, self._signing.key))
-        self._remember_plan(signed)
-        return signed
-
-    def _loosened(self, built: BuiltPlan, golden: list[Golden]) -> list[Golden]:
-        """Gives this machine's answers the tolerance that a board's engines need.
-
-        No board has run these weights yet: they may be twice as far from this machine's answer as
-        the board's engines were with the weights that they were built with.
-        """
-        apart = max(
-            _relative(ours.outputs[name], theirs.outputs[name])
-            for ours, theirs in zip(
-                self._golden(self.work.artefacts), self._answers(built), strict=True
-            )
-            for name in ours.outputs
+    bundle = read(path)
+    if bundle.name != context.file.name:
+        raise BundleError(
+            f"the bundle is of {bundle.name!r}, the configuration of {context.file.name!r}",
+            code="bundle.other-app",
+            where=str(path),
+            hint="give the configuration that the bundle was made from",
         )
-        return [dataclasses.replace(case, relative=max(_LOOSE, 2 * apart)) for case in golden]
-
-    def _answers(self, built: BuiltPlan) -> list[Golden]:
-        """Returns what a build answered to the generated inputs, wherever it ran."""
-        from edgekit.bundles.manifest import Golden
-
-        if built.golden is None:
-            return self._golden(built.artefacts)
-        ranges = golden_ranges(next(iter(self.work.inputs())))
-        return [
-            Golden(case["seed"], ranges, case["outputs"], lane=case["lane"])
-            for case in built.golden
-        ]
-
-    def _pack(self, built: BuiltPlan) -> Bundle:
-        from edgekit.bundles.pack import pack
-        from edgekit.bundles.sign import sign
-
-        work = self.work
-        bundle = pack(
-            name=work.file.name,
-            model=work.model,
-            network=work.network,
-            plan=work.plan,
-            artefacts=built.artefacts,
-            golden=self._answers(built),
-            mode=work.file.build.mode,
-            rewrites=work.record if work.rewrites else None,
-            samples=samples_of(work),
-            **_issued(work),
-        )
-        return bundle.signed(sign(bundle.manifest_bytes, self._signing.key))
-
-    def _golden(self, artefacts: Artefacts) -> list[Golden]:
-        """Runs the unstripped build on generated inputs of the calibration inputs' range.
-
-        Each lane by itself, where there are several: they round at other places.
-        """
-        from edgekit.bundles.manifest import Golden, golden_inputs
-        from edgekit.reference.run import Runner
-
-        work = self.work
-        first = dict(next(iter(work.inputs())))
-        ranges = golden_ranges(first)
-        inputs = golden_inputs(work.network, GOLDEN_SEED, ranges)
-        runner = Runner(artefacts, stripped=False)
-        outputs = runner.run(inputs)
-        if artefacts is work.artefacts:
-            # a board's first inference is of the same input, and loading is what costs
-            self._first = _bytes(first), runner.run(first)
-        first_lane = Golden(GOLDEN_SEED, ranges, outputs)
-        count = len(artefacts.lanes)
-        if count == 1:
-            return [first_lane]
-        others = (Runner(artefacts, lane=lane, stripped=False) for lane in range(1, count))
-        return [
-            dataclasses.replace(first_lane, lane=0),
-            *(
-                dataclasses.replace(first_lane, lane=lane, outputs=runner.run(inputs))
-                for lane, runner in enumerate(others, start=1)
-            ),
-        ]
-
-    def unstripped(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns what the unstripped build gives on this machine."""
-        from edgekit.reference.run import Runner
-
-        if self._first is not None and self._first[0] == _bytes(inputs):
-            return self._first[1]
-        return Runner(self.work.artefacts, stripped=False).run(inputs)
+    found = {}
+    for entry in bundle.manifest.weights.values():
+        digest = entry.digest
+        # what is not here either may be on the board, which reports when it is not
+        with suppress(LookupError):
+            if digest not in bundle.weights:
+                found[digest] = context.cache.array(digest, entry.dtype, entry.shape)
+    return dataclasses.replace(bundle, weights={**bundle.weights, **found})
 
 
-def _issued(work: Work) -> dict[str, Any]:
-    release = work.file.deploy.release
+def with_other_values(context: Context, other: Model) -> Artefacts:
+    """Returns what this machine built, with another model's weights.
+
+    Raises:
+        DataError: Code ``refit.mismatch``: names, shapes or types differ.
+    """
+    from edgekit.reference.weights import derive_weights
+
+    mine = artefacts(context)
+    weights, values = derive_weights(mine.weights, other)
+    return dataclasses.replace(mine, weights=weights, values=values)
+
+
+def bundle_with_weights(
+    context: Context, built: BuiltPlan, signing: SigningKey, other: Model, made: Artefacts
+) -> Bundle:
+    """Returns a build's bundle with another model's weights, signed.
+
+    Args:
+        context: The configuration.
+        built: The build.
+        signing: The key that signs.
+        other: The other model.
+        made: What this machine would build of it.
+
+    Raises:
+        DataError: Code ``refit.mismatch``: names, shapes or types differ.
+        UsageError: Code ``refit.identical``: the engines take no other weights.
+    """
+    from edgekit.bundles.pack import with_weights
+    from edgekit.bundles.sign import sign
+
+    golden = _golden(context, made)
+    weights, values = made.weights, made.values
+    if built.golden is not None:
+        weights, values = reweighed(context, built, other)
+        golden = _loosened(context, built, golden)
+    bundle = with_weights(
+        bundle_of(context, built, signing), weights, values, golden, other,
+        samples=samples_of(context, other), **_issued(context),
+    )  # fmt: skip
+    signed = bundle.signed(sign(bundle.manifest_bytes, signing.key))
+    _remember_plan(context.cache, signed, plan(context))
+    return signed
+
+
+def _loosened(context: Context, built: BuiltPlan, golden: list[Golden]) -> list[Golden]:
+    """Gives this machine's answers the tolerance that a board's engines need.
+
+    No board has run these weights yet: they may be twice as far from this machine's answer as the
+    board's engines were with the weights that they were built with.
+    """
+    apart = max(
+        _relative(ours.outputs[name], theirs.outputs[name])
+        for ours, theirs in zip(_own_golden(context), _answers(context, built), strict=True)
+        for name in ours.outputs
+    )
+    return [dataclasses.replace(case, relative=max(_LOOSE, 2 * apart)) for case in golden]
+
+
+def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
+    """Returns what a build answered to the generated inputs, wherever it ran."""
+    from edgekit.bundles.manifest import Golden
+
+    if built.golden is None:
+        return _own_golden(context)
+    ranges = golden_ranges(first_input(context))
+    return [
+        Golden(case["seed"], ranges, case["outputs"], lane=case["lane"]) for case in built.golden
+    ]
+
+
+def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
+    from edgekit.bundles.pack import pack
+    from edgekit.bundles.sign import sign
+
+    rewrites = used_rewrites(context)
+    bundle = pack(
+        name=context.file.name,
+        model=model(context),
+        network=network(context),
+        plan=plan(context),
+        artefacts=built.artefacts,
+        golden=_answers(context, built),
+        mode=context.file.build.mode,
+        rewrites=rewrites.record if rewrites.applied else None,
+        samples=samples_of(context),
+        **_issued(context),
+    )
+    return bundle.signed(sign(bundle.manifest_bytes, signing.key))
+
+
+def _own_golden(context: Context) -> list[Golden]:
+    return _own_answers(context)[0]
+
+
+@computed()
+def _own_answers(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]:
+    """Returns what this machine's build answers: the golden vectors, and of the first input.
+
+    A board's first inference is of that same input, and loading is what costs.
+    """
+    from edgekit.reference.run import Runner
+
+    runner = Runner(artefacts(context), stripped=False)
+    return _golden(context, artefacts(context), runner), runner.run(first_input(context))
+
+
+def _golden(context: Context, built: Artefacts, runner: Runner | None = None) -> list[Golden]:
+    """Runs the unstripped build on generated inputs of the calibration inputs' range.
+
+    Each lane by itself, where there are several: they round at other places.
+    """
+    from edgekit.bundles.manifest import Golden, golden_inputs
+    from edgekit.reference.run import Runner
+
+    ranges = golden_ranges(first_input(context))
+    inputs = golden_inputs(network(context), GOLDEN_SEED, ranges)
+    outputs = (runner or Runner(built, stripped=False)).run(inputs)
+    first_lane = Golden(GOLDEN_SEED, ranges, outputs)
+    count = len(built.lanes)
+    if count == 1:
+        return [first_lane]
+    others = (Runner(built, lane=lane, stripped=False) for lane in range(1, count))
+    return [
+        dataclasses.replace(first_lane, lane=0),
+        *(
+            dataclasses.replace(first_lane, lane=lane, outputs=other.run(inputs))
+            for lane, other in enumerate(others, start=1)
+        ),
+    ]
+
+
+def unstripped_outputs(context: Context, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns what the unstripped build gives on this machine."""
+    from edgekit.reference.run import Runner
+
+    if _bytes(inputs) == _bytes(first_input(context)):
+        return _own_answers(context)[1]
+    return Runner(artefacts(context), stripped=False).run(inputs)
+
+
+def write_bundle(context: Context, bundle: Bundle, path: Path) -> None:
+    """Writes a bundle's file unless it is there."""
+    from edgekit.bundles.files import write
+
+    stripped = context.file.build.strip is not False
+    key = context.cache.key("written", bundle.digest, stripped, str(path.absolute()))
+    stamps = context.cache.get("written", key)
+    # the file may have been removed, or replaced by another configuration's
+    if context.force or stamps is None or stamps != file_stamps([path]):
+        context.session.fresh.add("bundle")
+        write(bundle, path, stripped=stripped)
+        context.cache.put("written", key, file_stamps([path]))
+
+
+def write_typed(context: Context, path: Path) -> Path | None:
+    """Writes the Q/DQ model unless it is there; returns None where a release needs none.
+
+    Raises:
+        ModelError: It cannot be written.
+    """
+    if not lowers(context) or scales(context) is None:
+        return None
+    key = context.cache.key("qdq", *typed_identity(context), str(path.absolute()))
+    stamps = context.cache.get("qdq", key)
+    if context.force or stamps is None or stamps != file_stamps([path]):
+        context.session.fresh.add("bundle")
+        save(typed_model(context), path)
+        context.cache.put("qdq", key, file_stamps([path]))
+    return path
+
+
+def _issued(context: Context) -> dict[str, Any]:
+    release = context.file.deploy.release
     return {"counter": release.counter, "valid_until": release.valid_until}
 
 

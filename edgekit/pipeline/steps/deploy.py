@@ -22,31 +22,33 @@ from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
+    from edgekit.config.loader import Config
     from edgekit.deployment.board import Board
     from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.cache import Cache
+    from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepLog, StepRecord
-    from edgekit.pipeline.steps.accuracy import Work
 
 
 class SigningKey:
     """The key of a configuration."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    def __init__(self, config: Config, cache: Cache) -> None:
+        self._config = config
+        self._cache = cache
 
     @cached_property
     def key(self) -> Path:
         """The private key that signs: the configuration's, or one of edgekit's own."""
         from edgekit.bundles.sign import ensure_key
 
-        config = self.work.config
-        chosen = config.file.deploy.sign_with
+        chosen = self._config.file.deploy.sign_with
         if chosen is None:
-            return ensure_key(self.work.cache.folder / "keys" / "ed25519")
-        path = config.resolve(chosen)
+            return ensure_key(self._cache.folder / "keys" / "ed25519")
+        path = self._config.resolve(chosen)
         if not path.is_file():
             hint = "make one with: ssh-keygen -t ed25519"
-            problem = Problem(f"there is no signing key {path}", config.path, hint)
+            problem = Problem(f"there is no signing key {path}", self._config.path, hint)
             raise ConfigError([problem], code="config.no-key")
         return path
 
@@ -129,8 +131,8 @@ class InstallSteps:
 class BoardTimes:
     """Reports, where a command is verbose, where the time of a board's commands goes."""
 
-    def __init__(self, name: str, work: Work) -> None:
-        self._name, self._work = name, work
+    def __init__(self, name: str, context: Context) -> None:
+        self._name, self._context = name, context
         self._began = time.monotonic()
         self._commands = 0
         self._seconds = 0.0
@@ -161,7 +163,7 @@ class BoardTimes:
 
     def _report(self, text: str) -> None:
         if self._held is None:
-            self._work.detail(f"{self._name}: {text}")
+            self._context.detail(f"{self._name}: {text}")
         else:
             self._held.append(text)
 
@@ -169,8 +171,8 @@ class BoardTimes:
 class DetachedJobNote:
     """Says at a Ctrl-C that the board goes on, once it does."""
 
-    def __init__(self, work: Work, client: BoardClient) -> None:
-        self._work = work
+    def __init__(self, context: Context, client: BoardClient) -> None:
+        self._context = context
         self._client = client
         self._job = ""
 
@@ -189,12 +191,12 @@ class DetachedJobNote:
     ) -> None:
         if not self._job or kind is None or not issubclass(kind, KeyboardInterrupt):
             return
-        name, config = self._client.name, self._work.config
+        name, config = self._client.name, self._context.config
         if not config.file.deploy.boards:
             return  # edgekit's own board, which needs the same command alone
         attach = job_command("attach", self._job, config, name)
         cancel = job_command("cancel", self._job, config, name)
-        self._work.on_note(
+        self._context.announce(
             f"{name} goes on by itself: the same command joins it, `{attach}` follows it, "
             f"`{cancel}` takes it back"
         )
@@ -204,9 +206,9 @@ class ConnectedBoards:
     """Connections to every board of a configuration; its own board when it names none."""
 
     def __init__(
-        self, work: Work, signing: SigningKey, *, accept_host_key: bool, trust_key: bool
+        self, context: Context, signing: SigningKey, *, accept_host_key: bool, trust_key: bool
     ) -> None:
-        self._work = work
+        self._context = context
         self._signing = signing
         self._accept_host_key = accept_host_key
         self._trust_key = trust_key
@@ -215,6 +217,7 @@ class ConnectedBoards:
         self._clients: list[BoardClient] | None = None
         self._times: dict[int, BoardTimes] = {}
         self._trusted: dict[int, dict[str, Any]] = {}
+        self._probes: dict[int, dict[str, Any]] = {}
 
     def close(self) -> None:
         """Closes every connection; edgekit's own board stops."""
@@ -235,7 +238,7 @@ class ConnectedBoards:
         What is wrong with one is raised by ``clients``. Nothing is changed on a board before the
         host knows that the configuration holds: with ``trust_key`` connecting does.
         """
-        if self._trust_key or self._clients is not None or not self._work.file.deploy.boards:
+        if self._trust_key or self._clients is not None or not self._context.file.deploy.boards:
             return
         try:
             key = self._signing.public_key
@@ -267,14 +270,20 @@ class ConnectedBoards:
             self._clients = clients
         return self._clients
 
+    def probe(self, client: BoardClient) -> dict[str, Any]:
+        """Returns a board's ``edgekit.probe/1``, requested once."""
+        if id(client) not in self._probes:
+            self._probes[id(client)] = client.probe()
+        return self._probes[id(client)]
+
     def _open(self, board: Board | None, key: Path) -> BoardClient:
         from edgekit.deployment.connection import open_board
 
-        times = BoardTimes("board" if board is None else board.name, self._work)
+        times = BoardTimes("board" if board is None else board.name, self._context)
         client = self._stack.enter_context(
             open_board(
                 board,
-                state_folder=self._work.cache.folder,
+                state_folder=self._context.cache.folder,
                 signer_public_key=key,
                 trust_key=self._trust_key,
                 accept_host_key=self._accept_host_key,
@@ -296,7 +305,7 @@ class ConnectedBoards:
         """
         from edgekit.bundles.sign import public_key
 
-        if not self._work.file.deploy.boards:
+        if not self._context.file.deploy.boards:
             return  # edgekit's own board trusts its key
         path = self._signing.public_key
         clients = self.clients()
@@ -315,7 +324,7 @@ class ConnectedBoards:
                     hint="sign with another key (deploy.sign_with)",
                 )
             if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
-                where = shlex.quote(self._work.config.path)
+                where = shlex.quote(self._context.config.path)
                 raise BundleError(
                     f"the board does not trust the key that signs, {key.fingerprint} ({path})",
                     code="bundle.unknown-signer",
@@ -382,11 +391,11 @@ class ConnectedBoards:
     ) -> dict[str, Any]:
         from edgekit.deployment.install import install
 
-        cache = self._work.cache
+        cache = self._context.cache
         key = cache.key("release", self.identity(client), bundle.digest)
         known = cache.get("release", key)
         with self.hinting(client), InstallSteps(client, bundle, steps) as shown:
-            job = DetachedJobNote(self._work, client)
+            job = DetachedJobNote(self._context, client)
             try:
                 with job:
                     release = install(
@@ -394,11 +403,11 @@ class ConnectedBoards:
                         client,
                         signature=bundle.signature,
                         progress=shown.progress,
-                        keep=self._work.file.deploy.keep,
-                        policy=self._work.file.deploy.health.policy(),
+                        keep=self._context.file.deploy.keep,
+                        policy=self._context.file.deploy.health.policy(),
                         again=always,
                         put_back=put_back,
-                        source="\n".join(self._work.file.deploy.mirror) or None,
+                        source="\n".join(self._context.file.deploy.mirror) or None,
                         on_start=job.begins,
                     )
             except BoardError as error:
@@ -437,9 +446,9 @@ class ConnectedBoards:
             raise error
         back = error.extra["taken_back"]
         shown.reused(serving["id"], other=True)
-        note = taken_back_note(client.name, serving["id"], back, self._work.config.path)
-        key = self._work.cache.key("release", self.identity(client), serving["digest"])
-        known = self._work.cache.get("release", key) or {}
+        note = taken_back_note(client.name, serving["id"], back, self._context.config.path)
+        key = self._context.cache.key("release", self.identity(client), serving["digest"])
+        known = self._context.cache.get("release", key) or {}
         return self._noted({
             "board": self.describe(client),
             "release": serving["id"],
@@ -462,15 +471,14 @@ class ConnectedBoards:
         try:
             yield
         except EdgekitError as error:
-            config = self._work.config
+            config = self._context.config
             fill_hint(error, config.path, client.board, len(config.file.deploy.boards) > 1)
             raise
 
     def _noted(self, result: dict[str, Any]) -> dict[str, Any]:
         """The result; what its board notes is the run's, too."""
-        notes = self._work.notes
-        notes += [note for note in result.get("notes", ()) if note not in notes]
+        self._context.note(*result.get("notes", ()))
         return result
 
     def _wanted(self) -> list[Any]:
-        return list(boards_of_config(self._work.config)) or [None]
+        return list(boards_of_config(self._context.config)) or [None]

@@ -1,0 +1,230 @@
+"""`Context`: all that a configuration's results depend on, which never changes. A result is a
+function of it; `computed` keeps one in memory under what it depends on, `Context.stored` in the
+file cache. Another choice is another context: `dataclasses.replace`, or `variant`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from edgekit.config.loader import open_config
+from edgekit.pipeline.cache import Cache
+from edgekit.pipeline.progress import Progress
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get
+
+if TYPE_CHECKING:
+    from edgekit.config.loader import Config
+    from edgekit.placement.plan import Plan
+
+P = ParamSpec("P")
+R = TypeVar("R")
+# a result in memory, and what was noted while it was computed
+_Kept = tuple[Any, tuple[str, ...]]
+
+
+class Session:
+    """What is collected while a configuration's results are computed.
+
+    Attributes:
+        progress: Called with what goes on.
+        results: Results in memory; contexts of one configuration and its variants share them.
+        notes: What a person should know.
+        fresh: Names of the steps that were computed and not read back.
+        read: How many of the user's inputs there were; None before they were read once.
+    """
+
+    def __init__(self, progress: Progress, results: dict[Any, _Kept] | None = None) -> None:
+        self.progress = progress
+        self.results: dict[Any, _Kept] = {} if results is None else results
+        self.notes: list[str] = []
+        self.fresh: set[str] = set()
+        self.read: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What measured ranges say of a network, whatever the calibration method is.
+
+    Attributes:
+        amax: Largest magnitude by tensor, by each calibration method.
+        unscaled: Tensors that INT8 layers need a scale of and that were measured to have none.
+    """
+
+    amax: tuple[Mapping[str, float], ...]
+    unscaled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """A configuration, and what was decided on the way.
+
+    Attributes:
+        config: The configuration.
+        cache: Holds the results.
+        session: Collects notes, progress, and results in memory.
+        force: Whether everything is computed again.
+        weighs: Whether rewrites are left out where the plan is predicted to be worse with them.
+        explains: Whether an impossible plan is reported with the constraints that conflict, which
+            takes further placements.
+        measured: What the measured ranges say; None before they are measured.
+        fp16_by_gate: Layers that the accuracy gate keeps in FP16.
+        placed: A plan that somebody else chose; None where it is computed.
+        backend: Who builds, where somebody else chose it; empty where the boards decide.
+    """
+
+    config: Config
+    cache: Cache
+    session: Session
+    force: bool = False
+    weighs: bool = True
+    explains: bool = True
+    measured: Measured | None = None
+    fp16_by_gate: tuple[str, ...] = ()
+    placed: Plan | None = None
+    backend: str = ""
+    # results of this context alone
+    own: dict[Any, _Kept] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def file(self) -> Any:
+        """The configuration's values."""
+        return self.config.file
+
+    @functools.cached_property
+    def target(self) -> Target:
+        """The board."""
+        return get(self.file.target)
+
+    @property
+    def tensorrt(self) -> str:
+        """The TensorRT release whose rules hold."""
+        return self.file.tensorrt or self.target.tensorrt
+
+    @functools.cached_property
+    def undecided(self) -> Context:
+        """The context before anything was measured or decided."""
+        return replace(self, measured=None, fp16_by_gate=(), placed=None)
+
+    def value(self, name: str) -> Any:
+        """Returns one of the context's values, or a section of the configuration, as a key."""
+        if name in _FIELDS:
+            return getattr(self, name)
+        return repr(functools.reduce(getattr, name.split("."), self.file))
+
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
+        """Reports that a part of work that takes long is done; as ``Progress.update``."""
+        if at is None:
+            self.session.progress.update(done, total, text)
+        else:
+            self.session.progress.update(done, total, text, at=at)
+
+    def announce(self, text: str) -> None:
+        """Says at once what a person should know."""
+        self.session.progress.note(text)
+
+    def detail(self, text: str) -> None:
+        """Says where time goes, for those who want to know."""
+        # a caller's own progress may know no details
+        getattr(self.session.progress, "detail", str)(text)
+
+    def note(self, *notes: str) -> None:
+        """Adds what a person should know to the notes, once."""
+        self.session.notes += [note for note in notes if note not in self.session.notes]
+
+    def stored(
+        self, step: str, compute: Callable[[], Any], *parts: Any, again: bool = False
+    ) -> Any:
+        """Returns the result kept under ``parts``; computes and keeps it when there is none.
+
+        What is noted while it is computed is kept with it, and noted again when it is read back.
+        """
+        result = None if again else self.look_up(step, *parts)
+        if result is None:
+            self.session.fresh.add(step)
+            before = list(self.session.notes)
+            result = compute()
+            noted = [note for note in self.session.notes if note not in before]
+            self.cache.put(step, self.cache.key(step, *parts), {"result": result, "notes": noted})
+        return result
+
+    def look_up(self, step: str, *parts: Any) -> Any | None:
+        """Returns the result kept under ``parts`` and notes what it has to say; None without."""
+        cached = None if self.force else self.cache.get(step, self.cache.key(step, *parts))
+        if cached is None:
+            return None
+        self.note(*cached["notes"])
+        return cached["result"]
+
+
+_FIELDS = {one.name for one in fields(Context)}
+
+
+class Computed(Generic[P, R]):
+    """A function of a context whose results stay in memory; made by ``computed``."""
+
+    def __init__(
+        self, function: Callable[Concatenate[Context, P], R], depends: tuple[str, ...]
+    ) -> None:
+        self.function = function
+        self.depends = depends
+        functools.update_wrapper(self, function)
+
+    def __call__(self, context: Context, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Returns the result, computed once; it notes what it noted then."""
+        key = (self.function, args, *kwargs.items())
+        kept = context.own.get(key)
+        if kept is None:
+            kept = context.own[key] = self._shared(context, key, args, kwargs)
+        context.note(*kept[1])
+        result: R = kept[0]
+        return result
+
+    def _shared(self, context: Context, key: tuple[Any, ...], args: Any, kwargs: Any) -> _Kept:
+        results = context.session.results if self.depends else {}
+        place = (*key, context.force, *map(context.value, self.depends))
+        if place not in results:
+            before = list(context.session.notes)
+            result = self.function(context, *args, **kwargs)
+            noted = tuple(note for note in context.session.notes if note not in before)
+            results[place] = result, noted
+        return results[place]
+
+
+def computed(
+    *depends: str | Computed[..., Any],
+) -> Callable[[Callable[Concatenate[Context, P], R]], Computed[P, R]]:
+    """Keeps the results of a function in memory, for all contexts that agree in what it needs.
+
+    Args:
+        depends: What a result depends on: a section of the configuration ("model",
+            "placement.profile"), a value of ``Context`` ("measured"), or another computed function,
+            for all that it depends on. Without any, a result is of one context alone.
+    """
+    names: dict[str, None] = {}
+    for one in depends:
+        names |= {one: None} if isinstance(one, str) else dict.fromkeys(one.depends)
+
+    def decorate(function: Callable[Concatenate[Context, P], R]) -> Computed[P, R]:
+        return Computed(function, tuple(names))
+
+    return decorate
+
+
+def variant(context: Context, **changes: Any) -> Context:
+    """Returns a context with other keys of the configuration and notes of its own.
+
+    Layers that an accuracy gate keeps in FP16 are not taken over.
+    """
+    config = open_config(context.config, **changes)
+    # what the ranges that were measured depend on
+    keys = ("model", "target", "precision", "tensorrt", "calibration", "rewrite")
+    same = all(getattr(config.file, key) == getattr(context.file, key) for key in keys)
+    measured = context.measured if same else None
+    session = Session(context.session.progress, context.session.results)
+    return replace(
+        context, config=config, session=session, measured=measured, fp16_by_gate=(), placed=None
+    )

@@ -1,0 +1,237 @@
+"""A run's documents: its notes by subject, what was built, the facts of its report, the report's
+files, and the ``edgekit.run/1``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.files import regular
+from edgekit.pipeline.cache import file_stamps
+from edgekit.pipeline.context import Context
+from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts
+from edgekit.pipeline.steps.build import BuiltPlan
+from edgekit.pipeline.steps.load import named, source, translated
+from edgekit.pipeline.steps.method import choice, plan_scales
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
+from edgekit.pipeline.steps.scales import named_scales
+from edgekit.pipeline.steps.translation import float_note
+from edgekit.quantize.scales import change_rows
+from edgekit.version import __version__
+
+if TYPE_CHECKING:
+    from edgekit.reference.artefacts import Artefacts
+    from edgekit.reports.facts import RunFacts
+
+
+_ACCURACY = (
+    "cosine", "snr_db", "max_abs", "top1_agreement", "groups", "scores", "failures",
+)  # fmt: skip
+
+
+def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
+    """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
+    about = [one["told"] for one in accuracy(context).get("nonfinite") or ()]
+    scales = plan_scales(context)
+    about += scales.warnings if scales else ()
+    build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
+    if context.file.build.version_compatible is True and not builds[0].board:
+        build.append(
+            "build.version_compatible is dropped: the reference backend builds no TensorRT plan"
+        )
+    about += [item["note"] for item in approximations(context)]
+    if context.file.model.builtin is not None:
+        about.append(
+            "the network's weights are random: its accuracy says how closely the target's "
+            "numerics follow FP32, nothing about the network"
+        )
+    if translated(context) is not None:
+        about.append(float_note(named(context)))
+    placed = plan(context)
+    notes = [*placed.notes]
+    if placed.baselines.get("tensorrt_auto") == placed.predicted:
+        notes.append("for this objective TensorRT's automatic placement is as good")
+    return {"accuracy": about, "run": [*context.session.notes], "plan": notes, "build": build}
+
+
+def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
+    """Returns what a person should know about the result."""
+    groups = note_groups(context, builds).values()
+    return list(dict.fromkeys(one for group in groups for one in group))
+
+
+def segments_of(built: Artefacts) -> list[dict[str, Any]]:
+    """Returns what was built, segment by segment."""
+    return [
+        {"lane": lane, "share": share, "index": s.index, "device": s.device,
+         "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
+         "outputs": list(s.outputs)}
+        for lane, (share, segments) in enumerate(built.lanes)
+        for s in segments
+    ]  # fmt: skip
+
+
+def board_documents(builds: Sequence[BuiltPlan]) -> list[dict[str, Any]]:
+    """Returns what boards built, compared with the plan."""
+    return [_board_document(built, built.result) for built in builds if built.result is not None]
+
+
+def _board_document(built: BuiltPlan, result: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("key", "bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded",
+            "refit", "dla_core", "attempt", "attempts", "seconds", "timing_cache")  # fmt: skip
+    return {
+        "board": built.board,
+        "job": built.job,
+        "fingerprint": dict(result["fingerprint"]),
+        "tensorrt": result["tensorrt"],
+        "builder": result["builder"],
+        "engines": [{key: one.get(key) for key in keys} for one in result["engines"]],
+        "plan": built.comparison,
+        "notes": list(result["notes"]),
+    }
+
+
+def run_document(
+    context: Context,
+    builds: Sequence[BuiltPlan],
+    found: Mapping[str, Any],
+    files: Mapping[str, str],
+    steps: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Returns the ``edgekit.run/1`` document of what a run's steps found."""
+    scales, rewrites, check, releases = (
+        plan_scales(context), used_rewrites(context), found["check"], found["deploy"],
+    )  # fmt: skip
+    return {
+        "schema": "edgekit.run/1",
+        "name": context.file.name,
+        "target": context.file.target,
+        "precision": context.file.precision,
+        "backend": builds[0].artefacts.backend,
+        "steps": list(steps),
+        "check": {**check["summary"], "candidates": check["candidates"],
+                  "loadables": check["loadables"]},
+        "rewrites": rewrites.applied,
+        "calibration": {"method": scales.method, "choice": choice(context), "data": scales.data,
+                        "changes": change_rows(scales.changes)} if scales else None,
+        "plan": plan(context).to_json(),
+        "built": board_documents(builds),
+        "bundle": dict(found["bundle"]),
+        "accuracy": accuracy(context),
+        "refit": dict(found["refit"]),
+        "infer": dict(found["infer"]),
+        "bench": {key: found["bench"].get(key) for key in
+                  ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
+        "board": dict(releases[0]["board"]),
+        "releases": [
+            {key: r.get(key) for key in
+             ("board", "release", "digest", "bytes_sent", "previous", "taken_back",
+              "notes")}
+            for r in releases
+        ],
+        "files": dict(files),
+        "notes": notes_of(context, builds),
+    }  # fmt: skip
+
+
+def report_facts(
+    context: Context,
+    builds: Sequence[BuiltPlan],
+    bundle: Mapping[str, Any],
+    release: Mapping[str, Any],
+    refit: Mapping[str, Any],
+    bench: Mapping[str, Any],
+    files: Mapping[str, str],
+    steps: Sequence[Mapping[str, Any]],
+) -> RunFacts:
+    """Returns what the report is made of."""
+    from edgekit.reports.facts import RunFacts
+
+    scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
+    gate, back = context.file.accuracy, bench.get("taken_back")
+    error = accuracy(context)
+    figures = {
+        **{key: error[key] for key in _ACCURACY},
+        "data": error["data"],
+        "inputs": error["count"],
+        "metric": gate.metric,
+        "min": gate.min,
+        # a run that misses its gate ends before the report
+        "passed": None if gate.min is None else True,
+        "computed": "emulated on a CPU",  # also where a board built engines of its own
+        "nonfinite": error.get("nonfinite") or [],
+        "constant": error.get("constant") or [],
+        "segments": error["per_segment"],
+    }
+    return RunFacts(
+        name=context.file.name,
+        model=source(context).source,
+        target=context.target,
+        plan=placed,
+        network=network(context),
+        judgement=judgement(context),
+        mode=context.file.build.mode,
+        backend=builds[0].artefacts.backend,
+        scales=None if scales is None else named_scales(scales, model(context)),
+        accuracy=figures,
+        bundle=bundle,
+        # of what serves, where the bundle was taken back: nothing of this plan's layers
+        refit=None if back else refit,
+        built=tuple(board_documents(builds)),
+        bench=bench,
+        trace=None if back else _trace(files["trace"]),
+        board=release["board"],
+        rewrites=tuple({"name": item["rewrite"], **item} for item in applied),
+        steps=tuple(steps),
+        files=files,
+        config_text=context.config.text,
+        environment=_environment(),
+        notes=tuple(notes_of(context, builds)),
+        note_groups=note_groups(context, builds),
+    )  # fmt: skip
+
+
+def write_report(context: Context, facts: RunFacts, out: Path) -> dict[str, Any]:
+    """Writes the report's page and documents unless they are there; returns the report."""
+    from edgekit.benchmark.document import write_json
+    from edgekit.reports.document import report_document
+    from edgekit.reports.html.page import write_report
+    from edgekit.reports.html.verdict import with_earlier_comparison
+
+    report = report_document(facts)
+    shown = with_earlier_comparison(report, out / "report.json")
+    # everything but how long the steps took, and whether they were done again
+    parts = {k: v for k, v in shown.items() if k != "steps"}
+    key = context.cache.key("report", parts, str(out.absolute()))
+    paths = [out / name for name in ("report.html", "report.json", "plan.json")]
+    written = context.cache.get("report", key)
+    if written is None or written != file_stamps(paths) or context.force:
+        context.session.fresh.add("report")
+        write_report(shown, paths[0])
+        write_json(paths[1], shown)
+        write_json(paths[2], plan(context).to_json())
+        context.cache.put("report", key, file_stamps(paths))
+    return report
+
+
+def _trace(path: str) -> Any:
+    """Returns the trace that the bench step wrote."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(regular(Path(path)).read_text(encoding="utf-8"))
+    return None
+
+
+def _environment() -> dict[str, str]:
+    found = {"edgekit": __version__, "python": platform.python_version(),
+             "machine": platform.machine()}  # fmt: skip
+    for name in ("numpy", "onnx", "onnxruntime", "ortools"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

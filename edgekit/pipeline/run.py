@@ -1,0 +1,421 @@
+"""`STEPS`: the steps of a run in order, each a function from a run to the run with what it found.
+`needed` picks those that a command needs, `run_step` runs one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.pipeline.boards.status import serving_of, taken_back_note
+from edgekit.pipeline.context import Context
+from edgekit.pipeline.outputs import may_fill
+from edgekit.pipeline.progress import StepLog, StepRecord
+from edgekit.pipeline.report import report_facts, write_report
+from edgekit.pipeline.steps.accuracy import accuracy, accuracy_text, gated
+from edgekit.pipeline.steps.build import BuiltPlan, build_for, every_build
+from edgekit.pipeline.steps.build_request import (
+    check_build_options,
+    check_cuda_graph,
+    check_names,
+    check_opaque,
+)
+from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
+from edgekit.pipeline.steps.calibrate import calibrated, ranges, scales_by
+from edgekit.pipeline.steps.deploy import ConnectedBoards, InstallSteps, SigningKey
+from edgekit.pipeline.steps.judge import check
+from edgekit.pipeline.steps.load import lowers
+from edgekit.pipeline.steps.method import choice, chooses, method, methods_are_equal, scales
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import found_rewrites, model, used_rewrites
+from edgekit.pipeline.steps.scales import named_scales
+from edgekit.text import counted, listed, percent
+
+if TYPE_CHECKING:
+    from edgekit.bundles.manifest import Bundle
+    from edgekit.deployment.client import BoardClient
+    from edgekit.placement.plan import Plan
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command's run of steps.
+
+    Attributes:
+        context: The configuration, and what the steps decided.
+        boards: Its boards, connected when they are first needed.
+        signing: The key that signs bundles.
+        out: Folder for bundle, report and trace.
+        log: The steps' times and states.
+        again: Whether what was taken back on a board is put back.
+        or_serving: Whether the run goes on with what a board serves where the bundle was taken back
+            there.
+        anew: Whether is measured again what was measured before.
+        found: The steps' results, by step.
+    """
+
+    context: Context
+    boards: ConnectedBoards
+    signing: SigningKey
+    out: Path
+    log: StepLog
+    again: bool = False
+    or_serving: bool = False
+    anew: bool = False
+    found: Mapping[str, Any] = field(default_factory=dict)
+
+    def having(self, step: str, result: Any) -> Run:
+        """Returns the run with a step's result."""
+        return replace(self, found={**self.found, step: result})
+
+    @property
+    def deploys(self) -> bool:
+        """Whether boards are to run what is built."""
+        return "deploy" in self.log.names
+
+    @property
+    def builds(self) -> list[BuiltPlan]:
+        """The different builds, in the order of the boards."""
+        return every_build(self.context, self.boards, deploys=self.deploys)
+
+    def bundle_for(self, client: BoardClient) -> Bundle:
+        """Returns a board's bundle: engines are not portable between kinds of boards."""
+        built = build_for(self.context, self.boards, client, deploys=self.deploys)
+        return bundle_of(self.context, built, self.signing)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a run.
+
+    What it computes has its key where it is computed: ``Context.stored``.
+
+    Attributes:
+        name: Its name, for people and documents.
+        run: Returns the run with what it found; says it in the record's detail.
+        needs: Steps that come before it.
+        refuses: Raise, before the step begins, what a run that builds must not begin with.
+        others: Further steps that it runs; it then begins its records itself.
+        reuses: Whether it is "reused" when nothing was computed in it.
+    """
+
+    name: str
+    run: Callable[[Run, StepRecord], Run]
+    needs: tuple[str, ...] = ()
+    refuses: tuple[Callable[[Run], None], ...] = ()
+    others: tuple[str, ...] = ()
+    reuses: bool = True
+
+
+def run_step(run: Run, step: Step) -> Run:
+    """Runs one step and returns what is known after it."""
+    if "build" in run.log.names:
+        for refuse in step.refuses:
+            refuse(run)
+    if step.others:
+        return step.run(run, StepRecord(step.name))
+    fresh = run.context.session.fresh
+    fresh.clear()
+    with run.log.step(step.name) as record:
+        run = step.run(run, record)
+        if step.reuses and not fresh:
+            record.reuse()
+    return run
+
+
+# What is refused before it costs time.
+
+
+def _unwritable(run: Run) -> None:
+    if "bundle" in run.log.names:
+        may_fill(run.out)
+    may_fill(run.context.cache.folder)
+    check_build_options(run.context)
+
+
+def _connect_boards(run: Run) -> None:
+    if run.deploys:
+        run.boards.begin()  # what is wrong with one is raised by ``look``
+
+
+def _opaque(run: Run) -> None:
+    check_opaque(run.context)
+
+
+def _wrong_files(run: Run) -> None:
+    check_names(run.context)
+    if "bench" in run.log.names:
+        from edgekit.pipeline.steps.bench import check_bench_frames
+
+        check_bench_frames(run.context, may_reuse="report" in run.log.names)
+
+
+def _unwilling_boards(run: Run) -> None:
+    if run.deploys:
+        run.boards.look()
+
+
+def _cuda_graph(run: Run) -> None:
+    if "bench" in run.log.names:
+        check_cuda_graph(run.context)
+
+
+# The steps.
+
+
+def _check(run: Run, record: StepRecord) -> Run:
+    return checked_as(run, record, check(run.context))
+
+
+def checked_as(run: Run, record: StepRecord, document: Mapping[str, Any]) -> Run:
+    """Returns the run with its check, and says what it is."""
+    summary = document["summary"]
+    known = "known " if document.get("unknown_cost") else ""
+    record.detail = (
+        f"{counted(summary['layers'], 'layer')}, {summary['dla_layers']} could run on the DLA"
+    )
+    if any(layer["macs"] for layer in document["layers"]):
+        share = percent(summary["dla_macs_fraction"])
+        record.detail += f" ({share} of the {known}MACs)"
+    return run.having("check", document)
+
+
+def _rewrite(run: Run, record: StepRecord) -> Run:
+    applied = used_rewrites(run.context).applied
+    names = Counter(item["rewrite"] for item in applied)
+    left = len(found_rewrites(run.context).applied) - len(applied)
+    record.detail = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in names.items()) or (
+        f"{counted(left, 'rewrite')} left out: the plan is better without"
+        if left
+        else "nothing to rewrite"
+    )
+    return run
+
+
+def _calibrate(run: Run, record: StepRecord) -> Run:
+    context = calibrated(run.context)
+    if not chooses(context):
+        return calibrate_by_method(run, record)
+    # the method is chosen when the plan is known
+    found = ranges(context)
+    named = named_scales(scales_by(context, found, "minmax"), model(context))
+    record.detail = (
+        f"ranges of {counted(len(named.scales) + len(named.missing), 'tensor')}, "
+        f"{len(found.amax)} methods, {found.data}"
+    )
+    return replace(run, context=context)
+
+
+def calibrate_by_method(run: Run, record: StepRecord) -> Run:
+    """Returns the run with the scales of its method, chosen now where it is open."""
+    context = calibrated(run.context)
+    found = scales(context)
+    if found is None:
+        record.detail = f"{context.file.precision} needs no scales"
+    else:
+        named = named_scales(found, model(context))
+        none = f", {counted(len(named.missing), 'tensor')} without" if named.missing else ""
+        record.detail = f"{counted(len(named.scales), 'scale')}{none}, {found.method}, {found.data}"
+    return replace(run, context=context)
+
+
+def _plan(run: Run, record: StepRecord) -> Run:
+    from edgekit.placement.plan import proof_of
+
+    found = plan(run.context)
+    proof = proof_of(found.optimal, found.extrapolated) or f"gap {percent(found.gap, 2)}"
+    record.detail = (
+        f"{_on_dla(found)}, {counted(len(found.loadables), 'loadable')}, {found.objective}, {proof}"
+    )
+    return run.having("plan", found)
+
+
+def _on_dla(found: Plan) -> str:
+    on_dla = sum(layer.device != "GPU" for layer in found.layers)
+    return f"{on_dla} of {len(found.layers)} layers on the DLA"
+
+
+def _build(run: Run, record: StepRecord) -> Run:
+    from edgekit.reports.facts import compared_on
+
+    run = replace(run, context=gated(run.context))
+    context, builds = run.context, run.builds
+    error, built = accuracy(context), builds[0].artefacts
+    on = compared_on({**error, "computed": "emulated on this CPU"})
+    figures = f"cosine {error['cosine']:.5f} against FP32"
+    record.detail = (
+        f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
+        f"{accuracy_text(context.file.accuracy, error, figures)} ({on})"
+    )
+    if builds[0].board:
+        record.detail += "; built on " + ", ".join(one.board for one in builds)
+    if chosen := choice(context):
+        record.detail += f"; INT8 by {method(context)}"
+        if methods_are_equal(chosen):
+            record.detail += ", for the methods cannot be told apart here"
+    if context.fp16_by_gate:
+        record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
+    places = [{x.name: x.device for x in one.layers} for one in (run.found["plan"], plan(context))]
+    if places[0] != places[1]:
+        record.detail += f"; placement changed: {_on_dla(plan(context))} now"
+    return run
+
+
+#: What the Q/DQ model is called in a run's folder.
+TYPED_NAME = "qdq.onnx"
+
+
+def _bundle(run: Run, record: StepRecord) -> Run:
+    context, path = run.context, run.out / "bundle.ekb"
+    first, *more = run.builds
+    bundle = bundle_of(context, first, run.signing)
+    write_bundle(context, bundle, path)
+    document = {
+        "path": str(path),
+        "bytes": bundle.full_bytes,
+        "stripped_bytes": bundle.stripped_bytes,
+        "digest": bundle.digest,
+    }
+    others = []
+    for built in more:
+        other = path.with_name(f"bundle-{built.board}.ekb")
+        write_bundle(context, bundle_of(context, built, run.signing), other)
+        others.append(str(other))
+    if others:
+        document["others"] = others
+        record.detail = f"{1 + len(others)} kinds of boards; "
+    record.detail += f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
+    typed = write_typed(context, run.out / TYPED_NAME)
+    if typed is not None:
+        document["qdq"] = str(typed)
+        record.detail += f"; TensorRT builds from {typed.name}"
+    return run.having("bundle", document)
+
+
+def _deploy(run: Run, record: StepRecord) -> Run:
+    releases = run.boards.install(
+        run.bundle_for,
+        run.log,
+        always=run.context.force,
+        put_back=run.again,
+        or_serving=run.or_serving,
+    )
+    return run.having("deploy", releases)
+
+
+def bring_first_board(run: Run, record: StepRecord) -> Run:
+    """Brings the first board to the bundle, unless it serves it or a refit of it.
+
+    Where the bundle was taken back it is what serves instead.
+    """
+    context, client = run.context, run.boards.clients()[0]
+    bundle = run.bundle_for(client)
+    key = context.cache.key("refitted", bundle.digest)
+    state = client.releases(bundle.name)["apps"].get(bundle.name, {})
+    serving = serving_of(state)
+    if not serving or serving["digest"] not in (context.cache.get("refitted", key) or []):
+        releases = run.boards.install(run.bundle_for, run.log, put_back=run.again, or_serving=True)
+        return run.having("deploy", releases)
+    release = {"board": run.boards.describe(client), "release": serving["id"],
+               "digest": serving["digest"], "refitted": True}  # fmt: skip
+    back = state.get("taken_back")
+    gone = back and back["release"].endswith(bundle.digest[:12])
+    with InstallSteps(client, bundle, run.log) as shown:
+        shown.reused(serving["id"], other=bool(gone))
+    if gone:
+        note = taken_back_note(client.name, serving["id"], back, context.config.path)
+        release |= {"taken_back": back, "notes": [note]}
+    return run.having("deploy", [release])
+
+
+def _infer(run: Run, record: StepRecord) -> Run:
+    return infer_on(run, record, None, None)
+
+
+def infer_on(run: Run, record: StepRecord, source: Path | None, output: Path | None) -> Run:
+    """Returns the run with an inference of these inputs, or of the first calibration input."""
+    from edgekit.pipeline.steps.bench import infer
+
+    path = output or run.out / "outputs.npz"
+    release, backend = run.found["deploy"][0], run.builds[0].artefacts.backend
+    found = infer(run.context, run.boards, release, backend, source, path, record)
+    return run.having("infer", found)
+
+
+def _bench(run: Run, record: StepRecord) -> Run:
+    from edgekit.pipeline.steps.bench import bench
+
+    release, backend = run.found["deploy"][0], run.builds[0].artefacts.backend
+    found = bench(run.context, run.boards, release, backend, run.out, record, again=run.anew)
+    return run.having("bench", found)
+
+
+def files_of(out: Path, *, typed: bool) -> dict[str, str]:
+    """Returns the files that a run leaves in its folder; ``typed``: with a Q/DQ model."""
+    names = {"report": "report.html", "trace": "trace.json", "bundle": "bundle.ekb",
+             "bench": "bench.json", "plan": "plan.json", "outputs": "outputs.npz"}  # fmt: skip
+    if typed:
+        names["qdq"] = TYPED_NAME
+    return {key: str(out / name) for key, name in names.items()}
+
+
+def _report(run: Run, record: StepRecord) -> Run:
+    found, files = run.found, files_of(run.out, typed=lowers(run.context))
+    record.detail = files["report"]
+    release = found["deploy"][0]
+    refit = {
+        # this machine can compare one more inference, unless TensorRT's engines gave it
+        "bit_equal": bool(
+            release["selftest"].get("bit_equal") and found["infer"]["bit_equal"] is not False
+        ),
+        "tensors": len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
+    }
+    facts = report_facts(
+        run.context, run.builds, found["bundle"], release, refit, found["bench"], files,
+        list(run.log.done),
+    )  # fmt: skip
+    report = write_report(run.context, facts, run.out)
+    return run.having("refit", refit).having("report", report)
+
+
+STEPS: tuple[Step, ...] = (
+    Step("check", _check, refuses=(_unwritable, _connect_boards)),
+    Step("rewrite", _rewrite, refuses=(_opaque,)),
+    Step("calibrate", _calibrate, ("rewrite",), refuses=(_wrong_files, _unwilling_boards)),
+    Step("plan", _plan, ("rewrite",)),
+    Step("build", _build, ("check", "calibrate", "plan"), refuses=(_cuda_graph,)),
+    Step("bundle", _bundle, ("build",)),
+    Step("deploy", _deploy, ("bundle",), others=("refit", "self-test")),
+    Step("infer", _infer, ("deploy",)),
+    Step("bench", _bench, ("deploy",)),
+    Step("report", _report, ("infer", "bench")),
+)
+
+
+#: Names of all steps, and of those that need no board.
+STEP_NAMES = tuple(name for step in STEPS for name in (step.name, *step.others))
+HOST_STEPS = STEP_NAMES[: STEP_NAMES.index("bundle")]
+
+
+def names_of(steps: Iterable[Step]) -> list[str]:
+    """Returns what the steps are called, those that a step runs included."""
+    return [name for step in steps for name in (step.name, *step.others)]
+
+
+def needed(*names: str, **instead: Callable[[Run, StepRecord], Run]) -> list[Step]:
+    """Returns these steps and all that they need, in order.
+
+    Args:
+        names: Names of steps.
+        instead: What a step of that name does in the place of what it does in ``run``.
+    """
+    wanted = set(names)
+    for step in reversed(STEPS):
+        if step.name in wanted:
+            wanted.update(step.needs)
+    return [
+        replace(step, run=instead.get(step.name, step.run)) for step in STEPS if step.name in wanted
+    ]

@@ -1,0 +1,168 @@
+"""The model judged, as it came or rewritten, with the scales that are known; and the check of the
+model as it came, which other steps report and the cache keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.judge import judge
+from edgekit.dla.verdicts import Judgement
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model, Network
+from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.steps.load import (
+    fp16_choice,
+    fp16_layers,
+    given_scales,
+    lowers,
+    named,
+    rules,
+    source,
+    translated,
+)
+from edgekit.pipeline.steps.scales import KnownScales, judge_with
+
+if TYPE_CHECKING:
+    from edgekit.pipeline.steps.check import CheckResult
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A model and its layers; its verdicts, every tensor with a scale, where these are known."""
+
+    model: Model
+    network: Network
+    judgement: Judgement | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The verdicts on a model's layers, and what the user's scales give; None without any."""
+
+    judgement: Judgement
+    known: KnownScales | None
+
+
+@computed(translated)
+def original(context: Context) -> Lowered:
+    """Returns the model as it came, and its layers."""
+    return Lowered(source(context), layers(source(context)))
+
+
+def judged(context: Context, lowered: Lowered) -> Judged:
+    """Returns the verdicts on a model, ``original`` or ``rewritten``."""
+    unscaled = context.measured.unscaled if context.measured is not None else frozenset[str]()
+    return _judged(context, lowered, fp16_layers(context, lowered.network), unscaled)
+
+
+@computed(given_scales)
+def _judged(
+    context: Context, lowered: Lowered, floats: frozenset[str], unscaled: frozenset[str]
+) -> Judged:
+    network = lowered.network
+
+    def judging(scales: Mapping[str, float] | None) -> Judgement:
+        return judge(
+            network, context.target, precision=context.file.precision, tensorrt=context.tensorrt,
+            scales=scales, fp16_layers=floats, lowers=lowers(context),
+        )  # fmt: skip
+
+    # every tensor is taken to have a scale unless the user, or what was measured, says
+    # which ones do
+    given = given_scales(context)
+    if given is None:
+        if lowered.judgement is not None and not (unscaled or floats):
+            return Judged(lowered.judgement, None)
+        names = {*network.whole.tensors, *network.whole.fixed} - unscaled
+        return Judged(judging(dict.fromkeys(names, 1.0) if unscaled else None), None)
+
+    model = lowered.model
+    known = judge_with(
+        given, model, network, judging,
+        original=None if model is source(context) else source(context),
+        name=context.file.calibration.cache or "",
+        typed=lowers(context),
+    )  # fmt: skip
+    return Judged(known.judgement, known)
+
+
+def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckResult:
+    """Checks the model as it came, whatever is in the cache, and reports its progress."""
+    from edgekit.pipeline.steps.check import check_model
+
+    cache, found = context.file.calibration.cache, translated(context)
+    typed = lowers(context) and found is not None
+    return check_model(
+        # a strongly typed release takes a Q/DQ model as it is
+        named(context) if typed else source(context),
+        target=context.target,
+        precision=context.file.precision,
+        tensorrt=context.tensorrt,
+        power_mode=context.file.power_mode,
+        scales=context.config.resolve(cache) if cache is not None else None,
+        translated=None if typed else found,
+        lowers=lowers(context),
+        fp16_layers=lambda network: fp16_layers(context, network, gate=False),
+        on_note=on_note,
+    )
+
+
+def check(context: Context) -> dict[str, Any]:
+    """Returns the ``edgekit.check/1`` document of the model as it came."""
+    result: dict[str, Any] = context.stored(
+        "check", lambda: checked(context).document, *_checking(context)
+    )
+    # the same network may lie in files of different names
+    return {**result, "model": source(context).source}
+
+
+def verdict(context: Context) -> dict[str, Any]:
+    """Returns the check of the model as it came that a rewriting reports, without suggestions.
+
+    What would help is found by looking for rewrites, which comes next anyhow.
+    """
+    # a check judges what the user named, without what the accuracy gate keeps in FP16
+    choice = fp16_choice(context)
+    alike = translated(context) is None and choice == fp16_choice(context, gate=False)
+    known = context.look_up("check", *_checking(context)) if alike else None
+    result: dict[str, Any] = known or context.stored(
+        "verdict", lambda: brief_check(context, original(context)), *_checking(context), choice
+    )
+    return result
+
+
+def _checking(context: Context) -> tuple[Any, ...]:
+    """What a check depends on; Q/DQ models of one plain network differ in what is judged."""
+    return (
+        named(context).digest, source(context).digest, context.file.power_mode,
+        fp16_choice(context, gate=False), *rules(context),
+    )  # fmt: skip
+
+
+def brief_verdict(check: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what an ``edgekit.rewrite/1`` takes over of an ``edgekit.check/1`` document."""
+    predicted = check["predicted"]
+    times = {key: value for key, value in (predicted or {}).items() if key != "layers"}
+    return {
+        **check["summary"],
+        "candidates": check["candidates"],
+        "loadables": check["loadables"],
+        "transitions": check["transitions"],
+        "predicted": times or None,
+    }
+
+
+def brief_check(context: Context, lowered: Lowered) -> dict[str, Any]:
+    """Returns what ``verdict`` reads of a check, of the model as it came or rewritten."""
+    from edgekit.dla.check_document import check_document
+    from edgekit.placement.forecast import automatic_transitions, forecast
+
+    network, judgement = lowered.network, judged(context, lowered).judgement
+    document = check_document(lowered.model.source, network, judgement, context.target)
+    predicted = forecast(network, judgement, context.target, power_mode=context.file.power_mode)
+    document["transitions"] = automatic_transitions(network, judgement)
+    document["predicted"] = predicted.to_json() if predicted else None
+    return document

@@ -1,0 +1,126 @@
+"""What the placement needs of a configuration, and whether a network is planned better as it came
+than rewritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla.verdicts import Judgement
+from edgekit.errors import GateError, UsageError
+from edgekit.network.model import Network
+from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.steps.load import fp16_layers
+
+if TYPE_CHECKING:
+    from edgekit.placement.placing import PlacementQuery
+    from edgekit.placement.plan import Options
+
+
+def query_for(context: Context, network: Network, judgement: Judgement) -> PlacementQuery:
+    """Returns all that the placement of a network needs, to solve it once or with changes."""
+    from edgekit.placement.placing import PlacementQuery
+
+    # a board without a DLA judges nothing, and has its layers in FP16 all the same
+    options = replace(options_of(context), fp16_layers=fp16_layers(context, network))
+    file = context.file
+    return PlacementQuery(
+        network, judgement, context.target, file.precision, file.power_mode, options
+    )
+
+
+@computed("placement", "build.mode", "target")
+def options_of(context: Context) -> Options:
+    """Returns the configuration's section ``placement``; notes fewer DLA cores than requested."""
+    from edgekit.placement.plan import Options, Pin
+
+    section, mode = context.file.placement, context.file.build.mode
+    bounds = section.bounds.model_dump(exclude_none=True)
+    pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
+    cores, why = tuple(dict.fromkeys(section.dla_cores)), ""
+    there = all(core < context.target.dla.cores for core in cores)
+    if mode == "hybrid" and section.objective != "throughput" and there and cores[1:]:
+        context.note(
+            f"a hybrid engine drives one DLA core: only core {cores[0]} is used "
+            "(build.mode: split uses several)"
+        )
+        why = f"a hybrid engine drives one DLA core, here {cores[0]}; build.mode: split has all"
+        cores = cores[:1]
+    return Options(
+        objective=section.objective,
+        bounds=bounds,
+        dla_cores=cores,
+        gpu=section.gpu and mode != "standalone",
+        pins=tuple(Pin(pin.layers, pin.device) for pin in section.pin),
+        max_loadables=section.max_loadables,
+        max_transitions=section.max_transitions,
+        min_loadable_layers=section.min_loadable_layers,
+        pools=pools,
+        profile=_profile(context),
+        cores_why=why,
+    )
+
+
+@computed("placement.profile", "placement.layer_info")
+def _profile(context: Context) -> Any:
+    """Returns the measured times that the configuration names, or None."""
+    path = context.file.placement.profile
+    if path is None:
+        return None
+    from edgekit.placement.profiles.reader import read_profile
+
+    context.update(0, 0, "reading the profile")
+    info = context.file.placement.layer_info
+    return read_profile(
+        context.config.resolve(path), layer_info=info and context.config.resolve(info)
+    )
+
+
+# relative: predictions are no finer
+_NOTICED = 1e-3
+
+
+def better_without(before: PlacementQuery, after: PlacementQuery) -> str:
+    """Returns why the network is better planned as it came; empty where it is not.
+
+    What a rewrite writes for the DLA can be slower on the GPU, which matters where the best plan
+    stays there. Planning twice takes time, so it is done only where the GPU alone got slower.
+
+    Args:
+        before: The network as it came, with the user's constraints.
+        after: The rewritten one, with the same constraints.
+    """
+    from edgekit.placement.forecast import forecast
+    from edgekit.placement.plan import plan_value
+
+    alone = [
+        forecast(query.network, query.judgement, query.target, power_mode=query.power_mode)
+        for query in (before, after)
+    ]
+    if alone[0] is None or alone[1] is None:
+        return ""
+    if alone[1].gpu_only_us <= alone[0].gpu_only_us * (1 + _NOTICED):
+        return ""
+    try:
+        without = before.plan(options=replace(before.options, cores_why=""))
+    except (GateError, UsageError):
+        # it cannot be planned as it came, or a constraint names what only the rewritten one has
+        return ""
+    try:
+        rewritten = after.plan(options=replace(after.options, cores_why=""))
+    except GateError as error:
+        return f"it cannot be planned with them ({error.message})"
+    except UsageError:
+        # the step that plans says it better
+        return ""
+    old, new = plan_value(without), plan_value(rewritten)
+    more = without.objective == "throughput"
+    worse = new < old * (1 - _NOTICED) if more else new > old * (1 + _NOTICED)
+    if not worse:
+        return ""
+    unit = {"throughput": "frames/s", "energy": "µJ"}.get(without.objective, "µs")
+    return (
+        f"the best plan for {without.objective} is predicted at {new:.4g} {unit} with them and "
+        f"{old:.4g} {unit} without"
+    )
