@@ -192,7 +192,7 @@ def _cut(graph: OnnxGraph, network: Network, layers: Iterable[PlacedLayer]) -> t
 
 
 @dataclass(frozen=True, slots=True)
-class _NodePlace:
+class _NodeAssignment:
     """Where a node runs."""
 
     unit: str
@@ -203,26 +203,26 @@ class _NodePlace:
 
 def _origins(
     graph: OnnxGraph, owner: Mapping[str, PlacedLayer], placed: list[PlacedLayer]
-) -> list[_NodePlace]:
+) -> list[_NodeAssignment]:
     """Finds each node's home: its layer's, or for nodes of no layer where its inputs end."""
     if not placed:
         raise ModelError(
             "the network computes nothing: its outputs are constants", code="model.empty_graph"
         )
     first = min(placed, key=lambda layer: layer.segment)
-    home_of: dict[str, _NodePlace] = {}
+    home_of: dict[str, _NodeAssignment] = {}
     homes = []
     for node in graph.computed:
         layer = owner.get(node.name)
         if layer is not None:
-            home = _NodePlace(layer.name, layer.device, layer.precision, layer.segment)
+            home = _NodeAssignment(layer.name, layer.device, layer.precision, layer.segment)
         else:
             before = [home_of[name] for name in graph.variable_reads(node) if name in home_of]
             last = max(before, key=lambda h: h.segment) if before else None
             home = (
-                _NodePlace(node.name, last.device, last.precision, last.segment)
+                _NodeAssignment(node.name, last.device, last.precision, last.segment)
                 if last
-                else _NodePlace(node.name, first.device, first.precision, first.segment)
+                else _NodeAssignment(node.name, first.device, first.precision, first.segment)
             )
         home_of.update(dict.fromkeys(node.output, home))
         homes.append(home)
@@ -233,7 +233,7 @@ def _listed(
     network: Network,
     placed: Mapping[str, PlacedLayer],
     segments: set[int],
-    home_of_node: Mapping[str, _NodePlace],
+    home_of_node: Mapping[str, _NodeAssignment],
 ) -> dict[int, list[str]]:
     """Lists every layer, inserted ones too, under a segment that has nodes."""
     listed: dict[int, list[str]] = {number: [] for number in segments}
@@ -248,7 +248,7 @@ def _listed(
 
 
 def _units(
-    graph: OnnxGraph, nodes: list[onnx.NodeProto], homes: Mapping[str, _NodePlace]
+    graph: OnnxGraph, nodes: list[onnx.NodeProto], homes: Mapping[str, _NodeAssignment]
 ) -> tuple[Unit, ...]:
     """Groups a segment's nodes by layer, in the order of their first nodes."""
     grouped: dict[str, list[onnx.NodeProto]] = {}
