@@ -2,15 +2,18 @@
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.boards.warm_python import warm, warm_boards
 
 # counts of injected faults are printed once, whichever workers injected them
 from tests.faults.fault_report import pytest_terminal_summary
 from tests.filled_once import filled_once
 
-__all__ = ["pytest_terminal_summary"]
+__all__ = ["pytest_terminal_summary", "warm", "warm_boards"]
 
 # set before NumPy is imported: workers share the cores, and a pool in each would only wait
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -66,6 +69,15 @@ def shared_cache(tmp_path_factory) -> Path:
     """A cache that the whole run shares, so that a built-in network is filled once."""
     chosen = os.environ.get("EDGEKIT_CACHE")
     return Path(chosen) if chosen else tmp_path_factory.getbasetemp().parent / "edgekit-cache"
+
+
+@pytest.fixture(scope="module")
+def quick_collections() -> Iterator[None]:
+    """Keeps `gc.collect()` in a module's tests from walking all that was there before them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

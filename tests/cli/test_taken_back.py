@@ -23,7 +23,7 @@ from tests.pipeline.test_board_build import config_of
 
 __all__ = ["boards", "home"]
 
-pytestmark = pytest.mark.boards
+pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
 
 BOARD = (
     "deploy:\n  boards:\n    - {{name: lab, host: {b.host}, port: {b.port}, user: {b.user}, "

@@ -29,7 +29,7 @@ from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
 from tests.processes import processes
 
-pytestmark = pytest.mark.boards
+pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
 
 Client = Callable[[Board], BoardClient]
 
@@ -450,7 +450,8 @@ def test_interrupt_ends_what_runs_on_the_board(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if kind == "ssh":
-        board = client(remote(boards()))
+        # its processes are found by their command lines
+        board = client(remote(boards(), python=sys.executable))
     else:
         root = str(tmp_path / "root")
         board = client(Board("here", root=root, python=sys.executable, kind="local"))

@@ -30,7 +30,7 @@ from tests.bundles.bundle_toys import document_of
 from tests.edgekit_device.device_board import BoardFolder
 from tests.faults.tcp_relay import Relay
 
-pytestmark = pytest.mark.boards
+pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
 
 Client = Callable[[Board], BoardClient]
 

@@ -35,6 +35,7 @@ def run_lines(shell: str, folder: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.whole
 def test_int8(tmp_path):
     from PIL import Image
 
@@ -109,7 +110,9 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
         assert words(plan["baselines"]["gpu_only"][key]) == alone
 
 
-@pytest.mark.parametrize("name", ["shufflenet", "squeezenet", "densenet121"])
+@pytest.mark.parametrize(
+    "name", ["shufflenet", "squeezenet", pytest.param("densenet121", marks=pytest.mark.whole)]
+)
 def test_the_light_models_are_rewritten_as_the_table_says(name):
     from edgekit.reports import text
 

@@ -15,6 +15,8 @@ import pytest
 from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 
 class Addresses:
     """A device that gives each block an address of its own."""

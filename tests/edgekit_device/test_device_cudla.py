@@ -29,6 +29,8 @@ from tests.edgekit_device.cudla_host_cuda import (
     loadable,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 _SHAPE = (1, 64, 32, 60)
 _STRIDES = strides(_SHAPE, "int8", "DLA_LINEAR")
 IN = IoEntry("input", "int8", _SHAPE, "DLA_LINEAR", _STRIDES, 0.5)

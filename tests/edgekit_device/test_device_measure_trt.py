@@ -20,6 +20,8 @@ from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import SHAPE, checked, entry, plan, random_input
 from tests.trt_double._memory import MEMORY
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 here = pytest.fixture(here_fixture)
 
 STEP = 0.0078125

@@ -28,6 +28,8 @@ from tests.edgekit_device.device_trt_toys import (
     weights_of,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 here = pytest.fixture(here_fixture)
 
 ENGINE = "ab" * 32

@@ -11,6 +11,8 @@ from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import plan
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 
 class Plan(bytearray):
     """Bytes whose end shows."""

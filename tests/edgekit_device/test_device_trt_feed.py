@@ -16,6 +16,8 @@ from edgekit_device.protocol.manifest import IoEntry
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import SHAPE, random_input
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 here = pytest.fixture(here_fixture)
 
 IO = IoEntry("x", "int8", SHAPE, "CHW32", (2048, 2048, 256, 32), 0.01)

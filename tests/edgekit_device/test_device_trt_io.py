@@ -23,6 +23,8 @@ from tests.edgekit_device.device_trt_toys import (
     reference,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 here = pytest.fixture(here_fixture)
 
 STEP = 0.0078125  # a power of two: quantising by hand and by the double cannot differ by rounding

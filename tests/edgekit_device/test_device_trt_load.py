@@ -25,6 +25,8 @@ from tests.edgekit_device.device_trt_toys import (
 )
 from tests.trt_double._plan_format import read
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 VERSIONS = ("8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0")
 STRIPPING = VERSIONS[1:]
 

@@ -18,6 +18,8 @@ from edgekit_device.tensorrt.engine import settled
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import SHAPE, network, plan
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 here = pytest.fixture(here_fixture)
 
 LEAN = ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"]

@@ -97,6 +97,7 @@ def test_operator_killed_or_interrupted(live: LiveBoard, faults: Faults, home: P
             faults.survived(kind)
 
 
+@pytest.mark.whole
 def test_two_operators_at_once(live: LiveBoard, faults: Faults) -> None:
     same = live.bundle()
     faults.injected("two operators, one bundle")

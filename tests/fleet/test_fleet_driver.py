@@ -20,7 +20,7 @@ from tests.pipeline.nets import small_config
 
 __all__ = ["boards"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.boards]
+pytestmark = [pytest.mark.slow, pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
 
 POLICY = {"measure_s": 0.01, "latency_ms": 60_000.0}
 

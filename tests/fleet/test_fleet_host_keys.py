@@ -13,7 +13,7 @@ from tests.pipeline.nets import small_config
 
 __all__ = ["boards"]
 
-pytestmark = pytest.mark.boards
+pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
 
 
 @pytest.fixture

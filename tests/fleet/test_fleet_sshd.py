@@ -17,8 +17,8 @@ from edgekit.fleet.rollout import Fleet
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import need_sshd
 from tests.boards.toy_jobs import until
+from tests.boards.warm_python import warm_python
 from tests.fleet.many_boards import farm
-from tests.fleet.warm_python import warm_python
 from tests.pipeline.nets import small_config
 
 pytestmark = [pytest.mark.boards, pytest.mark.slow]

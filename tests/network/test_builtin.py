@@ -120,6 +120,7 @@ def test_large_networks_are_the_same_in_all_of_it(name: str) -> None:
     test_convolutions_lose_nothing_to_int8_per_channel(model)
 
 
+@pytest.mark.whole
 def test_same_seed_same_bytes_whatever_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     # filled each time, not read from what the run keeps
     monkeypatch.setattr(zoo, "fill", lambda g, s, r: _Filler(g, s, r).run())

@@ -143,7 +143,7 @@ def test_onnx_runtime_s_own_operators_have_shapes(tmp_path: Path) -> None:
     assert [layers[n]["placed"] for n in ("own", "conv2", "relu2")] == ["GPU", "DLA", "DLA"]
 
 
-@pytest.mark.parametrize("domain", ["TRT", ""])
+@pytest.mark.parametrize("domain", ["TRT", pytest.param("", marks=pytest.mark.whole)])
 def test_a_detector_up_to_its_plugin_is_planned_and_calibrated(tmp_path: Path, domain: str) -> None:
     path = detector(tmp_path / "m.onnx", domain)
     layers = rows(edgekit.check(path, target=ORIN))
@@ -251,6 +251,7 @@ def test_accuracy_is_that_of_what_comes_before(tmp_path: Path) -> None:
     assert 0.98 < found["cosine"] < 1
 
 
+@pytest.mark.whole
 def test_sensitivity_is_of_what_comes_before(tmp_path: Path) -> None:
     path = detector(tmp_path / "m.onnx")
     document = edgekit.sensitivity(path, target=ORIN, calibration={"count": 2})

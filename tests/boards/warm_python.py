@@ -1,6 +1,6 @@
 """A Python for test boards that has its imports behind it.
 
-Fifty boards on one machine would spend a minute and more on nothing but starting interpreters. Here
+Where the start of Python is not the point, tests would spend minutes on nothing else. Here
 ``start`` makes a program that takes a Python's command line, hands it and its open files to one
 process that has NumPy, ONNX Runtime and the loader imported, and ends as the fork of that process
 ends. What runs is the same code on the same files; a real board starts Python each time.
@@ -16,11 +16,16 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-__all__ = ["warm_python"]
+import pytest
+
+__all__ = ["warm", "warm_boards", "warm_python"]
 
 # _socket instead of socket: this is started a thousand times. Every file descriptor that is open
 # goes along under its number, for some are locks.
@@ -48,6 +53,33 @@ while text:
 answer = s.recv(4)
 os._exit(int.from_bytes(answer, "big", signed=True) & 255 if len(answer) == 4 else 1)
 """
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Path]:
+    """The program, with the loader of this tree imported."""
+    from edgekit.bundles.files import build_zipapp
+
+    with tempfile.TemporaryDirectory(prefix="edgekit-warm-") as name:  # a socket's path is short
+        build_zipapp(loader := Path(name, "loader.pyz"))
+        with warm_python(Path(name), loader) as python:
+            yield python
+
+
+@pytest.fixture(scope="module")
+def warm_boards(warm: Path) -> Iterator[None]:
+    """Has the boards of a module's sshd run the warm Python, unless a test names another one."""
+    from edgekit.deployment.embedded_sshd import Sshd
+
+    begin = Sshd.__init__
+
+    def begun(self: Sshd, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self.board = replace(self.board, python=str(warm))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sshd, "__init__", begun)
+        yield
 
 
 @contextlib.contextmanager
