@@ -3,9 +3,10 @@
     python benchmarks/transfer.py [MEGABYTES] [RUNS]
 
 Starts edgekit's own sshd on loopback and sends a bundle of MEGABYTES (500 unless given) of random
-weights, and the same bytes as one file with ``scp -O`` and the same cipher, in turn, RUNS times (5
-unless given). Prints seconds and rates, and the medians' ratio. scp makes nothing durable and
-checks no digest; ours does both. Then: 1,000 blobs of 4 KB.
+weights, the same bytes as one file with ``scp -O`` and the same cipher, and to ``cat`` through a
+plain channel of paramiko's, in turn, RUNS times (5 unless given). Prints seconds, rates and their
+medians. scp and cat make nothing durable and check no digest; edgekit does both. Then: 1,000 blobs
+of 4 KB.
 
 Exit status 1 when the median rate is below 120 MB/s; on a machine that is too slow or too busy for
 scp to reach twice that, below half of scp's.
@@ -13,6 +14,7 @@ scp to reach twice that, below half of scp's.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import statistics
@@ -22,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from edgekit.bundles.files import build_zipapp
@@ -45,45 +46,86 @@ def main() -> int:
     """Measures and prints."""
     total = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    with tempfile.TemporaryDirectory(prefix="edgekit-transfer-") as name:
-        folder = Path(name)
-        loader, key = folder / "loader.pyz", ensure_key(folder / "signer")
-        build_zipapp(loader)
-        with sshd(folder / "board") as server:
-            client = BoardClient(server.board, connect(server.board), loader)
-            client.trust([allowed_signers_line(key.with_name("signer.pub"))])
-            ours, theirs = _rates(client, server.board, key, folder, total * 10**6, runs)
-            _many(client)
-            client.close()
+    prefix = "edgekit-transfer-"
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix) as name,
+        Sending(Path(name), total * 10**6) as to,
+    ):
+        ours, theirs = _rates(to, runs)
+        _many(to.client)
     return 0 if ours >= min(_LEAST, theirs / 2) else 1
 
 
-def _rates(
-    client: BoardClient, board: Board, key: Path, folder: Path, total: int, runs: int
-) -> tuple[float, float]:
-    """Returns the median rates of edgekit and of scp, in MB/s."""
-    file = folder / "file"
-    ours: list[float] = []
-    theirs: list[float] = []
-    print(f"{total:,} bytes, blobs of {_WEIGHT:,} bytes, {_CIPHER}, {os.cpu_count()} cores")
-    for run in range(runs):
-        bundle = _bundle(run, total)
-        signature = sign(bundle.manifest_bytes, key)
-        with file.open("wb") as out:
-            for weight in bundle.weights.values():
+class Sending:
+    """A board on loopback, and bytes that it does not have.
+
+    Args:
+        folder: An empty one.
+        total: How many bytes.
+    """
+
+    def __init__(self, folder: Path, total: int) -> None:
+        self.total = total
+        self._folder = folder
+        self._key = ensure_key(folder / "signer")
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Sending:
+        loader = self._folder / "loader.pyz"
+        build_zipapp(loader)
+        server = self._stack.enter_context(sshd(self._folder / "board"))
+        self._board = server.board
+        self.client = BoardClient(server.board, connect(server.board), loader)
+        self._stack.callback(self.client.close)
+        self.client.trust([allowed_signers_line(self._key.with_name("signer.pub"))])
+        self._plain = connect(server.board)
+        self._stack.callback(self._plain.close)
+        self.bundle = _bundle(self.total)
+        self._signature = sign(self.bundle.manifest_bytes, self._key)
+        with (self._folder / "file").open("wb") as out:
+            for weight in self.bundle.weights.values():
                 out.write(blob_view(weight))
         os.sync()
-        copy = partial(subprocess.run, _scp(board, file, folder / "copied"), check=True)
-        theirs.append(_timed("scp", total, copy))
-        (folder / "copied").unlink()
-        os.sync()
-        ours.append(_timed("edgekit", total, partial(send, client, bundle, signature)))
-        for path in (folder / "board" / "blobs").glob("??/*"):
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def ours(self) -> None:
+        """Sends the bundle as ``edgekit deploy`` does."""
+        send(self.client, self.bundle, self._signature)
+        for path in (self._folder / "board" / "blobs").glob("??/*"):
             path.unlink()
-    mine, scp = (total / 1e6 / statistics.median(times) for times in (ours, theirs))
+
+    def plain_channel(self) -> None:
+        """Sends its bytes to ``cat`` through a channel of its own."""
+        chunks = map(blob_view, self.bundle.weights.values())
+        target = self._folder / "copied"
+        done = self._plain.run(["sh", "-c", f"cat > {target}"], stdin=chunks)
+        assert (done.status, target.stat().st_size) == (0, self.total)
+        target.unlink()
+
+    def scp(self) -> None:
+        """Sends the file with OpenSSH's ``scp -O``."""
+        target = self._folder / "copied"
+        subprocess.run(_scp(self._board, self._folder / "file", target), check=True)
+        target.unlink()
+
+
+def _rates(sending: Sending, runs: int) -> tuple[float, float]:
+    """Returns the median rates of edgekit and of scp, in MB/s."""
+    total = sending.total
+    ways = {"scp": sending.scp, "channel": sending.plain_channel, "edgekit": sending.ours}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    print(f"{total:,} bytes, blobs of {_WEIGHT:,} bytes, {_CIPHER}, {os.cpu_count()} cores")
+    for _ in range(runs):
+        for name, way in ways.items():
+            seconds[name].append(_timed(name, total, way))
+            os.sync()
+    rates = {name: total / 1e6 / statistics.median(times) for name, times in seconds.items()}
     print(f"load {os.getloadavg()[0]:.1f}")
-    print(f"median: scp {scp:.0f} MB/s, edgekit {mine:.0f} MB/s, ratio {mine / scp:.2f}")
-    return mine, scp
+    print("median: " + ", ".join(f"{name} {rate:.0f} MB/s" for name, rate in rates.items()))
+    return rates["edgekit"], rates["scp"]
 
 
 def _timed(label: str, total: int, job: Callable[[], object]) -> float:
@@ -115,7 +157,7 @@ def _many(client: BoardClient) -> None:
     print(f"one blob of the same bytes: {time.perf_counter() - began:.2f} s")
 
 
-def _bundle(seed: int, total: int) -> Bundle:
+def _bundle(total: int) -> Bundle:
     """A bundle that a board takes and never refits: random weights of ``total`` bytes."""
     from tests.boards.bundles import hand_made
 

@@ -432,6 +432,7 @@ class Pipeline:
         if file is None:
             releases = self._run(*needed("deploy")).found["deploy"]
         else:
+            self.boards.begin()
             bundle = read_bundle(self.context, file)
             for client in self.boards.clients():
                 check_bundle(self.boards, client, bundle.manifest)

@@ -1,0 +1,198 @@
+"""Holds what edgekit costs against work that nobody can leave out, on the same machine at the same
+time: ratios, which depend little on the machine and on what else it does.
+
+    python benchmarks/ratios.py [--only rewrite|plan|transfer|load|call] [--runs 9]
+
+Both sides of a ratio run in turns, RUNS times each; the ratio of their medians must not be above
+its limit, in one of three tries. Exit status 1 when one is. ``check`` has its own, of whole
+processes: ``benchmarks/check_speed.py --only process --limit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import edgekit_device
+from benchmarks.rewriting import residual, shuffle
+from benchmarks.transfer import Sending
+from edgekit.bundles.files import write
+from edgekit.dla.judge import judge
+from edgekit.network.lowering.layers import layers
+from edgekit.network.model import Model
+from edgekit.placement.forecast import forecast
+from edgekit.placement.placing import place
+from edgekit.rewriting.rewrite import rewrite
+from edgekit.targets.loader import get
+from tests.boards.bundles import hand_made
+
+_BOARD = get("jetson-agx-orin-64gb")
+_TRIES = 3
+_COLUMNS = 1 << 20  # of a weight of 16 rows: 64 MiB
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A limit of what edgekit takes in terms of something else.
+
+    Attributes:
+        sides: Makes both, in a folder: edgekit's work, and what it is compared with.
+        against: What that is.
+        limit: Of the ratio.
+        clock: Which seconds count: the processor's, but where other processes work, too.
+    """
+
+    sides: Callable[[Path], contextlib.AbstractContextManager[tuple[Work, Work]]]
+    against: str
+    limit: float
+    clock: Callable[[], float] = time.process_time
+
+
+@contextlib.contextmanager
+def _rewriting(folder: Path) -> Iterator[tuple[Work, Work]]:
+    model = shuffle(500).model()
+
+    def ours() -> object:
+        return rewrite(
+            model, _BOARD, precision="fp16", cost=lambda net, judged: forecast(net, judged, _BOARD)
+        )
+
+    yield ours, _inference(model, 100)
+
+
+@contextlib.contextmanager
+def _placing(folder: Path) -> Iterator[tuple[Work, Work]]:
+    model = residual(500).model()
+    network = layers(model)
+    judgement = judge(network, _BOARD, precision="fp16")
+    yield lambda: place(network, judgement, _BOARD, precision="fp16"), _inference(model, 50)
+
+
+def _inference(model: Model, times: int) -> Work:
+    """Returns the inference of all shapes, so often that it can be timed."""
+
+    def infer() -> None:
+        for _ in range(times):
+            onnx.shape_inference.infer_shapes(model.proto)
+
+    return infer
+
+
+@contextlib.contextmanager
+def _loading(folder: Path) -> Iterator[tuple[Work, Work]]:
+    bundle = write(hand_made(columns=_COLUMNS), folder / "net.ekb", stripped=False)
+
+    def read() -> None:
+        digest = hashlib.sha256()
+        with bundle.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+
+    yield lambda: edgekit_device.load(bundle, trust_unsigned=True), read
+
+
+@contextlib.contextmanager
+def _calling(folder: Path) -> Iterator[tuple[Work, Work]]:
+    made = hand_made(columns=1 << 16)
+    bundle = write(made, folder / "net.ekb", stripped=False)
+    model = edgekit_device.load(bundle, trust_unsigned=True, threads=1)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    alone = onnxruntime.InferenceSession(_whole(made), options, ["CPUExecutionProvider"])
+    inputs = {"x": np.ones((1, 16), np.float32)}
+
+    def ours() -> None:
+        for _ in range(1000):
+            model(inputs)
+
+    def theirs() -> None:
+        for _ in range(1000):
+            alone.run(["y"], inputs)
+
+    yield ours, theirs
+
+
+def _whole(made: Any) -> bytes:
+    """Returns the bundle's engine with its weight inside."""
+    from onnx import numpy_helper
+
+    engine = next(d for d, blob in made.manifest.blobs.items() if blob.kind == "engine")
+    proto = onnx.ModelProto.FromString(bytes(made.blobs[engine]))
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(made.matrix, "W"))
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+@contextlib.contextmanager
+def _sending(folder: Path) -> Iterator[tuple[Work, Work]]:
+    with Sending(folder, 100 * 10**6) as sending:
+        yield sending.ours, sending.plain_channel
+
+
+RATIOS = {
+    "rewrite": Ratio(_rewriting, "100 inferences of all shapes", 2.5),
+    "plan": Ratio(_placing, "50 inferences of all shapes", 2.0),
+    "transfer": Ratio(_sending, "`cat` behind a plain channel of paramiko's", 3.0, time.monotonic),
+    "load": Ratio(_loading, "reading and hashing the bundle once", 6.0),
+    "call": Ratio(_calling, "ONNX Runtime alone", 1.6),
+}
+
+
+def main() -> int:
+    """Measures and prints; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Holds what edgekit costs against limits.")
+    parser.add_argument("--only", choices=tuple(RATIOS))
+    parser.add_argument("--runs", type=int, default=9)
+    given = parser.parse_args()
+    above = [
+        name
+        for name, ratio in RATIOS.items()
+        if given.only in (None, name) and not _holds(name, ratio, given.runs)
+    ]
+    if above:
+        print(f"above the limit in each of {_TRIES} tries: {', '.join(above)}")
+    return 1 if above else 0
+
+
+def _holds(name: str, ratio: Ratio, runs: int) -> bool:
+    with tempfile.TemporaryDirectory() as folder, ratio.sides(Path(folder)) as (ours, theirs):
+        for side in (ours, theirs):
+            side()  # the first time it imports and fills caches
+        for _ in range(_TRIES):
+            pairs = [(_timed(theirs, ratio.clock), _timed(ours, ratio.clock)) for _ in range(runs)]
+            plain, own = (statistics.median(times) for times in zip(*pairs, strict=True))
+            print(
+                f"{name:9} {own:.3f} s, {own / plain:.2f} times {ratio.against} ({plain:.3f} s), "
+                f"at most {ratio.limit}",
+                flush=True,
+            )
+            if own / plain <= ratio.limit:
+                return True
+    return False
+
+
+def _timed(work: Work, clock: Callable[[], float]) -> float:
+    began = clock()
+    work()
+    return clock() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())
