@@ -7,8 +7,8 @@ Prints
 * how often a cold ``edgekit run`` starts Python on the board;
 * wall-clock and the host's processor seconds of an unchanged ``edgekit deploy``, of the status of
   a configuration's board and of a HOST: medians of processes;
-* seconds of a fresh install of a bundle of MEGABYTES in this process, of them those of the
-  transfer, and what the longest commands and states of the board's job took.
+* seconds of a first install of MEGABYTES in this process, on a board that trusts the signer:
+  connecting, the transfer, the job; and what its longest commands and the job's states took.
 
 The board shares this machine's cores. Where other work does, too, ``chrt -r 10 python ...`` (as
 root) comes close to an idle machine's seconds.
@@ -134,7 +134,7 @@ def _edgekit(*arguments: str) -> tuple[float, float]:
 
 
 def _fresh(folder: Path, seed: int, megabytes: int) -> tuple[float, float]:
-    """Installs a bundle on a new board; returns the seconds, and those of the transfer."""
+    """Installs a bundle on a board that has none; returns the seconds, and the transfer's."""
     folder.mkdir()
     loader, key = folder / "loader.pyz", ensure_key(folder / "signer")
     build_zipapp(loader)
@@ -142,10 +142,12 @@ def _fresh(folder: Path, seed: int, megabytes: int) -> tuple[float, float]:
     signature = sign(bundle.manifest_bytes, key)
     took: Counter[str] = Counter()
     with sshd(folder / "board") as server:
+        client = BoardClient(server.board, connect(server.board), loader)
+        client.trust([allowed_signers_line(key.with_name("signer.pub"))])
+        client.close()
         began = time.perf_counter()
         client = BoardClient(server.board, connect(server.board), loader)
         client.on_command = lambda name, seconds: took.update({name: seconds})  # type: ignore[dict-item]
-        client.trust([allowed_signers_line(key.with_name("signer.pub"))])
         release = install(bundle, client, signature=signature)
         whole = time.perf_counter() - began
         client.close()
