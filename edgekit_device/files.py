@@ -108,13 +108,18 @@ def _remove_dead(temporary: Path) -> None:
         os.close(handle)
 
 
-def take_lock(handle: int) -> bool:
-    """Takes the lock of an open file, and returns False where another one has it."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def take_lock(handle: int, wait_s: float = 0.0, *, shared: bool = False) -> bool:
+    """Takes the lock of an open file; False if another process still has it after ``wait_s``."""
+    mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(handle, mode)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_POLL_S)
 
 
 def replace_link(link: Path, target: str) -> None:
@@ -140,7 +145,13 @@ def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Ite
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _flock(handle, shared, deadline, path)
+            if not take_lock(handle, deadline - time.monotonic(), shared=shared):
+                raise DeviceError(
+                    "another command is at work on this",
+                    code="board.busy",
+                    where=str(path),
+                    hint="wait for it to end, then try again",
+                )
             # whoever held it may have removed the file: then it locks nothing any more
             if path.exists() and os.path.samestat(os.fstat(handle), os.stat(str(path))):
                 yield
@@ -156,29 +167,9 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
+        return not take_lock(handle, shared=True)
     finally:
         os.close(handle)
-
-
-def _flock(handle: int, shared: bool, deadline: float, path: Path) -> None:
-    mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-    while True:
-        try:
-            fcntl.flock(handle, mode)
-            return
-        except BlockingIOError as error:
-            if time.monotonic() >= deadline:
-                raise DeviceError(
-                    "another command is at work on this",
-                    code="board.busy",
-                    where=str(path),
-                    hint="wait for it to end, then try again",
-                ) from error
-            time.sleep(_LOCK_POLL_S)
 
 
 @contextmanager
@@ -212,12 +203,9 @@ def _claim(parent: Path) -> Tuple[Path, int]:
             handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(handle), os.stat(str(folder))):
+        with contextlib.suppress(FileNotFoundError):
+            if take_lock(handle) and os.path.samestat(os.fstat(handle), os.stat(str(folder))):
                 return folder, handle
-        except (BlockingIOError, FileNotFoundError):
-            pass
         os.close(handle)
 
 
@@ -229,10 +217,8 @@ def _sweep(folder: Path) -> None:
     except OSError:
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(str(folder), ignore_errors=True)
-    except BlockingIOError:
-        pass
+        if take_lock(handle):
+            shutil.rmtree(str(folder), ignore_errors=True)
     finally:
         os.close(handle)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import importlib
 import json
@@ -25,7 +24,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 from edgekit_device.board.identity import fingerprint, loader_digest, loader_file
 from edgekit_device.deployment.request import running
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import fsync_folder, locked, workspace, write_durably
+from edgekit_device.files import fsync_folder, locked, take_lock, workspace, write_durably
 from edgekit_device.jobs.job import (
     CANCEL,
     LIVE,
@@ -275,11 +274,7 @@ def _has_turn(job: Job, handle: int) -> bool:
             continue
         if state.state == "queued" and (state.queued_at or 0.0, other.name) < own:
             return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return take_lock(handle)
 
 
 def _work(job: Job) -> Dict[str, Any]:
@@ -347,17 +342,11 @@ def _outcome(job: Job, output: bytes, status: int) -> Dict[str, Any]:
 
 def _lock(path: Path) -> Optional[int]:
     handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + 2.0
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            # a command that checks whether it lives holds it for a moment
-            if time.monotonic() > until:
-                os.close(handle)
-                return None
-            time.sleep(0.01)
+    # a command that checks whether it lives holds it for a moment
+    if take_lock(handle, 2.0):
+        return handle
+    os.close(handle)
+    return None
 
 
 def _grace(job: Job) -> float:

@@ -71,7 +71,6 @@ LOCK = "deploying"
 # readers, and a rollback or removal by hand, hold it for moments
 _WAIT_S = 10.0
 _BY_HAND_S = 2.0
-_POLL_S = 0.02
 
 
 _RELEASE = nullable(release_name)
@@ -462,10 +461,8 @@ def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
             path = str(app.folder / LOCK)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            while not take_lock(handle):
-                if time.monotonic() >= deadline:
-                    raise busy(app)
-                time.sleep(_POLL_S)
+            if not take_lock(handle, deadline - time.monotonic()):
+                raise busy(app)
             # whoever held it may have removed the app
             if os.path.exists(path) and os.path.samestat(os.fstat(handle), os.stat(path)):
                 for left in app.folder.glob(".{}.*".format(JOURNAL)):

@@ -24,7 +24,6 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import DTYPES, nbytes
 from edgekit_device.serve.documents import (
-    VERSION,
     Description,
     MemoryRegion,
     PlacedTensor,
@@ -193,7 +192,7 @@ class Client:
         """Sends a request without memory; again if the connection was closed meanwhile."""
         for _ in range(_TRIES):
             with contextlib.suppress(Closed):
-                return self._exchange(kind, Request(VERSION, op), None)
+                return self._exchange(kind, Request(op), None)
         raise self._gone()
 
     def _exchange(

@@ -163,8 +163,7 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
     from edgekit_device.board.identity import loader_argv
 
     argv: List[str] = [*loader_argv(), "serve", "--root", str(app.root.folder), "--app", app.name]
-    for name in ("workers", "queue", "timeout_s", "threads"):
-        argv += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
+    argv += _options(arguments)
     if arguments.socket is not None:
         argv += ["--socket", str(arguments.socket.resolve())]
     log = app.folder / _LOG
@@ -190,6 +189,14 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
         file.seek(before)
         said = file.read(1 << 16).strip().splitlines()
     return _ended(said[-1] if said else b"", process.returncode, log)
+
+
+def _options(arguments: argparse.Namespace) -> List[str]:
+    """The options that a server is started with."""
+    found: List[str] = []
+    for name in ("workers", "queue", "timeout_s", "threads"):
+        found += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
+    return found
 
 
 def _ended(said: bytes, status: int, log: Path) -> Dict[str, Any]:
@@ -225,13 +232,8 @@ def do_serve_unit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
         if file.exists():
             answer["notes"] += _take_away(file, control)
         return dict(answer, installed=False)
-    if not app.folder.is_dir():
-        raise DeviceError(
-            "there is no such app here", code="release.none", where=app.name, hint="deploy first"
-        )
-    options: List[str] = []
-    for option in ("workers", "queue", "timeout_s", "threads"):
-        options += ["--" + option.replace("_", "-"), str(getattr(arguments, option))]
+    _app(root, arguments.app)
+    options = _options(arguments)
     if not arguments.install:
         text = unit_text(app, _program(app, keep=False), options, arguments.system)
         return dict(answer, installed=file.exists(), text=text)

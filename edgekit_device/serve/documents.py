@@ -1,5 +1,5 @@
 """The documents of a server: requests and answers on its socket, its status, and serving.json
-(docs/serving.md).
+(docs/serving.md). Messages have the version beside what these say.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import DTYPES
 
-VERSION = 1
-_VERSION = integer(VERSION, VERSION)
 _COUNT = integer(0, 1 << 62)
 _BYTES = integer(0, 1 << 40)
 _WITHIN = number(1e-9, 3600.0)
@@ -59,7 +57,6 @@ class MemoryRegion:
 class Request:
     """A request without memory."""
 
-    edgekit: int = member(_VERSION)
     op: str = member(choice("status", "describe", "reload", "stop"))
 
 
@@ -70,7 +67,6 @@ class RunRequest:
     inputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
     space: MemoryRegion = member(record(MemoryRegion), key="room")
     op: str = member(choice("run"), default="run")
-    edgekit: int = member(_VERSION, default=VERSION)
     within_s: Optional[float] = member(_WITHIN, absent=None)
 
 
@@ -81,7 +77,6 @@ class RunAnswer:
     release: str = member(text())
     outputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
     engine_ms: float = member(number(0.0, 1e12))
-    edgekit: int = member(_VERSION, default=VERSION)
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,6 @@ class Description:
     digest: str = member(text())
     inputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
     outputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
-    edgekit: int = member(_VERSION, default=VERSION)
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,6 @@ class Ready:
     digest: str = member(text())
     inputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
     outputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
-    edgekit: int = member(_VERSION, default=VERSION)
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,6 @@ class FailedAnswer:
     error: Failure = member(record(Failure))
     bytes: Optional[int] = member(_BYTES, absent=None)
     release: Optional[str] = member(text(), absent=None)
-    edgekit: int = member(_VERSION, default=VERSION)
 
 
 @dataclass(frozen=True)
@@ -163,7 +155,6 @@ class StatusAnswer:
     """The answer of "status" and "reload"."""
 
     serving: ServingStatus = member(record(ServingStatus))
-    edgekit: int = member(_VERSION, default=VERSION)
 
 
 @dataclass(frozen=True)
@@ -171,7 +162,6 @@ class StopAnswer:
     """The answer of "stop": the server's process."""
 
     pid: int = member(_COUNT)
-    edgekit: int = member(_VERSION, default=VERSION)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import load, parse_json, read, write
 from edgekit_device.serve.documents import (
-    VERSION,
     FailedAnswer,
     Request,
     ServingRecord,
@@ -24,6 +23,8 @@ from edgekit_device.serve.documents import (
     StatusAnswer,
 )
 from edgekit_device.store.root import App
+
+VERSION = 1
 
 #: Bytes of a head: tensors' names and shapes, never their values.
 MAX_HEAD = 1 << 16
@@ -56,7 +57,8 @@ class AnsweredError(DeviceError):
 
 def pack(document: Any) -> bytes:
     """A message's bytes."""
-    return framed(json.dumps(write(document), separators=(",", ":")).encode("utf-8"))
+    head = {**write(document), "edgekit": VERSION}
+    return framed(json.dumps(head, separators=(",", ":")).encode("utf-8"))
 
 
 def framed(data: bytes) -> bytes:
@@ -162,15 +164,16 @@ class MessageReader:
 
 
 def parse_head(data: bytes) -> Any:
-    """The JSON of a message of this version.
+    """The JSON of a message, without the version, which is this one.
 
     Raises:
         DeviceError: "serve.protocol" or "serve.version".
     """
     document = parse_json(data, "the head", "serve.protocol")
-    if isinstance(document, dict) and document.get("edgekit") != VERSION:
+    version = document.pop("edgekit", None) if isinstance(document, dict) else VERSION
+    if version != VERSION:
         raise DeviceError(
-            "the head says version {!r}".format(str(document.get("edgekit"))[:40]),
+            "the head says version {!r}".format(str(version)[:40]),
             code="serve.version",
             hint="this loader speaks version {}".format(VERSION),
         )
@@ -310,7 +313,7 @@ def send_request(kind: Type[_Answer], app: App, op: str, timeout_s: float) -> Op
         return None
     reader = MessageReader()
     try:
-        return exchange(kind, peer, reader, Request(VERSION, op))
+        return exchange(kind, peer, reader, Request(op))
     except Closed:
         return None
     finally:

@@ -38,6 +38,7 @@ class ServeOptions:
     threads: int = 0
 
 
+@dataclass(eq=False)
 class ServeRequest:
     """A request that was taken: its head as it came, and its memory.
 
@@ -46,17 +47,12 @@ class ServeRequest:
         tries: Workers that it was given to.
     """
 
-    __slots__ = ("arrived", "data", "descriptor", "peer", "tries", "until")
-
-    def __init__(
-        self, peer: Peer, data: bytes, descriptor: int, arrived: float, until: float
-    ) -> None:
-        self.peer = peer
-        self.data = data
-        self.descriptor = descriptor
-        self.arrived = arrived
-        self.until = until
-        self.tries = 0
+    peer: Peer
+    data: bytes
+    descriptor: int
+    arrived: float
+    until: float
+    tries: int = 0
 
     def close(self) -> None:
         """Closes its memory's descriptor."""

@@ -25,7 +25,7 @@ from edgekit_device.serve.documents import (
     ServingRecord,
 )
 from edgekit_device.serve.messages import RECORD, read_record
-from edgekit_device.serve.pool import Worker, WorkerPool, environment
+from edgekit_device.serve.pool import ServeOptions, Worker, WorkerPool, environment
 from edgekit_device.store.root import App
 
 _LAST = 1000
@@ -121,21 +121,17 @@ class CrashRollback:
 
     Args:
         app: Whose releases.
-        health: Records it.
-        record: Which releases are proven, and which were given up.
         log: Takes one line.
         loader: The program that commands are given to.
+
+    Attributes:
+        health: The server's counters.
+        record: Which releases are proven, and which were given up.
     """
 
-    def __init__(
-        self,
-        app: App,
-        health: ServerCounters,
-        record: ServerRecord,
-        log: Callable[[str], None],
-        loader: List[str],
-    ) -> None:
-        self.app, self.health, self.record, self.log = app, health, record, log
+    def __init__(self, app: App, log: Callable[[str], None], loader: List[str]) -> None:
+        self.app, self.log = app, log
+        self.health, self.record = ServerCounters(), ServerRecord(app)
         self._loader = loader
         self._commands: Dict[str, subprocess.Popen[bytes]] = {}
 
@@ -203,31 +199,23 @@ class ServedReleases:
     """The pool that serves, the one that loads, and the workers that end.
 
     Args:
-        app: Whose releases.
-        count: Workers of a pool.
-        threads: Of each engine; 0 takes the backend's default.
-        health: Records crashes and failures.
-        record: What is known of releases.
-        listen: Is called with every worker that starts: the server reads its socket from then on.
-        unlisten: Is called when its socket is to be read no more.
-        log: Takes one line.
-        rescue: Goes back to the release before.
+        options: How many workers a pool has, and the threads of each engine.
+        rescue: Goes back to the release before; its app, counters, record and log are used.
+        listen: Called with every worker that starts: the server reads its socket from then on.
+        unlisten: Called when its socket is to be read no more.
     """
 
     def __init__(
         self,
-        app: App,
-        count: int,
-        threads: int,
-        health: ServerCounters,
-        record: ServerRecord,
+        options: ServeOptions,
+        rescue: CrashRollback,
         listen: Callable[[Worker], None],
         unlisten: Callable[[Worker], None],
-        log: Callable[[str], None],
-        rescue: CrashRollback,
     ) -> None:
-        self.app, self.count, self.threads = app, count, threads
-        self.health, self.record, self.log = health, record, log
+        self.app, self.health, self.record, self.log = (
+            rescue.app, rescue.health, rescue.record, rescue.log
+        )  # fmt: skip
+        self.options = options
         self.serving: Optional[WorkerPool] = None
         self.loading: Optional[WorkerPool] = None
         #: The release that did not load, and why.
@@ -280,8 +268,8 @@ class ServedReleases:
                 return
         self.failed = None
         self.log("loading {}".format(wanted))
-        self.loading = WorkerPool(self.app, wanted, self.count, self.threads)
-        for _ in range(self.count):
+        self.loading = WorkerPool(self.app, wanted, self.options.workers, self.options.threads)
+        for _ in range(self.options.workers):
             self._hire(self.loading)
 
     def loaded(self, worker: Worker, answer: Union[Ready, FailedAnswer]) -> None:

@@ -44,8 +44,6 @@ from edgekit_device.serve.pool import Peer, RequestQueue, ServeOptions, ServeReq
 from edgekit_device.serve.releases import (
     CrashRollback,
     ServedReleases,
-    ServerCounters,
-    ServerRecord,
     is_clients_fault,
 )
 from edgekit_device.store.root import App
@@ -72,19 +70,16 @@ class Server:
         loader: List[str],
     ) -> None:
         self.app, self.options, self.log = app, options, log
-        self.health, self.record = ServerCounters(), ServerRecord(app)
         self.stopping: Optional[float] = None
         self._selector = selectors.DefaultSelector()
         self._notifier = Notifier(os.environ)
         self._reported_at, self._ready = 0.0, False
         self._signals: List[int] = []
-        self.rescue = CrashRollback(app, self.health, self.record, log.say, loader)
-        self.releases = ServedReleases(
-            app, options.workers, options.threads, self.health, self.record,
-            self._listen, self._unlisten, log.say, self.rescue,
-        )  # fmt: skip
+        self.rescue = CrashRollback(app, log.say, loader)
+        self.health = self.rescue.health
+        self.releases = ServedReleases(options, self.rescue, self._listen, self._unlisten)
         self.connections = ConnectionHandler(
-            app, listener, options, log, self.health, self.releases, self._selector, self._stop
+            listener, options, log, self.releases, self._selector, self._stop
         )
 
     def run(self) -> None:
@@ -96,9 +91,8 @@ class Server:
                 signal.signal(name, lambda number, frame: self._signals.append(number))
             self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
             self.connections.open()
-            self.record.write(
-                pid=os.getpid(), socket=str(self.connections.listener.path), release=None
-            )
+            where = str(self.connections.listener.path)
+            self.rescue.record.write(pid=os.getpid(), socket=where, release=None)
             if (self.app.folder / "deployment.json").exists():
                 self.rescue.command("resume")
             self.releases.look()
@@ -117,7 +111,7 @@ class Server:
             self._notifier.notify("STOPPING=1")
             self.releases.end()
             self.connections.close()
-            self.record.write(pid=None, release=None)
+            self.rescue.record.write(pid=None, release=None)
             self._selector.close()
             os.close(wake)
             os.close(poke)
@@ -257,17 +251,15 @@ class ConnectionHandler:
 
     def __init__(
         self,
-        app: App,
         listener: ListeningSocket,
         options: ServeOptions,
         log: ServerLog,
-        health: ServerCounters,
         releases: ServedReleases,
         selector: selectors.BaseSelector,
         stop: Callable[[], None],
     ) -> None:
-        self.app, self.listener, self.options, self.log = app, listener, options, log
-        self.health, self.releases = health, releases
+        self.listener, self.options, self.log = listener, options, log
+        self.app, self.health, self.releases = releases.app, releases.health, releases
         self.line = RequestQueue(options.queue)
         self.peers: Dict[int, Peer] = {}
         self.stopping = False

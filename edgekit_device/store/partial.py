@@ -7,7 +7,6 @@ trusted: the whole blob is hashed before it gets its name in the store.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import resource
 import threading
@@ -17,13 +16,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import durable_folder, fsync_folder, workspace
+from edgekit_device.files import durable_folder, fsync_folder, take_lock, workspace
 from edgekit_device.protocol.codec import is_digest
 from edgekit_device.store.root import Root
 
 # longer than a connection may be silent (``store.transfer``): whoever holds the lock is alive
 _WAIT_S = 60.0
-_POLL_S = 0.02
 # how much may wait for the disk before the receiving waits too
 _MOST_BYTES = 64 << 20
 _MOST_BLOBS = 4096
@@ -116,19 +114,13 @@ class Partial:
 
 def _lock(handle: int, deadline: float, path: Path) -> bool:
     """Waits for the lock; False when the file is no longer the one of that name."""
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError as error:
-            if time.monotonic() >= deadline:
-                raise DeviceError(
-                    "another transfer is sending this blob",
-                    code="board.busy",
-                    where=path.name,
-                    hint="wait for it to end, then try again",
-                ) from error
-            time.sleep(_POLL_S)
+    if not take_lock(handle, deadline - time.monotonic()):
+        raise DeviceError(
+            "another transfer is sending this blob",
+            code="board.busy",
+            where=path.name,
+            hint="wait for it to end, then try again",
+        )
     # whoever held it may have finished the blob and given the file its name in the store
     return _is(handle, path)
 

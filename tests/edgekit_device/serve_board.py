@@ -17,7 +17,7 @@ from typing import Any
 
 from edgekit_device.files import replace_link
 from edgekit_device.protocol.codec import dump, write
-from edgekit_device.serve.documents import VERSION, RunAnswer
+from edgekit_device.serve.documents import RunAnswer
 from edgekit_device.serve.memory import SharedMemory
 from edgekit_device.serve.messages import MessageReader, connect_to, exchange, serving
 from edgekit_device.store.root import App, Root
@@ -180,7 +180,7 @@ class Caller:
 
     def run(self, name: str = "ok", **more: Any) -> dict[str, Any]:
         entry = {"name": name, "dtype": "float32", "shape": [], "offset": 0}
-        head = {"edgekit": VERSION, "op": "run", "inputs": [entry], **more}
+        head = {"op": "run", "inputs": [entry], **more}
         head["room"] = {"offset": 64, "bytes": 64}
         answer = exchange(RunAnswer, self.peer, self.reader, head, [self.memory.descriptor])
         return {**write(answer), "pid": answer.engine_ms}

@@ -95,7 +95,7 @@ _RECORD = {
     "backend": "reference", "signer": "me", "trusted": False, "staged_at": _NOW,
 }  # fmt: skip
 _TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 4], "offset": 0}
-_RUN = {"edgekit": 1, "op": "run", "inputs": [_TENSOR], "room": {"offset": 64, "bytes": 64}}
+_RUN = {"op": "run", "inputs": [_TENSOR], "room": {"offset": 64, "bytes": 64}}
 _TRTEXEC = {"always": [], "gpu": [], "dla": [], "version_compatible": [], "timeout_s": 3.0}
 _ENVELOPE = {"manifest": "{}", "signature": None}
 
@@ -140,7 +140,7 @@ KINDS: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
     **{name: (good, _reader(kind), "manifest.invalid") for name, (good, kind) in STORED.items()},
     "trust": ({"lines": []}, _reader(TrustRequest), "manifest.invalid"),
     "trtexec": (_TRTEXEC, _trtexec, "usage"),
-    "request of a server": ({"edgekit": 1, "op": "stop"}, _reader(Request), "manifest.invalid"),
+    "request of a server": ({"op": "stop"}, _reader(Request), "manifest.invalid"),
     "envelope": (_ENVELOPE, _reader(Envelope), "manifest.invalid"),
     "manifest": (document_of(toy_bundle()), _parsed, "manifest.invalid"),
     "engines": (_TRT, _parsed, "manifest.invalid"),
