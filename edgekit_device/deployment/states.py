@@ -29,6 +29,7 @@ from edgekit_device.release.journal import BEFORE_SWITCH, DeploymentJournal, rec
 from edgekit_device.release.offer import drop_incoming, read_incoming
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
+from edgekit_device.release.sources import open_sources
 from edgekit_device.runtime.refit import refit_release
 from edgekit_device.serve.documents import ServingStatus
 from edgekit_device.serve.messages import reload, serving
@@ -162,10 +163,11 @@ class Deployment:
             files = BundleFiles("the offered bundle", manifest, signature, store.read, store.has)
             checked = check_bundle(files, self.root.allowed_signers, facts.trust_unsigned)
 
-            def progress(phase: str, done: int, total: int) -> None:
+            def progress(done: int, total: int) -> None:
                 on_progress("downloading", done, total, "")
 
-            fetch_from(facts.source or "", checked.manifest, self.root, progress)
+            with open_sources(self.root, facts.source or "") as sources:
+                fetch_from(sources, checked.manifest, self.root, progress)
             return {}
 
         self.child(work, {"downloading": self.policy.timeouts.download_s})

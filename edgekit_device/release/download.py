@@ -4,36 +4,32 @@ resumed where a connection broke, and bounded by their declared size. Start with
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import re
 import threading
-import time
 from contextlib import suppress
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import durable_folder
-from edgekit_device.protocol.manifest import Manifest, parse
+from edgekit_device.protocol.manifest import Manifest
 from edgekit_device.release.mirrors import (
     TRIES,
     Trouble,
     bad_answer,
-    check_deadline,
     error_text,
     pause,
+    unreachable,
 )
 from edgekit_device.release.sources import (
     Fetched,
     LocalSource,
-    Locations,
     Mirror,
     Source,
     Sources,
-    open_sources,
 )
-from edgekit_device.store.partial import BlobWriter, Partial, received_bytes
+from edgekit_device.store.partial import BlobWriter, Partial, hash_start, received_bytes
 from edgekit_device.store.root import Root, sha256
 
 PIECE = 1 << 20
@@ -50,7 +46,7 @@ _GONE = ("source.unreachable", "source.refused", "source.certificate", "source.r
 Piece = Union[bytes, memoryview]
 
 _THREADS = 4
-OnProgress = Callable[[str, int, int], None]
+OnProgress = Callable[[int, int], None]
 Blob = Tuple[str, int]
 
 
@@ -85,12 +81,7 @@ def stream(
             failures = 1 if at - since >= _ENOUGH else failures + 1
             since = at
             if failures >= TRIES:
-                raise DeviceError(
-                    "no answer after {} tries: {}".format(TRIES, error),
-                    code="source.unreachable",
-                    where=source.where,
-                    hint="check the address and the board's network, or name another mirror",
-                ) from error
+                raise unreachable(source.where, error) from error
             pause(failures)
 
 
@@ -156,12 +147,12 @@ def wrong(source: Source, digest: str) -> DeviceError:
     )
 
 
-class WrongBytes(Exception):
+class _WrongBytes(Exception):
     """A blob's bytes were not its own.
 
     Attributes:
         givers: The sources that they came from.
-        retained: Bytes among them that an earlier transfer had left; they are thrown away.
+        retained: Bytes among them that an earlier transfer had left; they were removed.
     """
 
     def __init__(self, givers: Sequence[Source], retained: int) -> None:
@@ -170,187 +161,37 @@ class WrongBytes(Exception):
         self.retained = retained
 
 
-class BlobDownload:
-    """Takes blobs for one ``fetch``; its methods may be called by several threads.
-
-    Args:
-        root: Where the store is; its lock is held.
-        keeper: Gives blobs their names.
-        check: Called often; raises to end the work.
-        account: Called with bytes that came (below 0: that were useless), and whether they were
-            stored before.
-        note: Called with a source's failure that another source may make good.
-    """
-
-    def __init__(
-        self,
-        root: Root,
-        keeper: BlobWriter,
-        check: Callable[[], None],
-        account: Callable[[int, bool], None],
-        note: Callable[[Source, DeviceError, str], None],
-    ) -> None:
-        self._root = root
-        self._keeper = keeper
-        self._mutex = threading.Lock()
-        self._check = check
-        self._account = account
-        self._note = note
-        self._down: List[Source] = []
-
-    def take(self, digest: str, size: int, sources: Sequence[Source]) -> None:
-        """Brings one blob into the store.
-
-        Raises:
-            WrongBytes: Nothing was stored.
-            DeviceError: The last source's, when none had the blob.
-        """
-        if size <= _SMALL and not received_bytes(self._root.folder, digest):
-            buffer = bytearray()
-            givers = self._pour(digest, 0, size, sources, lambda piece, at: buffer.extend(piece))
-            data = bytes(buffer)
-            if sha256(data) != digest:
-                self._account(-len(data), False)
-                raise WrongBytes(givers, 0)
-            self._keeper.add(digest, data)
-            return
-        partial = Partial.open(self._root.folder, digest)
-        try:
-            if self._root.store.size(digest) == size:
-                partial.drop()  # another process has stored it meanwhile
-                partial.close()
-                return
-            self._take_large(partial, digest, size, sources)
-        except BaseException:
-            partial.close()
-            raise
-        self._keeper.finish(digest, partial, size)
-
-    def _take_large(
-        self, partial: Partial, digest: str, size: int, sources: Sequence[Source]
-    ) -> None:
-        start = partial.size if partial.size <= size else 0
-        hasher = _hash_received(partial.handle, start)
-        self._account(start, True)
-
-        def write(piece: Piece, at: int) -> None:
-            hasher.update(piece)
-            view = memoryview(piece)
-            while view:
-                written = os.pwrite(partial.handle, view, at)
-                view, at = view[written:], at + written
-
-        try:
-            givers = self._pour(digest, start, size, sources, write)
-        except BaseException:
-            os.fsync(partial.handle)  # what came of it counts the next time
-            raise
-        if hasher.hexdigest() != digest:
-            partial.drop()
-            self._account(-start, True)
-            self._account(start - size, False)
-            raise WrongBytes(givers, start)
-
-    def _pour(
-        self,
-        digest: str,
-        start: int,
-        size: int,
-        sources: Sequence[Source],
-        write: Callable[[Piece, int], None],
-    ) -> List[Source]:
-        """Writes the blob from byte ``start`` on, one source going on where another broke off."""
-        at = start
-        givers: List[Source] = []
-        failure: Optional[DeviceError] = None
-        with self._mutex:
-            ordered = sorted(sources, key=lambda source: source in self._down)
-        for source in ordered if size > start else ():
-            try:
-                for piece in stream(source, digest, at, size, self._check):
-                    if source not in givers:
-                        givers.append(source)
-                    write(piece, at)
-                    at += len(piece)
-                    self._account(len(piece), False)
-                return givers
-            except DeviceError as error:
-                lacks = error.code == "blob.missing"
-                if (
-                    not (lacks or error.code.startswith("source."))
-                    or error.code == "source.timeout"
-                ):
-                    raise
-                failure = error
-                self._note(source, error, digest)
-                with self._mutex:
-                    if error.code in _GONE and source not in self._down:
-                        self._down.append(source)
-        if failure is not None:
-            raise failure
-        return givers
-
-
-def _hash_received(handle: int, size: int) -> "hashlib._Hash":
-    found, at = hashlib.sha256(), 0
-    while at < size:
-        piece = os.pread(handle, min(PIECE, size - at), at)
-        if not piece:
-            break
-        found.update(piece)
-        at += len(piece)
-    return found
-
-
 class _OtherThreadFailed(Exception):
     """Another thread failed."""
 
 
-def fetch(
-    sources: Sources,
-    manifest: Manifest,
-    root: Root,
-    progress: Optional[OnProgress],
-    deadline: Optional[float],
-) -> Fetched:
-    """See ``fetch_from``."""
-    with root.lock(shared=True), map_os_errors(str(root.folder)):
-        missing = [
-            (digest, size)
-            for digest, size in manifest.sizes().items()
-            if root.store.size(digest) != size
-        ]
-        for digest in set(manifest.sizes()) - {digest for digest, _ in missing}:
-            root.store.renew(digest)
-        if not missing:
-            return Fetched(notes=sources.notes)
-        durable_folder(root.store.folder)
-        _check_space(root, missing)
-        with BlobWriter(root) as keeper:
-            work = _Download(sources, missing, root, keeper, progress, deadline)
-            work.run()
-        return work.fetched
-
-
 class _Download:
+    """Takes missing blobs from the sources, several at once.
+
+    Args:
+        sources: Where from.
+        missing: The blobs' digests and sizes.
+        root: Where the store is; its lock is held.
+        keeper: Gives blobs their names.
+        progress: See ``fetch_from``.
+    """
+
     def __init__(
         self,
         sources: Sources,
         missing: Sequence[Blob],
         root: Root,
         keeper: BlobWriter,
-        progress: Optional[OnProgress],
-        deadline: Optional[float],
+        progress: OnProgress,
     ) -> None:
-        self._sources = sources
+        self._sources, self._root, self._keeper = sources, root, keeper
         self._progress = progress
-        self._deadline = deadline
         # taken from the end, the largest first: then the last is not one long blob alone
         self._left = sorted(missing, key=lambda blob: blob[1])
         self._total = sum(size for _, size in missing)
         self._done = 0
         self._mutex = threading.Lock()
-        self._taker = BlobDownload(root, keeper, self._check, self._account, self._note_failure)
+        self._down: List[Source] = []
         self._stop = threading.Event()
         self._failed: Optional[BaseException] = None
         self._notes: Dict[str, int] = {}
@@ -411,11 +252,11 @@ class _Download:
         alone = False
         while True:
             try:
-                self._taker.take(digest, size, sources[:1] if alone else sources)
+                self._take(digest, size, sources[:1] if alone else sources)
                 return
-            except WrongBytes as error:
+            except _WrongBytes as error:
                 if error.retained:
-                    continue  # what lay here was no part of it; it is gone, so this ends
+                    continue  # what was kept was wrong; it is removed, so this ends
                 if len(error.givers) > 1:
                     alone = True  # one source's part was wrong: each has to give it whole
                     continue
@@ -431,10 +272,98 @@ class _Download:
             if not sources:
                 raise failure
 
+    def _take(self, digest: str, size: int, sources: Sequence[Source]) -> None:
+        """Brings one blob into the store.
+
+        Raises:
+            _WrongBytes: Nothing was stored.
+            DeviceError: The last source's, when none had the blob.
+        """
+        if size <= _SMALL and not received_bytes(self._root.folder, digest):
+            buffer = bytearray()
+            givers = self._pour(digest, 0, size, sources, lambda piece, at: buffer.extend(piece))
+            data = bytes(buffer)
+            if sha256(data) != digest:
+                self._account(-len(data), False)
+                raise _WrongBytes(givers, 0)
+            self._keeper.add(digest, data)
+            return
+        partial = Partial.open(self._root.folder, digest)
+        try:
+            if self._root.store.size(digest) == size:
+                partial.drop()  # another process has stored it meanwhile
+                partial.close()
+                return
+            self._take_large(partial, digest, size, sources)
+        except BaseException:
+            partial.close()
+            raise
+        self._keeper.finish(digest, partial, size)
+
+    def _take_large(
+        self, partial: Partial, digest: str, size: int, sources: Sequence[Source]
+    ) -> None:
+        start = partial.size if partial.size <= size else 0
+        hasher = hash_start(partial.handle, start)
+        self._account(start, True)
+
+        def write(piece: Piece, at: int) -> None:
+            hasher.update(piece)
+            view = memoryview(piece)
+            while view:
+                written = os.pwrite(partial.handle, view, at)
+                view, at = view[written:], at + written
+
+        try:
+            givers = self._pour(digest, start, size, sources, write)
+        except BaseException:
+            os.fsync(partial.handle)  # what came of it counts the next time
+            raise
+        if hasher.hexdigest() != digest:
+            partial.drop()
+            self._account(-start, True)
+            self._account(start - size, False)
+            raise _WrongBytes(givers, start)
+
+    def _pour(
+        self,
+        digest: str,
+        start: int,
+        size: int,
+        sources: Sequence[Source],
+        write: Callable[[Piece, int], None],
+    ) -> List[Source]:
+        """Writes the blob from byte ``start`` on, one source going on where another broke off."""
+        at = start
+        givers: List[Source] = []
+        failure: Optional[DeviceError] = None
+        with self._mutex:
+            ordered = sorted(sources, key=lambda source: source in self._down)
+        for source in ordered if size > start else ():
+            try:
+                for piece in stream(source, digest, at, size, self._check):
+                    if source not in givers:
+                        givers.append(source)
+                    write(piece, at)
+                    at += len(piece)
+                    self._account(len(piece), False)
+                return givers
+            except DeviceError as error:
+                lacks = error.code == "blob.missing"
+                if not (lacks or error.code.startswith("source.")):
+                    raise
+                failure = error
+                self._note_failure(source, error, digest)
+                with self._mutex:
+                    if error.code in _GONE and source not in self._down:
+                        self._down.append(source)
+        if failure is not None:
+            raise failure
+        return givers
+
     def _check(self) -> None:
         if self._stop.is_set():
             raise _OtherThreadFailed
-        check_deadline(self._sources.where, self._deadline)
 
     def _note_failure(self, source: Source, error: DeviceError, digest: str) -> None:
         note = "{}: {}".format(source.where, error.message.replace(digest, "a blob"))
@@ -446,8 +375,7 @@ class _Download:
             self._done += count
             if not retained:
                 self.fetched.bytes += count
-            if self._progress is not None:
-                self._progress("fetch", self._done, self._total)
+            self._progress(self._done, self._total)
 
 
 def _check_space(root: Root, missing: Sequence[Blob]) -> None:
@@ -464,28 +392,35 @@ def _check_space(root: Root, missing: Sequence[Blob]) -> None:
 
 
 def fetch_from(
-    where: Union[Locations, Sources],
-    manifest: Union[Manifest, bytes],
+    sources: Sources,
+    manifest: Manifest,
     root: Root,
-    progress: Optional[Callable[[str, int, int], None]] = None,
-    seconds: Optional[float] = None,
+    progress: OnProgress = lambda done, total: None,
 ) -> Fetched:
     """Brings what the store lacks of a checked manifest's blobs into it, resuming what was begun.
 
     Args:
-        where: The sources.
-        manifest: Its signature is checked already, also of its bytes; it bounds every blob's size.
+        sources: Where from.
+        manifest: Its signature is checked already; it bounds every blob's size.
         root: Where to; its lock is held shared for the time.
-        progress: Called as ("fetch", bytes so far, bytes in all), from one thread at a time.
-        seconds: How long it may take; None: as long as every single answer comes in time.
+        progress: Called with the bytes so far and in all, from one thread at a time.
 
     Raises:
         DeviceError: "source.*", "board.disk-full", "blob.missing".
     """
-    if isinstance(manifest, bytes):
-        manifest = parse(manifest)
-    deadline = None if seconds is None else time.monotonic() + seconds
-    if isinstance(where, Sources):
-        return fetch(where, manifest, root, progress, deadline)
-    with open_sources(root, where) as sources:
-        return fetch(sources, manifest, root, progress, deadline)
+    with root.lock(shared=True), map_os_errors(str(root.folder)):
+        missing = [
+            (digest, size)
+            for digest, size in manifest.sizes().items()
+            if root.store.size(digest) != size
+        ]
+        for digest in set(manifest.sizes()) - {digest for digest, _ in missing}:
+            root.store.renew(digest)
+        if not missing:
+            return Fetched(notes=sources.notes)
+        durable_folder(root.store.folder)
+        _check_space(root, missing)
+        with BlobWriter(root) as keeper:
+            work = _Download(sources, missing, root, keeper, progress)
+            work.run()
+        return work.fetched

@@ -117,29 +117,22 @@ class Trouble(Exception):
     """A connection or a server failed in a way that may pass; ``retrying`` tries again."""
 
 
-def retrying(where: str, act: Callable[[], Result], deadline: Optional[float] = None) -> Result:
+def retrying(where: str, act: Callable[[], Result]) -> Result:
     """Does ``act`` again after Trouble, each time later, four times in all.
 
     Args:
         where: The address, for the error.
         act: What to do.
-        deadline: Of ``time.monotonic``.
 
     Raises:
-        DeviceError: "source.unreachable", or "source.timeout" past the deadline.
+        DeviceError: "source.unreachable".
     """
     for left in reversed(range(TRIES)):
         try:
             return act()
         except Trouble as error:
-            check_deadline(where, deadline)
             if not left:
-                raise DeviceError(
-                    "no answer after {} tries: {}".format(TRIES, error),
-                    code="source.unreachable",
-                    where=url_text(where),
-                    hint="check the address and the board's network, or name another mirror",
-                ) from error
+                raise unreachable(where, error) from error
         pause(TRIES - left)
     raise AssertionError
 
@@ -149,15 +142,14 @@ def pause(number: int) -> None:
     time.sleep(FIRST_WAIT_S * 2 ** (number - 1) * random.uniform(0.5, 1.5))
 
 
-def check_deadline(where: str, deadline: Optional[float]) -> None:
-    """Raises "source.timeout" past ``deadline`` (of ``time.monotonic``)."""
-    if deadline is not None and time.monotonic() > deadline:
-        raise DeviceError(
-            "the download took longer than it may",
-            code="source.timeout",
-            where=url_text(where),
-            hint="deploy again: what arrived is kept; or allow more time",
-        )
+def unreachable(where: str, error: Trouble) -> DeviceError:
+    """The error of an address whose last try failed."""
+    return DeviceError(
+        "no answer after {} tries: {}".format(TRIES, error),
+        code="source.unreachable",
+        where=url_text(where),
+        hint="check the address and the board's network, or name another mirror",
+    )
 
 
 def check_address(text: str) -> SplitResult:

@@ -7,6 +7,8 @@ trusted: the whole blob is hashed before it gets its name in the store.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import resource
 import threading
@@ -29,6 +31,7 @@ _MOST_BLOBS = 4096
 # small blobs are made durable together: so many bytes at a time, more while the disk is busy
 _GATHER_BYTES = 8 << 20
 _GATHER_BLOBS = 1024
+_BLOCK = 512 << 10
 
 
 def _folder(root: Path) -> Path:
@@ -123,6 +126,24 @@ def _lock(handle: int, deadline: float, path: Path) -> bool:
         )
     # whoever held it may have finished the blob and given the file its name in the store
     return _is(handle, path)
+
+
+def hash_start(handle: int, count: int) -> "hashlib._Hash":
+    """SHA-256 of a file's first ``count`` bytes, to be continued.
+
+    Raises:
+        OSError: There are fewer.
+    """
+    found = hashlib.sha256()
+    block = memoryview(bytearray(min(_BLOCK, count)))
+    done = 0
+    while done < count:
+        got = os.preadv(handle, [block[: count - done]], done)
+        if not got:
+            raise OSError(errno.EIO, "the kept part became shorter")
+        found.update(block[:got])
+        done += got
+    return found
 
 
 def _is(handle: int, path: Path) -> bool:

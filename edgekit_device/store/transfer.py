@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -32,7 +31,7 @@ from edgekit_device.protocol.codec import (
     read,
     read_digests,
 )
-from edgekit_device.store.partial import BlobWriter, Partial
+from edgekit_device.store.partial import BlobWriter, Partial, hash_start
 from edgekit_device.store.root import Root, sha256
 
 _MAX_BYTES = 1 << 62
@@ -347,22 +346,11 @@ class Hashing:
                 found.update(memoryview(what)[:count])
                 self._free.put(what)
                 continue
-            found, error = hashlib.sha256(), None
+            error = None
             try:
-                _hash_received(found, what, count)
+                found = hash_start(what, count)
             except OSError as caught:
                 error = caught
-
-
-def _hash_received(found: Any, handle: int, start: int) -> None:
-    block = memoryview(bytearray(min(_BLOCK, start)))
-    done = 0
-    while done < start:
-        count = os.preadv(handle, [block[: start - done]], done)
-        if not count:
-            raise OSError(errno.EIO, "the kept part became shorter")
-        found.update(block[:count])
-        done += count
 
 
 class Syncing:
