@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from edgekit.disjoint_sets import DisjointSets
 from edgekit.errors import ModelError
 from edgekit.network.graph import Node
 from edgekit.network.model import Model
@@ -44,34 +45,23 @@ def regions(graph: RewriteGraph, steps: Sequence[RewriteStep]) -> tuple[Region, 
         graph: The graph after all ``steps``.
         steps: The steps, in the order in which they were applied.
     """
-    parent = list(range(len(steps)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
+    together = DisjointSets[int]()
     node_maker: dict[int, int] = {}
     tensor_maker: dict[str, int] = {}
     for index, step in enumerate(steps):
         needs = [node_maker[id(node)] for node in step.old if id(node) in node_maker]
         read = {name for node in (*step.old, *step.new) for name in node.inputs}
         needs += [tensor_maker[name] for name in read if name in tensor_maker]
-        for other in needs:
-            a, b = root(index), root(other)
-            parent[max(a, b)] = min(a, b)
+        together.root(index)
+        together.join(index, *needs)
         outputs = {name for node in step.old for name in node.outputs}
         for node in step.new:
             node_maker[id(node)] = index
             # a tensor that was there before is there without the step, too
             tensor_maker.update((n, index) for n in node.outputs if n not in outputs)
         tensor_maker.update((item.name, index) for item in step.fixed)
-    members: dict[int, list[int]] = {}
-    for index in range(len(steps)):
-        members.setdefault(root(index), []).append(index)
     steps_by = dict(enumerate(steps))
-    return tuple(region_of(graph, steps_by, found) for found in members.values())
+    return tuple(region_of(graph, steps_by, found) for found in together.members())
 
 
 def region_of(

@@ -155,13 +155,17 @@ def silu(graph: RewriteGraph, node: Node) -> Replacement:
     if not image(graph, node.inputs[0]):
         return
     new = yield (node,)
-    source = node.inputs[0]
     alpha = float(node.attrs.get("alpha", 1.0))
+    write_silu(graph, new, node.inputs[0], alpha, output=node.outputs[0])
+
+
+def write_silu(graph: RewriteGraph, new: Writer, source: str, slope: float, *, output: str) -> None:
+    """Writes ``source * sigmoid(slope * source)``."""
     line = source
-    if alpha != 1.0:
-        line = scaled(new, source, alpha, 0.0, channels(graph, source))
+    if slope != 1.0:
+        line = scaled(new, source, slope, 0.0, channels(graph, source))
     gate = new.node("Sigmoid", [line], role="sigmoid")
-    new.node("Mul", [source, gate], output=node.outputs[0])
+    new.node("Mul", [source, gate], output=output)
 
 
 @rewrite(
@@ -584,9 +588,7 @@ def approx_gelu_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
         return
     nodes, source, output = found
     new = yield nodes
-    line = scaled(new, source, _GELU_SLOPE, 0.0, channels(graph, source))
-    gate = new.node("Sigmoid", [line], role="sigmoid")
-    new.node("Mul", [source, gate], output=output)
+    write_silu(graph, new, source, _GELU_SLOPE, output=output)
 
 
 @rewrite(
@@ -608,9 +610,7 @@ def approx_mish(graph: RewriteGraph, node: Node) -> Replacement:
         return
     nodes, source, output = found
     new = yield nodes
-    line = scaled(new, source, _MISH_SLOPE, 0.0, channels(graph, source))
-    gate = new.node("Sigmoid", [line], role="sigmoid")
-    new.node("Mul", [source, gate], output=output)
+    write_silu(graph, new, source, _MISH_SLOPE, output=output)
 
 
 @rewrite(

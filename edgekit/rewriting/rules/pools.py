@@ -5,14 +5,14 @@ Within the limits of the DLA; :mod:`~edgekit.rewriting.rules.windows` takes the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgekit.network.graph import Node
 from edgekit.network.windows import window
-from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.windows import (
     AXES_INPUT,
     AXES_INPUT_OTHERS,
@@ -183,14 +183,26 @@ def _pads(
 
 
 def _windows(
-    graph: RewriteGraph, node: Node, parts_of: Callable[[Reduction], list[RowNode] | None]
+    graph: RewriteGraph,
+    node: Node,
+    parts_of: Callable[[Reduction], list[RowNode] | None],
+    before: Callable[[Writer, str], str] | None = None,
 ) -> Replacement:
-    """A reduction as the windows that make it."""
+    """A reduction as the windows that make it, of what ``before`` writes where it is given."""
     found = reduction_of(graph, node)
-    parts = found and parts_of(found)
+    return _replaced(node, found and parts_of(found), before)
+
+
+def _replaced(
+    node: Node,
+    parts: Sequence[RowNode] | None,
+    before: Callable[[Writer, str], str] | None = None,
+) -> Replacement:
+    """A row of nodes in place of one; nothing where there is no such row."""
     if parts:
         new = yield (node,)
-        in_row(new, node.inputs[0], parts, node)
+        source = node.inputs[0]
+        in_row(new, before(new, source) if before else source, parts, node)
 
 
 @rewrite(
@@ -239,13 +251,8 @@ def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
     At every 2-D MaxPool beyond the limits that writes no indices.
     """
     found = pool_of(graph, node)
-    if found is None or found.within:
-        return
-    parts = maximum_parts(found.height, found.width)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    beyond = found is not None and not found.within
+    return _replaced(node, maximum_parts(found.height, found.width) if found and beyond else None)
 
 
 @rewrite(
@@ -262,13 +269,8 @@ def large_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
     At every 2-D AveragePool whose window, stride or dilation the DLA lacks.
     """
     found = pool_of(graph, node)
-    if found is None or found.within:
-        return
-    parts = inclusive_parts(graph, node, found)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    beyond = found is not None and not found.within
+    return _replaced(node, inclusive_parts(graph, node, found) if found and beyond else None)
 
 
 @rewrite(
@@ -285,15 +287,9 @@ def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
     At every padded 2-D AveragePool with count_include_pad = 0 within the limits.
     """
     found = pool_of(graph, node)
-    if found is None or not (found.within and found.padded):
-        return
-    if node.attrs.get("count_include_pad", 0):
-        return
-    parts = inclusive_parts(graph, node, found)
-    if not parts:
-        return
-    new = yield (node,)
-    in_row(new, node.inputs[0], parts, node)
+    counted = node.attrs.get("count_include_pad", 0)
+    leaves_out = found is not None and found.within and found.padded and not counted
+    return _replaced(node, inclusive_parts(graph, node, found) if found and leaves_out else None)
 
 
 @rewrite(
@@ -377,14 +373,7 @@ def reduce_sum_square(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every ReduceSumSquare of a 4-D tensor that leaves its batch alone.
     """
-    found = reduction_of(graph, node)
-    parts = found and total_parts(found)
-    if not parts:
-        return
-    new = yield (node,)
-    source = node.inputs[0]
-    first = new.node("Mul", [source, source], role="square")
-    in_row(new, first, parts, node)
+    return _windows(graph, node, total_parts, lambda new, x: new.node("Mul", [x, x], role="square"))
 
 
 @rewrite(
@@ -400,14 +389,7 @@ def reduce_l1(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every ReduceL1 of a 4-D tensor that leaves its batch alone.
     """
-    found = reduction_of(graph, node)
-    parts = found and total_parts(found)
-    if not parts:
-        return
-    new = yield (node,)
-    source = node.inputs[0]
-    first = new.node("Abs", [source], role="abs")
-    in_row(new, first, parts, node)
+    return _windows(graph, node, total_parts, lambda new, x: new.node("Abs", [x], role="abs"))
 
 
 @rewrite(
