@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -25,7 +26,6 @@ from edgekit.errors import BoardError
 from edgekit_device.protocol.manifest import parse
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
-from tests.boards.toy_jobs import until
 from tests.bundles.bundle_toys import document_of
 from tests.edgekit_device.device_board import BoardFolder
 from tests.faults.tcp_relay import Relay
@@ -151,8 +151,13 @@ def test_bytes_of_the_wire(
 
 
 def _stored_bytes(root: Path) -> int:
-    found = [*root.glob("partial/*"), *root.glob("blobs/*/*")]
-    return sum(path.stat().st_size for path in found)
+    """By digest: a blob may become whole, and change its place, meanwhile."""
+    found: dict[str, int] = {}
+    for pattern in ("partial/*", "blobs/*/*"):
+        for path in root.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):
+                found[path.name] = path.stat().st_size
+    return sum(found.values())
 
 
 def test_cut_at_any_byte_the_same_command_goes_on(
@@ -167,8 +172,11 @@ def test_cut_at_any_byte_the_same_command_goes_on(
     bundle = _bundle(send_key, {"large": 9_000_000, "middle": 2_000_000, "small": 5000})
     client(remote(server))
     dice = random.Random(8)
-    total = 0
-    for _ in range(3):
+    total = cuts = 0
+    # a board that has much else to do may have stored nothing of the little that came
+    while cuts < 3 or not total:
+        cuts += 1
+        assert cuts < 30
         through, line = relay(remote(server))
         one = BoardClient(through, connect(through), send_loader)
         # of the bytes that are still to go, the handshake's and the questions' among them
@@ -177,11 +185,9 @@ def test_cut_at_any_byte_the_same_command_goes_on(
             send(one, bundle)
         assert caught.value.code in ("board.connection-lost", "transfer.truncated")
         one.close()
-        # the board notices the cut a moment later
-        retained = until(lambda: _stored_bytes(tmp_path / "board"))
+        retained = _stored_bytes(tmp_path / "board")
         assert retained >= total
         total = retained
-    assert total > 0
     sent = send(client(remote(server)), bundle)
     assert sent.bytes_sent <= 11_005_000 - total + 20_000
     assert _whole(tmp_path / "board", bundle)
