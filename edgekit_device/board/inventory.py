@@ -217,7 +217,7 @@ def _read(path: str) -> Optional[str]:
     return found.group(1).decode("utf-8", "replace") if found else None
 
 
-def output_of(argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> Optional[str]:
+def output_of(argv: Sequence[str]) -> Optional[str]:
     """What a command prints; None when it is not there, fails or hangs."""
     try:
         done = subprocess.run(
@@ -225,7 +225,7 @@ def output_of(argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> Optional[st
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=timeout_s,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -84,7 +84,7 @@ _COPIES = {"h2d": "cuMemcpyHtoDAsync", "d2h": "cuMemcpyDtoHAsync", "d2d": "cuMem
 # CUdevice_attribute
 _INTEGRATED, _MAJOR, _MINOR = 18, 75, 76
 
-_OPEN: Dict[int, Cuda] = {}
+_OPEN: List[Cuda] = []
 _LOCK = threading.Lock()
 
 # CUctx_flags: CU_CTX_SCHED_*
@@ -242,11 +242,11 @@ class Cuda:
         DeviceError: Every method: "cuda.no-memory", or "cuda.failed" with CUDA's own error name.
     """
 
-    def __init__(self, way: DriverApi, device: int = 0) -> None:
+    def __init__(self, way: DriverApi) -> None:
         self._way = way
         self._thread = threading.local()
         way.call("cuInit", 0)
-        self.device: int = way.call("cuDeviceGet", device)
+        self.device: int = way.call("cuDeviceGet", 0)
         self._context = way.call("cuDevicePrimaryCtxRetain", self.device)
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -359,7 +359,6 @@ class Cuda:
         block: Grid,
         args: Sequence[Any],
         stream: int = 0,
-        shared: int = 0,
     ) -> None:
         """Launches a kernel.
 
@@ -370,10 +369,9 @@ class Cuda:
             args: ctypes values in the order of the kernel's parameters (pointers: c_uint64 or
                 c_void_p).
             stream: Where it is put.
-            shared: Bytes of dynamic shared memory.
         """
         places = (ctypes.c_void_p * max(len(args), 1))(*[ctypes.addressof(one) for one in args])
-        said = (function, *grid, *block, shared, stream, ctypes.addressof(places), 0)
+        said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
         self._marked("compute", stream, ("cuLaunchKernel", *said))
 
     def facts(self) -> Dict[str, Any]:
@@ -403,37 +401,31 @@ def _bytes(size: int) -> int:
     return max(size, 1)
 
 
-def open_cuda(device: int = 0, way: Optional[DriverApi] = None) -> Cuda:
-    """Opens a device's primary context; one for the process, since the context is shared.
-
-    Args:
-        device: Number of the device.
-        way: How to call the driver; by default what ``_cuda_ways.open_way`` finds.
+def open_cuda() -> Cuda:
+    """Opens the first device's primary context; one for the process, since the context is shared.
 
     Raises:
         DeviceError: "cuda.no-driver" without a driver, "cuda.no-device" without a GPU.
     """
-    if way is not None:
-        return Cuda(way, device)
     with _LOCK:
-        if device not in _OPEN:
-            _OPEN[device] = Cuda(open_driver_api(), device)
-        return _OPEN[device]
+        if not _OPEN:
+            _OPEN.append(Cuda(open_driver_api()))
+        return _OPEN[0]
 
 
 # cuDevicePrimaryCtxSetFlags: spinning takes a core and notices the end sooner (trtexec's
 # --useSpinWait, its default from TensorRT 11 on); blocked is how trtexec waits otherwise. By itself
 # CUDA takes CU_CTX_SCHED_AUTO, which spins where there are cores enough and, on Tegra, may block.
-def choose_wait(spin: bool, device: int = 0, way: Optional[DriverApi] = None) -> None:
+def choose_wait(spin: bool) -> None:
     """Has the process wait spinning or blocked; to be called before anything opens the device.
 
     Raises:
         DeviceError: "cuda.failed" where the device is open already and its driver minds, or as
             ``open_cuda``.
     """
-    way = way or open_driver_api()
+    way = open_driver_api()
     way.call("cuInit", 0)
-    number = way.call("cuDeviceGet", device)
+    number = way.call("cuDeviceGet", 0)
     way.call("cuDevicePrimaryCtxSetFlags", number, _FLAGS["spin" if spin else "blocking"])
 
 

@@ -217,9 +217,9 @@ class Deployment:
         """Removes what is no longer needed; a failure costs space alone."""
         facts = self.journal.facts
         self._record()
-        with contextlib.suppress(DeviceError):
+        with contextlib.suppress(DeviceError, OSError):
             drop_incoming(self.root, facts.digest)
-        with contextlib.suppress(DeviceError):
+        with contextlib.suppress(DeviceError, OSError):
             collect(self.root, app=self.app, keep=self.policy.keep, wait_s=_TIDY_S)
 
     def _go_back(self) -> None:
@@ -451,7 +451,7 @@ class State:
     Attributes:
         work: What is done in it; it may be done again.
         then: The state after its work; None for an end.
-        fails: The state after a failure of its work; None where its work does not fail.
+        fails: The state after a failure to enter it or of its work; None where neither fails.
         first: What is durable before the journal says that the state begins.
     """
 
@@ -472,7 +472,8 @@ STATES = {
         Deployment._switch, "soaking", "rolling-back", first=lambda run: keep_reserve(run.app)
     ),
     "soaking": State(soak, "committed", "rolling-back"),
-    "committed": State(Deployment._tidy, first=Deployment._count),
+    # fails where the disk does not take the journal's last state
+    "committed": State(Deployment._tidy, fails="rolling-back", first=Deployment._count),
     "rolling-back": State(
         Deployment._go_back,
         "rolled-back",

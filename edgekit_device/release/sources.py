@@ -277,11 +277,6 @@ class Sources:
         self.all = list(all)
         self.notes: List[str] = []
 
-    @property
-    def where(self) -> str:
-        """All of them, for messages."""
-        return ", ".join(source.where for source in self.all)
-
 
 @contextmanager
 def open_sources(root: Root, where: Locations) -> Iterator[Sources]:

@@ -31,7 +31,7 @@ class Here:
 
 def here_fixture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
     """The body of a fixture ``here``: no offence may be left at the end."""
-    monkeypatch.setattr(driver, "_OPEN", {})
+    monkeypatch.setattr(driver, "_OPEN", [])
     monkeypatch.setattr(runtimes, "_KNOWN", {})
     # a child process would not find the double, which lives in this one
     monkeypatch.setattr(runtimes, "_try", lambda _name: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.install import resume
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.release import requirements
+from edgekit_device.release import journal, requirements
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
@@ -71,7 +72,7 @@ def test_the_table_has_every_state_and_leads_to_an_end() -> None:
         assert {state.then, state.fails} <= {None, *STATES}
     # what has switched goes back, what has not leaves alone what serves
     assert {STATES[name].fails for name in BEFORE_SWITCH} == {"failed"}
-    assert {STATES[name].fails for name in AFTER_SWITCH} == {"rolling-back"}
+    assert {STATES[name].fails for name in (*AFTER_SWITCH, "committed")} == {"rolling-back"}
 
 
 def test_every_state_is_in_the_journal_when_its_work_begins(
@@ -133,6 +134,26 @@ def test_what_fails_while_it_soaks_goes_back_to_both_links_of_before(
     assert journal.state == "rolled-back"
     assert journal.facts.error.message == "too slow"
     assert len(bench.app.releases()) == 2
+
+
+def test_an_end_that_the_disk_does_not_take_goes_back(
+    bench: Bench, toy: Bundle, toy2: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.offer(toy)
+    bench.deploy(toy)
+    before = bench.facts()
+    write_durably = journal.write_durably
+
+    def write(path: Path, data: bytes) -> None:
+        if path.name == JOURNAL and b'"state": "committed", "state_at"' in data:
+            raise OSError(errno.ENOSPC, "full")
+        write_durably(path, data)
+
+    monkeypatch.setattr(journal, "write_durably", write)
+    bench.offer(toy2)
+    assert failed(bench, toy2).code == "board.disk-full"
+    assert bench.facts() == before
+    assert history(bench.app)[-1].state == "rolled-back"
 
 
 def test_the_first_one_that_fails_leaves_nothing_serving(bench: Bench, toy: Bundle) -> None:

@@ -16,7 +16,15 @@ import pytest
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.serve.memory import SharedMemory, map_sealed
-from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, pack, send_with, serving
+from edgekit_device.serve.messages import (
+    MAX_HEAD,
+    Closed,
+    MessageReader,
+    pack,
+    parse_head,
+    send_with,
+    serving,
+)
 from edgekit_device.serve.pool import Peer, RequestQueue, ServeRequest
 from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
@@ -231,7 +239,7 @@ def test_a_descriptor_stays_for_the_message_that_needs_it() -> None:
                 message = reader.take()
                 if message is None:
                     break
-                found.append(json.loads(message))
+                found.append(parse_head(message))
         claimed = reader.claim()
         assert found == [{"a": 1}, {"b": 2}]
         assert claimed is not None
