@@ -23,6 +23,7 @@ import argparse
 import random
 import statistics
 
+from edgekit.benchmark.document import Bench
 from edgekit.results.comparison import compare
 from edgekit.results.store import Result
 
@@ -39,7 +40,11 @@ def run(kind: str, count: int, level: float, source: random.Random) -> Result:
         extra = {"drift": slope * (number / count - 0.5), "walk": slow}.get(kind, 0.0)
         samples.append(level * (1 + 0.01 * (state + extra)))
     latency = {"median": statistics.median(samples)}
-    return Result({"clock": "board-measured", "latency_ms": latency}, tuple(samples), "run")
+    return Result(
+        Bench(schema="edgekit.bench/1", clock="board-measured", latency_ms=latency),
+        tuple(samples),
+        "run",
+    )
 
 
 def main() -> None:

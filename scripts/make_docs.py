@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -18,7 +19,11 @@ from dla_page import dla_page
 from rewrites_page import rewrites_page
 from tensorrt_page import tensorrt_page
 
+from edgekit.benchmark.document import Bench
+from edgekit.documents import json_schema as document_schema
 from edgekit.reports.schema import report_schema
+from edgekit.results.comparison import Comparison
+from edgekit.results.store import History
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -26,16 +31,23 @@ DOCS = Path(__file__).parent.parent / "docs"
 def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
     return {
+        "bench.schema.json": _schema(document_schema(Bench, "edgekit.bench/1")),
         "board-protocol.md": board_protocol_page(),
+        "compare.schema.json": _schema(document_schema(Comparison, "edgekit.compare/1")),
         "config.md": config_page(),
-        "config.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+        "config.schema.json": _schema(json_schema()),
         "dla-support.md": dla_page(),
         "cost-model.md": cost_page(),
+        "history.schema.json": _schema(document_schema(History, "edgekit.history/1")),
         "manifest.md": manifest_page(),
-        "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
+        "report.schema.json": _schema(report_schema()),
         "rewrites.md": rewrites_page(),
         "tensorrt.md": tensorrt_page(),
     }
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def main() -> int:

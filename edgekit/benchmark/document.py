@@ -5,21 +5,37 @@ it. Measured and predicted numbers never share an object, and each carries its c
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from edgekit.benchmark.energy import energy, with_release_warning
-from edgekit.benchmark.measurement import CPU_MEASURED, PREDICTED, node_times
+from pydantic import Field, ValidationError
+
+from edgekit.benchmark.energy import Energy, energy
+from edgekit.benchmark.measurement import (
+    CPU_MEASURED,
+    PREDICTED,
+    Measured,
+    Measurement,
+    node_times,
+    read_measurement,
+)
+from edgekit.benchmark.monitor import with_release_warning
 from edgekit.benchmark.statistics import (
     MeasurementLimits,
     coefficient_of_variation,
     latency_summary,
     limit,
 )
-from edgekit.benchmark.trtexec import compared
-from edgekit.benchmark.validity import MeasurementFacts, config_words, measured_mode, verdict_of
+from edgekit.benchmark.trtexec import Trtexec, compared
+from edgekit.benchmark.validity import (
+    MeasurementFacts,
+    Verdict,
+    config_words,
+    measured_mode,
+    verdict_of,
+)
+from edgekit.documents import Document, Number, fault_words
 from edgekit.errors import BoardError
 from edgekit.files import write_atomically
 from edgekit.targets.board import Target
@@ -28,11 +44,12 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
 
 
-SCHEMA = "edgekit.bench/1"
+SCHEMA: Final = "edgekit.bench/1"
 CPU_NOTE = (
     "Measured on a CPU with the reference backend, which imitates the target's numbers; "
     "this is not a board time."
 )
+# what only newer loaders report, as they report it
 _COPIED_KEYS = (
     "segments_clock", "settings", "phases_ms", "streams", "cold", "memory", "monitor", "power",
 )  # fmt: skip
@@ -43,64 +60,75 @@ _LEAST_US = 50.0
 _NOTES_SHOWN = 3
 
 
-def _number(measurement: Mapping[str, Any], key: str) -> float | None:
-    value = measurement.get(key)
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good and value is not None else None
+class Limits(Document):
+    """How long a VALID measurement is, and how much its times may vary."""
+
+    iterations: int
+    duration_s: Number
+    warmup_ms: Number
+    coefficient_of_variation: Number
 
 
-def _samples(measurement: Mapping[str, Any]) -> list[float]:
-    samples = measurement.get("samples_ms") or measurement.get("samples") or []
-    for value in samples:
-        ok = isinstance(value, int | float) and math.isfinite(value) and value >= 0
-        if not ok:
-            raise BoardError(
-                f"the measurement holds a sample that is no time: {value!r}",
-                code="bench.malformed", hint="run `edgekit bench` again; report it if it stays",
-            )  # fmt: skip
-    return [float(value) for value in samples]
+class Cost(Document):
+    """What the cost model says of an inference: microseconds, frames a second, microjoules."""
+
+    latency_us: Number
+    throughput_qps: Number
+    energy_uj: Number
+    gpu_us: Number
 
 
-def _measured(measurement: Mapping[str, Any]) -> dict[str, Any]:
-    samples = _samples(measurement)
-    latency = (
-        latency_summary(samples) if samples else dict(measurement.get("latency_ms") or {})
-    )  # fmt: skip
-    if not latency:
-        raise BoardError(
-            "the measurement holds no times",
-            code="bench.empty", hint="set bench.iterations to 1 or more and run it again",
-        )  # fmt: skip
-    clock = str(measurement.get("clock") or CPU_MEASURED)
-    facts: dict[str, Any] = {
-        "clock": clock,
-        "kind": "measured",
-        "note": CPU_NOTE if clock == CPU_MEASURED else "Measured on the board.",
-        "backend": str(measurement.get("backend") or "reference"),
-        "iterations": int(measurement.get("iterations") or len(samples)),
-        "warmup_ms": _number(measurement, "warmup_ms"),
-        "duration_s": _number(measurement, "duration_s"),
-        "latency_ms": latency,
-        "throughput_qps": _number(measurement, "throughput_qps"),
-        "coefficient_of_variation": coefficient_of_variation(samples) if samples else None,
-        "pipelined": measurement.get("pipelined"),
-        "segments": [dict(segment) for segment in measurement.get("segments") or ()],
-        "nodes": [dict(node) for node in measurement.get("nodes") or ()],
-        "samples_ms": samples,
-    }
-    # what only newer loaders report, as they report it
-    facts |= {key: measurement[key] for key in _COPIED_KEYS if key in measurement}
-    facts["trtexec"] = compared(measurement.get("trtexec"), measurement)
-    return facts
+class PredictedRun(Cost):
+    """The plan's prediction, and its baselines'; null where that placement is not possible."""
+
+    clock: Literal["predicted"]
+    kind: Literal["predicted"]
+    target: str
+    model_error: str
+    baselines: dict[str, Cost | None]
 
 
-def _energy(facts: Mapping[str, Any], target: Target | None) -> dict[str, Any] | None:
-    """Returns the measurement's "energy", or None if no rail was sampled."""
-    monitor, seconds = facts.get("monitor"), facts["duration_s"]
-    if not isinstance(monitor, Mapping) or not seconds:
-        return None
-    rails = target.rails if target else None
-    return energy(monitor, rails, facts["iterations"], seconds, clock=facts["clock"])
+class BoardName(Document):
+    """Where it ran."""
+
+    name: str | None = None
+    kind: str | None = Field(None, description="sshd, local or remote")
+    note: str | None = None
+
+
+class TakenBack(Document):
+    """The configuration's own release, which the board has taken back: another one was measured."""
+
+    release: str
+    at: str
+    reason: str
+
+
+class Bench(Measured):
+    """What was measured, what was predicted, and whether to trust it."""
+
+    schema_: Literal["edgekit.bench/1"] = Field(SCHEMA, alias="schema")
+    name: str = ""
+    config: str | None = Field(None, description="the configuration's file, or the model's")
+    kind: Literal["measured", "predicted"] | None = None
+    note: str = ""
+    coefficient_of_variation: Number | None = None
+    trtexec: Trtexec | None = None
+    energy: Energy | None = None
+    verdict: Verdict | None = None
+    power_mode: str | None = Field(None, description="measured where the board reported one")
+    limits: Limits | None = None
+    target: str | None = None
+    planned_power_mode: str | None = None
+    precision: str | None = None
+    placement: list[list[list[str]]] = Field(
+        [], description="layer and device, by plan: a hybrid engine is a segment of several devices"
+    )
+    predicted: PredictedRun | None = None
+    board: BoardName | None = None
+    files: dict[str, str] = Field({})
+    notes: list[str] = Field([])
+    taken_back: TakenBack | None = None
 
 
 def measured_facts(
@@ -123,33 +151,59 @@ def measured_facts(
         BoardError: See ``bench_document``.
     """
     try:
-        facts = _measured(measurement)
-        if isinstance(facts.get("monitor"), Mapping):
-            facts["monitor"] = with_release_warning(facts["monitor"])
-        facts["energy"] = _energy(facts, target)
-        facts["verdict"] = verdict_of(
-            MeasurementFacts(facts, limits or MeasurementLimits(), target, power_mode, config)
-        )
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # a board's word, which another loader may have written
+        facts = Measurement.model_validate(measurement)
+        trtexec = compared(facts)
+    except ValidationError as error:
         raise BoardError(
-            f"the measurement is not as a loader writes it ({error})",
+            f"the measurement is not as a loader writes it ({fault_words(error)})",
             code="bench.malformed", hint="run `edgekit bench` again; report it if it stays",
         ) from error  # fmt: skip
-    return facts
-
-
-def _predicted(plan: Plan) -> dict[str, Any]:
+    if facts.monitor is not None:
+        measurement = {**measurement, "monitor": with_release_warning(measurement["monitor"])}
+    samples = facts.samples_ms or []
+    latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
+    if not latency:
+        raise BoardError(
+            "the measurement holds no times",
+            code="bench.empty", hint="set bench.iterations to 1 or more and run it again",
+        )  # fmt: skip
+    clock = facts.clock or CPU_MEASURED
+    facts = facts.model_copy(
+        update={"clock": clock, "iterations": facts.iterations or len(samples)}
+    )
+    judged = MeasurementFacts(
+        facts, limits or MeasurementLimits(), trtexec, target, power_mode, config
+    )  # fmt: skip
+    verdict, used = verdict_of(judged), _energy(facts, target)
     return {
-        "clock": PREDICTED,
-        "kind": "predicted",
-        "target": plan.target,
-        **plan.predicted.to_json(),
-        "model_error": plan.model_error,
-        "baselines": {
-            key: value.to_json() if value else None for key, value in plan.baselines.items()
-        },
+        "clock": clock,
+        "kind": "measured",
+        "note": CPU_NOTE if clock == CPU_MEASURED else "Measured on the board.",
+        "backend": facts.backend or "reference",
+        "iterations": facts.iterations,
+        "warmup_ms": facts.warmup_ms,
+        "duration_s": facts.duration_s,
+        "latency_ms": latency,
+        "throughput_qps": facts.throughput_qps,
+        "coefficient_of_variation": coefficient_of_variation(samples) if samples else None,
+        "pipelined": measurement.get("pipelined"),
+        "segments": list(measurement.get("segments") or ()),
+        "nodes": list(measurement.get("nodes") or ()),
+        "samples_ms": samples,
+        **{key: measurement[key] for key in _COPIED_KEYS if key in measurement},
+        "trtexec": trtexec.to_json() if trtexec else None,
+        "energy": used.to_json() if used else None,
+        "verdict": verdict.to_json(),
+        "power_mode": measured_mode(facts),
     }
+
+
+def _energy(facts: Measured, target: Target | None) -> Energy | None:
+    """Returns the measurement's "energy"; None if no rail was sampled."""
+    if facts.monitor is None or not facts.duration_s:
+        return None
+    rails, clock = target.rails if target else None, facts.clock or CPU_MEASURED
+    return energy(facts.monitor, rails, facts.iterations or 0, facts.duration_s, clock=clock)
 
 
 def bench_document(
@@ -200,9 +254,15 @@ def bench_document(
     else:
         words = config_words(config, name_of, precision)
         facts = measured_facts(measurement, target, power_mode, limits, words)
-        facts["power_mode"] = measured_mode(facts)  # never the plan's
     said = measurement or {}
-    return {
+    predicted = plan and {
+        "clock": PREDICTED, "kind": "predicted", "target": plan.target, **plan.predicted.to_json(),
+        "model_error": plan.model_error,
+        "baselines": {
+            key: value.to_json() if value else None for key, value in plan.baselines.items()
+        },
+    }  # fmt: skip
+    document = {
         "schema": SCHEMA,
         "name": name,
         "config": config or None,
@@ -215,16 +275,17 @@ def bench_document(
         "target": name_of,
         "planned_power_mode": power_mode,
         "precision": precision or None,
-        # a hybrid engine is one segment of several devices
         "placement": [
             [[layer.name, layer.device] for layer in share.layers]
             for share in (plan.plans if plan else ())
         ],
-        "predicted": _predicted(plan) if plan else None,
+        "predicted": predicted,
         "board": dict(board) if board else None,
         "runtime": dict(runtime or said.get("runtime") or {}),
         "environment": {**(environment or {}), **(said.get("environment") or {})},
     }  # fmt: skip
+    Bench.model_validate(document)  # what is written is what docs/bench.schema.json says
+    return document
 
 
 def profile_notes(measurement: Mapping[str, Any]) -> list[str]:
@@ -234,18 +295,19 @@ def profile_notes(measurement: Mapping[str, Any]) -> list[str]:
         measurement: With "nodes" and "segments", as the loader's or the bench document's.
 
     Raises:
-        DataError: "trace.time".
+        DataError: As ``read_measurement``.
     """
-    sums = {key: sum(node.us for node in nodes) for key, nodes in node_times(measurement).items()}
+    measured = read_measurement(measurement)
+    sums = {key: sum(node.us for node in nodes) for key, nodes in node_times(measured).items()}
     found = []
-    for segment in measurement.get("segments") or ():
-        median = (segment.get("latency_ms") or {}).get("median")
-        if not isinstance(median, int | float) or "index" not in segment:
+    for one in measured.segments:
+        median = (one.latency_ms or {}).get("median")
+        total = sums.get((one.lane, one.index), 0.0)
+        if median is None:
             continue
-        total = sums.get((int(segment.get("lane") or 0), int(segment["index"])), 0.0)
         if total > _TIMES * 1000 * median and total - 1000 * median > _LEAST_US:
             words = (
-                f"segment {segment['index']} on {segment.get('device')}: {total / 1000:.3g} ms "
+                f"segment {one.index} on {one.device}: {total / 1000:.3g} ms "
                 f"of layers, {median:.3g} ms measured"
             )
             found.append((total / 1000 - median, words))

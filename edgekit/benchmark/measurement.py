@@ -1,24 +1,243 @@
-"""Reads the ``edgekit.device.bench/1`` document of the board's loader (docs/board-protocol.md), and
-names the clocks that measured and predicted times go by. A part that is absent or null (another
-backend, no profile) is read as empty; a time that is none (negative, NaN, beyond any measurement)
-is an error: a trace without it would be another run's.
+"""What a board's loader measured (``edgekit.device.bench/1``, docs/board-protocol.md): its model,
+the runs, copies and nodes of a few frames as traces need them, and the names of the clocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
+from pydantic import Field, ValidationError
+
+from edgekit.benchmark.monitor import Monitor
+from edgekit.documents import Document, Number, fault_words, place
 from edgekit.errors import DataError
 
-BOARD_MEASURED = "board-measured"
-CPU_MEASURED = "cpu-measured"
-PREDICTED = "predicted"
+BOARD_MEASURED: Final = "board-measured"
+CPU_MEASURED: Final = "cpu-measured"
+PREDICTED: Final = "predicted"
 CPU_PLACE = "a CPU, reference backend (not a board time)"  # a board has one, too
 CLOCKS = (CPU_MEASURED, BOARD_MEASURED, PREDICTED)
 LATEST_US = 1e12
 """No measurement is longer than these 11 days, and a double still holds their nanoseconds."""
+
+Clock = Literal["predicted", "cpu-measured", "board-measured"]
+Micro = Annotated[float, Field(ge=0, le=LATEST_US)]
+Moment = Annotated[float, Field(ge=-LATEST_US, le=LATEST_US)]
+Second = Annotated[float, Field(ge=0, le=LATEST_US / 1e6)]
+# a month: what is longer is no latency, and its square may be no number
+Milli = Annotated[float, Field(ge=0, lt=3e9)]
+Times = dict[str, Milli]
+_TIME = ("_us", "_s")
+_NO_TIME = ("finite_number", "float_type", "greater_than_equal", "less_than_equal")
+
+
+class SegmentTimes(Document):
+    """A segment's times; a hybrid engine's device is its DLA."""
+
+    lane: int = 0
+    index: int
+    device: str
+    layers: list[str] = Field([])
+    latency_ms: Times | None = None
+
+
+class SegmentEvent(Document):
+    """One segment's run in one frame: the host's call of it, and the device's own time."""
+
+    frame: int = 0
+    lane: int = 0
+    index: int
+    device: str
+    start_us: Micro
+    duration_us: Micro
+    compute_start_us: Moment | None = None
+    compute_us: Micro | None = None
+
+
+class Copy(Document):
+    """A frame's copy to the device ("h2d") or back; it can begin before the first segment does."""
+
+    frame: int = 0
+    phase: str = "copy"
+    start_us: Moment
+    duration_us: Micro
+
+
+class NodeTimes(Document):
+    """A node of a segment's engine, by the backend's own profiler; older loaders have no median."""
+
+    lane: int = 0
+    index: int
+    node: str = ""
+    op: str = ""
+    mean_us: Micro | None = None
+    median_us: Micro | None = None
+
+
+class Pipelined(Document):
+    """Frames in a pipeline, where each device is at another frame."""
+
+    frames: int
+    throughput_qps: Number
+
+
+class StreamRate(Document):
+    """One of several streams."""
+
+    stream: int
+    iterations: int
+    throughput_qps: Number
+
+
+class ColdStart(Document):
+    """Milliseconds until the release was open, and of its first frame."""
+
+    open_ms: Milli | None = None
+    first_ms: Milli | None = None
+
+
+class MemoryTaken(Document):
+    """Memory of the process and, where there is a GPU, of the device; bytes."""
+
+    rss_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    gpu_bytes: int | None = None
+    gpu_free_bytes: int | None = None
+    gpu_total_bytes: int | None = None
+
+
+class PowerMode(Document):
+    """A power mode of nvpmodel."""
+
+    name: str | None = None
+    id: int | None = None
+
+
+class ClockRates(Document):
+    """What a clock is held between, and its rate; hertz."""
+
+    min: Number | None = None
+    max: Number | None = None
+    current: Number | None = None
+    locked: bool = False
+
+
+class PowerSettings(Document):
+    """Power mode and clocks before, during and after the measurement."""
+
+    mode: dict[str, PowerMode | None] | None = None
+    clocks: dict[str, dict[str, ClockRates] | None] | None = None
+    locked: bool = False
+    restored: bool | None = None
+    changed: bool | None = None
+    notes: list[str] = Field([])
+
+    def mode_name(self, when: str) -> str | None:
+        """Returns the mode's name "before", "during" or "after"; None if it is not known."""
+        mode = (self.mode or {}).get(when)
+        return (mode.name or None) if mode else None
+
+
+class Settings(Document):
+    """How it was measured, as it was asked for; further keys are those of ``bench`` in the
+    configuration.
+    """
+
+    streams: int = 1
+    idle_ms: Number = 0.0
+    threads: int = 0
+    batch: int = 1
+    data: str = Field("", description="given, samples or golden: where the frames are from")
+
+
+class Runtime(Document):
+    """What ran it, and the flags that took effect."""
+
+    library: str | None = None
+    version: str | None = None
+    flags: dict[str, Any] | None = None
+    notes: list[str] = Field([])
+
+
+class Measured(Document):
+    """What a loader and a bench document have in common; what another backend or an older loader
+    lacks is absent or null.
+    """
+
+    clock: Clock | None = None
+    backend: str | None = None
+    iterations: int | None = None
+    warmup_ms: Number | None = None
+    duration_s: Number | None = None
+    latency_ms: Times | None = Field(None, description="min, mean, median, p50 to p999, max")
+    throughput_qps: Number | None = None
+    pipelined: Pipelined | None = None
+    segments: list[SegmentTimes] = Field([])
+    nodes: list[NodeTimes] | None = None
+    samples_ms: list[Milli] | None = Field(None, description="in the order of their measurement")
+    segments_clock: str | None = Field(None, description="gpu (CUDA events) or cpu")
+    settings: Settings | None = None
+    phases_ms: dict[str, Times | None] | None = None
+    streams: list[StreamRate] | None = None
+    cold: ColdStart | None = None
+    memory: MemoryTaken | None = None
+    monitor: Monitor | None = None
+    power: PowerSettings | None = None
+    runtime: Runtime | None = None
+    environment: dict[str, Any] | None = None
+
+
+class TrtexecRun(Document):
+    """A plan file that trtexec ran, with what it printed and wrote (--exportTimes)."""
+
+    lane: int | None = None
+    index: int | None = None
+    device: str | None = None
+    command: str | None = None
+    console: str = ""
+    times: str | None = None
+    why: str | None = None
+
+
+class TrtexecRuns(Document):
+    """What trtexec ran, or ``why`` it did not."""
+
+    program: str | None = None
+    why: str | None = None
+    engines: list[TrtexecRun] = Field([])
+
+
+class Measurement(Measured):
+    """What a loader measures."""
+
+    schema_: str = Field("edgekit.device.bench/1", alias="schema")
+    trtexec: TrtexecRuns | None = None
+    events: list[SegmentEvent] | None = Field(None, description="a few frames, one after the other")
+    events_start_s: Second | None = None
+    pipelined_events: list[SegmentEvent] | None = Field(None, description="frames in flight")
+    pipelined_start_s: Second | None = None
+    copies: list[Copy] | None = None
+
+
+def read_measurement(document: Mapping[str, Any]) -> Measurement:
+    """Returns a loader's document, or a bench document.
+
+    Raises:
+        DataError: "trace.time", a time is none (negative, NaN, beyond any measurement), without
+            which a trace would be another run's; "trace.form" for anything else.
+    """
+    try:
+        return Measurement.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        hint = "run edgekit bench again; report it if it stays"
+        if first["type"] in _NO_TIME and str(first["loc"][-1]).endswith(_TIME):
+            message = f"{place(first)} is {first['input']!r:.40}, which is no time of a measurement"
+            raise DataError(message, code="trace.time", hint=hint) from None
+        message = f"the measurement is not as a loader writes it: {fault_words(error)}"
+        raise DataError(message, code="trace.form", hint=hint) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +269,6 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """A frame's copy to the device ("h2d") or back; it can begin before the first segment does."""
-
-    frame: int
-    phase: str
-    start_us: float
-    duration_us: float
-
-
-@dataclass(frozen=True, slots=True)
 class NodeTime:
     """One node of a segment's engine and its time under the backend's own profiler.
 
@@ -71,71 +280,45 @@ class NodeTime:
     op: str = ""
 
 
-def _time(value: object, name: str, least: float = 0.0) -> float | None:
-    """Returns microseconds; None for null."""
-    if value is None:
-        return None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least <= value <= LATEST_US:  # type: ignore[operator]
-        raise DataError(
-            f"{name} is {value!r:.40}, which is no time of a measurement", code="trace.time",
-            hint="run edgekit bench again; report it if it stays",
-        )  # fmt: skip
-    return float(value)  # type: ignore[arg-type]
-
-
-def _entries(measurement: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the objects of a list, each with its place in the document."""
-    for number, entry in enumerate(measurement.get(key) or ()):
-        if isinstance(entry, Mapping):
-            yield f"{key}[{number}]", entry
-
-
-def _from_segments(measurement: Mapping[str, Any]) -> list[Run]:
+def _from_segments(measurement: Measurement) -> list[Run]:
     """Lays the segments' mean times one after the other, as one frame."""
     found, start = [], 0.0
-    for at, entry in _entries(measurement, "segments"):
-        mean = _time((entry.get("latency_ms") or {}).get("mean"), f"{at}.latency_ms.mean")
-        if mean is None:
-            continue
-        duration = 1000 * mean
-        lane, index = int(entry.get("lane") or 0), int(entry["index"])
-        # lanes are other plans: each is a frame of its own
-        call = (start, start + duration)
-        found.append(Run(lane, lane, index, str(entry["device"]), start, duration, call))
-        start += duration
+    for one in measurement.segments:
+        mean = (one.latency_ms or {}).get("mean")
+        if mean is not None:
+            # lanes are other plans: each is a frame of its own
+            call = (start, start + 1000 * mean)
+            found.append(
+                Run(one.lane, one.lane, one.index, one.device, start, 1000 * mean, call)
+            )  # fmt: skip
+            start += 1000 * mean
     return found
 
 
-def runs(measurement: Mapping[str, Any], key: str = "events") -> tuple[Run, ...]:
-    """Returns the segments' runs of a few frames, sorted by start.
+def runs(measurement: Measurement) -> tuple[Run, ...]:
+    """Returns the segments' runs of a few frames one after the other, sorted by start.
 
-    Args:
-        measurement: The loader's document.
-        key: "events" (frames one after the other; the segments' means where there are none) or
-            "pipelined_events" (several frames in flight).
-
-    Raises:
-        DataError: "trace.time".
+    They are the segments' means where the loader reports no frame.
     """
-    found = []
-    moved = copies(measurement) if key == "events" else ()
-    for at, entry in _entries(measurement, key):
-        start = _time(entry.get("start_us"), f"{at}.start_us")
-        duration = _time(entry.get("duration_us"), f"{at}.duration_us")
-        if start is not None and duration is not None:
-            frame, call = int(entry.get("frame") or 0), (start, start + duration)
-            begin = _time(entry.get("compute_start_us"), f"{at}.compute_start_us", -LATEST_US)
-            spent = _time(entry.get("compute_us"), f"{at}.compute_us")
-            if begin is None or spent is None:
-                begin, spent = _between(call, [copy for copy in moved if copy.frame == frame])
-            found.append(Run(
-                frame, int(entry.get("lane") or 0), int(entry["index"]), str(entry["device"]),
-                begin, spent, call,
-            ))  # fmt: skip
-    if not found and key == "events":
-        found = _from_segments(measurement)
+    found = [_run(event, measurement.copies or ()) for event in measurement.events or ()]
+    return _sorted(found or _from_segments(measurement))
+
+
+def runs_in_flight(measurement: Measurement) -> tuple[Run, ...]:
+    """Returns the segments' runs of a few frames in flight, sorted by start."""
+    return _sorted([_run(event, ()) for event in measurement.pipelined_events or ()])
+
+
+def _sorted(found: list[Run]) -> tuple[Run, ...]:
     return tuple(sorted(found, key=lambda run: (run.start_us, run.frame, run.segment)))
+
+
+def _run(event: SegmentEvent, copies: Sequence[Copy]) -> Run:
+    call = (event.start_us, event.start_us + event.duration_us)
+    begin, spent = event.compute_start_us, event.compute_us
+    if begin is None or spent is None:
+        begin, spent = _between(call, [copy for copy in copies if copy.frame == event.frame])
+    return Run(event.frame, event.lane, event.index, event.device, begin, spent, call)
 
 
 def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
@@ -150,49 +333,27 @@ def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float
     return (begin, end - begin) if begin <= end else (call[0], call[1] - call[0])
 
 
-def node_times(measurement: Mapping[str, Any]) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
-    """Returns the profiled nodes by (lane, segment), in running order; empty without a profile.
-
-    Raises:
-        DataError: "trace.time".
-    """
+def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
+    """Returns the profiled nodes by (lane, segment), in running order; empty without a profile."""
     found: dict[tuple[int, int], list[NodeTime]] = {}
-    for at, entry in _entries(measurement, "nodes"):
-        statistic = "median_us" if entry.get("median_us") is not None else "mean_us"
-        us = _time(entry.get(statistic), f"{at}.{statistic}")
+    for one in measurement.nodes or ():
+        us = one.mean_us if one.median_us is None else one.median_us
         if us is not None:
-            key = (int(entry.get("lane") or 0), int(entry["index"]))
-            node = NodeTime(str(entry.get("node") or ""), us, str(entry.get("op") or ""))
-            found.setdefault(key, []).append(node)
+            found.setdefault((one.lane, one.index), []).append(NodeTime(one.node, us, one.op))
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
-def members(measurement: Mapping[str, Any]) -> dict[tuple[int, int], frozenset[str]]:
+def members(measurement: Measurement) -> dict[tuple[int, int], frozenset[str]]:
     """Returns the layers of each segment by (lane, segment), as far as the loader reports them."""
-    return {
-        (int(entry.get("lane") or 0), int(entry["index"])): frozenset(map(str, entry["layers"]))
-        for _, entry in _entries(measurement, "segments")
-        if entry.get("layers") and "index" in entry
-    }
+    return {(one.lane, one.index): frozenset(one.layers) for one in measurement.segments}
 
 
-def copies(measurement: Mapping[str, Any]) -> tuple[Copy, ...]:
-    """Returns the shown frames' copies, sorted by start; ``start_us`` can be negative.
-
-    Raises:
-        DataError: "trace.time".
-    """
-    found = []
-    for at, entry in _entries(measurement, "copies"):
-        begin = _time(entry.get("start_us"), f"{at}.start_us", -LATEST_US)
-        duration = _time(entry.get("duration_us"), f"{at}.duration_us")
-        if begin is not None and duration is not None:
-            frame, phase = entry.get("frame"), str(entry.get("phase") or "copy")
-            found.append(Copy(frame if type(frame) is int else 0, phase, begin, duration))
-    return tuple(sorted(found, key=lambda copy: copy.start_us))
+def copies(measurement: Measurement) -> tuple[Copy, ...]:
+    """Returns the shown frames' copies, sorted by start; ``start_us`` can be negative."""
+    return tuple(sorted(measurement.copies or (), key=lambda copy: copy.start_us))
 
 
-def in_flight_after_us(measurement: Mapping[str, Any]) -> float | None:
+def in_flight_after_us(measurement: Measurement) -> float | None:
     """Returns when the shown frames in flight began, from the first shown frame alone on.
 
     None for an older loader, which does not report "pipelined_start_s".
@@ -200,9 +361,12 @@ def in_flight_after_us(measurement: Mapping[str, Any]) -> float | None:
     Raises:
         DataError: "trace.time": before them, where nothing can be.
     """
-    alone, flight = measurement.get("events_start_s"), measurement.get("pipelined_start_s")
+    alone, flight = measurement.events_start_s, measurement.pipelined_start_s
     if alone is None or flight is None:
         return None
-    first = _time(alone, "events_start_s") or 0.0
-    later = _time(flight, "pipelined_start_s", first) or 0.0
-    return 1e6 * (later - first)
+    if flight < alone:
+        raise DataError(
+            f"pipelined_start_s is {flight!r}, which is no time of a measurement",
+            code="trace.time", hint="run edgekit bench again; report it if it stays",
+        )  # fmt: skip
+    return 1e6 * (flight - alone)

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from pydantic import Field
+
+from edgekit.benchmark.measurement import Measurement, TrtexecRun
 from edgekit.benchmark.statistics import latency_summary
 from edgekit.buildlog.summary import parse_summary
+from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.files import regular
 
@@ -127,60 +130,86 @@ def _no(path: Path, why: str) -> DataError:
 # trtexec's "GPU Compute Time", otherwise next to its "Latency", which has the copies in it.
 
 
-def compared(answer: object, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns "trtexec" of the bench document.
+class TrtexecEngine(Document):
+    """One plan: our median next to trtexec's; ``difference`` is a share of trtexec's.
+
+    ``compared`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
+    """
+
+    lane: int | None = None
+    index: int | None = None
+    device: str | None = None
+    command: str | None = None
+    compared: str
+    ours_ms: Number | None = None
+    trtexec_ms: Number | None = None
+    difference: Number | None = None
+    throughput_qps: Number | None = None
+    times_ms: dict[str, dict[str, Number]] = Field({})
+    warnings: list[str] = Field([])
+    why: str | None = None
+
+
+class Trtexec(Document):
+    """trtexec's times of the plans that were measured; ``why`` there are none."""
+
+    program: str | None = None
+    why: str | None = None
+    engines: list[TrtexecEngine] = Field([])
+
+
+def compared(measurement: Measurement) -> Trtexec | None:
+    """Returns "trtexec" of the bench document; None if trtexec was not requested.
 
     Args:
-        answer: The board's "trtexec", or a document's, which is compared already; None if none was
-            requested.
-        measurement: The rest of what the board measured, with "segments" and "segments_clock".
-
-    Returns:
-        {"program", "why", "engines": [{"lane", "index", "device", "command", "compared" ("compute"
-        or "latency"), "ours_ms", "trtexec_ms" (medians), "difference" (share of trtexec's, or
-        None), "throughput_qps", "times_ms" (a summary each), "warnings", "why"}]}
+        measurement: What the board measured, or a bench document, which is compared already.
     """
-    if not isinstance(answer, Mapping):
+    answer = measurement.trtexec
+    if answer is None:
         return None
-    events = measurement.get("segments_clock") == "gpu"
-    rows = [one for one in answer.get("engines") or () if isinstance(one, Mapping)]
-    return {
-        "program": answer.get("program"),
-        "why": answer.get("why"),
-        "engines": [
-            dict(one) if "compared" in one else _engine(one, _ours(one, measurement), events)
-            for one in rows
-        ],
-    }
+    engines = [
+        TrtexecEngine.model_validate(one.to_json())
+        if "compared" in (one.model_extra or {})
+        else _engine(one, measurement)
+        for one in answer.engines
+    ]
+    return Trtexec(program=answer.program, why=answer.why, engines=engines)
 
 
-def _engine(answer: Mapping[str, Any], ours: float | None, events: bool) -> dict[str, Any]:
-    what = "compute" if events else "latency"
-    said = parse_summary(str(answer.get("console") or "").splitlines())
+def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
+    what = "compute" if measurement.segments_clock == "gpu" else "latency"
+    said = parse_summary(run.console.splitlines())
     times = {key: dict(value) for key, value in said.times_ms.items()}
-    why = answer.get("why")
-    if answer.get("times"):
+    why = run.why
+    if run.times:
         try:
-            times |= _exact(str(answer["times"]))
+            times |= _exact(run.times)
         except DataError as error:
             why = why or error.message
+    ours = next(
+        (one.latency_ms.get("median") for one in measurement.segments
+         if (one.lane, one.index) == (run.lane, run.index) and one.latency_ms), None,
+    )  # fmt: skip
     theirs = (times.get(what) or {}).get("median")
     if why and said.errors:
         why = f"{why}: {said.errors[-1]}"
     if theirs is None and why is None:
         why = "it printed no times"
     known = ours is not None and theirs is not None and theirs > 0
-    return {
-        **{key: answer.get(key) for key in ("lane", "index", "device", "command")},
-        "compared": what,
-        "ours_ms": ours,
-        "trtexec_ms": theirs,
-        "difference": (ours - theirs) / theirs if known else None,  # type: ignore[operator]
-        "throughput_qps": said.throughput_qps,
-        "times_ms": times,
-        "warnings": list(said.warnings),
-        "why": why,
-    }
+    return TrtexecEngine(
+        lane=run.lane,
+        index=run.index,
+        device=run.device,
+        command=run.command,
+        compared=what,
+        ours_ms=ours,
+        trtexec_ms=theirs,
+        difference=(ours - theirs) / theirs if known else None,  # type: ignore[operator]
+        throughput_qps=said.throughput_qps,
+        times_ms=times,
+        warnings=list(said.warnings),
+        why=why,
+    )
 
 
 def _exact(text: str) -> dict[str, dict[str, float]]:
@@ -194,12 +223,3 @@ def _exact(text: str) -> dict[str, dict[str, float]]:
         "d2h": [row.d2h_ms for row in rows],
     }
     return {name: latency_summary(values) for name, values in columns.items()}
-
-
-def _ours(engine: Mapping[str, Any], measurement: Mapping[str, Any]) -> float | None:
-    key = (engine.get("lane"), engine.get("index"))
-    for one in measurement.get("segments") or ():
-        if (one.get("lane"), one.get("index")) == key:
-            found = (one.get("latency_ms") or {}).get("median")
-            return float(found) if isinstance(found, int | float) else None
-    return None

@@ -6,11 +6,15 @@ not be seen is listed in "unchecked".
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field
+
+from edgekit.benchmark.measurement import BOARD_MEASURED, CPU_MEASURED, Measured
+from edgekit.benchmark.monitor import Sample
 from edgekit.benchmark.statistics import (
     MeasurementLimits,
     coefficient_of_variation,
@@ -18,6 +22,8 @@ from edgekit.benchmark.statistics import (
     limit,
     median,
 )
+from edgekit.benchmark.trtexec import Trtexec
+from edgekit.documents import Document
 from edgekit.errors import UsageError
 from edgekit.text import counted
 
@@ -42,20 +48,45 @@ _CALM = (
 _LOCK_ADVICE = "hold its clocks (edgekit bench CONFIG --lock-clocks), "
 
 
+class Reason(Document):
+    """Why a measurement should not be quoted, and what to do about it."""
+
+    code: str = ""
+    message: str
+    found: Any = None
+    limit: Any = None
+    remedy: str = ""
+
+
+class Verdict(Document):
+    """Whether a measurement may be quoted, and what could not be seen.
+
+    ``command`` measures again, with all options of ``edgekit bench`` that the reasons require; it
+    is "" for VALID.
+    """
+
+    status: Literal["VALID", "INVALID"]
+    reasons: list[Reason] = Field([])
+    unchecked: list[str] = Field([])
+    command: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasurementFacts:
     """What the rules look at.
 
     Attributes:
-        facts: The measured part of the bench document, with "monitor", "power" and "trtexec".
+        facts: What was measured.
         limits: How long is long enough.
+        trtexec: trtexec's times next to ours; None if it was not asked.
         target: The board that the plan is for, if it is known.
         power_mode: The mode that the plan is for.
         config: What the remedies' commands take, from ``config_words``; "" if it is not known.
     """
 
-    facts: Mapping[str, Any]
+    facts: Measured
     limits: MeasurementLimits
+    trtexec: Trtexec | None = None
     target: Target | None = None
     power_mode: str = ""
     config: str = ""
@@ -63,12 +94,12 @@ class MeasurementFacts:
     @property
     def clock(self) -> str:
         """Says whose clock it was."""
-        return str(self.facts["clock"])
+        return self.facts.clock or CPU_MEASURED
 
     @property
     def on_board(self) -> bool:
         """Whether a board was measured, not a CPU that imitates one."""
-        return self.clock == "board-measured"
+        return self.clock == BOARD_MEASURED
 
     def limit(self, name: str) -> float:
         """Returns a limit for this clock."""
@@ -77,21 +108,17 @@ class MeasurementFacts:
     @property
     def devices(self) -> frozenset[str]:
         """Devices that the frames ran on: "GPU", "DLA0", "DLA1"."""
-        return frozenset(str(one.get("device")) for one in self.facts.get("segments") or ())
+        return frozenset(one.device for one in self.facts.segments)
 
-    def watched(self) -> list[Mapping[str, Any]]:
+    def watched(self) -> list[Sample]:
         """Returns the monitor's samples from the first measured frame to the last."""
-        end = self.facts.get("duration_s")
-        return [
-            sample
-            for sample in _rows(self.facts.get("monitor"), "samples")
-            if isinstance(at := sample.get("t_s"), int | float)
-            and 0 <= at <= (end if isinstance(end, int | float) else at)
-        ]
+        end = self.facts.duration_s
+        samples = self.facts.monitor.samples if self.facts.monitor else ()
+        return [one for one in samples if 0 <= one.t_s <= (one.t_s if end is None else end)]
 
-    def idle(self) -> list[Mapping[str, Any]]:
+    def idle(self) -> Sequence[Sample]:
         """Returns the monitor's samples of the time before, when nothing of ours ran."""
-        return _rows(self.facts.get("monitor"), "idle")
+        return self.facts.monitor.idle if self.facts.monitor else ()
 
 
 @dataclass(slots=True)
@@ -99,7 +126,8 @@ class Findings:
     """What the rules found."""
 
     clock: str = ""
-    reasons: list[dict[str, Any]] = field(default_factory=list)
+    config: str = ""
+    reasons: list[Reason] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
@@ -123,8 +151,9 @@ class Findings:
             self.options.append(option)
         if by and is_own(by, self.clock):
             message += " (edgekit's own limit)"
+        remedy = _named(remedy, self.config)
         self.reasons.append(
-            {"code": code, "message": message, "found": found, "limit": limit, "remedy": remedy}
+            Reason(code=code, message=message, found=found, limit=limit, remedy=remedy)
         )
 
     def unseen(self, text: str) -> None:
@@ -133,13 +162,9 @@ class Findings:
             self.unchecked.append(text)
 
 
-def verdict_of(measured: MeasurementFacts) -> dict[str, Any]:
-    """Returns {"status": "VALID" or "INVALID", "reasons", "unchecked", "command"}.
-
-    "command" measures again with all options of ``edgekit bench`` that the reasons require;
-    "" for VALID.
-    """
-    judged = Findings(measured.clock)
+def verdict_of(measured: MeasurementFacts) -> Verdict:
+    """Returns the verdict of a measurement."""
+    judged = Findings(measured.clock, measured.config)
     judge_times(measured, judged)
     if measured.on_board:
         judge_clocks(measured, judged)
@@ -147,14 +172,13 @@ def verdict_of(measured: MeasurementFacts) -> dict[str, Any]:
         unjudged(measured, judged)
     judge_load(measured, judged)
     judge_trtexec(measured, judged)
-    status = "INVALID" if judged.reasons else "VALID"
-    for reason in judged.reasons:
-        reason["remedy"] = _named(reason["remedy"], measured.config)
-    again = _named(RERUN_COMMAND, measured.config)
-    return {
-        "status": status, "reasons": judged.reasons, "unchecked": judged.unchecked,
-        "command": " ".join((again, *judged.options)) if judged.reasons else "",
-    }  # fmt: skip
+    again = " ".join((_named(RERUN_COMMAND, measured.config), *judged.options))
+    return Verdict(
+        status="INVALID" if judged.reasons else "VALID",
+        reasons=judged.reasons,
+        unchecked=judged.unchecked,
+        command=again if judged.reasons else "",
+    )
 
 
 def config_words(config: str, target: str, precision: str) -> str:
@@ -176,11 +200,6 @@ def _named(remedy: str, config: str) -> str:
     return remedy.replace(RERUN_COMMAND, f"edgekit bench {config}") if config else remedy
 
 
-def _rows(monitor: object, key: str) -> list[Mapping[str, Any]]:
-    found = monitor.get(key) if isinstance(monitor, Mapping) else None
-    return [row for row in found or () if isinstance(row, Mapping)]
-
-
 def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges a board; nothing of this says anything of a PC."""
     _mode(measured, judged)
@@ -199,10 +218,9 @@ def unjudged(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def measured_mode(facts: Mapping[str, Any]) -> str | None:
+def measured_mode(facts: Measured) -> str | None:
     """Returns the power mode while it was measured, by nvpmodel's name; None if unknown."""
-    mode = ((facts.get("power") or {}).get("mode") or {}).get("during") or {}
-    return str(mode["name"]) if mode.get("name") else None
+    return facts.power.mode_name("during") if facts.power else None
 
 
 def _mode(measured: MeasurementFacts, judged: Findings) -> None:
@@ -266,11 +284,12 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
     seen = [mhz for sample in measured.watched() for mhz in _clocks(sample, f"DLA{core}")]
     if seen:
         return max(seen)
-    facts = (measured.facts.get("monitor") or {}).get("facts") or {}
-    during = ((measured.facts.get("power") or {}).get("clocks") or {}).get("during") or {}
-    current = (during.get(f"dla{core}_core") or {}).get("current")
-    for hertz in (current, (facts.get("clock_caps_hz") or {}).get(f"dla{core}_core")):
-        if isinstance(hertz, int | float) and hertz > 0:
+    monitor, power = measured.facts.monitor, measured.facts.power
+    during = ((power.clocks or {}).get("during") if power else None) or {}
+    rates = during.get(f"dla{core}_core")
+    caps = (monitor.facts.clock_caps_hz if monitor else None) or {}
+    for hertz in (rates.current if rates else None, caps.get(f"dla{core}_core")):
+        if hertz is not None and hertz > 0:
             return hertz / 1e6
     mode = _known(measured, measured_mode(measured.facts) or "")
     return mode.dla_mhz[min(core, len(mode.dla_mhz) - 1)] if mode and mode.dla_mhz else None
@@ -298,26 +317,25 @@ def _steadier(measured: MeasurementFacts, device: str) -> str:
         return (
             "cool the board; jetson_clocks does not hold a DLA's clock, the power mode decides it"
         )
-    return _HELD if (measured.facts.get("power") or {}).get("locked") else _LOCK_COMMAND
+    return _HELD if measured.facts.power and measured.facts.power.locked else _LOCK_COMMAND
 
 
 def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
-    samples = measured.watched()
-    others = [other for one in samples if isinstance(other := one.get("other"), Mapping)]
-    states = [other["cooling"] for other in others if isinstance(other.get("cooling"), Mapping)]
+    others = [one.other for one in measured.watched() if one.other]
+    states = [other.cooling for other in others if other.cooling is not None]
     counts = [
-        other["overcurrent_events"]
-        for other in others
-        if isinstance(other.get("overcurrent_events"), Mapping)
-    ]
-    on = sorted({name for state in states for name, value in state.items() if _above(value, 0)})
+        other.overcurrent_events for other in others if other.overcurrent_events is not None
+    ]  # fmt: skip
+    on = sorted({name for state in states for name, value in state.items() if value > 0})
     if on:
         judged.no(
             "bench.throttled", f"slowed down for its heat: {', '.join(on)}",
-            sum(any(_above(value, 0) for value in state.values()) for state in states), 0, _COOL,
+            sum(any(value > 0 for value in state.values()) for state in states), 0, _COOL,
         )  # fmt: skip
     events = sum(
-        max(counts[-1].get(name, before) - before, 0) for name, before in _numbers(counts[:1])
+        max(counts[-1].get(name, before) - before, 0)
+        for first in counts[:1]
+        for name, before in first.items()
     )
     if events:
         judged.no(
@@ -331,24 +349,14 @@ def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
         judged.unseen("throttling: the board shows neither cooling states nor over-current events")
 
 
-def _numbers(counts: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    return [(name, n) for one in counts for name, n in one.items() if isinstance(n, int)]
-
-
-def _clocks(sample: Mapping[str, Any], device: str) -> list[float]:
-    """Clocks of a device in MHz in one sample; one that is off has none."""
-    names = {"GPU": "GR3D", "EMC": "EMC"}
-    engine = (sample.get("engines") or {}).get(names.get(device, f"NV{device}")) or {}
-    found = list(engine.get("mhz") or ())
-    rates = sample.get("clocks_hz") or {}
+def _clocks(sample: Sample, device: str) -> list[float]:
+    """Returns the clocks of a device in MHz in one sample; one that is off has none."""
+    engine = sample.engines.get({"GPU": "GR3D", "EMC": "EMC"}.get(device, f"NV{device}"))
+    found = list(engine.mhz) if engine else []
     key = "emc" if device == "EMC" else f"{device.lower()}_core"
-    if not found and isinstance(rates.get(key), int | float):
-        found = [rates[key] / 1e6]
-    return [float(mhz) for mhz in found if _above(mhz, 0)]
-
-
-def _above(value: object, bound: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > bound
+    if not found and key in sample.clocks_hz:
+        found = [sample.clocks_hz[key] / 1e6]
+    return [float(mhz) for mhz in found if mhz > 0]
 
 
 def _known(measured: MeasurementFacts, name: str) -> PowerMode | None:
@@ -376,9 +384,9 @@ def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
     """Load of all cores less our own while it was measured; else what there was before."""
     loads = []
     for sample in measured.watched():
-        own = (sample.get("other") or {}).get("process_percent")
+        own = sample.other.process_percent if sample.other else None
         every = _cpu_percent(sample)
-        if isinstance(own, int | float) and every is not None:
+        if own is not None and every is not None:
             loads.append(max(every - own, 0.0))
     when = "while it was measured"
     if not loads:
@@ -413,9 +421,9 @@ def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
 
 def _swap(measured: MeasurementFacts, judged: Findings) -> None:
     used = [
-        value
-        for sample in measured.watched()
-        if isinstance(value := (sample.get("swap") or {}).get("used_bytes"), int | float)
+        one.swap.used_bytes
+        for one in measured.watched()
+        if one.swap and one.swap.used_bytes is not None
     ]
     if len(used) < 2:
         judged.unseen("swap: no monitor told it")
@@ -428,24 +436,23 @@ def _swap(measured: MeasurementFacts, judged: Findings) -> None:
         )  # fmt: skip
 
 
-def _cpu_percent(sample: Mapping[str, Any]) -> float | None:
-    """Load in percent of one core."""
-    cores = [core.get("percent") for core in sample.get("cpu") or () if isinstance(core, Mapping)]
-    known = [float(core) for core in cores if isinstance(core, int | float)]
+def _cpu_percent(sample: Sample) -> float | None:
+    """Returns the load in percent of one core; None if it is not known."""
+    known = [core.percent for core in sample.cpu if core and core.percent is not None]
     return sum(known) if known else None
 
 
-def _percents(samples: Iterable[Mapping[str, Any]], engine: str) -> Iterable[float]:
+def _percents(samples: Sequence[Sample], name: str) -> Iterator[float]:
     for sample in samples:
-        found = ((sample.get("engines") or {}).get(engine) or {}).get("percent")
-        if isinstance(found, int | float):
-            yield float(found)
+        engine = sample.engines.get(name)
+        if engine and engine.percent is not None:
+            yield float(engine.percent)
 
 
 def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges number, length, variation and outliers."""
     _length(measured, judged)
-    samples = measured.facts.get("samples_ms") or []
+    samples = measured.facts.samples_ms or []
     if len(samples) < 2:
         judged.unseen("coefficient of variation and outliers: there are no single times")
         return
@@ -470,17 +477,15 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _calmer(measured: MeasurementFacts) -> str:
-    power = measured.facts.get("power") or {}
+    power = measured.facts.power
     # a PC has no jetson_clocks, and clocks that were held are held
-    free = (power or measured.on_board) and not power.get("locked")
+    free = not power.locked if power else measured.on_board
     return _CALM.format(_LOCK_ADVICE if free else "")
 
 
 def _length(measured: MeasurementFacts, judged: Findings) -> None:
     facts, limits = measured.facts, measured.limits
-    iterations, duration, warmup = (
-        facts["iterations"], facts.get("duration_s"), facts.get("warmup_ms"),
-    )  # fmt: skip
+    iterations, duration, warmup = facts.iterations or 0, facts.duration_s, facts.warmup_ms
     if iterations < limits.iterations:
         judged.no(
             "bench.iterations",
@@ -507,20 +512,20 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
 
 def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges the cross-check, where there was one."""
-    answer = measured.facts.get("trtexec")
-    if not isinstance(answer, Mapping):
+    answer = measured.trtexec
+    if answer is None:
         return
-    if answer.get("why"):
-        judged.unseen(f"trtexec's times: {answer['why']}")
+    if answer.why:
+        judged.unseen(f"trtexec's times: {answer.why}")
     most = measured.limit("trtexec_share")
-    for one in answer.get("engines") or ():
-        share, name = one.get("difference"), f"{one.get('device')} segment {one.get('index')}"
+    for one in answer.engines:
+        share, name = one.difference, f"{one.device} segment {one.index}"
         if share is None:
-            judged.unseen(f"trtexec's times of {name}: {one.get('why') or 'it answer none'}")
+            judged.unseen(f"trtexec's times of {name}: {one.why or 'it answer none'}")
         elif abs(share) > most:
             judged.no(
                 "bench.trtexec-differs",
-                f"{name}: median {one['ours_ms']:.3f} ms, trtexec's {one['trtexec_ms']:.3f} ms "
+                f"{name}: median {one.ours_ms:.3f} ms, trtexec's {one.trtexec_ms:.3f} ms "
                 f"({share:+.1%}, more than {most:.0%})",
                 share, most,
                 "edgekit bench CONFIG --with-trtexec --lock-clocks --duration 10; if it stays, "

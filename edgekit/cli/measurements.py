@@ -308,12 +308,13 @@ def show(
     which: str, name: str | None, board: str | None, json: bool, quiet: bool, verbose: bool
 ) -> None:
     """Prints a result; with --json its whole edgekit.bench/1, samples included."""
-    from edgekit.results.selection import row_of, select
+    from edgekit.results.selection import select
+    from edgekit.results.store import row_of
 
     for result in select(which, name=name, board=board):
         if json:
-            print_json({**result.document, "samples_ms": list(result.samples),
-                          "history": row_of(result)})  # fmt: skip
+            print_json({**result.document.to_json(), "samples_ms": list(result.samples),
+                          "history": row_of(result).to_json()})  # fmt: skip
             return
         from edgekit.reports.terminal.history import result_text
 
@@ -451,25 +452,26 @@ def _days(text: str) -> int:
 
 
 def _json(results: list[Any]) -> str:
-    from edgekit.results.selection import row_of
+    from edgekit.results.store import row_of
 
     rows = [
-        {**row_of(one), "document": {**one.document, "samples_ms": list(one.samples)}}
+        {**row_of(one).to_json(),
+         "document": {**one.document.to_json(), "samples_ms": list(one.samples)}}
         for one in results
-    ]
+    ]  # fmt: skip
     return json.dumps({"schema": "edgekit.history/1", "results": rows}, allow_nan=False) + "\n"
 
 
 def _csv(results: list[Any]) -> str:
     import csv
 
-    from edgekit.results.selection import row_of
+    from edgekit.results.store import row_of
 
     paper = io.StringIO()
     writer = csv.writer(paper, lineterminator="\n")
     writer.writerow([*_CELLS, *(f"{key}_ms" for key in _LATENCIES), "marks"])
     for result in results:
-        row = row_of(result)
+        row = row_of(result).to_json()
         latency = row["latency_ms"] or {}
         cells = [*(row[key] for key in _CELLS), *(latency.get(key) for key in _LATENCIES)]
         writer.writerow([_harmless(cell) for cell in [*cells, " ".join(row["marks"])]])

@@ -435,18 +435,17 @@ def _render_again(
     markdown: str | None,
 ) -> None:
     """Renders a report document; nothing is run."""
-    from edgekit.reports.schema import read_report, shown
+    from edgekit.reports.schema import read_report
 
     report = read_report(path)
     page = out or path.with_suffix(".html")
     if page.is_dir():
         page /= path.with_suffix(".html").name
-    with shown(str(path)):
-        if baseline:
-            report = _compared_report(report, baseline, of=path)
-        _write_report(report, page, keep=path)
-        if markdown is not None:
-            written.write_markdown(report, markdown)
+    if baseline:
+        report = _compared_report(report, baseline, of=path)
+    _write_report(report, page, keep=path)
+    if markdown is not None:
+        written.write_markdown(report, markdown)
     if json:
         print_json(report)
     elif markdown != "-":

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.layers import linked_layers, profile_process
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -201,10 +202,9 @@ def _others(
             reason, differences = other_board(monitor, context.target)
             reasons = [f"of another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
-        processes = monitor_process(
-            {"monitor": monitor}, pid=1, what=f"monitors ({files.tegrastats.name})"
-        )
-        wall = monitor_wall(monitor)
+        sampled = Monitor.model_validate(monitor)
+        processes = monitor_process(sampled, pid=1, what=f"monitors ({files.tegrastats.name})")
+        wall = monitor_wall(sampled)
         start = min((s["t_s"] for s in monitor["samples"]), default=0.0)
         # the process begins with its first sample
         at = None if wall is None else wall + start

@@ -1,25 +1,28 @@
-"""The schema of ``edgekit.report/1``: what a document must have before a page is made of it.
-Documents of other packages that a report carries (the bench, a comparison, a board's build)
-keep their further keys; a part that an older document lacks is not shown.
+"""The schema of ``edgekit.report/1``: what a document must have before a page is made of it. The
+bench, the verdict's reasons, the energy and the comparison are the models of the packages that make
+them. Further keys are kept; a part that a document lacks is not shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgekit.benchmark.document import Bench, BoardName
+from edgekit.benchmark.energy import Energy
+from edgekit.benchmark.measurement import Clock, PowerSettings
+from edgekit.benchmark.validity import Reason
+from edgekit.documents import TooLargeError, fault_words, json_schema, load_json
 from edgekit.errors import DataError
-from edgekit.files import parse_json, regular
+from edgekit.results.comparison import Comparison
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
 Micro = Annotated[float, Field(description="microseconds")]
 Size = Annotated[int, Field(ge=0, description="bytes")]
 Fraction = Annotated[float, Field(ge=0, le=1.000001)]
-Clock = Literal["predicted", "cpu-measured", "board-measured"]
 Facts = dict[str, Any]
 _LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
@@ -30,23 +33,19 @@ class ReportModel(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
-class Reason(ReportModel):
-    """Why a measurement should not be quoted, and what to do about it."""
-
-    code: str = ""
-    message: str
-    found: Any = None
-    limit: Any = None
-    remedy: str = ""
-
-
 class Gate(ReportModel):
-    """One thing that a run had to keep; ``passed`` is null where it was not judged."""
+    """One thing that a run had to keep; ``passed`` is null where it was not judged. ``metric`` and
+    ``on`` (which data) are accuracy's, ``pool`` is the memory's, ``told`` a regression in words.
+    """
 
     gate: str
     passed: bool | None = None
-    found: Any = None
-    limit: Any = None
+    found: float | None = None
+    limit: float | None = None
+    metric: str = ""
+    on: str = ""
+    pool: str = ""
+    told: str = ""
 
 
 class Answer(ReportModel):
@@ -65,7 +64,7 @@ class Verdict(ReportModel):
     clock: Clock = "predicted"
     reasons: list[Reason] = []
     command: str = ""
-    unchecked: list[Any] = []
+    unchecked: list[str] = []
     gates: list[Gate] = []
 
 
@@ -97,6 +96,32 @@ class Loadable(ReportModel):
     memory: dict[str, Size]
 
 
+class PlanDevice(ReportModel):
+    """What a device has of a frame of one of several plans."""
+
+    device: Device
+    layers: int
+    busy_us: Micro
+    macs: int
+    macs_fraction: Fraction
+
+
+class PlanShare(ReportModel):
+    """The frames that a plan has, and its devices."""
+
+    share: float
+    devices: list[PlanDevice]
+
+
+class FrameTimes(ReportModel):
+    """How long a frame takes, and which device decides it."""
+
+    period_us: Micro
+    sharing_us: Micro = Field(description="contention: the devices share the memory")
+    device: Device | None = None
+    busy_us: dict[Device, Micro] = {}
+
+
 class Placement(ReportModel):
     """Which layers run where, and what that takes."""
 
@@ -117,7 +142,8 @@ class Placement(ReportModel):
     gap: float
     extrapolated: list[str] = []
     shares: list[float]
-    plans: list[Facts] = Field(default=[], description="share and devices of each plan")
+    frame: FrameTimes | None = None
+    plans: list[PlanShare] = []
 
 
 class Row(ReportModel):
@@ -126,6 +152,11 @@ class Row(ReportModel):
     key: str
     label: str
     latency_us: Micro | None = None
+    throughput_qps: float | None = None
+    energy_uj: float | None = None
+    gpu_us: Micro | None = None
+    change: float | None = Field(default=None, description="of the plan's objective")
+    keeps: bool | None = Field(default=None, description="whether it keeps what was asked")
 
 
 class Predicted(ReportModel):
@@ -215,14 +246,26 @@ class Line(ReportModel):
     points: list[tuple[float, float]]
 
 
+class MonitorSummary(ReportModel):
+    """How it was sampled; the bench document has the samples."""
+
+    interval_ms: float | None = None
+    sources: list[str] = []
+    samples: int = 0
+    idle_samples: int = 0
+    facts: Facts = {}
+    unknown: int = 0
+    warnings: list[str] = []
+
+
 class Power(ReportModel):
     """What the monitor saw during the measurement, and the energy by rail."""
 
     clock: Clock
-    monitor: Facts | None = None
+    monitor: MonitorSummary | None = None
     series: dict[str, list[Line]] = {}
-    energy: Facts | None = None
-    settings: Facts | None = None
+    energy: Energy | None = None
+    settings: PowerSettings | None = None
 
 
 class Worst(ReportModel):
@@ -254,22 +297,128 @@ class RemainingScores(ReportModel):
     kept: int
 
 
-class Accuracy(ReportModel):
-    """How far the build is from FP32, the worst output's figures, and what these may hide."""
+class Deviation(ReportModel):
+    """How far outputs are from FP32."""
 
     cosine: float | None = None
     snr_db: float | None = Field(
         default=None, description="null with max_abs 0: exact, else nothing varies"
     )
     max_abs: float | None = None
+
+
+class SegmentDeviation(Deviation):
+    """Accumulated up to the end of a segment."""
+
+    lane: int | None = None
+    segment: int | None = None
+    device: Device = ""
+    constant: list[Facts] | bool | None = None
+
+
+class Unusable(ReportModel):
+    """An output of which the figures say nothing."""
+
+    told: str = Field(description="the reason as a sentence")
+
+
+class Accuracy(Deviation):
+    """How far the build is from FP32, the worst output's figures, and what these may hide."""
+
     top1_agreement: Fraction | None = None
+    metric: str = "cosine"
+    min: float | None = Field(default=None, description="what the gate asks")
+    passed: bool | None = None
+    data: str | None = None
+    inputs: int | None = None
+    computed: str | None = None
     groups: list[ChannelGroup] = []
     scores: list[RemainingScores] = []
     failures: list[str] = []
-    constant: list[Facts] = Field(
+    constant: list[Unusable] = Field(
         default=[], description="outputs nearly the same for all inputs: the figures say nothing"
     )
-    segments: list[Facts] = []
+    nonfinite: list[Unusable] = Field(default=[], description="outputs with NaN or infinity")
+    segments: list[SegmentDeviation] = []
+
+
+class ScaleChange(ReportModel):
+    """A scale that constraints of the hardware changed."""
+
+    tensor: str
+    old: float | None
+    new: float
+    bits: float = Field(description="resolution lost")
+    rule: str
+    layers: list[str]
+
+
+class Calibration(ReportModel):
+    """Where the INT8 scales come from."""
+
+    method: str
+    data: str
+    tensors: int
+    changes: list[ScaleChange] = []
+
+
+class BundleSizes(ReportModel):
+    """The bundle: bytes with its weights and without."""
+
+    path: str = ""
+    digest: str = ""
+    bytes: int | None = None
+    stripped_bytes: int | None = None
+
+
+class RefitAnswer(ReportModel):
+    """Whether the refitted release's outputs equal the unstripped build's."""
+
+    bit_equal: bool | None = None
+
+
+class Attempt(ReportModel):
+    """A try of the builder."""
+
+    flags: list[str] = []
+
+
+class BuiltEngine(ReportModel):
+    """An engine as the board built it."""
+
+    key: str
+    bytes: int
+    full_bytes: int | None = None
+    stripped: bool
+    seconds: float | None
+    attempt: int
+    attempts: list[Attempt] = Field(min_length=1)
+
+
+class BuiltPlan(ReportModel):
+    """Where the engines are not as planned."""
+
+    differences: list[str]
+
+
+class BuiltBoard(ReportModel):
+    """What a board built."""
+
+    board: str
+    tensorrt: str
+    builder: str
+    fingerprint: Facts
+    plan: BuiltPlan
+    engines: list[BuiltEngine]
+
+
+class Rewrite(ReportModel):
+    """An applied rewrite; ``max_error`` is null where its proof is not numeric."""
+
+    name: str
+    nodes: list[str] = []
+    reason: str = ""
+    max_error: float | None = None
 
 
 class Histogram(ReportModel):
@@ -280,15 +429,49 @@ class Histogram(ReportModel):
     counts: list[int]
 
 
-class Bench(ReportModel):
-    """The ``edgekit.bench/1`` document without its single samples."""
+class ReportedBench(Bench):
+    """The measurement without its single samples and what the monitor saw of it."""
 
-    clock: Clock
-    note: str = ""
-    latency_ms: dict[str, float | None] | None = None
-    throughput_qps: float | None = None
-    verdict: Facts | None = None
     histogram: Histogram | None = None
+
+
+class MoreComparison(Comparison):
+    """The comparison of the median latencies, and in ``more`` those of further metrics."""
+
+    more: list[Comparison] = Field([])
+
+
+class Refused(ReportModel):
+    """Why the run was not compared."""
+
+    code: str
+    reasons: list[str] = Field(min_length=1)
+    where: str | None = None
+
+
+class RefusedComparison(ReportModel):
+    """A comparison that was asked for and could not be made."""
+
+    refused: Refused
+
+
+class UnbookedTime(ReportModel):
+    """Measured time of a frame that is of no layer."""
+
+    what: str
+    us: Micro
+    nodes: int
+
+
+class TraceSummary(ReportModel):
+    """Where the trace is, and what it has."""
+
+    file: str | None = None
+    events: int = 0
+    frames: int = 0
+    measured_layers: int = 0
+    clocks: dict[str, str] = {}
+    unbooked: list[UnbookedTime] = []
 
 
 class LayerReason(ReportModel):
@@ -299,6 +482,29 @@ class LayerReason(ReportModel):
     fix: str = ""
 
 
+class OnGpu(ReportModel):
+    """Why a layer is on the GPU that could run on a DLA."""
+
+    rule: str
+    message: str
+
+
+class MeasuredTime(ReportModel):
+    """A layer's own time."""
+
+    clock: str
+    us: Micro
+
+
+class Whole(ReportModel):
+    """What was timed as a whole with a layer in it."""
+
+    name: str
+    clock: str
+    us: Micro
+    layers: int
+
+
 class ReportedLayer(ReportModel):
     """A layer in graph order; ``number`` counts from 1."""
 
@@ -306,7 +512,7 @@ class ReportedLayer(ReportModel):
     name: str
     op: str = ""
     shape: list[list[int]] = Field(default=[])
-    on_gpu: Facts | None = None
+    on_gpu: OnGpu | None = None
     kind: str
     nodes: list[str] = Field(default=[])
     device: Device
@@ -317,10 +523,8 @@ class ReportedLayer(ReportModel):
     reasons: list[LayerReason]
     macs: int
     predicted_us: Micro
-    measured: Facts | None = Field(default=None, description="{clock, us}")
-    within: Facts | None = Field(
-        default=None, description="what was timed as a whole with it in: {name, clock, us, layers}"
-    )
+    measured: MeasuredTime | None = None
+    within: Whole | None = None
 
 
 class MeasuredPart(ReportModel):
@@ -379,22 +583,22 @@ class Report(ReportModel):
     placement: Placement
     predicted: Predicted
     accuracy: Accuracy | None = None
-    calibration: Facts | None = None
-    bundle: Facts | None = None
-    refit: Facts | None = None
-    built: list[Facts] = Field(default=[])
-    bench: Bench | None = None
+    calibration: Calibration | None = None
+    bundle: BundleSizes | None = None
+    refit: RefitAnswer | None = None
+    built: list[BuiltBoard] = Field(default=[])
+    bench: ReportedBench | None = None
     power: Power | None = None
-    baseline: Facts | None = None
-    board: Facts | None = None
-    rewrites: list[Facts] = Field(default=[])
+    baseline: MoreComparison | RefusedComparison | None = None
+    board: BoardName | None = None
+    rewrites: list[Rewrite] = Field(default=[])
     layers: list[ReportedLayer]
     measured_parts: list[MeasuredPart] = Field(default=[])
     why_not: list[Why]
     why_gpu: list[Why] = Field(default=[])
     graph: Graph = Graph()
     timeline: Timeline
-    trace: Facts | None = None
+    trace: TraceSummary | None = None
     steps: list[Step]
     files: dict[str, str]
     config: str
@@ -405,10 +609,7 @@ class Report(ReportModel):
 
 def report_schema() -> dict[str, Any]:
     """Returns the JSON Schema of ``edgekit.report/1``, as docs/report.schema.json has it."""
-    schema = Report.model_json_schema()
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "edgekit.report/1"
-    return schema
+    return json_schema(Report, "edgekit.report/1")
 
 
 def checked(document: Any, *, where: str = "the report document") -> dict[str, Any]:
@@ -431,12 +632,8 @@ def checked(document: Any, *, where: str = "the report document") -> dict[str, A
     try:
         return Report.model_validate(document).model_dump(by_alias=True)
     except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False)
-        text = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong[:5]) + (
-            f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        )
         raise DataError(
-            f"the report document does not fit its schema: {text}",
+            f"the report document does not fit its schema: {fault_words(error)}",
             code="report.schema", where=where,
             hint="docs/report.schema.json has the schema; write the report again from its "
             "configuration",
@@ -449,47 +646,20 @@ def read_report(path: Path) -> dict[str, Any]:
     Raises:
         DataError: The file cannot be read, is no JSON, or does not fit the schema.
     """
-
+    hint = "name the report.json of a run"
     try:
-        if regular(path).stat().st_size > _LARGEST:
-            raise DataError(
-                f"the file is larger than {_LARGEST >> 20} MiB", code="report.too-large",
-                where=str(path),
-                hint="edgekit report takes the report.json of a run",
-            )  # fmt: skip
-        document = parse_json(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        document = load_json(path, _LARGEST)
     except OSError as error:
         raise DataError(
             f"the report document cannot be read: {error.strerror or error}",
-            code="report.file", where=str(path), hint="name the report.json of a run",
+            code="report.file", where=str(path), hint=hint,
         ) from None  # fmt: skip
+    except TooLargeError as error:
+        raise DataError(
+            f"no report: {error}", code="report.too-large", where=str(path), hint=hint
+        ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"the file is no JSON: {error}",
-            code="report.file", where=str(path), hint="name the report.json of a run",
-        ) from None  # fmt: skip
+            f"the file is no JSON: {error}", code="report.file", where=str(path), hint=hint
+        ) from None
     return checked(document, where=str(path))
-
-
-@contextmanager
-def shown(where: str) -> Iterator[None]:
-    """Reports what of a document from a file cannot be shown although it fits the schema.
-
-    Documents of other packages that a report carries are open to further keys, and what stands in
-    them is not checked; a run's own document has no such guard, so that our faults are seen.
-
-    Raises:
-        DataError: A part is not what its writer would have written.
-    """
-    try:
-        yield
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        raise DataError(
-            f"a part of the report document is not as edgekit writes it: {error}",
-            code="report.schema", where=where,
-            hint="write the report again from its configuration",
-        ) from error  # fmt: skip
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
+from pydantic import Field
+
+from edgekit.documents import Document, Number
 from edgekit.errors import DataError
 from edgekit.results.differences import (
     RESAMPLES,
@@ -20,23 +23,23 @@ from edgekit.results.differences import (
     metric_of,
     spread,
 )
-from edgekit.results.store import Result
+from edgekit.results.store import Result, row_of
 
 # other values of these make other measurements
 _SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
-    ("clock", lambda result: result.clock),
+    ("clock", lambda result: result.document.clock),
     ("board", lambda result: result.board or None),
     ("machine", lambda result: result.host or None),
     ("power mode", lambda result: result.power_mode),
-    ("target", lambda result: result.document.get("target")),
+    ("target", lambda result: result.document.target),
 )
 # what one wants to compare, often enough
 _MAY_DIFFER: tuple[tuple[str, Callable[[Result], Any]], ...] = (
     ("configuration", lambda result: result.name),
     ("bundle", lambda result: result.bundle and result.bundle[:12]),
     ("commit", lambda result: result.git and result.git.commit[:12] + "+" * result.git.dirty),
-    ("precision", lambda result: result.document.get("precision")),
-    ("backend", lambda result: result.document.get("backend")),
+    ("precision", lambda result: result.document.precision),
+    ("backend", lambda result: result.document.backend),
 )
 _DRIFT = 0.02  # of a run's median, from its first third to its last
 _SAMPLES_FOR_DRIFT = 30
@@ -45,7 +48,85 @@ _SURE = 0.99
 # benchmarks/compare_power.py: with 50 independent samples' worth (a memory of 0.9) false alarms are
 # the requested share, with 10 (0.98) three times as many, with 3 (a random walk) ten times
 _FEW_INDEPENDENT = 30
-SCHEMA = "edgekit.compare/1"
+SCHEMA: Final = "edgekit.compare/1"
+_OF_ROW = (
+    "id", "at", "name", "samples", "clock", "verdict", "board", "power_mode", "bundle", "commit",
+    "dirty",
+)  # fmt: skip
+
+
+class ComparedRun(Document):
+    """A run of a side; ``block`` is how many of its samples are drawn together."""
+
+    label: str
+    id: int | None
+    at: Number | None
+    name: str
+    value: Number
+    samples: int
+    clock: str | None
+    verdict: str | None
+    board: str
+    power_mode: str | None
+    bundle: str | None
+    commit: str | None
+    dirty: bool | None
+    block: int | None
+
+
+class Side(Document):
+    """The runs of a side, and the geometric mean of their values."""
+
+    label: str
+    value: Number
+    runs: list[ComparedRun]
+
+
+class Ratio(Document):
+    """B over A with its interval; null ends where nothing says how sure it is."""
+
+    estimate: Number
+    low: Number | None
+    high: Number | None
+    confidence: Number
+
+
+class Method(Document):
+    """How the interval was found."""
+
+    name: str = Field(description="block-bootstrap, welch, range or none")
+    degrees_of_freedom: Number | None
+    resamples: int | None
+    mann_whitney_p: Number | None
+
+
+class Other(Document):
+    """What else differs between the sides, values for people."""
+
+    what: str
+    a: str
+    b: str
+
+
+class Comparison(Document):
+    """B, the new measurements, compared with A."""
+
+    schema_: Literal["edgekit.compare/1"] = Field(alias="schema")
+    metric: str
+    unit: str
+    better: Literal["lower", "higher"]
+    threshold: Number = Field(description="by how much of itself B may be worse")
+    a: Side
+    b: Side
+    ratio: Ratio
+    method: Method
+    verdict: str
+    direction: Literal["better", "worse", "same", "unknown"]
+    regression: bool = Field(description="the whole interval is worse than the threshold")
+    regression_possible: bool = Field(description="a part of it is")
+    differences: list[Other]
+    forced: list[str] = Field(description="why they should not be compared")
+    notes: list[str]
 
 
 def describe_value(value: Any) -> str:
@@ -71,7 +152,9 @@ def refuse_predictions(results: Sequence[Result]) -> None:
         DataError: A result is a prediction, or nothing says what was measured.
     """
     for result in results:
-        lacking = [name for name in ("clock", "latency_ms") if name not in result.document]
+        lacking = [
+            name for name in ("clock", "latency_ms") if name not in result.document.model_fields_set
+        ]
         if lacking:
             raise DataError(
                 f"the bench document has no {' and no '.join(lacking)}: it is cut, or edgekit "
@@ -79,7 +162,7 @@ def refuse_predictions(results: Sequence[Result]) -> None:
                 code="compare.form", where=result.label,
                 hint="give the bench.json of an edgekit bench",
             )  # fmt: skip
-        if result.clock == "predicted" or not result.document["latency_ms"]:
+        if result.document.clock == "predicted" or not result.document.latency_ms:
             raise DataError(
                 "it is a prediction, and only measurements are compared",
                 code="compare.predicted", where=result.label,
@@ -92,8 +175,8 @@ def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     found = []
     for result in [*a, *b]:
         if result.verdict == "INVALID":
-            reasons = result.document["verdict"].get("reasons") or ()
-            codes = ", ".join(str(reason.get("code")) for reason in reasons)
+            reasons = result.document.verdict.reasons if result.document.verdict else ()
+            codes = ", ".join(reason.code for reason in reasons)
             found.append(f"{result.label} is INVALID" + (f" ({codes})" if codes else ""))
     for what, value in _SAME:
         values = _values([*a, *b], value)
@@ -102,13 +185,13 @@ def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     return found
 
 
-def other_differences(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, str]]:
-    """Returns what else differs between the sides: {"what", "a", "b"}, values for people.
+def other_differences(a: Sequence[Result], b: Sequence[Result]) -> list[Other]:
+    """Returns what else differs between the sides.
 
     What a side does not state is no difference: :func:`unknown_facts`.
     """
     return [
-        {"what": what, "a": ", ".join(one), "b": ", ".join(other)}
+        Other(what=what, a=", ".join(one), b=", ".join(other))
         for what, one, other in _facts_of(a, b)
         if one and other and sorted(one) != sorted(other)
     ]
@@ -317,27 +400,26 @@ def compare(
     sides = [[_measured(result, chosen) for result in side] for side in (a, b)]
     found = difference(sides[0], sides[1], confidence)
     judged = _judge(found, chosen, threshold)
-    return {
-        "schema": SCHEMA,
-        "metric": chosen.name,
-        "unit": chosen.unit,
-        "better": "lower" if chosen.lower else "higher",
-        "threshold": threshold,
-        "a": _side(a, sides[0]),
-        "b": _side(b, sides[1]),
-        "ratio": {
-            "estimate": found.ratio, "low": found.low, "high": found.high, "confidence": confidence,
-        },
-        "method": {
-            "name": found.method, "degrees_of_freedom": found.freedom,
-            "resamples": RESAMPLES if found.method == "block-bootstrap" else None,
-            "mann_whitney_p": found.rank_p,
-        },
+    return Comparison(
+        schema=SCHEMA,
+        metric=chosen.name,
+        unit=chosen.unit,
+        better="lower" if chosen.lower else "higher",
+        threshold=threshold,
+        a=_side(a, sides[0]),
+        b=_side(b, sides[1]),
+        ratio=Ratio(estimate=found.ratio, low=found.low, high=found.high, confidence=confidence),
+        method=Method(
+            name=found.method,
+            degrees_of_freedom=found.freedom,
+            resamples=RESAMPLES if found.method == "block-bootstrap" else None,
+            mann_whitney_p=found.rank_p,
+        ),
         **judged,
-        "differences": other_differences(a, b),
-        "forced": against,
-        "notes": [*remarks(a, b, sides), *unknown_facts(a, b)],
-    }  # fmt: skip
+        differences=other_differences(a, b),
+        forced=against,
+        notes=[*remarks(a, b, sides), *unknown_facts(a, b)],
+    ).to_json()
 
 
 def _not_comparable(against: Sequence[str]) -> DataError:
@@ -382,17 +464,12 @@ def _judge(found: Difference, metric: Metric, threshold: float) -> dict[str, Any
             "regression_possible": high > limit}  # fmt: skip
 
 
-def _side(results: Sequence[Result], measures: Sequence[Measure]) -> dict[str, Any]:
-    runs = [
-        {
-            "label": result.label, "id": result.id, "at": result.at, "name": result.name,
-            "value": found.value, "samples": len(result.samples), "clock": result.clock,
-            "verdict": result.verdict, "board": result.board, "power_mode": result.power_mode,
-            "bundle": result.bundle, "commit": result.git.commit if result.git else None,
-            "dirty": result.git.dirty if result.git else None,
-            "block": found.spread.block if found.spread else None,
-        }
-        for result, found in zip(results, measures, strict=True)
-    ]  # fmt: skip
+def _side(results: Sequence[Result], measures: Sequence[Measure]) -> Side:
+    runs = []
+    for result, found in zip(results, measures, strict=True):
+        row = row_of(result).to_json()
+        block = found.spread.block if found.spread else None
+        facts = {name: row[name] for name in _OF_ROW}
+        runs.append(ComparedRun(label=result.label, value=found.value, block=block, **facts))
     mean = math.exp(sum(math.log(found.value) for found in measures) / len(measures))
-    return {"label": ", ".join(result.label for result in results), "value": mean, "runs": runs}
+    return Side(label=", ".join(result.label for result in results), value=mean, runs=runs)

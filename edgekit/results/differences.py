@@ -310,7 +310,7 @@ def _one(value: float | None, why: str) -> Measure | None:
 
 
 def _throughput(result: Result) -> Measure | None:
-    rate, samples = result.throughput_qps, result.samples
+    rate, samples = result.document.throughput_qps, result.samples
     if rate is None or rate <= 0:
         return None
     if why := _too_few(samples):

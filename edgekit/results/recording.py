@@ -11,9 +11,14 @@ import platform
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
+from edgekit.benchmark.document import Bench
+from edgekit.documents import fault_words
 from edgekit.errors import DataError
 from edgekit.results.store import (
     Git,
@@ -22,6 +27,7 @@ from edgekit.results.store import (
     history_path,
     pack_document,
     pack_samples,
+    row_of,
 )
 
 _WAIT_S = 10.0
@@ -101,69 +107,71 @@ def record(
     """
     if not document.get("latency_ms"):
         raise DataError("nothing was measured that could be kept", code="history.nothing-measured")
-    samples = samples_of(document)
-    stored = {key: value for key, value in document.items() if key != "samples_ms"}
-    given = release or {}
-    environment = document.get("environment") or {}
-    known = {**environment, **(given.get("hello") or {}), **(given.get("fingerprint") or {})}
-    git = git_state(config.folder) if config is not None else None
-    result = Result(document=stored)
-    row = {
-        "digest": digest_of_run(stored, samples, given.get("digest")),
-        "at": time.time(),
-        "name": result.name,
-        "clock": result.clock,
-        "verdict": result.verdict,
-        "board": board_of(document),
-        "host": host_of(document),
-        "target": document.get("target"),
-        "power_mode": result.power_mode,
-        "precision": document.get("precision"),
-        "backend": document.get("backend"),
-        "bundle": given.get("digest"),
-        "release": given.get("release"),
-        "fingerprint": _json({key: known[key] for key in _FINGERPRINT if known.get(key)}),
-        "git_commit": git.commit if git else None,
-        "git_dirty": int(git.dirty) if git else None,
-        "settings": _json(result.settings),
-        "runtime": _json(result.runtime),
-        "iterations": int(document.get("iterations") or len(samples)),
-        "median_ms": result.latency_ms("median"),
-        "p99_ms": result.latency_ms("p99"),
-        "throughput_qps": result.throughput_qps,
-        "energy_uj": result.energy_uj,
-        "document": pack_document(stored),
-        "samples": pack_samples(samples),
-    }
+    result = _result(document, config, release or {})
+    row = row_of(result).to_json()
+    columns = (
+        "name", "clock", "verdict", "board", "host", "target", "power_mode", "precision",
+        "backend", "bundle", "release", "throughput_qps", "energy_uj",
+    )  # fmt: skip
     with ResultStore(path, write=True) as store:
-        return store.add(row)
+        return store.add({
+            "digest": digest_of_run(result, result.bundle),
+            "at": time.time(),
+            **{name: row[name] for name in columns},
+            **{name: _json(row[name]) for name in ("fingerprint", "settings", "runtime")},
+            "git_commit": row["commit"],
+            "git_dirty": row["dirty"],
+            "iterations": row["iterations"] or row["samples"],
+            "median_ms": result.latency_ms("median"),
+            "p99_ms": result.latency_ms("p99"),
+            "document": pack_document(result.document),
+            "samples": pack_samples(result.samples),
+        })  # fmt: skip
 
 
-def board_of(document: Mapping[str, Any]) -> str:
-    """Returns ``kind:name`` of a measurement's board; empty where it has none."""
-    board = document.get("board") or {}
-    return f"{board.get('kind', '')}:{board.get('name', '')}" if board else ""
+def _result(
+    document: Mapping[str, Any], config: Project | None, release: Mapping[str, Any]
+) -> Result:
+    try:
+        measured = Bench.model_validate(document)
+    except ValidationError as error:
+        raise DataError(
+            f"the measurement cannot be kept: {fault_words(error)}", code="history.not-json"
+        ) from error
+    environment = measured.environment or {}
+    known = {**environment, **(release.get("hello") or {}), **(release.get("fingerprint") or {})}
+    return replace(
+        result_of_document(measured),
+        git=git_state(config.folder) if config is not None else None,
+        bundle=release.get("digest"),
+        release=release.get("release"),
+        host=_host(measured),
+        fingerprint={key: known[key] for key in _FINGERPRINT if known.get(key)},
+    )
 
 
-def host_of(document: Mapping[str, Any]) -> str:
+def result_of_document(document: Bench, label: str = "") -> Result:
+    """Returns a measurement as its document alone has it, which holds its samples no more."""
+    board = document.board
+    return Result(
+        document=document.model_copy(update={"samples_ms": None}),
+        samples=tuple(document.samples_ms or ()),
+        label=label,
+        board=f"{board.kind or ''}:{board.name or ''}" if board else "",
+        release=(document.environment or {}).get("release"),
+    )
+
+
+def _host(document: Bench) -> str:
     """Returns this machine's name for what its own processor ran: two machines have a "local"."""
-    board = document.get("board") or {}
-    if board.get("kind") == "remote":
-        return ""
-
-    return platform.node()
+    remote = document.board is not None and document.board.kind == "remote"
+    return "" if remote else platform.node()
 
 
-def samples_of(document: Mapping[str, Any]) -> tuple[float, ...]:
-    """Returns the latency of each inference, milliseconds."""
-    return tuple(float(value) for value in document.get("samples_ms") or ())
-
-
-def digest_of_run(
-    document: Mapping[str, Any], samples: tuple[float, ...], bundle: str | None
-) -> str:
+def digest_of_run(result: Result, bundle: str | None) -> str:
     """Returns what identifies a measurement: of what was measured, and of which bundle."""
-    parts = [{key: document.get(key) for key in _MEASURED}, samples, bundle]
+    document = result.document.to_json()
+    parts = [{key: document.get(key) for key in _MEASURED}, result.samples, bundle]
     return hashlib.sha256(_json(parts).encode()).hexdigest()
 
 
@@ -184,17 +192,15 @@ def amend(document: Mapping[str, Any], *, path: Path | None = None) -> int | Non
     Raises:
         EnvironmentLack: The history cannot be written.
     """
-    stored = {key: value for key, value in document.items() if key != "samples_ms"}
-    result, samples = Result(document=stored), samples_of(document)
     if not (path or history_path()).exists():
         return None
+    result = _result(document, None, {})
     with ResultStore(path, write=True) as store:
         for bundle in store.bundles(result.name):
             # of which bundle it is the document does not say
-            digest = digest_of_run(stored, samples, bundle)
-            found = store.amend(digest, {
+            found = store.amend(digest_of_run(result, bundle), {
                 "verdict": result.verdict, "energy_uj": result.energy_uj,
-                "document": pack_document(stored),
+                "document": pack_document(result.document),
             })  # fmt: skip
             if found is not None:
                 return found

@@ -9,10 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from edgekit.benchmark.document import Bench
+from edgekit.documents import fault_words, load_json
 from edgekit.errors import DataError, UsageError
-from edgekit.files import parse_json, regular
-from edgekit.results.recording import board_of, revision
-from edgekit.results.store import Result, ResultStore, history_path, is_trial
+from edgekit.results.recording import result_of_document, revision
+from edgekit.results.store import (
+    HISTORY_SCHEMA,
+    History,
+    Result,
+    ResultStore,
+    history_path,
+    row_of,
+)
 
 SELECTOR_HELP = "a bench.json, an id, last, last~N, baseline:NAME or a git revision"
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
@@ -97,7 +107,7 @@ def _is_same_measurement(one: Result, other: Result) -> bool:
     """Whether it is one measurement; statistics are made anew whenever a document is."""
     if one.samples or other.samples:
         return one.samples == other.samples
-    return one.document.get("latency_ms") == other.document.get("latency_ms")
+    return one.document.latency_ms == other.document.latency_ms
 
 
 def _wanted(name: str | None, board: str | None, but: Result | None) -> str:
@@ -123,81 +133,26 @@ def read_result(path: Path) -> Result:
         DataError: It cannot be read, or holds no measurement.
     """
     try:
-        if regular(path).stat().st_size > _LARGEST:
-            raise ValueError(f"it is larger than {_LARGEST >> 20} MiB")
-        document = parse_json(path.read_bytes(), parse_constant=_refuse)
-        return _result(document, path)
+        document = load_json(path, _LARGEST)
+        if isinstance(document, Mapping) and isinstance(document.get("bench"), Mapping):
+            document = document["bench"]
+        if not isinstance(document, Mapping) or document.get("schema") != "edgekit.bench/1":
+            raise ValueError("its schema is not edgekit.bench/1")
+        return result_of_document(Bench.model_validate(document), str(path))
     except OSError as error:
         raise DataError(
             f"the file cannot be read: {error.strerror or error}", code="compare.file",
             where=str(path), hint=f"give {SELECTOR_HELP}",
         ) from error  # fmt: skip
     except (ValueError, RecursionError, OverflowError) as error:
+        why = fault_words(error) if isinstance(error, ValidationError) else error
         raise DataError(
-            f"it is no measurement: {error}", code="compare.file", where=str(path),
-            hint="edgekit bench writes bench.json",
+            f"it is no measurement: {why}", code="compare.file",
+            where=str(path), hint="edgekit bench writes bench.json",
         ) from error  # fmt: skip
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"it has the number {constant}")
-
-
-def _result(document: Any, path: Path) -> Result:
-    if isinstance(document, Mapping) and isinstance(document.get("bench"), Mapping):
-        document = document["bench"]
-    if not isinstance(document, Mapping) or document.get("schema") != "edgekit.bench/1":
-        raise ValueError("its schema is not edgekit.bench/1")
-    samples = document.get("samples_ms") or []
-    latency = document.get("latency_ms")
-    if not isinstance(samples, list) or not all(_time(value) for value in samples):
-        raise ValueError("samples_ms is no list of times")
-    if latency is not None and not (
-        isinstance(latency, Mapping) and all(_time(value) for value in latency.values())
-    ):
-        raise ValueError("latency_ms is no object of times")
-    for key in ("verdict", "board", "settings", "runtime", "environment", "energy", "power"):
-        if not isinstance(document.get(key, {}), Mapping | None):
-            raise ValueError(f"{key} is no object")
-    reasons = (document.get("verdict") or {}).get("reasons") or []
-    if not isinstance(reasons, list) or not all(isinstance(one, Mapping) for one in reasons):
-        raise ValueError("verdict.reasons is no list of objects")
-    return Result(
-        document={key: value for key, value in document.items() if key != "samples_ms"},
-        samples=tuple(map(float, samples)),
-        label=str(path),
-        board=board_of(document),
-        release=(document.get("environment") or {}).get("release"),
-    )
-
-
-def _time(value: Any) -> bool:
-    # a month, in ms: what is longer is no latency, and its square may be no number
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 3e9
 
 
 def history_document(results: Sequence[Result]) -> dict[str, Any]:
     """Returns an ``edgekit.history/1`` of results, in their order."""
-    return {
-        "schema": "edgekit.history/1", "file": str(history_path()),
-        "results": [row_of(result) for result in results],
-    }  # fmt: skip
-
-
-def row_of(result: Result) -> dict[str, Any]:
-    """Returns a result's facts without its samples and its document."""
-    return {
-        "id": result.id, "at": result.at, "name": result.name, "clock": result.clock,
-        "verdict": result.verdict, "board": result.board, "host": result.host,
-        "target": result.document.get("target"), "power_mode": result.power_mode,
-        "precision": result.document.get("precision"), "backend": result.document.get("backend"),
-        "bundle": result.bundle, "release": result.release,
-        "fingerprint": dict(result.fingerprint),
-        "commit": result.git.commit if result.git else None,
-        "dirty": result.git.dirty if result.git else None,
-        "settings": result.settings, "runtime": result.runtime,
-        "iterations": result.document.get("iterations"), "samples": len(result.samples),
-        "latency_ms": result.document.get("latency_ms"),
-        "throughput_qps": result.throughput_qps, "energy_uj": result.energy_uj,
-        "marks": list(result.marks), "trial": is_trial(result.name),
-    }  # fmt: skip
+    rows = [row_of(result) for result in results]
+    return History(schema=HISTORY_SCHEMA, file=str(history_path()), results=rows).to_json()

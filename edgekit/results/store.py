@@ -16,8 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, Literal
 
+from pydantic import Field, ValidationError
+
+from edgekit.benchmark.document import Bench
+from edgekit.benchmark.measurement import Times
+from edgekit.documents import Document, Number, fault_words
 from edgekit.errors import DataError, EdgekitError, EnvironmentLack
 from edgekit.knowledge import cache_folder
 
@@ -61,6 +66,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 VERSION = len(MIGRATIONS)
+HISTORY_SCHEMA: Final = "edgekit.history/1"
 _LONGEST = 64
 NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
 """SQL: the result is of no trial."""
@@ -86,7 +92,7 @@ class Result:
     """One measurement, of the history or of a file.
 
     Attributes:
-        document: The ``edgekit.bench/1``, without "samples_ms".
+        document: What was measured, its "samples_ms" apart.
         samples: The latency of each inference in the order of their measurement, ms; empty where
             they were not kept.
         label: What a person calls it: "#12", a file's name.
@@ -101,7 +107,7 @@ class Result:
         marks: Names that people gave it.
     """
 
-    document: Mapping[str, Any]
+    document: Bench
     samples: tuple[float, ...] = ()
     label: str = ""
     id: int | None = None
@@ -111,64 +117,99 @@ class Result:
     release: str | None = None
     board: str = ""
     host: str = ""
-    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: dict[str, Any] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The configuration's name."""
-        return str(self.document.get("name") or "")
-
-    @property
-    def clock(self) -> str:
-        """ "cpu-measured", "board-measured" or "predicted"."""
-        return str(self.document.get("clock") or "")
+        return self.document.name
 
     @property
     def verdict(self) -> str | None:
         """ "VALID", "INVALID", or None where it was not judged."""
-        verdict = self.document.get("verdict")
-        status = verdict.get("status") if isinstance(verdict, Mapping) else None
-        return str(status) if status else None
+        return self.document.verdict.status if self.document.verdict else None
 
     @property
     def power_mode(self) -> str | None:
         """The mode while it was measured where the board reported it, otherwise the planned one."""
-        mode = (self.document.get("power") or {}).get("mode") or {}
-        seen = mode.get("during") or mode.get("before") if isinstance(mode, Mapping) else mode
-        seen = seen.get("name") if isinstance(seen, Mapping) else seen
-        found = seen or self.document.get("power_mode")
-        return str(found) if found else None
+        power = self.document.power
+        seen = power and (power.mode_name("during") or power.mode_name("before"))
+        return seen or self.document.power_mode or None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How it was measured; warm-up, duration and iterations where a document says no more."""
-        own = self.document.get("settings")
-        return dict(own) if isinstance(own, Mapping) else {}
+        """How it was measured, as it was asked for."""
+        return self.document.settings.to_json() if self.document.settings else {}
 
     @property
     def runtime(self) -> dict[str, Any]:
         """The runtime with its effective flags."""
-        own = self.document.get("runtime")
-        return dict(own) if isinstance(own, Mapping) else {}
+        return self.document.runtime.to_json() if self.document.runtime else {}
 
     def latency_ms(self, key: str) -> float | None:
         """Returns "median", "p99", ... in ms."""
-        value = (self.document.get("latency_ms") or {}).get(key)
-        return float(value) if isinstance(value, int | float) else None
-
-    @property
-    def throughput_qps(self) -> float | None:
-        """Inferences per second over the whole measurement."""
-        value = self.document.get("throughput_qps")
-        return float(value) if isinstance(value, int | float) else None
+        return (self.document.latency_ms or {}).get(key)
 
     @property
     def energy_uj(self) -> float | None:
         """Energy of one inference on all rails, µJ, where the board measures power."""
-        total = (self.document.get("energy") or {}).get("total")
-        value = total.get("uj_per_inference") if isinstance(total, Mapping) else total
-        return float(value) if isinstance(value, int | float) else None
+        energy = self.document.energy
+        return energy.total.uj_per_inference if energy and energy.total else None
+
+
+class HistoryRow(Document):
+    """A result of ``edgekit.history/1``: its facts without its document and its single times."""
+
+    id: int | None
+    at: Number | None = Field(description="Unix seconds")
+    name: str
+    clock: str | None
+    verdict: str | None
+    board: str = Field(description="kind:name")
+    host: str
+    target: str | None
+    power_mode: str | None
+    precision: str | None
+    backend: str | None
+    bundle: str | None = Field(description="its digest")
+    release: str | None
+    fingerprint: dict[str, Any]
+    commit: str | None
+    dirty: bool | None = Field(description="whether tracked files differed from the commit")
+    settings: dict[str, Any]
+    runtime: dict[str, Any]
+    iterations: int | None
+    samples: int = Field(description="single times that were kept")
+    latency_ms: Times | None
+    throughput_qps: Number | None
+    energy_uj: Number | None = Field(description="of an inference")
+    marks: list[str]
+    trial: bool = Field(description="whether it is a trial of edgekit tune")
+
+
+class History(Document):
+    """Results, the newest first."""
+
+    schema_: Literal["edgekit.history/1"] = Field(HISTORY_SCHEMA, alias="schema")
+    file: str
+    results: list[HistoryRow]
+
+
+def row_of(result: Result) -> HistoryRow:
+    """Returns a result's facts without its samples and its document."""
+    document, git = result.document, result.git
+    return HistoryRow(
+        id=result.id, at=result.at, name=document.name, clock=document.clock,
+        verdict=result.verdict, board=result.board, host=result.host, target=document.target,
+        power_mode=result.power_mode, precision=document.precision, backend=document.backend,
+        bundle=result.bundle, release=result.release, fingerprint=result.fingerprint,
+        commit=git.commit if git else None, dirty=git.dirty if git else None,
+        settings=result.settings, runtime=result.runtime, iterations=document.iterations,
+        samples=len(result.samples), latency_ms=document.latency_ms,
+        throughput_qps=document.throughput_qps, energy_uj=result.energy_uj,
+        marks=list(result.marks), trial=is_trial(document.name),
+    )  # fmt: skip
 
 
 def pack_samples(samples: Sequence[float]) -> bytes:
@@ -199,34 +240,25 @@ def unpack_samples(data: bytes) -> tuple[float, ...]:
     return tuple(np.ascontiguousarray(planes.T).view("<f8").reshape(-1).tolist())
 
 
-def pack_document(document: Mapping[str, Any]) -> bytes:
-    """Returns a document as deflated canonical JSON.
-
-    Raises:
-        DataError: It is not JSON.
-    """
-    try:
-        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"the measurement cannot be kept as JSON: {error}", code="history.not-json"
-        ) from error
+def pack_document(document: Bench) -> bytes:
+    """Returns a document as deflated canonical JSON."""
+    stored = {key: value for key, value in document.to_json().items() if key != "samples_ms"}
+    text = json.dumps(stored, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode())
 
 
-def unpack_document(data: bytes) -> dict[str, Any]:
+def unpack_document(data: bytes) -> Bench:
     """Returns what :func:`pack_document` took.
 
     Raises:
         DataError: The bytes are damaged.
     """
     try:
-        document = json.loads(zlib.decompress(data))
-    except (zlib.error, ValueError, TypeError, RecursionError) as error:
+        return Bench.model_validate_json(zlib.decompress(data))
+    except ValidationError as error:
+        raise damaged(fault_words(error)) from error
+    except (zlib.error, TypeError) as error:
         raise damaged(error) from error
-    if not isinstance(document, dict):
-        raise damaged("no JSON object")
-    return document
 
 
 def damaged(why: object) -> DataError:

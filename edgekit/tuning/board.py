@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from edgekit.benchmark.energy import rails_of
+from edgekit.benchmark.monitor import rails_of
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.errors import BoardError, EdgekitError
 from edgekit.pipeline.boards.status import taken_back_note

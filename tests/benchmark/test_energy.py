@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.benchmark.energy import energy, unknown_release, with_release_warning
+from edgekit.benchmark.document import measured_facts
+from edgekit.benchmark.energy import energy
+from edgekit.benchmark.monitor import Monitor, with_release_warning
 from edgekit.benchmark.trace.tegrastats import monitor_of_log, read_tegrastats
-from edgekit.errors import DataError
+from edgekit.errors import BoardError, DataError
 from edgekit.targets.board import PowerRails
 from edgekit.targets.loader import get
 from tests.security.security_fuzz import times
@@ -26,9 +29,9 @@ def sample(at: float, **rails: float) -> dict[str, Any]:
     return {"t_s": at, "rails_mw": {name: {"now": value} for name, value in rails.items()}}
 
 
-def monitor(samples: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def monitor(samples: list[dict[str, Any]], **more: Any) -> Monitor:
     """A monitor document."""
-    return {"schema": "edgekit.monitor/1", "samples": samples, "idle": [], **more}
+    return Monitor.model_validate({"samples": samples, "idle": [], **more})
 
 
 def test_power_times_time_over_inferences() -> None:
@@ -36,35 +39,35 @@ def test_power_times_time_over_inferences() -> None:
     idle = [sample(-9 + 0.5 * n, A=1000, B=500 if n > 1 else 9000, C=1) for n in range(8)]
     found = energy(monitor(steady, idle=idle), RAILS, 400, 2.0)
     assert found is not None
-    total = found["total"]
-    assert total["mean_mw"] == pytest.approx(4000)
-    assert total["uj_per_inference"] == pytest.approx(4.0 * 2.0 / 400 * 1e6)  # watts, seconds
-    assert total["over_idle_uj"] == pytest.approx((4.0 - 1.5) * 2.0 / 400 * 1e6)
-    assert total["rails"] == ["A", "B"]  # C is a part of A
-    assert found["baseline"] == "idle"
-    assert found["by_rail"]["B"]["devices"] == ["DLA"]
-    assert found["by_rail"]["B"]["idle_mw"] == 500  # the wake of an earlier load is left out
-    assert found["by_rail"]["C"]["in_total"] is False
-    assert found["clock"] == "board-measured"
+    total = found.total
+    assert total.mean_mw == pytest.approx(4000)
+    assert total.uj_per_inference == pytest.approx(4.0 * 2.0 / 400 * 1e6)  # watts, seconds
+    assert total.over_idle_uj == pytest.approx((4.0 - 1.5) * 2.0 / 400 * 1e6)
+    assert total.rails == ["A", "B"]  # C is a part of A
+    assert found.baseline == "idle"
+    assert found.by_rail["B"].devices == ["DLA"]
+    assert found.by_rail["B"].idle_mw == 500  # the wake of an earlier load is left out
+    assert found.by_rail["C"].in_total is False
+    assert found.clock == "board-measured"
 
 
 def test_only_samples_of_the_measured_time_count() -> None:
     around = [sample(0.1 * n, A=400 if 20 <= n <= 40 else 9000, B=0) for n in range(61)]
     found = energy(monitor(around), RAILS, 10, 2.0, begin=2.0)
     assert found is not None
-    assert found["total"]["mean_mw"] == pytest.approx(400)
-    assert found["window_s"] == pytest.approx([2.0, 4.0])
+    assert found.total.mean_mw == pytest.approx(400)
+    assert found.window_s == pytest.approx([2.0, 4.0])
 
 
 def test_what_lags_the_load_is_left_out() -> None:
     rising = [sample(0.1 * n, A=100 if n < 10 else 500, B=0) for n in range(30)]
     found = energy(monitor(rising, busy_from_s=0.0), RAILS, 10, 3.0)
     assert found is not None
-    assert found["total"]["mean_mw"] == pytest.approx(500)
-    assert found["window_s"][0] == pytest.approx(1.0)
+    assert found.total.mean_mw == pytest.approx(500)
+    assert found.window_s[0] == pytest.approx(1.0)
     early = energy(monitor(rising[:8], busy_from_s=0.0), RAILS, 10, 0.7)
     assert early is not None
-    assert "lag" in early["notes"][0]
+    assert "lag" in early.notes[0]
 
 
 def test_the_mean_is_over_time_not_over_samples() -> None:
@@ -72,17 +75,17 @@ def test_the_mean_is_over_time_not_over_samples() -> None:
     crowded.append(sample(9.0, A=300, B=0))
     found = energy(monitor(crowded), RAILS, 9, 9.0)
     assert found is not None
-    assert found["total"]["mean_mw"] == pytest.approx((200 * 1 + 300 * 8) / 9, rel=1e-3)
+    assert found.total.mean_mw == pytest.approx((200 * 1 + 300 * 8) / 9, rel=1e-3)
 
 
 def test_the_least_power_is_the_baseline_where_nothing_was_idle() -> None:
     samples = [sample(-2, A=50, B=50), *(sample(n, A=100, B=100) for n in range(5))]
     found = energy(monitor(samples), RAILS, 4, 4.0)
     assert found is not None
-    assert (found["baseline"], found["total"]["idle_mw"]) == ("floor", 100)
+    assert (found.baseline, found.total.idle_mw) == ("floor", 100)
     alike = energy(monitor(samples[1:]), RAILS, 4, 4.0)
     assert alike is not None
-    assert (alike["baseline"], alike["total"]["over_idle_uj"]) == (None, None)
+    assert (alike.baseline, alike.total.over_idle_uj) == (None, None)
 
 
 def test_a_single_look_is_no_baseline() -> None:
@@ -90,12 +93,12 @@ def test_a_single_look_is_no_baseline() -> None:
     idle = [sample(-1 - n, A=10, B=10) for n in range(5)]
     found = energy(monitor(samples, idle=idle), RAILS, 4, 4.0)
     assert found is not None
-    assert (found["baseline"], found["notes"]) == ("idle", [])
+    assert (found.baseline, found.notes) == ("idle", [])
     few = energy(monitor(samples, idle=idle[:4]), RAILS, 4, 4.0, clock="cpu-measured")
     assert few is not None
-    assert (few["baseline"], few["total"]["over_idle_uj"]) == (None, None)
-    assert "4 times only" in few["notes"][0]
-    assert few["clock"] == "cpu-measured"  # the energy of an inference on a CPU is no board's
+    assert (few.baseline, few.total.over_idle_uj) == (None, None)
+    assert "4 times only" in few.notes[0]
+    assert few.clock == "cpu-measured"  # the energy of an inference on a CPU is no board's
 
 
 def test_less_than_at_rest_is_no_energy() -> None:
@@ -103,16 +106,16 @@ def test_less_than_at_rest_is_no_energy() -> None:
     idle = [sample(-1 - n, A=90, B=200) for n in range(5)]
     found = energy(monitor(samples, idle=idle), RAILS, 4, 4.0)
     assert found is not None
-    assert found["total"]["over_idle_uj"] is None
-    assert found["by_rail"]["A"]["over_idle_uj"] == pytest.approx(10e3)  # 10 mW for a second
-    assert "nothing over idle" in found["notes"][0]
+    assert found.total.over_idle_uj is None
+    assert found.by_rail["A"].over_idle_uj == pytest.approx(10e3)  # 10 mW for a second
+    assert "nothing over idle" in found.notes[0]
 
 
 def test_a_missing_rail_gives_no_total_and_says_so() -> None:
     found = energy(monitor([sample(n, A=100) for n in range(5)]), RAILS, 4, 4.0)
     assert found is not None
-    assert found["total"] is None
-    assert "B" in found["notes"][0]
+    assert found.total is None
+    assert "B" in found.notes[0]
     assert energy(monitor([{"t_s": 0.0}]), RAILS, 4, 4.0) is None
     assert energy(monitor([sample(0, A=1)]), RAILS, 0, 4.0) is None
 
@@ -125,16 +128,21 @@ def test_a_real_session_agrees_with_its_authors_summary() -> None:
     assert session["unknown"] == {}
     assert session["interval_ms"] == pytest.approx(100, rel=0.1)
     seconds = 10.0  # of the 20 of which the summary is
-    found = energy(session, rails, round(said["aggregate_throughput_qps"] * seconds), seconds)
+    found = energy(
+        Monitor.model_validate(session),
+        rails,
+        round(said["aggregate_throughput_qps"] * seconds),
+        seconds,
+    )
     assert found is not None
-    total = found["total"]
-    assert total["uj_per_inference"] == pytest.approx(
+    total = found.total
+    assert total.uj_per_inference == pytest.approx(
         1e6 / said["aggregate_inf_per_s_per_w"], rel=0.03
     )
-    assert total["median_mw"] == pytest.approx(said["power_steady_mw"], rel=0.001)
-    assert (found["baseline"], total["idle_mw"]) == ("floor", said["power_idle_floor_mw"])
-    dla = next(one for one in found["by_rail"].values() if "DLA" in one["devices"])
-    assert dla["over_idle_uj"] > 0.5 * dla["uj_per_inference"]
+    assert total.median_mw == pytest.approx(said["power_steady_mw"], rel=0.001)
+    assert (found.baseline, total.idle_mw) == ("floor", said["power_idle_floor_mw"])
+    dla = next(one for one in found.by_rail.values() if "DLA" in one.devices)
+    assert dla.over_idle_uj > 0.5 * dla.uj_per_inference
 
 
 def test_a_log_that_was_cut_and_mixed_up() -> None:
@@ -158,8 +166,8 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
 
 
 def test_a_release_that_nobody_knows_is_reported() -> None:
-    assert unknown_release({"facts": {"l4t": "36.4.3"}}) == ""
-    assert unknown_release({"facts": {"l4t": None}}) == ""
+    for known in ({"l4t": "36.4.3"}, {"l4t": None}, {}):
+        assert with_release_warning({"facts": known})["warnings"] == []
     strange = {"facts": {"l4t": "99.1.0"}, "warnings": ["before"]}
     once = with_release_warning(with_release_warning(strange))
     assert once["warnings"][0] == "before"
@@ -178,8 +186,9 @@ _ODD: st.SearchStrategy[Any] = st.recursive(
 
 @times(50)
 @given(_ODD, _ODD, st.floats(allow_nan=False, allow_infinity=False, width=16))
-def test_what_a_board_may_send_raises_nothing(samples: Any, rails: Any, at: float) -> None:
+def test_what_a_board_may_send_is_used_or_refused(samples: Any, rails: Any, at: float) -> None:
     listed = [{"t_s": at, "rails_mw": rails}, sample(at + 1, A=1, B=2), samples]
-    document = monitor(listed, idle=samples, busy_from_s=rails, facts=samples)
-    json.dumps(energy(document, RAILS, 3, 2.0), allow_nan=False)
-    unknown_release(document)
+    sampled = {"samples": listed, "idle": samples, "busy_from_s": rails}
+    measured = {"latency_ms": {"mean": 1.0}, "duration_s": 2.0, "iterations": 3}
+    with contextlib.suppress(BoardError):
+        json.dumps(measured_facts({**measured, "monitor": sampled}), allow_nan=False)

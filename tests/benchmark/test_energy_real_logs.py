@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.benchmark.energy import energy
+from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.tegrastats import read_tegrastats
 from edgekit.targets.loader import get
 
@@ -26,10 +27,11 @@ def test_energy_agrees_with_the_authors_summary() -> None:
         session = read_tegrastats(log, rails=rails)
         assert len(session["samples"]) == said["n_samples"]
         seconds = float(said["duration_s"])
-        found = energy(session, rails, round(said["aggregate_throughput_qps"] * seconds), seconds)
+        frames = round(said["aggregate_throughput_qps"] * seconds)
+        found = energy(Monitor.model_validate(session), rails, frames, seconds)
         assert found is not None
-        assert found["total"]["uj_per_inference"] == pytest.approx(
+        assert found.total.uj_per_inference == pytest.approx(
             1e6 / said["aggregate_inf_per_s_per_w"], rel=0.03
         )
-        assert found["total"]["median_mw"] == pytest.approx(said["power_steady_mw"], rel=0.01)
-        assert found["total"]["idle_mw"] == said["power_idle_floor_mw"]
+        assert found.total.median_mw == pytest.approx(said["power_steady_mw"], rel=0.01)
+        assert found.total.idle_mw == said["power_idle_floor_mw"]

@@ -4,6 +4,7 @@ import stat
 
 import pytest
 
+from edgekit.benchmark.monitor import Monitor
 from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.benchmark.trace.monitor import monitor_process
 from edgekit.benchmark.trace.nsys import NsysSource
@@ -183,5 +184,5 @@ def test_a_report_needs_nsys(tmp_path, monkeypatch):
 
 
 def test_a_monitor_without_samples_is_no_process():
-    assert monitor_process({"monitor": {"samples": "none"}}, pid=1) == []
-    assert monitor_process({}, pid=1) == []
+    assert monitor_process(Monitor(), pid=1) == []
+    assert monitor_process(None, pid=1) == []

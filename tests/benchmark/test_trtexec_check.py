@@ -1,5 +1,6 @@
 """trtexec beside the loader: the same plans, like compared with like."""
 
+from edgekit.benchmark.measurement import Measurement
 from edgekit.benchmark.trtexec import compared
 from tests.benchmark.test_trtexec_times import iteration
 
@@ -21,13 +22,14 @@ def board(**changes):
 
 
 def ours(clock="gpu", median=2.1):
-    return {"segments_clock": clock,
-            "segments": [{"lane": 0, "index": 1, "latency_ms": {"median": median}}]}  # fmt: skip
+    segment = {"lane": 0, "index": 1, "device": "GPU", "latency_ms": {"median": median}}
+    return {"segments_clock": clock, "segments": [segment]}
 
 
 def only(answer, measurement):
-    (found,) = compared(answer, measurement)["engines"]
-    return found
+    found = compared(Measurement.model_validate({**measurement, "trtexec": answer}))
+    (engine,) = found.to_json()["engines"]
+    return engine
 
 
 def test_events_stand_next_to_compute_and_the_hosts_clock_next_to_latency():
@@ -57,5 +59,6 @@ def test_what_did_not_run_says_why():
     assert only(board(console="Killed"), ours())["why"] == "it printed no times"
     cut = only(board(times="[ { "), ours())
     assert cut["difference"] is not None  # the console's times are there
-    assert compared(None, ours()) is None
-    assert compared({"why": "there is no trtexec"}, ours())["engines"] == []
+    assert compared(Measurement()) is None
+    refused = {"trtexec": {"why": "there is no trtexec"}}
+    assert compared(Measurement.model_validate(refused)).engines == []

@@ -124,7 +124,7 @@ def test_parts_that_nobody_wrote_so_are_reported(document, capsys, part, value):
     document.write_text(json.dumps(whole), encoding="utf-8")
     assert run("report", document) == 2
     said = capsys.readouterr().err
-    assert "a part of the report document is not as edgekit writes it" in said
+    assert "does not fit its schema" in said
     assert "Traceback" not in said
 
 

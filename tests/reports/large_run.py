@@ -44,8 +44,11 @@ def monitored(clock: str = "board-measured", layers: int | None = None) -> dict[
         return {"name": name, "min": min(values), "mean": sum(values) / len(values),
                 "max": max(values), "points": points}  # fmt: skip
 
-    rail = {"mean_mw": 9100.0, "idle_mw": 5200.0, "uj_per_inference": 22_000.0,
-            "over_idle_uj": 9400.0}  # fmt: skip
+    total = {"mean_mw": 9100.0, "median_mw": 9100.0, "idle_mw": 5200.0,
+             "uj_per_inference": 22_000.0, "over_idle_uj": 9400.0}  # fmt: skip
+    rail = {**total, "devices": ["GPU"], "in_total": True}
+    rails = ["VDD_GPU_SOC", "VDD_CPU_CV"]
+    mode = {"name": "MAXN", "id": 0}
     document["power"] = {
         "clock": clock,
         "monitor": {"interval_ms": 500, "sources": ["tegrastats", "sysfs"], "samples": 120,
@@ -57,8 +60,9 @@ def monitored(clock: str = "board-measured", layers: int | None = None) -> dict[
             "clocks_mhz": [line("GR3D", 1300, -300), line("dla0_core", 1600, 0)],
         },
         "energy": {"by_rail": {"VDD_GPU_SOC": rail, "VDD_CPU_CV": {**rail, "idle_mw": None}},
-                   "total": rail, "baseline": "idle", "clock": clock},
-        "settings": {"mode": {"before": "MAXN", "during": "MAXN", "after": "MAXN"},
+                   "total": {**total, "rails": rails}, "baseline": "idle", "clock": clock,
+                   "window_s": [0.0, 3.0], "samples": 120, "idle_samples": 8, "notes": []},
+        "settings": {"mode": dict.fromkeys(("before", "during", "after"), mode),
                      "locked": True, "restored": True},
     }  # fmt: skip
     frame = document["timeline"]

@@ -79,7 +79,7 @@ def hostile_facts():
         steps=({"name": HOSTILE, "status": HOSTILE, "seconds": None},),
         bundle={"path": HOSTILE, "bytes": 1, "stripped_bytes": 1, "digest": HOSTILE},
         accuracy={"cosine": 1.0, "data": HOSTILE, "metric": HOSTILE, "min": 0.5,
-                  "segments": [{"segment": HOSTILE, "device": HOSTILE}],
+                  "segments": [{"segment": 0, "device": HOSTILE}],
                   "groups": [{"output": HOSTILE, "channels": [[0, 0]], "range": 1.0, "cosine": 1.0,
                               "snr_db": None, "worst": {"channel": 0, "snr_db": None},
                               "collapsed": False}],

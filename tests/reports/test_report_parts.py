@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from edgekit.benchmark.document import Bench
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.reports.comparison import with_baseline
 from edgekit.reports.document import report_document
@@ -108,7 +109,7 @@ def test_power_is_of_the_monitor_and_says_whose_clock():
     bench["monitor"] = {
         "schema": "edgekit.monitor/1", "interval_ms": 100, "sources": ["sysfs"],
         "samples": [{"t_s": t / 10, **sample} for t in range(-2, 30)] + [{"t_s": 4.0}],
-        "idle": [{}], "unknown": {"x": 1}, "warnings": ["w"],
+        "idle": [{"t_s": -1.0}], "unknown": {"x": 1}, "warnings": ["w"],
     }  # fmt: skip
     power = document(bench=bench)["power"]
     assert power["clock"] == "cpu-measured"
@@ -124,7 +125,8 @@ def test_power_is_of_the_monitor_and_says_whose_clock():
 def result(label, low, changes=None):
     bench = {**handmade_run.facts().bench, **(changes or {})}
     samples = tuple(low + 0.01 * ((7 * i) % 23) for i in range(300))
-    return Result(bench, samples, label=label, board="sshd:embedded")
+    measured = Bench.model_validate(bench)
+    return Result(measured, samples, label=label, board="sshd:embedded")
 
 
 def test_a_regression_against_the_baseline_fails_its_gate():

@@ -38,8 +38,8 @@ def test_an_older_document_is_shown_without_the_parts_that_it_lacks(document):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("layers", 0, "predicted_us"), "fast", "layers.0.predicted_us"),
-        (("layers", 0, "predicted_us"), float("nan"), "layers.0.predicted_us"),
+        (("layers", 0, "predicted_us"), "fast", "layers[0].predicted_us"),
+        (("layers", 0, "predicted_us"), float("nan"), "layers[0].predicted_us"),
         (("predicted", "rows"), [], "predicted.rows"),
         (("timeline",), None, "timeline"),
         (("schema",), "edgekit.plan/1", "edgekit.plan/1"),

@@ -32,6 +32,15 @@ def bench(samples, *, name="net", board=("remote", "lab"), clock="board-measured
     return document | changes
 
 
+def energy(uj):
+    """The "energy" of a document: so many microjoules an inference."""
+    return {
+        "by_rail": {}, "baseline": None, "window_s": [0.0, 1.0], "samples": 9, "idle_samples": 0,
+        "clock": "board-measured", "notes": [],
+        "total": {"mean_mw": 1.0, "median_mw": 1.0, "uj_per_inference": uj, "rails": ["VIN"]},
+    }  # fmt: skip
+
+
 def times(count, middle, *, seed, spread=0.01, memory=0.0):
     """Latencies around ``middle``: an AR(1) of coefficient ``memory``, relative deviation
     ``spread``."""

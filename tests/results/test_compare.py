@@ -4,17 +4,17 @@ import json
 
 import pytest
 
+from edgekit.benchmark.document import Bench
 from edgekit.errors import DataError, UsageError
 from edgekit.results.comparison import compare
 from edgekit.results.selection import read_result
 from edgekit.results.store import Result
-from tests.results.measurements import bench, times
+from tests.results.measurements import bench, energy, times
 
 
 def result(samples, label="x", **changes):
-    document = bench(samples, **changes)
-    return Result({k: v for k, v in document.items() if k != "samples_ms"}, tuple(samples), label,
-                  board="remote:lab")  # fmt: skip
+    measured = Bench.model_validate({**bench(samples, **changes), "samples_ms": None})
+    return Result(measured, tuple(samples), label, board="remote:lab")
 
 
 def pair(seed, ratio=1.0, *, count=400, memory=0.7, spread=0.02):
@@ -108,7 +108,15 @@ def test_a_tail_needs_samples():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"verdict": {"status": "INVALID", "reasons": [{"code": "bench.throttled"}]}}, "throttled"),
+        (
+            {
+                "verdict": {
+                    "status": "INVALID",
+                    "reasons": [{"code": "bench.throttled", "message": "hot"}],
+                }
+            },
+            "throttled",
+        ),
         ({"power_mode": "15W"}, "power mode is not the same: MAXN, 15W"),
         ({"clock": "cpu-measured"}, "the clock is not the same"),
     ],
@@ -123,12 +131,19 @@ def test_what_is_not_alike_is_refused(changes, said):
 
 def test_a_prediction_is_never_compared():
     a = result([1.0] * 10)
-    predicted = Result({**a.document, "clock": "predicted", "latency_ms": None})
+    predicted = Result(a.document.model_copy(update={"clock": "predicted", "latency_ms": None}))
     with pytest.raises(DataError, match="prediction"):
         compare([a], [predicted], force=True)
-    for lacking, said in (({}, "no clock and no latency_ms"), ({"clock": "x"}, "no latency_ms")):
+    for lacking, said in (
+        ({}, "no clock and no latency_ms"),
+        ({"clock": "cpu-measured"}, "no latency_ms"),
+    ):
         with pytest.raises(DataError, match=said) as caught:
-            compare([a], [Result({"schema": "edgekit.bench/1", **lacking})], force=True)
+            compare(
+                [a],
+                [Result(Bench.model_validate({"schema": "edgekit.bench/1", **lacking}))],
+                force=True,
+            )
         assert caught.value.code == "compare.form"
 
 
@@ -156,8 +171,7 @@ def test_a_setting_that_did_not_hold_is_no_difference():
 
 def test_energy_has_its_own_words():
     def runs(level):
-        return [result(times(20, 2.0, seed=i), energy={"total": {"uj_per_inference": level + i}})
-                for i in range(4)]  # fmt: skip
+        return [result(times(20, 2.0, seed=i), energy=energy(level + i)) for i in range(4)]
 
     assert compare(runs(900), runs(700), metric="energy")["verdict"] == "less energy"
     with pytest.raises(DataError, match="no energy"):

@@ -12,7 +12,7 @@ import pytest
 from edgekit.cli import main
 from edgekit.results.recording import record
 from edgekit.results.store import VERSION, ResultStore
-from tests.results.measurements import bench, times
+from tests.results.measurements import bench, energy, times
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_files_next_to_the_history(run, tmp_path):
 def test_without_an_interval_only_strict_ends_with_1(run, tmp_path):
     for number in (1, 2):
         document = bench(times(100, 2.0, seed=number))
-        document["energy"] = {"total": {"uj_per_inference": 900.0 + number}}
+        document["energy"] = energy(900.0 + number)
         record(document)
     found = json.loads(run("compare", "1", "2", "--metric", "energy", "--json"))
     assert (found["verdict"], found["regression"]) == ("cannot tell", False)

@@ -28,7 +28,7 @@ def test_a_result_comes_back_as_it_was(tmp_path):
         (found,) = store.results()
     assert (found.id, found.name, found.board) == (id, "net", "remote:lab")
     assert list(found.samples) == document.pop("samples_ms")
-    assert found.document == document
+    assert found.document.to_json() == document
     assert (found.bundle, found.release) == (RELEASE["digest"], RELEASE["release"])
     assert found.fingerprint == {"machine": "aarch64", "l4t": "36.4.3"}
     assert found.git is None

@@ -16,17 +16,20 @@ from edgekit.benchmark.measurement import (
     CPU_MEASURED,
     CPU_PLACE,
     PREDICTED,
+    Measurement,
     Run,
     copies,
     in_flight_after_us,
     members,
     node_times,
+    read_measurement,
     runs,
+    runs_in_flight,
 )
 from edgekit.benchmark.schedule import PredictedSlot, predicted_schedule
 from edgekit.benchmark.trace.chrome import HOST, Event, TraceProcess, nanoseconds
 from edgekit.benchmark.trace.layers import Owners, laid_layers, layers_args, parts_of
-from edgekit.benchmark.trace.monitor import frames_wall, monitor_process
+from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.placement.plan import Plan
 from edgekit.text import counted
 
@@ -122,7 +125,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
 
 
 def _measured(
-    process: TraceProcess, shown: tuple[Run, ...], measurement: Mapping[str, Any],
+    process: TraceProcess, shown: tuple[Run, ...], measurement: Measurement,
     owners: Callable[[int], Owners],
 ) -> TraceProcess:  # fmt: skip
     """Fills a process with segments' runs, and layers where there is a profile.
@@ -130,7 +133,7 @@ def _measured(
     The segments of a hybrid engine are its layers' devices, one after the other.
     """
     profile, within = node_times(measurement), members(measurement)
-    board = measurement.get("clock") == BOARD_MEASURED
+    board = measurement.clock == BOARD_MEASURED
     frames: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for run in shown:
         nodes = profile.get((run.lane, run.segment), ())
@@ -155,7 +158,7 @@ def _measured(
     return process
 
 
-def _host_frames(process: TraceProcess, shown: tuple[Run, ...], latency: Mapping[str, Any]) -> None:
+def _host_frames(process: TraceProcess, shown: tuple[Run, ...], mean_ms: float) -> None:
     """Adds the host's slice for each frame that ran alone; without segments the mean latency.
 
     It is the host's calls and waits: a device that has to wait for its input begins later.
@@ -166,19 +169,19 @@ def _host_frames(process: TraceProcess, shown: tuple[Run, ...], latency: Mapping
         first, last = frames.get(run.frame, (start, end))
         frames[run.frame] = (min(first, start), max(last, end))
     if not frames:
-        frames = {0: (0, nanoseconds(1000 * float(latency.get("mean") or 0.0)))}
+        frames = {0: (0, nanoseconds(1000 * mean_ms))}
     for frame, (start, end) in frames.items():
         process.add(HOST, f"inference {frame}", start, end, "frame", device=HOST, frame=frame)
 
 
 def measured_processes(
-    plan: Plan | None, measurement: Mapping[str, Any], dla_cores: int, network: Network | None
+    plan: Plan | None, measurement: Measurement, dla_cores: int, network: Network | None
 ) -> list[TraceProcess]:
     """Returns what was measured: frames alone, frames in flight, and the board's monitors.
 
     Without a plan a node's time stands alone, under its own name.
     """
-    clock = str(measurement.get("clock") or CPU_MEASURED)
+    clock = measurement.clock or CPU_MEASURED
     place = CPU_PLACE if clock == CPU_MEASURED else "the board"
     known: dict[int, Owners] = {}
 
@@ -201,9 +204,13 @@ def measured_processes(
             track, copy.phase, begin, begin + nanoseconds(copy.duration_us), "copy",
             device="copies", frame=copy.frame,
         )  # fmt: skip
-    _host_frames(process, alone, measurement.get("latency_ms") or {})
-    monitors = monitor_process(measurement, pid=MONITOR_PID, early_us=early)
-    in_flight = runs(measurement, "pipelined_events")
+    _host_frames(process, alone, (measurement.latency_ms or {}).get("mean", 0.0))
+    started = measurement.events_start_s
+    monitors = monitor_process(
+        measurement.monitor, pid=MONITOR_PID, clock=clock,
+        shown_s=None if started is None else started - early / 1e6,
+    )  # fmt: skip
+    in_flight = runs_in_flight(measurement)
     if not in_flight:
         return [process, *monitors]
     name = f"measured on {place}, frames in flight"
@@ -222,6 +229,12 @@ def measured_processes(
         HOST, counted(frames, "frame"), first, last, "frame", device=HOST, frames=frames
     )  # fmt: skip
     return [process, pipelined, *monitors]
+
+
+def frames_wall(measurement: Measurement) -> float | None:
+    """Returns the Unix time of the first shown segment; None if it is not known."""
+    wall, started = monitor_wall(measurement.monitor), measurement.events_start_s
+    return None if wall is None or started is None else wall + started
 
 
 def trace_document(
@@ -245,10 +258,14 @@ def trace_document(
 
     Returns:
         The trace-event object. Every event's ``args`` has ``clock``.
+
+    Raises:
+        DataError: As ``read_measurement``.
     """
-    processes = []
+    processes: list[TraceProcess] = []
+    measured = read_measurement(measurement or {})
     if measurement is not None:
-        processes += measured_processes(plan, measurement, dla_cores, network)
+        processes += measured_processes(plan, measured, dla_cores, network)
     if plan is not None:
         processes.append(_predicted(plan, network, dla_cores))
     metadata: list[Event] = []
@@ -266,6 +283,6 @@ def trace_document(
             "target": plan.target if plan else "", "power_mode": plan.power_mode if plan else "",
             "precision": plan.precision if plan else "",
             "clocks": {process.name: process.clock for process in processes},
-            "wall": frames_wall(measurement or {}),
+            "wall": frames_wall(measured),
         },
     }  # fmt: skip

@@ -16,7 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, CLOCKS
+from edgekit.benchmark.measurement import BOARD_MEASURED, CLOCKS, read_measurement
 from edgekit.benchmark.trace.chrome import (
     HOST,
     Event,
@@ -29,8 +29,9 @@ from edgekit.benchmark.trace.chrome import (
 )
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trtexec import Iteration
+from edgekit.documents import load_json
 from edgekit.errors import DataError
-from edgekit.files import parse_json, regular, write_atomically
+from edgekit.files import regular, write_atomically
 
 # Several measurements as one timeline: whose clocks meet, and the file that holds them all.
 #
@@ -291,20 +292,15 @@ def _renamed(events: list[Event], numbers: Mapping[int, int], label: str) -> Ite
 
 def _json(path: Path) -> Any:
     try:
-        if regular(path).stat().st_size > _LARGEST_TRACE:
-            raise DataError(
-                f"larger than {_LARGEST_TRACE >> 20} MiB", code="trace.form", where=str(path),
-                hint="give what one run of edgekit bench wrote",
-            )  # fmt: skip
-        return parse_json(path.read_bytes().decode("utf-8", "replace"))
+        return load_json(path, _LARGEST_TRACE)
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path)
         ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(
-            "no JSON, or cut off", code="trace.form", where=str(path),
-            hint="run edgekit bench again",
+            f"no JSON, or cut off: {error}", code="trace.form", where=str(path),
+            hint="give what one run of edgekit bench wrote",
         ) from error  # fmt: skip
 
 
@@ -359,15 +355,10 @@ def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
             code="trace.form", where=str(path), hint="run edgekit bench again",
         )  # fmt: skip
     try:
-        processes = measured_processes(None, document, 0, None)
+        processes = measured_processes(None, read_measurement(document), 0, None)
     except DataError as error:
         error.where = error.where or str(path)
         raise
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise DataError(
-            f"a part of the bench document is not of its form ({type(error).__name__})",
-            code="trace.form", where=str(path), hint="run edgekit bench again",
-        ) from error  # fmt: skip
     return PreparedSource(path.name, processes), document
 
 

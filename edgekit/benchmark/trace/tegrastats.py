@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from edgekit.benchmark.energy import BUSY, SCHEMA, number_of, rails_of, samples_of
+from edgekit.benchmark.energy import BUSY
+from edgekit.benchmark.monitor import SCHEMA, rails_of
 from edgekit.errors import DataError
 from edgekit.files import open_stream
 from edgekit.targets.board import PowerRails, Target
@@ -80,13 +81,9 @@ def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str
 
 
 def _board(sample: Mapping[str, Any]) -> _Board:
-    ram, cpu, rails = sample.get("ram"), sample.get("cpu"), sample.get("rails_mw")
-    total = number_of(ram, "total_bytes") if isinstance(ram, Mapping) else None
-    return _Board(
-        int(total or 0),
-        len(cpu) if isinstance(cpu, list) else 0,
-        frozenset(rails if isinstance(rails, Mapping) else ()),
-    )
+    ram = sample.get("ram") or {}
+    rails = frozenset(sample.get("rails_mw") or ())
+    return _Board(int(ram.get("total_bytes") or 0), len(sample.get("cpu") or ()), rails)
 
 
 def _alike(one: _Board, other: _Board) -> bool:
@@ -136,7 +133,7 @@ def other_board(monitor: Mapping[str, Any], target: Target) -> tuple[str, list[s
     Returns:
         Why it cannot be that board's, or ""; and what differs where it may be.
     """
-    boards = [_board(sample) for sample in samples_of(monitor)]
+    boards = [_board(sample) for sample in monitor["samples"]]
     board = next(iter(Counter(boards).most_common(1)), (_Board(0, 0, frozenset()), 0))[0]
     rails = frozenset().union(*(one.rails for one in boards))
     board = board._replace(rails=rails)

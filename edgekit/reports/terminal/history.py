@@ -32,10 +32,12 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
     settings = _settings(results)
     rows = [
         dict(zip(head, (
-            str(one.id), _when(one.at), one.name, _board(one), one.power_mode or "", one.clock,
+            str(one.id), _when(one.at), one.name, _board(one), one.power_mode or "",
+            one.document.clock or "",
             _ms(one.latency_ms("median")), _tail(one.latency_ms("p99"), "p99", _frames(one)),
-            text.significant(one.throughput_qps), sparkline(one.samples), one.verdict or "",
-            own, _commit(one), ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
+            text.significant(one.document.throughput_qps), sparkline(one.samples),
+            one.verdict or "", own, _commit(one),
+            ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
         ), strict=True))
         for one, own in zip(results, settings, strict=True)
     ]  # fmt: skip
@@ -79,19 +81,17 @@ def sparkline(samples: Sequence[float]) -> str:
 def result_text(result: Result) -> str:
     """Returns a result's facts, one a line."""
     document = result.document
-    reasons = (document.get("verdict") or {}).get("reasons") or ()
-    latency = document.get("latency_ms") or {}
     rows = [
         ("result", f"{result.label} of {result.name}, {_when(result.at)}"),
         ("marks", ", ".join(result.marks)),
-        ("clock", result.clock),
+        ("clock", document.clock or ""),
         ("verdict", result.verdict or ""),
-        *(("", str(reason.get("message"))) for reason in reasons),
+        *(("", one.message) for one in (document.verdict.reasons if document.verdict else ())),
         ("board", f"{_board(result)} {result.host}".strip()),
-        ("target", f"{document.get('target') or ''} {result.power_mode or ''}".strip()),
-        ("precision", str(document.get("precision") or "")),
-        ("latency", _latency(latency, _frames(result))),
-        ("throughput", f"{text.significant(result.throughput_qps)} per second"),
+        ("target", f"{document.target or ''} {result.power_mode or ''}".strip()),
+        ("precision", document.precision or ""),
+        ("latency", _latency(document.latency_ms or {}, _frames(result))),
+        ("throughput", f"{text.significant(document.throughput_qps)} per second"),
         ("energy", text.energy(result.energy_uj) if result.energy_uj else ""),
         ("over time", sparkline(result.samples)),
         ("bundle", result.bundle or ""),
@@ -135,8 +135,8 @@ def _ms(value: float | None) -> str:
 
 def _frames(result: Result) -> int:
     """Returns how many frames a result's percentiles are of; 0 if unknown."""
-    count = result.document.get("iterations")
-    return count if isinstance(count, int) else len(result.samples)
+    count = result.document.iterations
+    return len(result.samples) if count is None else count
 
 
 def _tail(value: float | None, name: str, frames: int) -> str:

@@ -1,0 +1,121 @@
+"""The ``edgekit.monitor/1`` document: what a board, or a log of tegrastats, says of power,
+temperatures, clocks, load and memory over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from edgekit.documents import Document, Number
+from edgekit.targets.jetpack import jetpack_of_l4t
+
+SCHEMA = "edgekit.monitor/1"
+
+
+class RailPower(Document):
+    """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up."""
+
+    now: Number
+    average: Number | None = None
+    peak: Number | None = None
+
+
+class EngineLoad(Document):
+    """An engine (GR3D is the GPU); ``mhz`` has a clock for each of its clusters."""
+
+    on: bool | None = None
+    percent: Number | None = None
+    mhz: list[Number] = Field([])
+
+
+class CpuCore(Document):
+    """A core of the CPU."""
+
+    percent: Number | None = None
+    mhz: Number | None = None
+
+
+class MemoryUse(Document):
+    """Memory or swap."""
+
+    used_bytes: Number | None = None
+    total_bytes: Number | None = None
+
+
+class OtherFacts(Document):
+    """What slows a board down, and the measuring process's own load in percent of a core."""
+
+    process_percent: Number | None = None
+    cooling: dict[str, Number] | None = None
+    overcurrent_events: dict[str, int] | None = None
+
+
+class Sample(Document):
+    """A look at the board, ``t_s`` seconds after the first measured frame."""
+
+    t_s: Number
+    wall: Number | None = Field(None, description="Unix seconds")
+    rails_mw: dict[str, RailPower] = Field({})
+    temperatures_c: dict[str, Number] = Field({})
+    engines: dict[str, EngineLoad] = Field({})
+    cpu: list[CpuCore | None] = Field([], description="null: a core that is off")
+    clocks_hz: dict[str, Number] = Field({})
+    runtime_status: dict[str, str] = Field({})
+    ram: MemoryUse | None = None
+    swap: MemoryUse | None = None
+    other: OtherFacts | None = None
+
+    def rails(self) -> dict[str, float]:
+        """Returns the power of each rail in milliwatts."""
+        return {name: rail.now for name, rail in self.rails_mw.items()}
+
+
+class MonitorFacts(Document):
+    """What does not change while it is sampled."""
+
+    module: str | None = None
+    l4t: str | None = None
+    clock_caps_hz: dict[str, Number] | None = None
+
+
+class Monitor(Document):
+    """Samples of the measurement, and of the time before it, when nothing of ours ran ("idle")."""
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    interval_ms: Number | None = None
+    sources: list[str] = Field([])
+    started_at: Number | None = None
+    samples: list[Sample] = Field([])
+    idle: list[Sample] = Field([])
+    busy_from_s: Number | None = Field(None, description="when the load began, as t_s")
+    facts: MonitorFacts = MonitorFacts()
+    unknown: dict[str, int] = Field({}, description="how often fields came that are not known")
+    warnings: list[str] = Field([])
+    log: str = Field("", description="the file that it was read from")
+
+
+def rails_of(sample: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the power of each rail in milliwatts, of a sample as a board or a log has it."""
+    return {name: rail["now"] for name, rail in (sample.get("rails_mw") or {}).items()}
+
+
+def with_release_warning(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a document with "facts" and "warnings", which say once that the Jetson Linux is none
+    that ``targets/`` knows.
+    """
+    warning = _unknown_release((document.get("facts") or {}).get("l4t"))
+    warnings = list(document.get("warnings") or ())
+    more = [warning] if warning and warning not in warnings else []
+    return {**document, "warnings": [*warnings, *more]}
+
+
+def _unknown_release(l4t: str | None) -> str:
+    if not l4t or jetpack_of_l4t(l4t):
+        return ""
+    return (
+        f"Jetson Linux {l4t[:40]!r} is none that edgekit knows (targets/_jetpack.yaml): "
+        "what its monitors say is read as the nearest release's"
+    )
