@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import select
 import signal
 import socket
 import struct
@@ -136,7 +137,8 @@ def _serve(name: str, program: str, loader: str) -> None:
 
     signal.signal(signal.SIGCHLD, ended)
     print("ready", flush=True)
-    while True:
+    # its input ends with the process that started it, however that ends
+    while 0 not in select.select([server, 0], [], [])[0]:
         connection, _ = server.accept()
         head, rights, _, _ = connection.recvmsg(8, socket.CMSG_SPACE(4 * 64))
         size = int.from_bytes(head, "big")
