@@ -98,6 +98,7 @@ def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]
     assert f"{by['without_network']['median_percent']} %" in model_error()
 
 
+@pytest.mark.whole
 def test_a_network_left_out_is_predicted_as_written(fitting: ModuleType, rows: list[Any]) -> None:
     whole = [row for row in rows if "side" not in row.row]
     works = fitting.Works(whole)
@@ -109,6 +110,7 @@ def test_a_network_left_out_is_predicted_as_written(fitting: ModuleType, rows: l
         assert predicted[number] == pytest.approx(written[number], rel=0.02)
 
 
+@pytest.mark.whole
 def test_all_rows_at_once_are_predicted_as_one_by_one(fitting: ModuleType, rows: list[Any]) -> None:
     some = [row for row in rows if "side" not in row.row][::20]
     constants = fitting.constants_now()
