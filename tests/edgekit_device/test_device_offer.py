@@ -93,9 +93,7 @@ def test_nothing_of_a_bundle_that_is_refused_is_retained(board: BoardFolder, toy
 @pytest.mark.parametrize(
     "document",
     [[], {}, {"digest": "x"}, {"digest": 7}, {"manifest": 7}, {"digest": "../" * 21 + "a"},
-     {"digest": "a" * 64, "manifest": "{}"}, {"manifest": "{}", "more": 1},
-     {"manifest": "{}", "signature": ["x"]}, *({"manifest": {"deflated": packed}} for packed in
-     (None, 7, "ü", "!!", "eJw=", "", "eJyrrgUAAXUA+Q", "eJyrrgUAAXUA+Q==AAAA"))],
+     {"digest": "a" * 64, "manifest": "{}"}],
 )  # fmt: skip
 def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) -> None:
     (tmp_path / "root").mkdir(mode=0o700)
