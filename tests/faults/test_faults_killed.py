@@ -88,7 +88,8 @@ def test_operator_killed_or_interrupted(live: LiveBoard, faults: Faults, home: P
             if when == "job":
                 until(lambda bundle=bundle: _journal(live).get("digest") == bundle.digest)
             else:
-                until(lambda: any("receive" in line for line in live.processes().values()))
+                # the manifest is there, and blobs are sent
+                until((live.root / "incoming" / bundle.digest).exists)
             os.kill(operator.pid, number)
             operator.communicate(timeout=120)
             live.quiet()
