@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.pipeline.run import STEP_NAMES
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGES = sorted((ROOT / "edgekit").glob("*/__init__.py"))
@@ -14,9 +16,11 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONT
 
 
 def is_callable(name: str) -> bool:
-    """Whether a dotted name is a function or a class of a module."""
+    """Whether a dotted name is a function or a class of a module, or a method."""
     module, _, attribute = name.rpartition(".")
-    return callable(getattr(import_module(module), attribute, None))
+    owner, _, kind = module.rpartition(".")
+    found = getattr(import_module(owner), kind) if kind[:1].isupper() else import_module(module)
+    return callable(getattr(found, attribute, None))
 
 
 def test_the_page_is_short_and_has_one_diagram():
@@ -42,6 +46,16 @@ def test_what_to_start_with_is_there():
     assert len(functions) >= 10
     for name in (*(f"{package}.{start}" for package, start in rows), *functions):
         assert is_callable(f"edgekit.{name}"), name
+
+
+def test_the_functions_of_a_run_are_there():
+    section = PAGE.read_text().partition("## One run, walked through")[2].partition("\n## ")[0]
+    names = re.findall(r"`([a-z]\w*(?:\.\w+)+)`", section)
+    assert len(names) > 30
+    for name in names:
+        assert is_callable(f"edgekit.{name}"), name
+    rows = re.findall(r"^\| ([a-z, -]+) \|", section, re.M)[1:]
+    assert tuple(name for row in rows for name in row.split(", ")) == STEP_NAMES
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda file: file.parent.name)
