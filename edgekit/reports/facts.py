@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edgekit.benchmark.monitor import Monitor, Sample
 from edgekit.benchmark.statistics import tails
 from edgekit.reports import text
+from edgekit.results.comparison import describe_value
 from edgekit.text import ABSENT, counted, percent
 
 if TYPE_CHECKING:
@@ -171,21 +173,16 @@ def cost_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield f"of it over {baseline_word(bench['energy'])}", text.energy(total["over_idle_uj"])
 
 
-def flat_facts(facts: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Yields the leaves of settings or flags by their path, as people write values."""
-    for key, value in facts.items():
+def flat_facts(facts: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
+    """Yields the leaves of settings, flags or versions by their path, as people write values.
+
+    What is not set is left out.
+    """
+    for key, value in (facts or {}).items():
         if isinstance(value, Mapping):
-            yield from ((f"{key}.{name}", inner) for name, inner in flat_facts(value))
-        elif value is not None and value not in ("", []):
-            yield key, _word(value)
-
-
-def _word(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            yield from ((f"{text.clean(key)}.{name}", inner) for name, inner in flat_facts(value))
+        elif words := describe_value(value):
+            yield text.clean(key), text.clean(words)
 
 
 def built_view(boards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -253,60 +250,56 @@ def power_of(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """
     if not bench:
         return None
-    monitor, energy, settings = bench.get("monitor"), bench.get("energy"), bench.get("power")
+    energy, settings = bench.get("energy"), bench.get("power")
+    monitor = Monitor.model_validate(bench["monitor"]) if bench.get("monitor") else None
     if not (monitor or energy or settings):
         return None
-    samples = (monitor or {}).get("samples") or ()
     return {
         "clock": bench["clock"],
         "monitor": {
-            "interval_ms": monitor.get("interval_ms"),
-            "sources": list(monitor.get("sources") or ()),
-            "samples": len(samples),
-            "idle_samples": len(monitor.get("idle") or ()),
-            "facts": dict(monitor.get("facts") or {}),
-            "unknown": len(monitor.get("unknown") or ()),
-            "warnings": list(monitor.get("warnings") or ()),
+            "interval_ms": monitor.interval_ms,
+            "sources": monitor.sources,
+            "samples": len(monitor.samples),
+            "idle_samples": len(monitor.idle),
+            "facts": monitor.facts.to_json(),
+            "unknown": len(monitor.unknown),
+            "warnings": monitor.warnings,
         }
         if monitor
         else None,
-        "series": _series(samples),
+        "series": _series(monitor.samples) if monitor else {},
         "energy": dict(energy) if energy else None,
         "settings": dict(settings) if settings else None,
     }
 
 
-def _series(samples: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _series(samples: Sequence[Sample]) -> dict[str, list[dict[str, Any]]]:
     groups: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for sample in samples:
-        when = sample.get("t_s")
-        if not isinstance(when, int | float):
-            continue
         for group, name, value in _values(sample):
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                groups.setdefault(group, {}).setdefault(name, []).append((float(when), value))
+            if value is not None:
+                points = groups.setdefault(group, {}).setdefault(name, [])
+                points.append((float(sample.t_s), value))
     return {
         group: [_line(name, points) for name, points in lines.items()]
         for group, lines in groups.items()
     }
 
 
-def _values(sample: Mapping[str, Any]) -> Iterable[tuple[str, str, Any]]:
-    for name, rail in (sample.get("rails_mw") or {}).items():
-        yield "rails_mw", name, rail.get("now")
-    for name, value in (sample.get("temperatures_c") or {}).items():
+def _values(sample: Sample) -> Iterable[tuple[str, str, float | None]]:
+    for name, power in sample.rails().items():
+        yield "rails_mw", name, power
+    for name, value in sample.temperatures_c.items():
         yield "temperatures_c", name, value
-    for name, engine in (sample.get("engines") or {}).items():
-        yield "load_percent", name, engine.get("percent")
-        for number, clock in enumerate(engine.get("mhz") or ()):
+    for name, engine in sample.engines.items():
+        yield "load_percent", name, engine.percent
+        for number, clock in enumerate(engine.mhz):
             yield "clocks_mhz", name if number == 0 else f"{name} {number}", clock
-    cores = [core.get("percent") for core in sample.get("cpu") or () if core]
-    known = [core for core in cores if isinstance(core, int | float)]
+    known = [core.percent for core in sample.cpu if core and core.percent is not None]
     if known:
         yield "load_percent", "CPU", sum(known) / len(known)
-    for name, hertz in (sample.get("clocks_hz") or {}).items():
-        if isinstance(hertz, int | float):
-            yield "clocks_mhz", name, hertz / 1e6
+    for name, hertz in sample.clocks_hz.items():
+        yield "clocks_mhz", name, hertz / 1e6
 
 
 def _line(name: str, points: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -342,6 +342,7 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
         why,
         "lrl",
     )
+    _write_pairs("Settings of the measurement", (document["bench"] or {}).get("settings"), paper)
     paper.text("Configuration", document["config"])
     parts = document.get("measured_parts") or ()
     every = [row["measured"] for row in document["layers"] if row.get("measured")]
@@ -417,7 +418,7 @@ def _write_notes(document: Mapping[str, Any], notes: Sequence[str], paper: Paper
 
 
 def _write_pairs(title: str, mapping: Mapping[str, Any] | None, paper: Paper) -> None:
-    rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping or {})]
+    rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping)]
     paper.folded(title, ("", ""), rows)
 
 

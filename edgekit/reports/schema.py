@@ -24,7 +24,7 @@ Micro = Annotated[float, Field(description="microseconds")]
 Size = Annotated[int, Field(ge=0, description="bytes")]
 Fraction = Annotated[float, Field(ge=0, le=1.000001)]
 Facts = dict[str, Any]
-_LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
+LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
 
 class ReportModel(BaseModel):
@@ -648,7 +648,7 @@ def read_report(path: Path) -> dict[str, Any]:
     """
     hint = "name the report.json of a run"
     try:
-        document = load_json(path, _LARGEST)
+        document = load_json(path, LARGEST)
     except OSError as error:
         raise DataError(
             f"the report document cannot be read: {error.strerror or error}",

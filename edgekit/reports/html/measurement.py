@@ -111,7 +111,7 @@ def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "phase_head": [shown[key] if key == "p99" else key for key in columns],
         "phases": _phases(bench.get("phases_ms") or {}, columns),
         "flags": [
-            {"name": text.clean(name), "value": text.clean(value)}
+            {"name": name, "value": value}
             for name, value in flat_facts({**(bench.get("settings") or {}), **_runtime(bench)})
         ],
         "histogram": Markup(charts.histogram(drawing["counts"], "Distribution of the latencies"))
@@ -246,10 +246,10 @@ def _rail(name: str, rail: Mapping[str, Any]) -> dict[str, Any]:
 
 def _power_facts(power: Mapping[str, Any]) -> list[dict[str, str]]:
     monitor, settings = power["monitor"] or {}, power["settings"] or {}
-    mode = settings.get("mode")
+    modes = settings.get("mode") or {}
+    named = [f"{mode['name']} {when}" for when, mode in modes.items() if mode and mode["name"]]
     rows = [
-        ("Power mode", ", ".join(f"{_name(v)} {k}" for k, v in mode.items() if v is not None)
-         if isinstance(mode, Mapping) else mode),
+        ("Power mode", ", ".join(named)),
         ("Clocks locked", _yes(settings.get("locked"))),
         ("Settings restored", _yes(settings.get("restored"))),
         ("Sampled by", ", ".join(map(str, monitor.get("sources") or ()))),
@@ -263,10 +263,6 @@ def _power_facts(power: Mapping[str, Any]) -> list[dict[str, str]]:
         for name, value in rows
         if value not in (None, "")
     ]
-
-
-def _name(value: Any) -> Any:
-    return value.get("name", value) if isinstance(value, Mapping) else value
 
 
 def _yes(value: Any) -> str | None:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from edgekit.benchmark.document import write_text
 from edgekit.reports import charts, text
-from edgekit.reports.facts import built_view
+from edgekit.reports.facts import built_view, flat_facts
 from edgekit.reports.html.graph import graph_view
 from edgekit.reports.html.layers import layers_view, why_not_view
 from edgekit.reports.html.measurement import bench_view, power_view, timeline_view, trace_view
@@ -67,10 +67,9 @@ def _devices(placement: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _mix(placement: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the plans that share the frames; none for a single one, or in older documents."""
-    plans = placement.get("plans") or []
-    whole = len(plans) > 1 and all("macs" in row for one in plans for row in one["devices"])
-    return plans if whole else []
+    """Returns the plans that share the frames; none for a single one."""
+    plans = placement["plans"]
+    return plans if len(plans) > 1 else []
 
 
 def _work(placement: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -189,22 +188,6 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pairs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Flattens nested facts to "a.b" names."""
-    rows: list[dict[str, str]] = []
-    for key, value in facts.items():
-        if isinstance(value, Mapping):
-            rows += [
-                {"name": f"{text.clean(key)}.{row['name']}", "value": row["value"]}
-                for row in _pairs(value)
-            ]
-        elif isinstance(value, list | tuple):
-            rows.append({"name": text.clean(key), "value": text.clean(", ".join(map(str, value)))})
-        else:
-            rows.append({"name": text.clean(key), "value": text.clean(value)})
-    return rows
-
-
 def _rewrites(rewrites: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [
         {
@@ -303,7 +286,9 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
             for name, path in document["files"].items()
         ],
         "board": [text.clean(value) for value in board.values()] if board else [],
-        "environment": _pairs(document["environment"]),
+        "environment": [
+            {"name": name, "value": value} for name, value in flat_facts(document["environment"])
+        ],
         "config": "\n".join(text.clean(line) for line in document["config"].splitlines()),
         "notes": _notes(document),
     }  # fmt: skip

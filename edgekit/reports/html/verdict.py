@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.files import regular
+from edgekit.documents import load_json
 from edgekit.reports import text
 from edgekit.reports.comparison import (
     compared_metrics,
@@ -20,6 +20,8 @@ from edgekit.reports.comparison import (
     refused_words,
     regression_words,
 )
+from edgekit.reports.schema import LARGEST
+from edgekit.results.comparison import Comparison
 from edgekit.text import ABSENT, percent
 from edgekit_device.arrays.deviation import decibels
 
@@ -64,14 +66,9 @@ def verdict_view(verdict: Mapping[str, Any]) -> dict[str, Any]:
             }
             for reason in verdict["reasons"]
         ],
-        "unchecked": [text.clean(_unchecked_words(one)) for one in verdict["unchecked"]],
+        "unchecked": [text.clean(one) for one in verdict["unchecked"]],
         "gates": [_gate(gate) for gate in verdict["gates"]],
     }
-
-
-def _unchecked_words(one: Any) -> str:
-    """Returns the words of something that was not checked: a sentence, or an object with one."""
-    return str(one.get("message") or one.get("code") or one) if isinstance(one, Mapping) else one
 
 
 def _gate(gate: Mapping[str, Any]) -> dict[str, str]:
@@ -128,73 +125,61 @@ def baseline_view(baseline: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """
     if baseline and (refused := refused_words(baseline)):
         return {"refused": text.clean(f"{refused[0].upper()}{refused[1:]}.")}
-    if not baseline or "ratio" not in baseline:
+    if not baseline:
         return None
-    every = compared_metrics(baseline)
-    runs = (baseline.get("b") or {}).get("runs") or ()
-    clock = runs[0].get("clock") if runs else None
+    clock = baseline["b"]["runs"][0]["clock"]
     return {
         "refused": "",
         "clock": clock_tag(clock) if clock else None,
-        "rows": [_row(one) for one in every],
-        "a": text.clean((baseline.get("a") or {}).get("label") or "baseline"),
-        "threshold": percent(baseline.get("threshold"), 0),
+        "rows": [_row(one) for one in compared_metrics(baseline)],
+        "a": text.clean(baseline["a"]["label"]),
+        "threshold": percent(baseline["threshold"], 0),
         **_runs(baseline),
         "differences": [
-            text.clean(_difference_words(one)) for one in baseline.get("differences") or ()
+            text.clean(f"{one['what']}: {one['a']} became {one['b']}")
+            for one in baseline["differences"]
         ],
-        "forced": [text.clean(one) for one in baseline.get("forced") or ()],
+        "forced": [text.clean(one) for one in baseline["forced"]],
         "notes": [text.clean(note) for note in compared_notes(baseline)],
     }
 
 
 def _row(one: Mapping[str, Any]) -> dict[str, str]:
     ratio = one["ratio"]
-    low, high = ratio.get("low"), ratio.get("high")
-    known = low is not None and high is not None
-    verdict = str(one.get("verdict") or "")
-    if one.get("regression"):
-        verdict += ", past the threshold"
+    low, high = ratio["low"], ratio["high"]
     return {
         "metric": text.clean(metric_name(one["metric"])),
         **dict(zip("ab", map(text.clean, compared_values(one)), strict=True)),
-        "change": text.change(100 * (ratio["estimate"] - 1)) if ratio.get("estimate") else "",
-        "interval": f"{text.change(100 * (low - 1))} to {text.change(100 * (high - 1))}"
-        if known
-        else "not known",
-        "verdict": text.clean(verdict),
-        "css": _CSS.get(str(one.get("direction")), "soft"),
-    }  # fmt: skip
+        "change": text.change(100 * (ratio["estimate"] - 1)),
+        "interval": "not known"
+        if low is None or high is None
+        else f"{text.change(100 * (low - 1))} to {text.change(100 * (high - 1))}",
+        "verdict": text.clean(one["verdict"]) + ", past the threshold" * one["regression"],
+        "css": _CSS.get(one["direction"], "soft"),
+    }
 
 
 def _runs(baseline: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the runs of both sides; a bench.json knows neither its time nor its commit."""
-    rows = [_run(side, run) for side in ("a", "b") for run in (baseline[side]["runs"] or ())]
+    rows = [_run(side, run) for side in ("a", "b") for run in baseline[side]["runs"]]
     known = {key: any(row[key] != ABSENT for row in rows) for key in ("when", "commit")}
     return {"runs": rows, "known": known}
 
 
 def _run(side: str, run: Mapping[str, Any]) -> dict[str, str]:
-    when = run.get("at")
-    dirty = ", with changes" if run.get("dirty") else ""
+    when, commit = run["at"], run["commit"]
+    dirty = ", with changes" if run["dirty"] else ""
     return {
         "side": "baseline" if side == "a" else "this run",
-        "label": text.clean(run.get("label") or ""),
-        "when": datetime.datetime.fromtimestamp(when, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-        if isinstance(when, int | float)
-        else ABSENT,
-        "commit": text.clean(f"{str(run['commit'])[:12]}{dirty}") if run.get("commit") else ABSENT,
-        "board": text.clean(run.get("board") or ABSENT),
-        "verdict": text.clean(run.get("verdict") or ABSENT),
-        "samples": text.count(run.get("samples")),
+        "label": text.clean(run["label"]),
+        "when": ABSENT
+        if when is None
+        else datetime.datetime.fromtimestamp(when, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": text.clean(f"{commit[:12]}{dirty}") if commit else ABSENT,
+        "board": text.clean(run["board"] or ABSENT),
+        "verdict": text.clean(run["verdict"] or ABSENT),
+        "samples": text.count(run["samples"]),
     }
-
-
-def _difference_words(one: Any) -> str:
-    if not isinstance(one, Mapping):
-        return str(one)
-    name = one.get("what") or one.get("name") or one.get("key") or ""
-    return f"{name}: {one.get('a')} became {one.get('b')}"
 
 
 def with_earlier_comparison(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -205,13 +190,13 @@ def with_earlier_comparison(document: Mapping[str, Any], path: Path) -> dict[str
         path: The ``report.json`` that it replaces; one that is absent or damaged has none.
     """
     try:
-        before = json.loads(regular(path).read_text(encoding="utf-8"))
+        before = load_json(path, LARGEST)
         compared = before["baseline"]
         # as the file has it: tuples are lists there
         same = before["bench"] == json.loads(json.dumps(document["bench"]))
         if not same or not compared or refused_words(compared):
             return dict(document)
-        baseline_view(compared)  # a damaged one cannot be shown
+        Comparison.model_validate(compared)
         return document_with_baseline(document, compared, not regression_words(compared))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return dict(document)

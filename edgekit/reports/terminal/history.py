@@ -97,9 +97,9 @@ def result_text(result: Result) -> str:
         ("bundle", result.bundle or ""),
         ("release", result.release or ""),
         ("commit", _commit(result, 40)),
-        ("settings", _pairs(result.settings)),
-        ("runtime", _pairs(result.runtime)),
-        ("fingerprint", _pairs(result.fingerprint)),
+        ("settings", describe_value(result.settings)),
+        ("runtime", describe_value(result.runtime)),
+        ("fingerprint", describe_value(result.fingerprint)),
     ]
     return "\n".join(f"{name:<12}{text.clean(value)}" for name, value in rows if value)
 
@@ -171,7 +171,3 @@ def _board(result: Result) -> str:
 
 def _commit(result: Result, length: int = 8) -> str:
     return f"{result.git.commit[:length]}{'+' if result.git.dirty else ''}" if result.git else ""
-
-
-def _pairs(mapping: Mapping[str, Any]) -> str:
-    return describe_value(mapping)

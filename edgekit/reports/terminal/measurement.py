@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType, group
 
 from edgekit.reports import text
-from edgekit.reports.facts import baseline_word, few_words, latency_shown, power_of
+from edgekit.reports.facts import baseline_word, few_words, flat_facts, latency_shown, power_of
 from edgekit.reports.terminal.layout import command, named, paragraph, table
 from edgekit.text import counted
 
@@ -102,6 +102,7 @@ def _segment(segment: Mapping[str, Any]) -> str:
 def _facts(document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Name and text of what is known besides the times."""
     yield "throughput", _throughput(document)
+    yield from _settings(document.get("settings") or {})
     if streams := document.get("streams"):
         yield (
             "streams",
@@ -148,6 +149,13 @@ def _facts(document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
                     f"({one['compared']}), ours {one['ours_ms']:.3f} ms ({one['difference']:+.1%})"
                 ),
             )
+
+
+def _settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields how it was measured; what is off, or 0, is left out."""
+    given = {name: value for name, value in settings.items() if value}
+    if given:
+        yield "settings", ", ".join(map(" ".join, flat_facts(given)))
 
 
 def _throughput(document: Mapping[str, Any]) -> str:
