@@ -12,6 +12,9 @@ from typing import Any
 from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import BoardError, BundleError
 from edgekit.text import plain
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import read, write
+from edgekit_device.protocol.failure import Failed, Failure
 
 _TIMES: Any = {"*": "number"}
 _SEGMENT_EVENT: Any = {
@@ -217,7 +220,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
 # beyond these arithmetic overflows; nan is not within any
 _LARGEST_VALUES = {"count": 2**63, "number": 1e100}
 _FAILED = 4
-_FIELDS = ("code", "message", "where", "hint")
 _NOT_RUNNABLE = (126, 127)
 _SIGNALLED = 128
 _LONGEST_EXCERPT = 2000
@@ -323,13 +325,12 @@ def document(done: Completed, where: str, python: str, command: str = "") -> dic
 
 def failure(done: Completed, where: str, python: str) -> BoardError:
     """Returns the error that a command with a status other than 0 stands for."""
-    answer = _parse(done.out) if done.status == _FAILED else None
-    error = answer.get("error") if answer else None
-    if isinstance(error, dict):
-        field = {name: plain(str(error.get(name) or ""), _LONGEST_EXCERPT) for name in _FIELDS}
+    failed = _failed(done.out) if done.status == _FAILED else None
+    if failed is not None:
+        field = {name: plain(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
         return kind(
-            field["message"] or "the board failed without saying why",
+            field["message"],
             code=field["code"],
             where=f"{where}: {field['where']}" if field["where"] else where,
             hint=_hint(field),
@@ -359,6 +360,13 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
 def _hint(field: dict[str, str]) -> str:
     ours = _HINTS.get(field["code"])
     return field["hint"] if ours is None else ours.format(where=field["where"])
+
+
+def _failed(out: bytes) -> Failure | None:
+    try:
+        return read(Failed, _parse(out)).error
+    except DeviceError:
+        return None
 
 
 def _parse(out: bytes) -> dict[str, Any] | None:

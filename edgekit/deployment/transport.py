@@ -18,6 +18,8 @@ from typing import IO, Protocol, cast
 
 from edgekit.deployment.board import Progress
 from edgekit.errors import BoardError
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import parse_json, read, write
 
 #: Bytes that a command may answer where its caller expects a document.
 MOST_OUT = 64 << 20
@@ -250,11 +252,12 @@ def frames(
         partial: Bytes of blobs that the board has already, by digest.
         progress: Called with phase "send" and bytes.
     """
+    from edgekit_device.store.transfer import BlobFrame
+
     total, done = sum(map(len, blobs.values())), sum(partial.get(digest, 0) for digest in blobs)
     for digest in sorted(blobs, key=lambda digest: partial.get(digest, 0) - len(blobs[digest])):
         data, start = blobs[digest], partial.get(digest, 0)
-        frame: dict[str, object] = {"digest": digest, "bytes": len(data)}
-        yield json_line({**frame, "from": start} if start else frame)
+        yield json_line(write(BlobFrame(digest, len(data), start)))
         for piece in pieces(memoryview(data)[start:]):
             yield piece
             done += len(piece)
@@ -269,21 +272,19 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
     Raises:
         BoardError: "board.protocol" or "board.transfer".
     """
+    from edgekit_device.store.transfer import BlobFrame
+
     found: dict[str, bytes] = {}
     position = max(data.find(b'{"digest":'), 0)  # after whatever the board's shell may print
     while data[position : position + 1] != b"\n":
         end = data.find(b"\n", position)
         try:
-            frame = json.loads(data[position:end]) if end > 0 else None
-            digest, size = str(frame["digest"]), frame["bytes"]  # type: ignore[index]
-            if type(size) is not int or not 0 <= size <= len(data) - end:
-                raise ValueError(size)
-            if digest not in wanted or digest in found:
-                raise ValueError(digest)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise BoardError(
-                "the stream of blobs ended early or is wrong", code="board.protocol", where=where
-            ) from error
+            frame = read(BlobFrame, parse_json(data[position : max(end, 0)], where))
+        except DeviceError as error:
+            raise _wrong_stream(where) from error
+        digest, size = frame.digest, frame.size
+        if frame.start or size > len(data) - end or digest not in wanted or digest in found:
+            raise _wrong_stream(where)
         blob = data[end + 1 : end + 1 + size]
         if hashlib.sha256(blob).hexdigest() != digest:
             raise BoardError(
@@ -297,6 +298,12 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
     if len(found) != len(set(wanted)):
         raise BoardError("the board sent too few blobs", code="board.protocol", where=where)
     return found
+
+
+def _wrong_stream(where: str) -> BoardError:
+    return BoardError(
+        "the stream of blobs ended early or is wrong", code="board.protocol", where=where
+    )
 
 
 class LocalTransport:

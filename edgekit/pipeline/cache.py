@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # bytes up to which a map of the file does not pay
 _READ = 64 << 10
-_KINDS = ("*.py", "*.yaml", "*.j2", "*.css", "*.js")
+_KINDS = (".py", ".yaml", ".j2", ".css", ".js")
 
 
 def digest_of(*parts: Any) -> str:
@@ -53,7 +53,7 @@ def _code_digest() -> str:
     folders = [package, package.parent / "edgekit_device", data_folder("targets"),
                data_folder("dla"), data_folder("trt")]  # fmt: skip
     for folder in folders:
-        for file in sorted([f for kind in _KINDS for f in folder.rglob(kind)]):
+        for file in sorted(f for f in folder.rglob("*") if f.suffix in _KINDS):
             digest.update(file.relative_to(folder).as_posix().encode())
             digest.update(regular(file).read_bytes())
     for name in ("numpy", "onnx", "onnxruntime", "ortools"):

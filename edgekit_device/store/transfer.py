@@ -74,7 +74,7 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
             if line == b"\n":
                 break
             document = parse_json(line, "frame", "protocol.invalid")
-            frame = read(_BlobFrame, document, "frame", code="protocol.invalid")
+            frame = read(BlobFrame, document, "frame", code="protocol.invalid")
             digest, size, start = frame.digest, frame.size, frame.start
             if size <= _SMALL and start == 0:
                 data = source.take(size, digest)
@@ -161,7 +161,7 @@ def _check_space(partial: Partial, size: int) -> None:
 
 
 @dataclass(frozen=True)
-class _BlobFrame:
+class BlobFrame:
     """The line before bytes: which blob they are of, its size, and where they begin."""
 
     digest: str = member(codec.digest)
