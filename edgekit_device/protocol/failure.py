@@ -8,7 +8,8 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import member, record, text
 
 # a runtime's own message may be long
-_MESSAGE = text(most=1 << 18)
+_MOST = 1 << 18
+_MESSAGE = text(most=_MOST)
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Failure:
 
     @classmethod
     def of(cls, error: DeviceError) -> "Failure":
-        """The fields of ``error``."""
-        return cls(error.code, error.message, error.where, error.hint)
+        """The fields of ``error``, none longer than a reader takes."""
+        return cls(error.code, error.message[:_MOST], error.where[:_MOST], error.hint[:_MOST])
 
     def error(self) -> DeviceError:
         """The error of these fields, to be raised."""

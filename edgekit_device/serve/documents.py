@@ -171,14 +171,12 @@ class ServingRecord:
     Attributes:
         pid: The server's process; None where none runs.
         socket: Its socket.
-        release: What serves.
         proven: Releases that served for a minute without a crash.
         given_up: Releases that crashed and were taken back.
     """
 
     pid: Optional[int] = member(nullable(_COUNT), default=None)
     socket: Optional[str] = member(_NAME, default=None)
-    release: Optional[str] = member(_NAME, default=None)
     proven: Tuple[str, ...] = member(array(text()), default=())
     given_up: Tuple[str, ...] = member(array(text()), default=())
     schema: str = member(choice("edgekit.serving-record/1"), default="edgekit.serving-record/1")

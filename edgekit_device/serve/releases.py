@@ -289,7 +289,6 @@ class ServedReleases:
         pool.since = time.monotonic()
         self._retries = 0
         self.log("serving {}".format(pool.release))
-        self.record.write(release=pool.release)
         if before is not None:
             self._dismiss(before)
 

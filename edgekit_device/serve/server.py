@@ -92,7 +92,7 @@ class Server:
             self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
             self.connections.open()
             where = str(self.connections.listener.path)
-            self.rescue.record.write(pid=os.getpid(), socket=where, release=None)
+            self.rescue.record.write(pid=os.getpid(), socket=where)
             if (self.app.folder / "deployment.json").exists():
                 self.rescue.command("resume")
             self.releases.look()
@@ -111,7 +111,7 @@ class Server:
             self._notifier.notify("STOPPING=1")
             self.releases.end()
             self.connections.close()
-            self.rescue.record.write(pid=None, release=None)
+            self.rescue.record.write(pid=None)
             self._selector.close()
             os.close(wake)
             os.close(poke)

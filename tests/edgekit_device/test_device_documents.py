@@ -123,7 +123,6 @@ STORED: dict[str, tuple[Any, type]] = {
             "schema": "edgekit.serving-record/1",
             "pid": 7,
             "socket": "/x",
-            "release": None,
             "proven": [_RELEASE],
             "given_up": [],
         },
