@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit.benchmark.document import profile_notes
 from edgekit.dla.memory import pool_limits
 from edgekit.network.model import Network
 from edgekit.placement.plan import Plan, device_times, frame_times, plan_devices, predicted_value
@@ -540,8 +541,6 @@ def _bench(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _notes(facts: RunFacts) -> dict[str, list[str]]:
     """Returns the notes by what they are about, each once."""
-    from edgekit.benchmark.document import profile_notes
-
     groups = {name: list(notes) for name, notes in facts.note_groups.items()}
     known = {note for notes in groups.values() for note in notes}
     plan = [note for note in facts.plan.notes if note not in known]
