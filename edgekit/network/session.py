@@ -77,6 +77,7 @@ def open_session(
     optimise: bool = True,
     threads: int = 0,
     arena: bool = True,
+    prepack: bool = True,
 ) -> Any:
     """An ``onnxruntime.InferenceSession`` on the CPU; raises what ONNX Runtime does.
 
@@ -86,6 +87,7 @@ def open_session(
         optimise: False turns ONNX Runtime's graph optimisations off.
         threads: Threads for one operator; 0 leaves it to ONNX Runtime.
         arena: Whether it keeps memory between its runs.
+        prepack: Whether it makes copies of weights in a form that is quicker in many runs.
     """
     ort = _runtime()
     options = ort.SessionOptions()
@@ -94,6 +96,8 @@ def open_session(
     options.enable_cpu_mem_arena = arena
     # nothing here is timed, and threads that wait busily take others' time: half of all CPU seconds
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not prepack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if not optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_external_initializers(list(lent), list(lent.values()))

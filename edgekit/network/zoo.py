@@ -306,7 +306,7 @@ class Stages:
     def _session(
         self, nodes: Sequence[onnx.NodeProto], read: Sequence[str], made: Sequence[str]
     ) -> Any:
-        import onnxruntime as ort
+        from edgekit.network.session import open_session
 
         def values(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
             return [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names]
@@ -320,15 +320,8 @@ class Stages:
         )
         opsets = self._graph.proto.opset_import
         stage = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.enable_cpu_mem_arena = False
-        return ort.InferenceSession(
-            stage.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        data = stage.SerializeToString()
+        return open_session(data, {}, optimise=False, threads=1, arena=False)
 
 
 # Weights that make a shipped graph behave like a trained one.

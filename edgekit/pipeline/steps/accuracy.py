@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.errors import GateError
 from edgekit.network.model import Model
+from edgekit.network.session import session
 from edgekit.pipeline.cache import load_artefacts, store_artefacts
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.calibrate import calibration_inputs, inputs_identity, inputs_text
@@ -440,8 +441,6 @@ def _is_approximate(applied: Mapping[str, Any]) -> bool:
 def approximation_error(
     before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
 ) -> dict[str, Any]:
-    from edgekit.network.session import session
-
     outputs = [value.name for value in before.proto.graph.output]
     old, new = session(before), session(after)
     worst, squares, count = 0.0, 0.0, 0

@@ -17,6 +17,7 @@ import numpy as np
 from edgekit.errors import BundleError, DataError
 from edgekit.files import regular
 from edgekit.network.model import Model
+from edgekit.network.session import session
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
@@ -117,7 +118,6 @@ def samples_of(context: Context, other: Model | None = None) -> BundleSamples | 
         DataError: The inputs cannot be read.
     """
     from edgekit.bundles.manifest import BundleSamples
-    from edgekit.network.session import session
     from edgekit_device.protocol.manifest import LABELLED
 
     health = context.file.deploy.health

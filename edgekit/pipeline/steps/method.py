@@ -16,6 +16,7 @@ import numpy as np
 
 from edgekit.errors import DataError, EdgekitError
 from edgekit.network.model import Model
+from edgekit.network.session import session
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.calibrate import (
     binding,
@@ -126,7 +127,6 @@ class MethodErrors:
     """
 
     def __init__(self, context: Context, placed: Plan, most: int) -> None:
-        from edgekit.network.session import session
         from edgekit.placement.segments import segmented
         from edgekit.quantize.calibration.histograms import METHODS
         from edgekit.reference.weights import WeightStore

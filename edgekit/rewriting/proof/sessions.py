@@ -12,10 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.network.graph import Node, form, proto_of
 from edgekit.network.loading.load import stub
+from edgekit.network.session import lent_value, open_session
 from edgekit.rewriting.graph import RewriteGraph
 
-# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
-_QUIET = 4
 _OLDEST_IR = 8
 # larger constants are lent to ONNX Runtime, which wants to see shapes and axes in the graph
 _INLINE_BYTES = 1024
@@ -168,24 +167,13 @@ def _in_float32(proto: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _session(proto: onnx.ModelProto, lent: Mapping[str, np.ndarray], large: bool) -> Any:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # packed weights would be another copy, for one or two runs
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    # hundreds of sessions are remembered: none holds on to the memory of its last run
-    options.enable_cpu_mem_arena = False
-    if large:
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    else:
-        options.intra_op_num_threads = 1
-    values = [ort.OrtValue.ortvalue_from_numpy(value) for value in lent.values()]
-    options.add_external_initializers(list(lent), values)
-    session = ort.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    # packed weights would be another copy, for one or two runs; hundreds of sessions are
+    # remembered, and none holds on to the memory of its last run
+    return open_session(
+        proto.SerializeToString(),
+        {name: lent_value(value) for name, value in lent.items()},
+        optimise=False,
+        threads=0 if large else 1,
+        arena=False,
+        prepack=False,
     )
-    # it reads them in place
-    session.edgekit_values = values
-    return session
