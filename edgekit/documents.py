@@ -52,7 +52,7 @@ def json_schema(model: type[BaseModel], name: str) -> dict[str, Any]:
     return schema
 
 
-class TooLargeError(ValueError):
+class DocumentTooLargeError(ValueError):
     """A file is larger than any that edgekit would have written."""
 
 
@@ -66,7 +66,7 @@ def load_json(path: Path, largest: int) -> Any:
         RecursionError: It is nested too deeply.
     """
     if regular(path).stat().st_size > largest:
-        raise TooLargeError(f"it is larger than {largest >> 20} MiB")
+        raise DocumentTooLargeError(f"it is larger than {largest >> 20} MiB")
     return parse_json(path.read_bytes(), parse_constant=_refuse)
 
 

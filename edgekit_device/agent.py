@@ -61,7 +61,7 @@ def main() -> None:
     _Agent(sys.stdin.fileno(), sys.stdout.fileno()).serve()
 
 
-class _Command:
+class _Child:
     """A command that runs: its process and our ends of its pipes (None once closed)."""
 
     def __init__(self, pid: int, stdin: int, out: int, err: int) -> None:
@@ -95,7 +95,7 @@ class _Agent:
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = reading
         self._writing = writing
-        self._commands: Dict[int, _Command] = {}
+        self._commands: Dict[int, _Child] = {}
         self._to_import = list(reversed(_PRELOADED))
         self._line = b""
         # the command whose input follows, and how many bytes of it
@@ -211,7 +211,7 @@ class _Agent:
             _become(argv, program, [pipes[0][0], pipes[1][1], pipes[2][1]])
         for descriptor in (pipes[0][0], pipes[1][1], pipes[2][1]):
             os.close(descriptor)
-        self._commands[number] = _Command(pid, pipes[0][1], pipes[1][0], pipes[2][0])
+        self._commands[number] = _Child(pid, pipes[0][1], pipes[1][0], pipes[2][0])
 
     def _close_all(self) -> None:
         """Closes, in a child, what is the agent's alone."""

@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.buildlog.comparison import Comparison, compare
+from edgekit.buildlog.comparison import LogComparison, compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.dla.judge import judge
 from edgekit.network.loading.load import canonical
@@ -204,7 +204,7 @@ def _proto(node: _Node) -> onnx.NodeProto:
 
 def compared(
     lines: list[str], board: str = "jetson-agx-orin-64gb", save: Path | None = None
-) -> tuple[Network, Comparison]:
+) -> tuple[Network, LogComparison]:
     """Returns the network of a log, and the comparison of edgekit with what the log says."""
     model = model_of(lines)
     if save:
@@ -218,7 +218,7 @@ def compared(
     return network, compare(network, judgement, log, target=target)
 
 
-def _print(found: Comparison) -> None:
+def _print(found: LogComparison) -> None:
     total = len(found.layers)
     print(f"{total} layers, {found.counts['agree']} agree ({found.counts['agree'] / total:.1%})")
     for status, count in found.counts.items():

@@ -27,7 +27,7 @@ from edgekit.benchmark.statistics import (
     latency_summary,
     limit,
 )
-from edgekit.benchmark.trtexec import Trtexec, compared
+from edgekit.benchmark.trtexec import TrtexecTimes, compared
 from edgekit.benchmark.validity import (
     MeasurementFacts,
     Verdict,
@@ -69,7 +69,7 @@ class Limits(Document):
     coefficient_of_variation: Number
 
 
-class Cost(Document):
+class PredictedCost(Document):
     """What the cost model says of an inference: microseconds, frames a second, microjoules."""
 
     latency_us: Number
@@ -78,14 +78,14 @@ class Cost(Document):
     gpu_us: Number
 
 
-class PredictedRun(Cost):
+class PredictedRun(PredictedCost):
     """The plan's prediction, and its baselines'; null where that placement is not possible."""
 
     clock: Literal["predicted"]
     kind: Literal["predicted"]
     target: str
     model_error: str
-    baselines: dict[str, Cost | None]
+    baselines: dict[str, PredictedCost | None]
 
 
 class BoardName(Document):
@@ -96,7 +96,7 @@ class BoardName(Document):
     note: str | None = None
 
 
-class TakenBack(Document):
+class TakenBackRelease(Document):
     """The configuration's own release, which the board has taken back: another one was measured."""
 
     release: str
@@ -113,7 +113,7 @@ class Bench(Measured):
     kind: Literal["measured", "predicted"] | None = None
     note: str = ""
     coefficient_of_variation: Number | None = None
-    trtexec: Trtexec | None = None
+    trtexec: TrtexecTimes | None = None
     energy: Energy | None = None
     verdict: Verdict | None = None
     power_mode: str | None = Field(None, description="measured where the board reported one")
@@ -128,7 +128,7 @@ class Bench(Measured):
     board: BoardName | None = None
     files: dict[str, str] = Field({})
     notes: list[str] = Field([])
-    taken_back: TakenBack | None = None
+    taken_back: TakenBackRelease | None = None
 
 
 def measured_facts(

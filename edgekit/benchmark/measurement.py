@@ -43,7 +43,7 @@ class SegmentTimes(Document):
     latency_ms: Times | None = None
 
 
-class SegmentEvent(Document):
+class MeasuredEvent(Document):
     """One segment's run in one frame: the host's call of it, and the device's own time."""
 
     frame: int = 0
@@ -65,7 +65,7 @@ class Copy(Document):
     duration_us: Micro
 
 
-class NodeTimes(Document):
+class MeasuredNode(Document):
     """A node of a segment's engine, by the backend's own profiler; older loaders have no median."""
 
     lane: int = 0
@@ -108,7 +108,7 @@ class MemoryTaken(Document):
     gpu_total_bytes: int | None = None
 
 
-class PowerMode(Document):
+class MeasuredPowerMode(Document):
     """A power mode of nvpmodel."""
 
     name: str | None = None
@@ -127,7 +127,7 @@ class ClockRates(Document):
 class PowerSettings(Document):
     """Power mode and clocks before, during and after the measurement."""
 
-    mode: dict[str, PowerMode | None] | None = None
+    mode: dict[str, MeasuredPowerMode | None] | None = None
     clocks: dict[str, dict[str, ClockRates] | None] | None = None
     locked: bool = False
     restored: bool | None = None
@@ -175,7 +175,7 @@ class Measured(Document):
     throughput_qps: Number | None = None
     pipelined: Pipelined | None = None
     segments: list[SegmentTimes] = Field([])
-    nodes: list[NodeTimes] | None = None
+    nodes: list[MeasuredNode] | None = None
     samples_ms: list[Milli] | None = Field(None, description="in the order of their measurement")
     segments_clock: str | None = Field(None, description="gpu (CUDA events) or cpu")
     settings: Settings | None = None
@@ -214,9 +214,11 @@ class Measurement(Measured):
 
     schema_: str = Field("edgekit.device.bench/1", alias="schema")
     trtexec: TrtexecRuns | None = None
-    events: list[SegmentEvent] | None = Field(None, description="a few frames, one after the other")
+    events: list[MeasuredEvent] | None = Field(
+        None, description="a few frames, one after the other"
+    )
     events_start_s: Second | None = None
-    pipelined_events: list[SegmentEvent] | None = Field(None, description="frames in flight")
+    pipelined_events: list[MeasuredEvent] | None = Field(None, description="frames in flight")
     pipelined_start_s: Second | None = None
     copies: list[Copy] | None = None
 
@@ -241,7 +243,7 @@ def read_measurement(document: Mapping[str, Any]) -> Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasuredRun:
     """One segment's run in one frame; microseconds from the first shown frame's start.
 
     Attributes:
@@ -262,7 +264,7 @@ class Run:
     duration_us: float
     call_us: tuple[float, float]
 
-    def later(self, us: float) -> Run:
+    def later(self, us: float) -> MeasuredRun:
         """Returns the same, so much later."""
         begin, end = self.call_us
         return replace(self, start_us=self.start_us + us, call_us=(begin + us, end + us))
@@ -280,7 +282,7 @@ class NodeTime:
     op: str = ""
 
 
-def _from_segments(measurement: Measurement) -> list[Run]:
+def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
     """Lays the segments' mean times one after the other, as one frame."""
     found, start = [], 0.0
     for one in measurement.segments:
@@ -289,13 +291,13 @@ def _from_segments(measurement: Measurement) -> list[Run]:
             # lanes are other plans: each is a frame of its own
             call = (start, start + 1000 * mean)
             found.append(
-                Run(one.lane, one.lane, one.index, one.device, start, 1000 * mean, call)
+                MeasuredRun(one.lane, one.lane, one.index, one.device, start, 1000 * mean, call)
             )  # fmt: skip
             start += 1000 * mean
     return found
 
 
-def runs(measurement: Measurement) -> tuple[Run, ...]:
+def runs(measurement: Measurement) -> tuple[MeasuredRun, ...]:
     """Returns the segments' runs of a few frames one after the other, sorted by start.
 
     They are the segments' means where the loader reports no frame.
@@ -304,21 +306,21 @@ def runs(measurement: Measurement) -> tuple[Run, ...]:
     return _sorted(found or _from_segments(measurement))
 
 
-def runs_in_flight(measurement: Measurement) -> tuple[Run, ...]:
+def runs_in_flight(measurement: Measurement) -> tuple[MeasuredRun, ...]:
     """Returns the segments' runs of a few frames in flight, sorted by start."""
     return _sorted([_run(event, ()) for event in measurement.pipelined_events or ()])
 
 
-def _sorted(found: list[Run]) -> tuple[Run, ...]:
+def _sorted(found: list[MeasuredRun]) -> tuple[MeasuredRun, ...]:
     return tuple(sorted(found, key=lambda run: (run.start_us, run.frame, run.segment)))
 
 
-def _run(event: SegmentEvent, copies: Sequence[Copy]) -> Run:
+def _run(event: MeasuredEvent, copies: Sequence[Copy]) -> MeasuredRun:
     call = (event.start_us, event.start_us + event.duration_us)
     begin, spent = event.compute_start_us, event.compute_us
     if begin is None or spent is None:
         begin, spent = _between(call, [copy for copy in copies if copy.frame == event.frame])
-    return Run(event.frame, event.lane, event.index, event.device, begin, spent, call)
+    return MeasuredRun(event.frame, event.lane, event.index, event.device, begin, spent, call)
 
 
 def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:

@@ -150,7 +150,7 @@ class TrtexecEngine(Document):
     why: str | None = None
 
 
-class Trtexec(Document):
+class TrtexecTimes(Document):
     """trtexec's times of the plans that were measured; ``why`` there are none."""
 
     program: str | None = None
@@ -158,7 +158,7 @@ class Trtexec(Document):
     engines: list[TrtexecEngine] = Field([])
 
 
-def compared(measurement: Measurement) -> Trtexec | None:
+def compared(measurement: Measurement) -> TrtexecTimes | None:
     """Returns "trtexec" of the bench document; None if trtexec was not requested.
 
     Args:
@@ -173,7 +173,7 @@ def compared(measurement: Measurement) -> Trtexec | None:
         else _engine(one, measurement)
         for one in answer.engines
     ]
-    return Trtexec(program=answer.program, why=answer.why, engines=engines)
+    return TrtexecTimes(program=answer.program, why=answer.why, engines=engines)
 
 
 def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:

@@ -22,7 +22,7 @@ from edgekit.benchmark.statistics import (
     limit,
     median,
 )
-from edgekit.benchmark.trtexec import Trtexec
+from edgekit.benchmark.trtexec import TrtexecTimes
 from edgekit.documents import Document
 from edgekit.errors import UsageError
 from edgekit.text import counted
@@ -86,7 +86,7 @@ class MeasurementFacts:
 
     facts: Measured
     limits: MeasurementLimits
-    trtexec: Trtexec | None = None
+    trtexec: TrtexecTimes | None = None
     target: Target | None = None
     power_mode: str = ""
     config: str = ""

@@ -255,7 +255,7 @@ class LogOnly:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class LogComparison:
     """Prediction and builder side by side.
 
     Attributes:
@@ -548,7 +548,7 @@ def _precision(allowed: Sequence[str]) -> str:
 
 def compare(
     network: Network, judgement: Judgement, log: BuildLog, *, target: Target | None = None
-) -> Comparison:
+) -> LogComparison:
     """Holds a judgement against what the builder says in a log.
 
     A disagreement is a layer that one side lets the DLA run and the other does not. Where both
@@ -568,7 +568,7 @@ def compare(
     layers = tuple(_layer(layer, judgement, found) for layer in network.whole.layers)
     loadables = _loadables(network, judgement, log, found, target)
     counts = Counter(layer.status for layer in layers)
-    return Comparison(
+    return LogComparison(
         evidence=log.evidence,
         tensorrt=log.tensorrt,
         layers=layers,

@@ -260,17 +260,17 @@ def _run(arguments: list[str]) -> int:
     try:
         status = app(arguments)
         sys.stdout.flush()
-        return _fail(_Interrupted(arguments), as_json) if _signals else status
+        return _fail(_InterruptedError(arguments), as_json) if _signals else status
     except KeyboardInterrupt as interrupt:
         printed = isinstance(interrupt, Interrupted)
         return _fail(
-            _Interrupted(arguments, _interrupt_message(interrupt)), as_json and not printed
+            _InterruptedError(arguments, _interrupt_message(interrupt)), as_json and not printed
         )
     except BrokenPipeError:
         return _reader_is_gone(0)
     except Exception as error:
         if _signals:  # libraries turn an interrupt in the midst of them into errors of their own
-            return _fail(_Interrupted(arguments, _interrupt_message(error)), as_json)
+            return _fail(_InterruptedError(arguments, _interrupt_message(error)), as_json)
         if "--debug" in arguments:
             import traceback
 
@@ -302,7 +302,7 @@ def _interrupt_message(error: BaseException | None) -> str:
     return str(error or "")
 
 
-class _Interrupted(EdgekitError):
+class _InterruptedError(EdgekitError):
     exit_code = INTERRUPTED
 
     def __init__(self, arguments: list[str], more: str = "") -> None:

@@ -17,9 +17,9 @@ from edgekit.dla.memory import within_memory
 from edgekit.dla.precision import QUANTIZATION, by_quantization, by_scales, lowering
 from edgekit.dla.rules import (
     ANY_KIND,
-    Failure,
     Operator,
     Rule,
+    RuleFailure,
     Rules,
     Version,
     load_rules,
@@ -93,7 +93,7 @@ def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVe
             for layer in layers
             for title in rules.allowing(layer.kind, layer.params.get("function"))
         ]
-        reason = reason_of(rule, Failure(op, rule.limit, op), {}, rules.operators[op], yes)
+        reason = reason_of(rule, RuleFailure(op, rule.limit, op), {}, rules.operators[op], yes)
         for layer in layers:
             known = verdicts[layer.name]
             verdicts[layer.name] = replace(
@@ -312,7 +312,7 @@ class _Judging:
         name, limit = _OPAQUE[layer.opaque]
         rule = self._rules.rules[name]
         facts = Facts(layer, self._graph, self._common)
-        broken = Failure(layer.op, limit, layer.op)
+        broken = RuleFailure(layer.op, limit, layer.op)
         reason = replace(reason_of(rule, broken, facts), mends=False)
         return LayerVerdict(layer.name, ok=False, reasons=(reason,))
 
@@ -374,12 +374,12 @@ class _Judging:
         if row.trt == "native":
             if row.since and self._version < parse_version(row.since):
                 rule = by_id["operators.since"]
-                broken = Failure(row.name, f"TensorRT {row.since}", row.name)
+                broken = RuleFailure(row.name, f"TensorRT {row.since}", row.name)
                 refusals.append((rule, reason_of(rule, broken, facts)))
             return
         if row.trt == "folded":
             return
         rule = by_id["operators.not_exposed"]
-        broken = Failure(row.name, "native", row.name)
+        broken = RuleFailure(row.name, "native", row.name)
         yes = self._rules.allowing(facts["kind"], facts["function"])
         risks.append((rule, reason_of(rule, broken, facts, row, yes)))

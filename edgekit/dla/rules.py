@@ -66,7 +66,7 @@ def parse_version(text: str) -> Version:
 # have breaks no rule. ``{any: [...]}``, ``{all: [...]}`` and ``{never: true}`` combine checks.
 
 
-class Failure(NamedTuple):
+class RuleFailure(NamedTuple):
     """What broke a rule: the fact with its value, the limit, and the value alone, as texts."""
 
     found: str
@@ -74,7 +74,7 @@ class Failure(NamedTuple):
     value: str = ""
 
 
-Check = Callable[[Facts], Failure | None]
+Check = Callable[[Facts], RuleFailure | None]
 
 
 def _in_range(value: Any, limit: Any) -> bool:
@@ -121,7 +121,7 @@ def compile_check(spec: Mapping[str, Any], limit: str = "") -> Check:
         ValueError: The check has no known form.
     """
     if "never" in spec:
-        return lambda facts: Failure(str(facts.get("kind")), limit, str(facts.get("kind")))
+        return lambda facts: RuleFailure(str(facts.get("kind")), limit, str(facts.get("kind")))
     if "any" in spec:
         parts = [compile_check(part, limit) for part in spec["any"]]
         return lambda facts: _any(parts, facts)
@@ -139,7 +139,7 @@ def limit_of(spec: Mapping[str, Any]) -> str:
     return _words(names[0], spec[names[0]])
 
 
-def _any(parts: list[Check], facts: Facts) -> Failure | None:
+def _any(parts: list[Check], facts: Facts) -> RuleFailure | None:
     first = None
     for part in parts:
         failure = part(facts)
@@ -160,7 +160,7 @@ def _simple(spec: Mapping[str, Any], limit: str) -> Check:
     if name == "one_of":
         wanted = [tuple(item) for item in bound]
         return lambda facts: (
-            Failure(f"{fact} {show(facts[fact])}", limit, show(facts[fact]))
+            RuleFailure(f"{fact} {show(facts[fact])}", limit, show(facts[fact]))
             if facts[fact] is not None and tuple(facts[fact]) not in wanted
             else None
         )
@@ -181,7 +181,7 @@ def _words(name: str, bound: Any) -> str:
 
 
 def _each(fact: str, holds: Callable[[Any, Any], bool], bound: Any, words: str) -> Check:
-    def check(facts: Facts) -> Failure | None:
+    def check(facts: Facts) -> RuleFailure | None:
         value = facts[fact]
         if value is None:
             return None
@@ -195,13 +195,13 @@ def _each(fact: str, holds: Callable[[Any, Any], bool], bound: Any, words: str) 
             return None
         else:
             shown = show(value)
-        return Failure(f"{fact.replace('_', ' ')} {shown}", words, shown)
+        return RuleFailure(f"{fact.replace('_', ' ')} {shown}", words, shown)
 
     return check
 
 
 def _below(fact: str, other: str, limit: str) -> Check:
-    def check(facts: Facts) -> Failure | None:
+    def check(facts: Facts) -> RuleFailure | None:
         value, bound = facts[fact], facts[other]
         if value is None or bound is None:
             return None
@@ -209,7 +209,7 @@ def _below(fact: str, other: str, limit: str) -> Check:
         if all(item < bound[index % len(bound)] for index, item in enumerate(value)):
             return None
         words = limit or f"less than the {other.replace('_', ' ')} {show(bound)}"
-        return Failure(f"{fact} {show(value)}", words, show(value))
+        return RuleFailure(f"{fact} {show(value)}", words, show(value))
 
     return check
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgekit.dla.rules import Failure, Operator, Rule, loadables_per_core, show
+from edgekit.dla.rules import Operator, Rule, RuleFailure, loadables_per_core, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Words(Mapping[str, str]):
 
 def reason_of(
     rule: Rule,
-    failure: Failure,
+    failure: RuleFailure,
     facts: Mapping[str, Any],
     row: Operator | None = None,
     against: Iterable[str] = (),

@@ -46,7 +46,7 @@ class Session:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredRanges:
     """What measured ranges say of a network, whatever the calibration method is.
 
     Attributes:
@@ -82,7 +82,7 @@ class Context:
     force: bool = False
     weighs: bool = True
     explains: bool = True
-    measured: Measured | None = None
+    measured: MeasuredRanges | None = None
     fp16_by_gate: tuple[str, ...] = ()
     placed: Plan | None = None
     backend: str = ""

@@ -15,7 +15,7 @@ from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Clock, PowerSettings
 from edgekit.benchmark.validity import Reason
-from edgekit.documents import TooLargeError, fault_words, json_schema, load_json
+from edgekit.documents import DocumentTooLargeError, fault_words, json_schema, load_json
 from edgekit.errors import DataError
 from edgekit.results.comparison import Comparison
 
@@ -48,7 +48,7 @@ class Gate(ReportModel):
     told: str = ""
 
 
-class Answer(ReportModel):
+class ReportedAnswer(ReportModel):
     """The answer to one of a user's first questions; ``ok`` is null where it does not arise."""
 
     question: Literal["fit", "speed", "accuracy", "release"]
@@ -57,7 +57,7 @@ class Answer(ReportModel):
     clock: Clock | Literal[""] = ""
 
 
-class Verdict(ReportModel):
+class ReportedVerdict(ReportModel):
     """Whether the measurement may be quoted, and which gates held."""
 
     status: Literal["VALID", "INVALID", "NOT MEASURED"] = "NOT MEASURED"
@@ -68,7 +68,7 @@ class Verdict(ReportModel):
     gates: list[Gate] = []
 
 
-class Board(ReportModel):
+class ReportedBoard(ReportModel):
     """The target that the network was placed for."""
 
     name: str
@@ -106,7 +106,7 @@ class PlanDevice(ReportModel):
     macs_fraction: Fraction
 
 
-class PlanShare(ReportModel):
+class ReportedPlanShare(ReportModel):
     """The frames that a plan has, and its devices."""
 
     share: float
@@ -143,7 +143,7 @@ class Placement(ReportModel):
     extrapolated: list[str] = []
     shares: list[float]
     frame: FrameTimes | None = None
-    plans: list[PlanShare] = []
+    plans: list[ReportedPlanShare] = []
 
 
 class Row(ReportModel):
@@ -217,7 +217,7 @@ class Slot(ReportModel):
     launch_us: Micro = 0.0
 
 
-class Frame(ReportModel):
+class ReportedFrame(ReportModel):
     """One measured frame."""
 
     clock: Literal["cpu-measured", "board-measured"]
@@ -233,7 +233,7 @@ class Timeline(ReportModel):
     busy_us: dict[Device, Micro] = Field(default_factory=dict)
     tracks: list[Device]
     slots: list[Slot]
-    measured: Frame | None = None
+    measured: ReportedFrame | None = None
 
 
 class Line(ReportModel):
@@ -258,7 +258,7 @@ class MonitorSummary(ReportModel):
     warnings: list[str] = []
 
 
-class Power(ReportModel):
+class ReportedPower(ReportModel):
     """What the monitor saw during the measurement, and the energy by rail."""
 
     clock: Clock
@@ -297,7 +297,7 @@ class RemainingScores(ReportModel):
     kept: int
 
 
-class Deviation(ReportModel):
+class ReportedDeviation(ReportModel):
     """How far outputs are from FP32."""
 
     cosine: float | None = None
@@ -307,7 +307,7 @@ class Deviation(ReportModel):
     max_abs: float | None = None
 
 
-class SegmentDeviation(Deviation):
+class SegmentDeviation(ReportedDeviation):
     """Accumulated up to the end of a segment."""
 
     lane: int | None = None
@@ -322,7 +322,7 @@ class Unusable(ReportModel):
     told: str = Field(description="the reason as a sentence")
 
 
-class Accuracy(Deviation):
+class Accuracy(ReportedDeviation):
     """How far the build is from FP32, the worst output's figures, and what these may hide."""
 
     top1_agreement: Fraction | None = None
@@ -377,13 +377,13 @@ class RefitAnswer(ReportModel):
     bit_equal: bool | None = None
 
 
-class Attempt(ReportModel):
+class ReportedAttempt(ReportModel):
     """A try of the builder."""
 
     flags: list[str] = []
 
 
-class BuiltEngine(ReportModel):
+class ReportedEngine(ReportModel):
     """An engine as the board built it."""
 
     key: str
@@ -392,10 +392,10 @@ class BuiltEngine(ReportModel):
     stripped: bool
     seconds: float | None
     attempt: int
-    attempts: list[Attempt] = Field(min_length=1)
+    attempts: list[ReportedAttempt] = Field(min_length=1)
 
 
-class BuiltPlan(ReportModel):
+class ReportedBuild(ReportModel):
     """Where the engines are not as planned."""
 
     differences: list[str]
@@ -408,11 +408,11 @@ class BuiltBoard(ReportModel):
     tensorrt: str
     builder: str
     fingerprint: Facts
-    plan: BuiltPlan
-    engines: list[BuiltEngine]
+    plan: ReportedBuild
+    engines: list[ReportedEngine]
 
 
-class Rewrite(ReportModel):
+class ReportedRewrite(ReportModel):
     """An applied rewrite; ``max_error`` is null where its proof is not numeric."""
 
     name: str
@@ -557,7 +557,7 @@ class Why(ReportModel):
     layers: list[WhyLayer]
 
 
-class Step(ReportModel):
+class ReportedStep(ReportModel):
     """A step of the pipeline."""
 
     name: str
@@ -571,15 +571,15 @@ class Report(ReportModel):
     schema_: Literal["edgekit.report/1"] = Field(alias="schema")
     name: str
     model: str
-    target: Board
+    target: ReportedBoard
     power_mode: str
     precision: str
     tensorrt: str
     mode: str
     backend: str | None
     headline: str
-    answer: list[Answer] = Field(default=[])
-    verdict: Verdict = Verdict()
+    answer: list[ReportedAnswer] = Field(default=[])
+    verdict: ReportedVerdict = ReportedVerdict()
     placement: Placement
     predicted: Predicted
     accuracy: Accuracy | None = None
@@ -588,10 +588,10 @@ class Report(ReportModel):
     refit: RefitAnswer | None = None
     built: list[BuiltBoard] = Field(default=[])
     bench: ReportedBench | None = None
-    power: Power | None = None
+    power: ReportedPower | None = None
     baseline: MoreComparison | RefusedComparison | None = None
     board: BoardName | None = None
-    rewrites: list[Rewrite] = Field(default=[])
+    rewrites: list[ReportedRewrite] = Field(default=[])
     layers: list[ReportedLayer]
     measured_parts: list[MeasuredPart] = Field(default=[])
     why_not: list[Why]
@@ -599,7 +599,7 @@ class Report(ReportModel):
     graph: Graph = Graph()
     timeline: Timeline
     trace: TraceSummary | None = None
-    steps: list[Step]
+    steps: list[ReportedStep]
     files: dict[str, str]
     config: str
     environment: Facts
@@ -654,7 +654,7 @@ def read_report(path: Path) -> dict[str, Any]:
             f"the report document cannot be read: {error.strerror or error}",
             code="report.file", where=str(path), hint=hint,
         ) from None  # fmt: skip
-    except TooLargeError as error:
+    except DocumentTooLargeError as error:
         raise DataError(
             f"no report: {error}", code="report.too-large", where=str(path), hint=hint
         ) from None

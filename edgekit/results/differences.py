@@ -356,7 +356,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _LogMean:
     log: float
     variance: float | None
     freedom: float
@@ -410,22 +410,22 @@ def _ends(measure: Measure, confidence: float) -> tuple[float, float] | None:
     return measure.value / reach, measure.value * reach
 
 
-def _run(measure: Measure) -> _Side:
+def _run(measure: Measure) -> _LogMean:
     if measure.spread is None:
-        return _Side(math.log(measure.value), None, 1)
-    return _Side(
+        return _LogMean(math.log(measure.value), None, 1)
+    return _LogMean(
         math.log(measure.value), measure.spread.error**2, max(measure.spread.blocks - 1, 1)
     )
 
 
-def _runs(measures: Sequence[Measure]) -> _Side:
+def _runs(measures: Sequence[Measure]) -> _LogMean:
     """The mean of the runs; two that agree by chance are no surer than each is by itself."""
     logs = [math.log(measure.value) for measure in measures]
     count, within = len(logs), _within(measures)
     if count == 1:
-        return _Side(logs[0], within or None, 1)
+        return _LogMean(logs[0], within or None, 1)
     between = statistics.variance(logs)
-    return _Side(statistics.fmean(logs), max(between, within) / count, count - 1)
+    return _LogMean(statistics.fmean(logs), max(between, within) / count, count - 1)
 
 
 def _within(measures: Sequence[Measure]) -> float:
@@ -434,12 +434,12 @@ def _within(measures: Sequence[Measure]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def _lend(sides: tuple[_Side, _Side], a: int, b: int) -> tuple[_Side, _Side]:
+def _lend(sides: tuple[_LogMean, _LogMean], a: int, b: int) -> tuple[_LogMean, _LogMean]:
     """Gives the side with one run the other's variance between runs."""
     known, count = (sides[1], b) if a == 1 else (sides[0], a)
     one = sides[0] if a == 1 else sides[1]
     between = (known.variance or 0.0) * count
-    lent = _Side(one.log, max(between, one.variance or 0.0), known.freedom)
+    lent = _LogMean(one.log, max(between, one.variance or 0.0), known.freedom)
     return (lent, known) if a == 1 else (known, lent)
 
 

@@ -56,19 +56,19 @@ _GUARD = "from edgekit_device.board.power import run_guard\nrun_guard()\n"
 
 
 @dataclass(frozen=True)
-class PowerMode:
+class NvpmodelMode:
     """A power mode of nvpmodel's."""
 
     id: int = member(integer(0, 1 << 31))
     name: str = member(text())
 
     @classmethod
-    def of(cls, facts: Optional[Mapping[str, Any]]) -> "Optional[PowerMode]":
+    def of(cls, facts: Optional[Mapping[str, Any]]) -> "Optional[NvpmodelMode]":
         """The mode as ``PowerTools`` describes it."""
         return None if facts is None else cls(facts["id"], facts["name"])
 
 
-_MODE = nullable(record(PowerMode))
+_MODE = nullable(record(NvpmodelMode))
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class PowerJournal:
 
     boot: str = member(text())
     started_at: float = member(number(0.0, 1e12))
-    before: Optional[PowerMode] = member(_MODE)
-    wanted: Optional[PowerMode] = member(_MODE)
+    before: Optional[NvpmodelMode] = member(_MODE)
+    wanted: Optional[NvpmodelMode] = member(_MODE)
     stored: Optional[str] = member(nullable(text()))
     state: str = member(choice("storing", "set"))
     error: Optional[Failure] = member(nullable(record(Failure)), default=None)
@@ -154,8 +154,8 @@ def hold(
         journal = PowerJournal(
             boot=_boot(system),
             started_at=round(time.time(), 3),
-            before=PowerMode.of(before) if change else None,
-            wanted=PowerMode.of(wanted) if change else None,
+            before=NvpmodelMode.of(before) if change else None,
+            wanted=NvpmodelMode.of(wanted) if change else None,
             stored=str(tools.clocks_file) if stores else None,
             state="storing" if stores else "set",
         )

@@ -125,7 +125,7 @@ class DeploymentEntry(HistoryEntry):
 
 
 @dataclass(frozen=True)
-class Step:
+class DeploymentStep:
     """A state that a deployment was in: since when, and for how long (None: it is in it)."""
 
     state: str = member(text())
@@ -146,7 +146,7 @@ class DeploymentFacts(DeploymentEntry):
 
     policy: Mapping[str, Any] = member(mapping(anything))
     health: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
-    steps: Tuple[Step, ...] = member(records(Step))
+    steps: Tuple[DeploymentStep, ...] = member(records(DeploymentStep))
     source: Optional[str] = member(_TEXT)
 
 
@@ -212,7 +212,7 @@ class DeploymentJournal:
             steps[-1] = replace(steps[-1], seconds=round(now - self._since, 3))
         self._since = now
         if not steps or steps[-1].state != state:
-            steps.append(Step(state, stamp(), None))
+            steps.append(DeploymentStep(state, stamp(), None))
         self.update(**facts, state=state, state_at=stamp(), steps=tuple(steps))
 
 

@@ -30,7 +30,7 @@ _NAME = nullable(text())
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ServedTensor:
     """An input or output of what serves."""
 
     name: str = member(text())
@@ -39,7 +39,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class PlacedTensor(Tensor):
+class PlacedTensor(ServedTensor):
     """A tensor in shared memory: ``offset`` in bytes."""
 
     offset: int = member(_BYTES)
@@ -85,8 +85,8 @@ class Description:
 
     release: str = member(text())
     digest: str = member(text())
-    inputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
-    outputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
+    inputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
+    outputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Ready:
     """The first message of a worker: what it has loaded."""
 
     digest: str = member(text())
-    inputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
-    outputs: Tuple[Tensor, ...] = member(records(Tensor, by="name"))
+    inputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
+    outputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from edgekit_device.serve.documents import (
     Ready,
     RunAnswer,
     RunRequest,
-    Tensor,
+    ServedTensor,
 )
 from edgekit_device.serve.memory import ALIGN, aligned, input_of, map_sealed, outside, view_of
 from edgekit_device.serve.messages import (
@@ -106,8 +106,8 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     return model
 
 
-def _tensors(entries: Sequence[TensorEntry]) -> Tuple[Tensor, ...]:
-    return tuple(Tensor(entry.name, entry.dtype, entry.shape) for entry in entries)
+def _tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
+    return tuple(ServedTensor(entry.name, entry.dtype, entry.shape) for entry in entries)
 
 
 class _Answers:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.buildlog.comparison import Comparison, compare
+from edgekit.buildlog.comparison import LogComparison, compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
@@ -29,7 +29,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Network:
     return ladder(Path(tmp_path_factory.mktemp("ladder")), 4)
 
 
-def _by_name(found: Comparison, name: str):
+def _by_name(found: LogComparison, name: str):
     return next(layer for layer in found.layers if layer.layer == name)
 
 

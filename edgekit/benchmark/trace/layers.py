@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from edgekit.benchmark.measurement import BOARD_MEASURED, NodeTime, Run
+from edgekit.benchmark.measurement import BOARD_MEASURED, MeasuredRun, NodeTime
 from edgekit.benchmark.trace.chrome import HOST, TraceProcess, nanoseconds
 from edgekit.placement.profiles.profile import Profile, booked_rows
 
@@ -183,7 +183,7 @@ class Owners:
 
 
 def laid_layers(
-    run: Run,
+    run: MeasuredRun,
     nodes: Sequence[NodeTime],
     owners: Owners,
     *,
@@ -216,7 +216,9 @@ def laid_layers(
     return found
 
 
-def parts_of(run: Run, layers: Sequence[Laid]) -> Iterator[tuple[str, int, int, list[Laid]]]:
+def parts_of(
+    run: MeasuredRun, layers: Sequence[Laid]
+) -> Iterator[tuple[str, int, int, list[Laid]]]:
     """Yields device, start and end of a run's parts by device, each with its layers."""
     start, end = nanoseconds(run.start_us), nanoseconds(run.start_us + run.duration_us)
     parts = [(device, list(members)) for device, members in groupby(layers, lambda one: one.device)]
@@ -228,7 +230,7 @@ def parts_of(run: Run, layers: Sequence[Laid]) -> Iterator[tuple[str, int, int, 
 
 
 def _grouped(
-    run: Run, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
+    run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
     groups: list[tuple[PlacedLayer | None, bool, list[NodeTime]]] = []
     for node in nodes:
@@ -270,7 +272,7 @@ def _verb(nodes: Sequence[NodeTime]) -> str:
 
 
 def _hybrid(
-    run: Run, nodes: Sequence[NodeTime], owners: Owners
+    run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
     for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
         layer = owners.find(row.name) if is_layer else None

@@ -16,8 +16,8 @@ from edgekit.benchmark.measurement import (
     CPU_MEASURED,
     CPU_PLACE,
     PREDICTED,
+    MeasuredRun,
     Measurement,
-    Run,
     copies,
     in_flight_after_us,
     members,
@@ -125,7 +125,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
 
 
 def _measured(
-    process: TraceProcess, shown: tuple[Run, ...], measurement: Measurement,
+    process: TraceProcess, shown: tuple[MeasuredRun, ...], measurement: Measurement,
     owners: Callable[[int], Owners],
 ) -> TraceProcess:  # fmt: skip
     """Fills a process with segments' runs, and layers where there is a profile.
@@ -158,7 +158,7 @@ def _measured(
     return process
 
 
-def _host_frames(process: TraceProcess, shown: tuple[Run, ...], mean_ms: float) -> None:
+def _host_frames(process: TraceProcess, shown: tuple[MeasuredRun, ...], mean_ms: float) -> None:
     """Adds the host's slice for each frame that ran alone; without segments the mean latency.
 
     It is the host's calls and waits: a device that has to wait for its input begins later.

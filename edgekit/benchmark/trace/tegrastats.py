@@ -30,7 +30,7 @@ _MOST_BYTES = 1 << 28
 _USUAL_S = 1.0  # tegrastats's own, without --interval
 
 
-class _Board(NamedTuple):
+class _TegrastatsBoard(NamedTuple):
     """What every line of a board's tegrastats has."""
 
     ram: int
@@ -54,7 +54,7 @@ def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str
         DataError: "tegrastats.mixed": lines are of several boards.
     """
     boards = [_board(sample) for sample in samples]
-    groups: list[tuple[_Board, list[int]]] = []
+    groups: list[tuple[_TegrastatsBoard, list[int]]] = []
     for at, board in enumerate(boards):
         for number, (known, places) in enumerate(groups):
             if _alike(known, board):
@@ -80,13 +80,13 @@ def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str
     return places, [message, *_partly([boards[at] for at in places])]
 
 
-def _board(sample: Mapping[str, Any]) -> _Board:
+def _board(sample: Mapping[str, Any]) -> _TegrastatsBoard:
     ram = sample.get("ram") or {}
     rails = frozenset(sample.get("rails_mw") or ())
-    return _Board(int(ram.get("total_bytes") or 0), len(sample.get("cpu") or ()), rails)
+    return _TegrastatsBoard(int(ram.get("total_bytes") or 0), len(sample.get("cpu") or ()), rails)
 
 
-def _alike(one: _Board, other: _Board) -> bool:
+def _alike(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
     """Whether both can be of one board; what a line does not have is no difference."""
     return (
         (one.ram == other.ram or not one.ram or not other.ram)
@@ -95,11 +95,11 @@ def _alike(one: _Board, other: _Board) -> bool:
     )
 
 
-def _joined(one: _Board, other: _Board) -> _Board:
-    return _Board(one.ram or other.ram, one.cores or other.cores, one.rails | other.rails)
+def _joined(one: _TegrastatsBoard, other: _TegrastatsBoard) -> _TegrastatsBoard:
+    return _TegrastatsBoard(one.ram or other.ram, one.cores or other.cores, one.rails | other.rails)
 
 
-def _partly(boards: Sequence[_Board]) -> Iterator[str]:
+def _partly(boards: Sequence[_TegrastatsBoard]) -> Iterator[str]:
     forms = Counter(board.rails for board in boards)
     if len(forms) > 1:
         most = max(forms, key=len)
@@ -134,7 +134,7 @@ def other_board(monitor: Mapping[str, Any], target: Target) -> tuple[str, list[s
         Why it cannot be that board's, or ""; and what differs where it may be.
     """
     boards = [_board(sample) for sample in monitor["samples"]]
-    board = next(iter(Counter(boards).most_common(1)), (_Board(0, 0, frozenset()), 0))[0]
+    board = next(iter(Counter(boards).most_common(1)), (_TegrastatsBoard(0, 0, frozenset()), 0))[0]
     rails = frozenset().union(*(one.rails for one in boards))
     board = board._replace(rails=rails)
     known = set(target.rails.total if target.rails else ())
@@ -164,7 +164,7 @@ def _fits(ram: int, target: Target) -> bool:
     return least * target.dram.bytes <= ram <= most * target.dram.bytes
 
 
-def _like(board: _Board, target: Target) -> str:
+def _like(board: _TegrastatsBoard, target: Target) -> str:
     """Returns a target that has that much memory and those rails: modules are sold with several."""
     for name in names():
         other = get(name)

@@ -15,7 +15,7 @@ from edgekit.dla.precision import lowering
 from edgekit.network.source import PYTHON
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
 from edgekit.pipeline.cache import digest_of, identity_of_path
-from edgekit.pipeline.context import Context, Measured, computed
+from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import fp16_layers, given_scales, lowers, source
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
 from edgekit.pipeline.steps.scales import ScaleBinding, scale_binding
@@ -193,7 +193,7 @@ def calibrated(context: Context) -> Context:
         {name: value for name, value in each.items() if name not in found.masked}
         for each in found.amax.values()
     )
-    context = replace(context, measured=Measured(amax))
+    context = replace(context, measured=MeasuredRanges(amax))
     scales = scales_by(context, found, "minmax")
     if not scales.missing:
         return context
@@ -201,7 +201,7 @@ def calibrated(context: Context) -> Context:
     without = without_too(net, scales.missing, scales.scales)
     able = binding(context)["dla_layers"]
     lacks = needs(net, scales.scales, on_dla=able, without=without).lacks
-    return replace(context, measured=Measured(amax, frozenset(lack.tensor for lack in lacks)))
+    return replace(context, measured=MeasuredRanges(amax, frozenset(lack.tensor for lack in lacks)))
 
 
 def scales_by(

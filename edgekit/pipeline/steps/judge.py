@@ -39,7 +39,7 @@ class Lowered:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedModel:
     """The verdicts on a model's layers, and what the user's scales give; None without any."""
 
     judgement: Judgement
@@ -52,7 +52,7 @@ def original(context: Context) -> Lowered:
     return Lowered(source(context), layers(source(context)))
 
 
-def judged(context: Context, lowered: Lowered) -> Judged:
+def judged(context: Context, lowered: Lowered) -> JudgedModel:
     """Returns the verdicts on a model, ``original`` or ``rewritten``."""
     unscaled = context.measured.unscaled if context.measured is not None else frozenset[str]()
     return _judged(context, lowered, fp16_layers(context, lowered.network), unscaled)
@@ -61,7 +61,7 @@ def judged(context: Context, lowered: Lowered) -> Judged:
 @computed(given_scales)
 def _judged(
     context: Context, lowered: Lowered, floats: frozenset[str], unscaled: frozenset[str]
-) -> Judged:
+) -> JudgedModel:
     network = lowered.network
 
     def judging(scales: Mapping[str, float] | None) -> Judgement:
@@ -75,9 +75,9 @@ def _judged(
     given = given_scales(context)
     if given is None:
         if lowered.judgement is not None and not (unscaled or floats):
-            return Judged(lowered.judgement, None)
+            return JudgedModel(lowered.judgement, None)
         names = {*network.whole.tensors, *network.whole.fixed} - unscaled
-        return Judged(judging(dict.fromkeys(names, 1.0) if unscaled else None), None)
+        return JudgedModel(judging(dict.fromkeys(names, 1.0) if unscaled else None), None)
 
     model = lowered.model
     known = judge_with(
@@ -86,7 +86,7 @@ def _judged(
         name=context.file.calibration.cache or "",
         typed=lowers(context),
     )  # fmt: skip
-    return Judged(known.judgement, known)
+    return JudgedModel(known.judgement, known)
 
 
 def checked(context: Context, on_note: Callable[[str], object] = str) -> CheckResult:

@@ -423,7 +423,7 @@ def measure(
     network = network or layers(model)
     check_weights(model)
     with Feeds(data, model) as feeds, ThreadPoolExecutor(max_workers=2) as pool:
-        run = _Measurement(model, network, feeds.batch, pool)
+        run = _RangeMeasurement(model, network, feeds.batch, pool)
         total = len(data) if isinstance(data, Sized) else 0
         keeper = MeasurementState(resume, model, list(run.histograms))
         count = run.resume(keeper, feeds, progress, total)
@@ -463,7 +463,7 @@ def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
     return f"measured up to {ends}: node {first!r} is run on the board only{unmeasured}"
 
 
-class _Measurement:
+class _RangeMeasurement:
     """The histograms of a model's tensors and what fills them.
 
     Attributes:

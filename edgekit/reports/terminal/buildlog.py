@@ -11,9 +11,9 @@ from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.buildlog.comparison import (
-        Comparison,
         LayerComparison,
         LoadableComparison,
+        LogComparison,
         PoolComparison,
     )
 
@@ -30,7 +30,7 @@ _PLACES = {
 }
 
 
-def render_comparison(comparison: Comparison, *, verbose: bool = False) -> str:
+def render_comparison(comparison: LogComparison, *, verbose: bool = False) -> str:
     """Returns plain text of at most 80 columns, disagreements first.
 
     Args:
@@ -41,7 +41,7 @@ def render_comparison(comparison: Comparison, *, verbose: bool = False) -> str:
     return "\n".join(line.rstrip() for line in _parts(comparison, most))
 
 
-def _parts(comparison: Comparison, most: int | None) -> Iterator[str]:
+def _parts(comparison: LogComparison, most: int | None) -> Iterator[str]:
     yield from _headline(comparison)
     for warning in comparison.warnings:
         yield from _wrapped(f"warning: {clean(warning)}", indent="  ")
@@ -65,7 +65,7 @@ def _parts(comparison: Comparison, most: int | None) -> Iterator[str]:
         yield from _capped((_line(f"  {clean(name)}") for name in names), len(names), most)
 
 
-def _headline(comparison: Comparison) -> Iterator[str]:
+def _headline(comparison: LogComparison) -> Iterator[str]:
     counts = comparison.counts
     total = len(comparison.layers)
     seen = total - counts["unseen"]

@@ -66,7 +66,7 @@ class Judged:
         return Score(sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows))
 
 
-class State:
+class SearchState:
     """What is left, and what is thought of it."""
 
     def __init__(self, raised: Model, judge: Judge, left: Replayed, notes: list[str]) -> None:
@@ -87,15 +87,15 @@ class State:
         """The rewrites of a region."""
         return frozenset(self._left.taken[i].step.rewrite.name for i in region.steps)
 
-    def without(self, gone: Collection[Region]) -> State:
+    def without(self, gone: Collection[Region]) -> SearchState:
         """The state without some regions, and without what cannot be repeated then."""
         lost = {region.steps for region in gone}
         left = [region for region in self.regions if region.steps not in lost]
         again = replayed(self._raised, self._left.taken, left, self._notes)
-        return State(self._raised, self._judge, again, self._notes)
+        return SearchState(self._raised, self._judge, again, self._notes)
 
 
-def salvaged(full: State, before: Judged) -> State | None:
+def salvaged(full: SearchState, before: Judged) -> SearchState | None:
     """Returns the regions that can be added one kind after the other without a loss of time.
 
     Args:
@@ -114,7 +114,7 @@ def salvaged(full: State, before: Judged) -> State | None:
         kind: sum(before.of(r.old).off - full.judged.of(r.new).off for r in found)
         for kind, found in kinds.items()
     }
-    best: State | None = None
+    best: SearchState | None = None
     accepted: list[Region] = []
     for kind in sorted(kinds, key=lambda kind: (-gains[kind], sorted(kind)))[:_MOST_KINDS]:
         wanted = {region.steps for region in (*accepted, *kinds[kind])}
@@ -126,7 +126,7 @@ def salvaged(full: State, before: Judged) -> State | None:
     return best
 
 
-def describe_salvaged(before: Judged, full: State | None, state: State) -> list[str]:
+def describe_salvaged(before: Judged, full: SearchState | None, state: SearchState) -> list[str]:
     """Returns notes: what was left out for its predicted time, and what is slower in one way.
 
     Args:
@@ -190,8 +190,8 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
         return None
     before = Judged(source, judge)
     steps = dict(enumerate(search.taken))
-    state = State(raised, judge, Replayed(search.graph, steps, found), search.notes)
-    full: State | None = None
+    state = SearchState(raised, judge, Replayed(search.graph, steps, found), search.notes)
+    full: SearchState | None = None
     while state.regions:
         after = state.judged
         scores = {r: (before.of(r.old), after.of(r.new)) for r in state.regions}
@@ -219,7 +219,7 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
     return None
 
 
-def _by_the_whole(state: State, tied: list[Region], dear: list[Region]) -> State:
+def _by_the_whole(state: SearchState, tied: list[Region], dear: list[Region]) -> SearchState:
     """Takes back the ``tied`` regions that do not make the whole better.
 
     Args:
@@ -241,7 +241,7 @@ def _by_the_whole(state: State, tied: list[Region], dear: list[Region]) -> State
     return state
 
 
-def _dearest(state: State, before: Judged) -> list[Region]:
+def _dearest(state: SearchState, before: Judged) -> list[Region]:
     """The kind of region that costs most; all regions of the same rewrites are one kind."""
     kinds = {region: state.names(region) for region in state.regions}
     dearer: Counter[frozenset[str]] = Counter()

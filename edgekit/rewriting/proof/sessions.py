@@ -21,7 +21,7 @@ _INLINE_BYTES = 1024
 _MOST = 256
 
 
-class Session:
+class ProofSession:
     """A session whose inputs and outputs go by position."""
 
     def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -41,7 +41,7 @@ def shared(
     known: Mapping[str, np.ndarray],
     feeds: Mapping[str, np.ndarray],
     outputs: Sequence[str],
-) -> Session:
+) -> ProofSession:
     """Returns a session for nodes that are equal to ``nodes`` but for names and what is fed.
 
     Args:
@@ -72,7 +72,7 @@ def shared(
 
 
 @lru_cache(1)
-def _known() -> dict[Hashable, Session]:
+def _known() -> dict[Hashable, ProofSession]:
     return {}
 
 
@@ -88,7 +88,7 @@ def started(
     feeds: Mapping[str, np.ndarray],
     outputs: Sequence[str],
     large: bool,
-) -> Session:
+) -> ProofSession:
     """Starts a session; arguments as those of :func:`shared`.
 
     Args:
@@ -105,11 +105,11 @@ def session_of(
     feeds: Mapping[str, np.ndarray],
     outputs: Mapping[str, tuple[str, Sequence[int]]],
     large: bool,
-) -> Session:
+) -> ProofSession:
     """Starts a session for nodes as ONNX has them; ``outputs`` with their types and shapes."""
     lent = {name: value for name, value in known.items() if value.nbytes > _INLINE_BYTES}
     proto = _proto(opset, nodes, known, lent, feeds, outputs)
-    return Session(_session(proto, lent, large), list(feeds), list(outputs))
+    return ProofSession(_session(proto, lent, large), list(feeds), list(outputs))
 
 
 def narrow(value: np.ndarray) -> np.ndarray:

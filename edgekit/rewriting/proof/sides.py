@@ -17,7 +17,7 @@ from edgekit.network.graph import Node, form, proto_of
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.evaluate import computed, evaluate
 from edgekit.rewriting.graph import APPROXIMATE, NewConstant, RewriteGraph, RewriteStep
-from edgekit.rewriting.proof.sessions import Session, narrow, session_of, shared, started
+from edgekit.rewriting.proof.sessions import ProofSession, narrow, session_of, shared, started
 
 #: Operators whose floating-point constants say how they work.
 READS_FLOATS = frozenset(
@@ -141,7 +141,7 @@ class ProofSide:
         self._constants: dict[str, np.ndarray] = {item.name: item.value for item in fixed}
         self._nodes: list[Node] = []
         # and the constants that are fed to it besides activations
-        self._session: tuple[Session, tuple[str, ...]] | None = None
+        self._session: tuple[ProofSession, tuple[str, ...]] | None = None
         self._narrow: dict[str, np.ndarray] = {}
         for node in nodes:
             self._add(node)
@@ -379,7 +379,7 @@ class _Form:
         self.constants = tuple(given)
         self.derived: tuple[list[_Row], list[_Row]] = [], []
         self.rows: tuple[list[_Row], list[_Row]] = [], []
-        self.session: Session | None = None
+        self.session: ProofSession | None = None
         self.fed: tuple[tuple[int, int], ...] = ()
         self.failed = False
         self._known = [set(self.constants), set(self.constants)]
