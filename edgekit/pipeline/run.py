@@ -239,7 +239,7 @@ def _on_dla(found: Plan) -> str:
 
 
 def _build(run: Run, record: StepRecord) -> Run:
-    from edgekit.reports.facts import compared_on
+    from edgekit.reports.text import compared_on
 
     run = replace(run, context=gated(run.context))
     context, builds = run.context, run.builds

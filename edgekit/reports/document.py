@@ -17,7 +17,6 @@ from edgekit.quantize.scales import change_rows
 from edgekit.reports import text
 from edgekit.reports.facts import (
     RunFacts,
-    compared_on,
     measure_words,
     power_of,
     serving_words,
@@ -31,7 +30,7 @@ from edgekit.reports.layers import (
     trace_summary,
     why_not,
 )
-from edgekit.reports.text import significant
+from edgekit.reports.text import compared_on, significant
 from edgekit.text import ABSENT, all_of, counted, percent
 
 HISTOGRAM_BINS = 32

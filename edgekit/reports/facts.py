@@ -345,13 +345,6 @@ def measure_words(measures: Mapping[str, Any], key: str) -> str:
     return f"{value:.5f}" if key == "cosine" else text.significant(value)
 
 
-def compared_on(accuracy: Mapping[str, Any]) -> str:
-    """Returns on what data the accuracy is, and that nothing but a CPU computed it."""
-    inputs = accuracy.get("inputs")
-    data = accuracy.get("data") or (counted(inputs, "input") if inputs else "")
-    return ", ".join(text.clean(one) for one in (data, accuracy.get("computed")) if one)
-
-
 def warning_words(accuracy: Mapping[str, Any]) -> list[str]:
     """Returns a sentence for each output of which the figures say nothing: it holds NaN or
     infinity, or is the same for all inputs.

@@ -22,7 +22,6 @@ from edgekit.reports.comparison import (
     value_words,
 )
 from edgekit.reports.facts import (
-    compared_on,
     cost_facts,
     few_words,
     flat_facts,
@@ -299,7 +298,7 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
         gated = gated and not accuracy.get("constant")
         gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "") if gated else ""
         cosine = "not known" if accuracy.get("constant") else measure_words(accuracy, "cosine")
-        how = f" ({on})" if (on := compared_on(accuracy)) else ""
+        how = f" ({on})" if (on := text.compared_on(accuracy)) else ""
         rows.append([escaped(f"Cosine to FP32{how}", 400), cosine + gate])
         rows += [["", escaped(one, 400)] for one in warning_words(accuracy)]
         rows += [["", escaped(one, 400)] for one in part_words(accuracy)]

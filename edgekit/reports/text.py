@@ -22,6 +22,13 @@ def clean(text: object) -> str:
     return plain(str(text), lines=False)
 
 
+def compared_on(accuracy: Mapping[str, Any]) -> str:
+    """Returns on what data the accuracy is, and that nothing but a CPU computed it."""
+    inputs = accuracy.get("inputs")
+    data = accuracy.get("data") or (counted(inputs, "input") if inputs else "")
+    return ", ".join(clean(one) for one in (data, accuracy.get("computed")) if one)
+
+
 def significant(value: float | None, digits: int = 3) -> str:
     """Returns a number with so many significant digits: 1.23, 12.3, 1,230; 1.23e-07 if tiny."""
     if value is None or not math.isfinite(value):

@@ -41,8 +41,6 @@ def query(context: Context) -> PlacementQuery:
 @computed()
 def plan(context: Context) -> Plan:
     """Returns the placement."""
-    from edgekit.placement.explanation import explain_gpu_only
-    from edgekit.placement.placing import explain_conflict
     from edgekit.placement.plan import plan_from_json
 
     if context.placed is not None:
@@ -54,6 +52,9 @@ def plan(context: Context) -> Plan:
         return lambda done, total: context.update(done, total, f"looking for {what}")
 
     def compute() -> dict[str, Any]:
+        from edgekit.placement.explanation import explain_gpu_only
+        from edgekit.placement.placing import explain_conflict
+
         if context.file.precision == "int8":
             check_finite_weights(context)
         text = f"placing{fp16_suffix(context)}"

@@ -11,7 +11,6 @@ from edgekit.reports.facts import (
     MEASURES,
     SEGMENT_MEASURES,
     baseline_word,
-    compared_on,
     measure_words,
     part_words,
     warning_words,
@@ -60,7 +59,7 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
             "detail": "the same output for all inputs, as with random weights"
             if measure.get("constant")
             else ", ".join(
-                one for one in (f"top-1 agreement {agreement}", compared_on(measure)) if one
+                one for one in (f"top-1 agreement {agreement}", text.compared_on(measure)) if one
             ), "clock": "",
         })  # fmt: skip
     if document["bundle"]:
@@ -116,7 +115,7 @@ def accuracy_view(
             for key, name in MEASURES
             if not accuracy.get("constant")
         ],
-        "data": compared_on(accuracy),
+        "data": text.compared_on(accuracy),
         "gate": text.clean(gate),
         "calibration": text.clean(
             f"INT8 scales of {calibration['tensors']} tensors by {calibration['method']}: "

@@ -17,7 +17,6 @@ from edgekit.reports.document import AIMS, advantage, comparison
 from edgekit.reports.facts import (
     PERCENTILES,
     built_line,
-    compared_on,
     latency_shown,
     measure_words,
     part_words,
@@ -132,7 +131,7 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
         f"max abs {measure_words(accuracy, 'max_abs')}",
         f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
     ]
-    data = compared_on(accuracy)
+    data = text.compared_on(accuracy)
     cell = "\n".join(warning_words(accuracy))
     if not accuracy.get("constant"):
         cell += ("\n" if cell else "") + ", ".join(parts)
