@@ -24,9 +24,8 @@ _BROKEN = (
     struct.error,
     ValueError,
     EOFError,
-    NotImplementedError,
     OSError,
-    RecursionError,
+    RuntimeError,  # an encrypted entry, or one of a kind that zipfile does not know
     SyntaxError,
 )
 _DATE = (1980, 1, 1, 0, 0, 0)

@@ -10,21 +10,23 @@ from edgekit_device.protocol.codec import member, record, text
 # a runtime's own message may be long
 _MOST = 1 << 18
 _MESSAGE = text(most=_MOST)
+_NOT_EMPTY = text(r"[\s\S]+", "a message", most=_MOST)
 
 
 @dataclass(frozen=True)
 class Failure:
     """The fields of a DeviceError."""
 
-    code: str = member(text())
-    message: str = member(_MESSAGE)
+    code: str = member(text(".+", "a code"))
+    message: str = member(_NOT_EMPTY)
     where: str = member(_MESSAGE)
     hint: str = member(_MESSAGE)
 
     @classmethod
     def of(cls, error: DeviceError) -> "Failure":
         """The fields of ``error``, none longer than a reader takes."""
-        return cls(error.code, error.message[:_MOST], error.where[:_MOST], error.hint[:_MOST])
+        message = (error.message or error.code)[:_MOST]
+        return cls(error.code, message, error.where[:_MOST], error.hint[:_MOST])
 
     def error(self) -> DeviceError:
         """The error of these fields, to be raised."""

@@ -84,11 +84,12 @@ def test_old_loaders_and_leftovers_go(tmp_path: Path) -> None:
     stale = path.with_name(".edgekit_device.1.tmp")
     stale.write_bytes(b"half")
     os.utime(stale, (0, 0))
-    place(tmp_path, loader(9))
+    newest = loader(9)
+    place(tmp_path, newest)
     names = {file.name for file in (tmp_path / "bin").iterdir()}
     assert stale.name not in names
     assert len(names) == 4  # three loaders and the link
-    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == loader(9)
+    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == newest
 
 
 def test_what_others_remove_or_rename_meanwhile_is_no_failure(tmp_path: Path) -> None:
@@ -114,6 +115,11 @@ def test_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     assert "lab" in caught.value.where
 
 
+def _refused(code: str) -> bytes:
+    error = {"code": code, "message": "no", "where": "", "hint": ""}
+    return json.dumps({"error": error}).encode()
+
+
 def answer(status: int, out: bytes, err: bytes = b"") -> dict[str, Any]:
     return document(Completed(status, out, err), "lab", "python3")
 
@@ -133,7 +139,7 @@ def test_a_bench_that_is_cut_off_says_what_may_still_be_set(settings: dict[str, 
         raise KeyboardInterrupt
     assert ("takes power mode and clocks back" in str(stopped.value)) is bool(settings)
     with pytest.raises(BoardError) as refused, held.explain_clocks("lab"):
-        answer(4, json.dumps({"error": {"code": "power.mode"}}).encode())
+        answer(4, _refused("power.mode"))
     assert "takes them back" not in refused.value.hint
 
 
@@ -146,8 +152,9 @@ def test_a_bench_that_is_cut_off_says_what_may_still_be_set(settings: dict[str, 
         (1, b"", BoardError, "board.loader-failed"),
         (137, b"", BoardError, "board.killed"),
         (4, b"not json", BoardError, "board.loader-failed"),
-        (4, json.dumps({"error": {"code": "x.y"}}).encode(), BoardError, "x.y"),
-        (4, json.dumps({"error": {"code": "bundle.no"}}).encode(), BundleError, "bundle.no"),
+        (4, _refused("x.y"), BoardError, "x.y"),
+        (4, _refused("bundle.no"), BundleError, "bundle.no"),
+        (4, b'{"error": {"code": "x.y"}}', BoardError, "board.loader-failed"),
     ],
 )
 def test_failures_become_errors(status: int, out: bytes, kind: type, code: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import edgekit_device
+from edgekit.benchmark.measurement import Measurement
 from edgekit.benchmark.trace.chrome import validate_trace
 from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trace.sources import PreparedSource, write_trace
@@ -42,7 +43,7 @@ def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
         monkeypatch.setattr(module, "events_to_json", reported)
     model = edgekit_device.load(board.root / "apps/toy/releases" / installed)
     frame = {"x": np.ones((1, 3, 8, 8), np.float32)}
-    document = bench(model, frame, MeasureSettings(0, 0, 10))
+    document = Measurement.model_validate(bench(model, frame, MeasureSettings(0, 0, 10)))
     out = tmp_path / "t.json"
     write_trace(out, [PreparedSource("bench", measured_processes(None, document, 2, None))], {})
     trace = json.loads(out.read_text())

@@ -260,7 +260,7 @@ def test_one_count_of_scales_in_texts_json_and_cache(
         document = edgekit.calibrate(path, calibration={"data": str(tmp_path / data)}, **BOARD)
         scales, without = document["scales"], document["without"]
         listed = load_cache(cache).scales
-        own = load(path).tensor_names
+        own = load(path).graph.tensor_names
         assert without
         assert {n: s for n, s in listed.items() if s and (n in own or n in scales)} == scales
         assert {n for n, s in listed.items() if not s and n in without} == {*without}

@@ -34,10 +34,9 @@ def run(folder, version, engine, attempt, model, *, cores=2):
         check=False,
         timeout=120,
     )
-    said = parse_summary((done.stdout + done.stderr).splitlines())
-    assert done.returncode == 0, said.errors
-    assert said.passed is True
-    assert said.build_s is not None
+    assert done.returncode == 0, parse_summary((done.stdout + done.stderr).splitlines()).errors
+    assert "&&&& PASSED" in done.stdout
+    assert "Engine built in" in done.stdout
     assert offences(script) == []
     return paths
 
