@@ -7,13 +7,24 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
 from edgekit_device.job_runner import start_job
 from edgekit_device.jobs.job import LIVE, Job, JobRequest, open_job
-from edgekit_device.protocol.codec import parse_json
+from edgekit_device.protocol.codec import (
+    app_name,
+    member,
+    nullable,
+    parse_json,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.journal import is_claimed, read_journal, refuse_taken_back
 from edgekit_device.release.offer import serves, take_offer
 from edgekit_device.release.sources import find_bundle, open_sources
@@ -25,20 +36,45 @@ _POLL_S = 0.1
 _MOST_REASON = 2048
 
 
+@dataclass(frozen=True)
+class Resumed:
+    """A deployment that is carried on as a job: ``state`` is where it was cut off, or its end."""
+
+    app: str = member(app_name)
+    job: str = member(text())
+    state: str = member(text())
+
+
+@dataclass(frozen=True)
+class NotResumed:
+    """A deployment that cannot be carried on, and why."""
+
+    app: str = member(app_name)
+    error: Failure = member(record(Failure))
+
+
+@dataclass(frozen=True)
+class ResumeAnswer:
+    """The answer of ``resume``; ``power``: what a benchmark had left of power mode and clocks."""
+
+    resumed: Tuple[Resumed, ...] = member(records(Resumed))
+    failed: Tuple[NotResumed, ...] = member(records(NotResumed))
+    power: Optional[str] = member(nullable(text()))
+
+
 def resume(
     root: Root, app: Optional[App] = None, *, no_run: bool = False
-) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+) -> Tuple[List[Resumed], List[NotResumed]]:
     """Starts a job for each deployment whose process died.
 
     Returns:
-        "app", "job" and "state" of each, and "app" and "error" of those that cannot be carried on:
-        one of them keeps no other app from it.
+        What is carried on, and what cannot be: it keeps no other app from it.
 
     Raises:
         DeviceError: "deploy.busy" and the like, where one app alone was meant.
     """
-    found: List[Dict[str, Any]] = []
-    failed: List[Dict[str, Any]] = []
+    found: List[Resumed] = []
+    failed: List[NotResumed] = []
     for one in root.apps() if app is None else [app]:
         journal = read_journal(one)
         if journal is None or not journal.live or is_claimed(one):
@@ -58,9 +94,9 @@ def resume(
         except DeviceError as error:
             if app is not None:
                 raise
-            failed.append({"app": one.name, **error.to_json()})
+            failed.append(NotResumed(one.name, Failure.of(error)))
             continue
-        found.append({"app": one.name, "job": started["job"], "state": journal.state})
+        found.append(Resumed(one.name, started, journal.state))
     return found, failed
 
 
@@ -73,9 +109,8 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     app = None if arguments.app is None else root.app(arguments.app)
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
-        for one in found:
-            one["state"] = _ended(open_job(root, one["job"]))
-    return {"resumed": found, "failed": failed, "power": left}
+        found = [replace(one, state=_ended(open_job(root, one.job))) for one in found]
+    return dict(write(ResumeAnswer(tuple(found), tuple(failed), left)))
 
 
 def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -116,20 +151,20 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
             root, sources, app=arguments.app, trust_unsigned=trust, accept=accept
         ).files
     answer = take_offer(root, files.manifest, files.signature, trust)
-    app = root.app(answer["app"])
+    app = root.app(answer.app)
     journal = read_journal(app)
-    if answer.get("serving") and (journal is None or not journal.live):
+    if answer.serving and (journal is None or not journal.live):
         return {
             "changed": False,
             "app": app.name,
-            "release": answer["serving"],
-            "digest": answer["digest"],
+            "release": answer.serving,
+            "digest": answer.digest,
             "previous": app.link("previous"),
             "state": "committed",
         }
     request = {
         "app": app.name,
-        "digest": answer["digest"],
+        "digest": answer.digest,
         "policy": policy,
         "source": source,
         "operator": arguments.operator or "",
@@ -138,7 +173,7 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
         "on_purpose": _recorded(arguments.allow_older, refused[0]) if refused else None,
         "put_back": bool(arguments.again),
     }
-    job = open_job(root, _start(root, request)["job"])
+    job = open_job(root, _start(root, request))
     _ended(job)
     result = job.result()
     names = ("app", "release", "digest", "previous", "state", "health")
@@ -154,8 +189,8 @@ def _absolute(source: str) -> str:
     return source if "://" in source else os.path.abspath(os.path.expanduser(source))
 
 
-def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> Dict[str, Any]:
-    return start_job(root, JobRequest("deploy", request), held_back=no_run)
+def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> str:
+    return start_job(root, JobRequest("deploy", request), held_back=no_run).job
 
 
 def _ended(job: Job) -> str:

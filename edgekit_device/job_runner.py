@@ -38,6 +38,7 @@ from edgekit_device.jobs.job import (
     JobCancelled,
     JobRequest,
     JobState,
+    StartedJob,
     all_jobs,
     job_context,
     open_job,
@@ -76,11 +77,11 @@ CONCURRENT_JOBS = ("deploy",)
 def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Starts a job, joins the same one that runs, or answers that it is done already."""
     document = read_json(stdin, MAX_REQUEST)
-    return start_job(root, read(JobRequest, document, "stdin", code="protocol.invalid"),
-                     held_back=arguments.no_run)  # fmt: skip
+    request = read(JobRequest, document, "stdin", code="protocol.invalid")
+    return dict(write(start_job(root, request, held_back=arguments.no_run)))
 
 
-def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> Dict[str, Any]:
+def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> StartedJob:
     """Does what ``job-start`` does; with ``held_back`` the job is only prepared for ``job-run``."""
     if request.kind not in JOBS:
         known = ", ".join(sorted(JOBS))
@@ -95,14 +96,14 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> Di
             job = running(root, request.request) or job
         state = job.read().state
         if state in LIVE:
-            return {"job": job.name, "state": state, "reused": False, "joined": True}
+            return StartedJob(job.name, state, joined=True)
         if job.complete():
             os.utime(job.folder / STATE)  # young again for a collection
-            return {"job": job.name, "state": "done", "reused": True, "joined": False}
+            return StartedJob(job.name, "done", reused=True)
         _prepare(job, request, held_back)
         if not held_back:
             _launch(job)
-    return {"job": job.name, "state": job.read().state, "reused": False, "joined": False}
+    return StartedJob(job.name, job.read().state)
 
 
 def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:

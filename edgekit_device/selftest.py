@@ -29,6 +29,7 @@ from edgekit_device.cuda.memory import io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import workspace
 from edgekit_device.jobs.job import JobCancelled, JobContext
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.plan import read_header
@@ -280,7 +281,7 @@ def _inspector(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    found = probe(context.root.folder)
+    found: Dict[str, Any] = write(probe(context.root.folder))
     found.pop("user"), found.pop("root")
     return found
 

@@ -156,13 +156,13 @@ def measured_facts(
     except ValidationError as error:
         raise BoardError(
             f"the measurement is not as a loader writes it ({fault_words(error)})",
-            code="bench.malformed", hint="run `edgekit bench` again; report it if it stays",
+            code="board.protocol", hint="run `edgekit bench` again; report it if it stays",
         ) from error  # fmt: skip
     if facts.monitor is not None:
         measurement = {**measurement, "monitor": with_release_warning(measurement["monitor"])}
     samples = facts.samples_ms or []
     latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
-    if not latency:
+    if "median" not in latency:
         raise BoardError(
             "the measurement holds no times",
             code="bench.empty", hint="set bench.iterations to 1 or more and run it again",

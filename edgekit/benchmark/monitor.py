@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from edgekit.documents import Document, Number
+from edgekit.documents import Document, Number, fault_words
+from edgekit.errors import BoardError
 from edgekit.targets.jetpack import jetpack_of_l4t
 
 SCHEMA = "edgekit.monitor/1"
@@ -81,6 +82,17 @@ class MonitorFacts(Document):
     clock_caps_hz: dict[str, Number] | None = None
 
 
+class LiveSample(Sample):
+    """A line of the board's command ``sample``: a sample, and what is new since the last one."""
+
+    sources: list[str] = Field([])
+    interval_ms: Number | None = None
+    facts: MonitorFacts = MonitorFacts()
+    power_mode: str | None = None
+    warnings: list[str] = Field([])
+    unknown: dict[str, int] = Field({})
+
+
 class Monitor(Document):
     """Samples of the measurement, and of the time before it, when nothing of ours ran ("idle")."""
 
@@ -95,6 +107,23 @@ class Monitor(Document):
     unknown: dict[str, int] = Field({}, description="how often fields came that are not known")
     warnings: list[str] = Field([])
     log: str = Field("", description="the file that it was read from")
+
+
+def check_sample(line: Mapping[str, Any], board: str) -> None:
+    """Refuses a line of the board's command ``sample`` that is no ``LiveSample``.
+
+    Raises:
+        BoardError: "board.protocol".
+    """
+    try:
+        LiveSample.model_validate(line)
+    except ValidationError as error:
+        raise BoardError(
+            f"the board's sample is not sound: {fault_words(error)}",
+            code="board.protocol",
+            where=board,
+            hint="use the loader and the edgekit of the same version",
+        ) from None
 
 
 def rails_of(sample: Mapping[str, Any]) -> dict[str, float]:

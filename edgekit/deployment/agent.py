@@ -31,6 +31,7 @@ from edgekit.deployment.transport import (
     stalled,
 )
 from edgekit.errors import BoardError, EdgekitError
+from edgekit_device.protocol.codec import read
 
 _START_S = 120.0
 _END_S = 10.0
@@ -101,9 +102,8 @@ class Agent:
                 self._begun()
             if self._error is not None:
                 raise self._error
-            self.place = LoaderLocation.read(
-                document(Completed(0, self._head, b""), where, python, "place")
-            )
+            placed = document(Completed(0, self._head, b""), where, python, "place")
+            self.place = read(LoaderLocation, placed)
         except BaseException:
             self.close()
             raise

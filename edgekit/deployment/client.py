@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.deployment.agent import Agent
-from edgekit.deployment.answers import StagedOutput, document, failure, take_samples
+from edgekit.deployment.answers import (
+    StagedOutput,
+    document,
+    failure,
+    protocol_error,
+    take_samples,
+)
 from edgekit.deployment.board import BenchSettings, Board, Kind, Progress
 from edgekit.deployment.loader import container_argv
 from edgekit.deployment.transport import (
@@ -246,10 +252,12 @@ class BoardClient:
             return self._request("offer", "--hello", stdin=[json_line({**what, **signed})])
 
         answer = send({"digest": hashlib.sha256(manifest).hexdigest()})
-        if answer["known"]:
-            return answer
-        deflated = base64.b64encode(zlib.compress(manifest, 9)).decode("ascii")
-        return send({"manifest": {"deflated": deflated}})
+        if not answer["known"]:
+            deflated = base64.b64encode(zlib.compress(manifest, 9)).decode("ascii")
+            answer = send({"manifest": {"deflated": deflated}})
+        if "hello" not in answer:
+            raise protocol_error("the board does not answer what it was offered", self.name)
+        return answer
 
     def receive(
         self,

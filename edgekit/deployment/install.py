@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -198,16 +198,13 @@ def _taken_back(found: Mapping[str, str], where: str) -> BoardError:
     return error
 
 
-def _retained(missing: object, sizes: Mapping[str, int], where: str) -> dict[str, int]:
+def _retained(
+    missing: Sequence[tuple[str, int]], sizes: Mapping[str, int], where: str
+) -> dict[str, int]:
     """Returns what a board says that it has of the blobs that it lacks, by digest."""
-    found: dict[str, int] = {}
-    for pair in missing if isinstance(missing, list) else [None]:
-        digest, have = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
-        size = sizes.get(digest) if isinstance(digest, str) else None
-        if size is None or type(have) is not int or not 0 <= have <= size:
-            raise protocol_error("the board lacks what the bundle does not have", where)
-        found[str(digest)] = have
-    return found
+    if any(have > sizes.get(digest, -1) for digest, have in missing):
+        raise protocol_error("the board lacks what the bundle does not have", where)
+    return dict(missing)
 
 
 def _payload(bundle: Bundle, lacking: Mapping[str, Any], where: str) -> dict[str, Buffer]:

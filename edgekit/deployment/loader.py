@@ -4,11 +4,10 @@ what ``docker run`` is given where the loader runs in a container.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from edgekit.deployment.board import Container
+from edgekit_device.protocol.codec import array, integer, member, text
 
 # It is handed to ``python3 -c`` (Python 3.8, standard library), so that a bare board needs nothing
 # but Python and no file of ours is run before its digest is checked. Its stdin and arguments carry
@@ -138,7 +137,7 @@ commands that still run."""
 
 @dataclass(frozen=True, slots=True)
 class LoaderLocation:
-    """Where the loader lies on a board, and of which account.
+    """Where the loader lies on a board, and of which account: the placing program's answer.
 
     Attributes:
         root: ROOT, absolute.
@@ -147,16 +146,10 @@ class LoaderLocation:
         groups: Numbers of the account's groups.
     """
 
-    root: str
-    loader: str
-    user: str = ""
-    groups: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> LoaderLocation:
-        """Returns what the placing program answered."""
-        groups = tuple(str(number) for number in answer.get("groups", ()))
-        return cls(answer["root"], answer["path"], str(answer.get("user", "")), groups)
+    root: str = member(text())
+    loader: str = member(text(), key="path")
+    user: str = member(text(), default="")
+    groups: tuple[int, ...] = member(array(integer(0, 1 << 32)), default=())
 
 
 def container_argv(
@@ -184,5 +177,5 @@ def container_argv(
         words += ["--user", place.user]
     # the devices' groups: names differ between board and image, numbers do not
     for number in place.groups:
-        words += ["--group-add", number]
+        words += ["--group-add", str(number)]
     return [*words, "--entrypoint", argv[0], *container.options, container.image, *argv[1:]]

@@ -70,9 +70,9 @@ def bench(
             "energy": facts["energy"],
             "power": answer.get("power"),
         }
-        found[row["name"]] = {**{key: answer[key] for key in keys}, **measured, "error": None}
+        found[row["name"]] = {**{key: answer.get(key) for key in keys}, **measured, "error": None}
         if on_note:
-            median, status = answer["latency_ms"]["median"], facts["verdict"]["status"]
+            median, status = facts["latency_ms"]["median"], facts["verdict"]["status"]
             on_note(f"{row['name']}: {median:.3f} ms, {status}")
 
     def failed(row: dict[str, Any], error: EdgekitError, again: bool) -> None:

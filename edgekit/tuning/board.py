@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from edgekit.benchmark.monitor import rails_of
+from edgekit.benchmark.monitor import check_sample, rails_of
 from edgekit.config.loader import Config, check_config, open_config
 from edgekit.errors import BoardError, EdgekitError
 from edgekit.pipeline.boards.status import taken_back_note
@@ -310,6 +310,7 @@ def need_rails(client: BoardClient, target: Target) -> None:
     seen: list[dict[str, Any]] = []
 
     def one(sample: dict[str, Any]) -> bool:
+        check_sample(sample, client.name)
         seen.append(sample)
         return False
 

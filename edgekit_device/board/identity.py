@@ -30,7 +30,17 @@ from edgekit_device.board.inventory import (
 )
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
-from edgekit_device.protocol.codec import load, member, nullable, text
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    digest,
+    integer,
+    load,
+    member,
+    nullable,
+    text,
+    write,
+)
 from edgekit_device.version import __version__
 
 if TYPE_CHECKING:
@@ -63,27 +73,63 @@ class RememberedBoard:
     l4t: Optional[str] = member(nullable(text()), default=None)
 
 
+_BYTES = integer(0, 1 << 62)
+_TEXT = nullable(text())
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The answer of ``hello``; what is missing or not known is None.
+
+    Attributes:
+        loader: SHA-256 of the zipapp.
+        memory_bytes: Available.
+    """
+
+    version: Optional[str] = member(_TEXT)
+    loader: Optional[str] = member(nullable(digest))
+    python: str = member(text())
+    machine: str = member(text())
+    numpy: Optional[str] = member(_TEXT)
+    onnxruntime: Optional[str] = member(_TEXT)
+    ssh_keygen: Optional[str] = member(_TEXT)
+    backends: Tuple[str, ...] = member(array(text()))
+    root: str = member(text())
+    free_bytes: int = member(_BYTES)
+    module: Optional[str] = member(_TEXT)
+    board_id: Optional[str] = member(_TEXT)
+    l4t: Optional[str] = member(_TEXT)
+    tensorrt: Optional[str] = member(_TEXT)
+    memory_bytes: Optional[int] = member(nullable(_BYTES))
+    schema: str = member(choice("edgekit.device/1"), default="edgekit.device/1")
+
+
 def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """The command ``hello``."""
-    return hello(root.folder)
+    return dict(write(hello(root.folder)))
 
 
-def hello(root: Path) -> Dict[str, Any]:
+def hello(root: Path) -> Hello:
     """Describes the board; creates nothing."""
-    return {
-        "schema": "edgekit.device/1",
-        "version": __version__,
-        "loader": loader_digest(),
-        "python": sys.version.split()[0],
-        "machine": os.uname().machine,
-        "numpy": _version("numpy", ("numpy",)),
-        "onnxruntime": onnxruntime_version(),
-        "ssh_keygen": _ssh_version(),
-        "backends": sorted(COMPARED),
-        "root": str(root),
-        "free_bytes": _free_bytes(root),
-        **_board(root),
-    }
+    system, facts = Path("/"), board_facts(root)
+    return Hello(
+        version=__version__,
+        loader=loader_digest(),
+        python=sys.version.split()[0],
+        machine=os.uname().machine,
+        numpy=_version("numpy", ("numpy",)),
+        onnxruntime=onnxruntime_version(),
+        ssh_keygen=_ssh_version(),
+        backends=tuple(sorted(COMPARED)),
+        root=str(root),
+        free_bytes=_free_bytes(root),
+        # of the facts that a bundle may need, those that files have
+        module=facts["module"],
+        board_id=facts["board_id"],
+        l4t=facts["l4t"],
+        tensorrt=tensorrt_versions(system, {})["full"],
+        memory_bytes=memory(system)["available"],
+    )
 
 
 class HelloThread(threading.Thread):
@@ -92,7 +138,7 @@ class HelloThread(threading.Thread):
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
         self._folder = folder
-        self._facts: Dict[str, Any] = {}
+        self._facts: Optional[Hello] = None
         self._error: Optional[BaseException] = None
         self.start()
 
@@ -103,8 +149,8 @@ class HelloThread(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def facts(self) -> Dict[str, Any]:
-        """Returns them, or raises what there was in the way; once it has ended."""
+    def facts(self) -> Optional[Hello]:
+        """Returns them, or raises what there was in the way; None before it has ended."""
         if self._error is not None:
             raise self._error
         return self._facts
@@ -156,16 +202,6 @@ def _ssh_version() -> Optional[str]:
         return "unknown"
     found = re.search(r"OpenSSH_([0-9.]+p?[0-9]*)", answer)
     return found.group(1) if found else "unknown"
-
-
-def _board(root: Path) -> Dict[str, Any]:
-    """The facts that a bundle may need, read from files; None for those that no file has."""
-    system = Path("/")
-    return {
-        **board_facts(root),
-        "tensorrt": tensorrt_versions(system, {})["full"],
-        "memory_bytes": memory(system)["available"],
-    }
 
 
 def _free_bytes(root: Path) -> int:

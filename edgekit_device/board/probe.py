@@ -10,8 +10,9 @@ import importlib.util
 import os
 import platform
 import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import (
@@ -39,25 +40,167 @@ from edgekit_device.board.power import mend
 from edgekit_device.board.power_tools import parse_clocks, parse_power_mode, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
-from edgekit_device.protocol.codec import dump
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    dump,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+    write,
+)
 from edgekit_device.store.root import Root
+
+_COUNT = integer(0, 1 << 62)
+_TEXT = nullable(text())
+_FACTS = nullable(mapping(anything))
+
+
+@dataclass(frozen=True)
+class Flavours:
+    """Versions of TensorRT by flavour."""
+
+    full: Optional[str] = member(_TEXT)
+    lean: Optional[str] = member(_TEXT)
+    dispatch: Optional[str] = member(_TEXT)
+
+
+@dataclass(frozen=True)
+class ProbedTensorrt(Flavours):
+    """TensorRT's libraries, and its Python modules' versions."""
+
+    python: Flavours = member(record(Flavours))
+    libraries: Mapping[str, Any] = member(mapping(anything))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, and its version where that is known."""
+
+    path: str = member(text())
+    version: Optional[str] = member(_TEXT)
+
+
+@dataclass(frozen=True)
+class Docker(Program):
+    """Docker; None where it refuses this account."""
+
+    runtimes: Optional[Tuple[str, ...]] = member(nullable(array(text())))
+
+
+@dataclass(frozen=True)
+class ProbedDla:
+    """The DLA: its cores by TensorRT, its folders below /sys, its compiler's library."""
+
+    cores: Optional[int] = member(nullable(_COUNT))
+    devices: Tuple[str, ...] = member(array(text()))
+    compiler: Optional[str] = member(_TEXT)
+    compiler_version: Optional[str] = member(_TEXT)
+
+
+@dataclass(frozen=True)
+class ModeEntry:
+    """A power mode that the board has."""
+
+    id: int = member(_COUNT)
+    name: str = member(text())
+
+
+@dataclass(frozen=True)
+class ClockEntry:
+    """A clock in Hz; ``locked``: it cannot move."""
+
+    locked: bool = member(flag)
+    min: Optional[int] = member(_COUNT, absent=None)
+    max: Optional[int] = member(_COUNT, absent=None)
+    current: Optional[int] = member(_COUNT, absent=None)
+    online: Optional[bool] = member(flag, absent=None)
+
+
+@dataclass(frozen=True)
+class ProbedPower:
+    """The power mode and all that there are, and clocks by name."""
+
+    mode: Optional[str] = member(_TEXT, default=None)
+    id: Optional[int] = member(nullable(_COUNT), default=None)
+    modes: Optional[Tuple[ModeEntry, ...]] = member(nullable(records(ModeEntry)), default=None)
+    clocks: Optional[Mapping[str, ClockEntry]] = member(
+        nullable(mapping(record(ClockEntry))), default=None
+    )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of memory."""
+
+    total: Optional[int] = member(nullable(_COUNT))
+    available: Optional[int] = member(nullable(_COUNT))
+
+
+@dataclass(frozen=True)
+class User:
+    """The account."""
+
+    uid: int = member(_COUNT)
+    root: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """``edgekit.probe/1`` (docs/board-protocol.md); None and notes where something is not known."""
+
+    module: Optional[str] = member(_TEXT)
+    board_id: Optional[str] = member(_TEXT)
+    l4t: Optional[str] = member(_TEXT)
+    jetpack: Optional[str] = member(_TEXT)
+    cuda: Optional[str] = member(_TEXT)
+    cuda_driver: Optional[str] = member(_TEXT)
+    compute_capability: Optional[str] = member(_TEXT)
+    machine: str = member(text())
+    python: str = member(text())
+    numpy: Optional[str] = member(_TEXT)
+    onnxruntime: Optional[str] = member(_TEXT)
+    tensorrt: ProbedTensorrt = member(record(ProbedTensorrt))
+    trtexec: Optional[Program] = member(nullable(record(Program)))
+    dla: ProbedDla = member(record(ProbedDla))
+    cudla: Optional[str] = member(_TEXT)
+    cudla_facts: Optional[Mapping[str, Any]] = member(_FACTS)
+    nvrtc: Optional[str] = member(_TEXT)
+    nsys: Optional[str] = member(_TEXT)
+    power: ProbedPower = member(record(ProbedPower))
+    disk_free: int = member(_COUNT)
+    memory: Memory = member(record(Memory))
+    user: User = member(record(User))
+    groups: Tuple[str, ...] = member(array(text()))
+    docker: Optional[Docker] = member(nullable(record(Docker)))
+    ssh_keygen: Optional[str] = member(_TEXT)
+    root: str = member(text())
+    notes: Tuple[str, ...] = member(array(text(most=1 << 18)))
+    fingerprint: Mapping[str, str] = member(mapping(text()))
+    schema: str = member(choice("edgekit.probe/1"), default="edgekit.probe/1")
 
 
 def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Describes the board; with --remember also for containers on it, which see less."""
     left = mend(root.folder)
-    document = probe(root.folder)
+    found = probe(root.folder)
     if left:
-        document["notes"].append(left)
+        found = replace(found, notes=(*found.notes, left))
     if arguments.remember:
-        remembered = RememberedBoard(document["module"], document["board_id"], document["l4t"])
+        remembered = RememberedBoard(found.module, found.board_id, found.l4t)
         with map_os_errors(str(root.folder)):
             root.folder.mkdir(parents=True, exist_ok=True)
             write_durably(root.folder / BOARD_FACTS, dump(remembered))
-    return document
+    return dict(write(found))
 
 
-def probe(folder: Path, system: Path = Path("/")) -> Dict[str, Any]:
+def probe(folder: Path, system: Path = Path("/")) -> Probe:
     """The document ``edgekit.probe/1``.
 
     Args:
@@ -76,49 +219,50 @@ def probe(folder: Path, system: Path = Path("/")) -> Dict[str, Any]:
     facts = board_facts(folder, system)
     if facts["module"] is None:
         notes.append("no model in the device tree: this is no Jetson, or a container on one")
-    return {
-        "schema": "edgekit.probe/1",
-        **facts,
-        "jetpack": None,  # the host knows which JetPack has this L4T
-        "cuda": inventory.cuda_version(system),
-        "cuda_driver": cuda.get("driver"),
-        "compute_capability": cuda.get("compute_capability"),
-        "machine": platform.machine(),
-        "python": said["python"],
-        "numpy": said["numpy"],
-        "onnxruntime": said["onnxruntime"],
-        "tensorrt": {
+    return Probe(
+        module=facts["module"],
+        board_id=facts["board_id"],
+        l4t=facts["l4t"],
+        jetpack=None,  # the host knows which JetPack has this L4T
+        cuda=inventory.cuda_version(system),
+        cuda_driver=cuda.get("driver"),
+        compute_capability=cuda.get("compute_capability"),
+        machine=platform.machine(),
+        python=said.python,
+        numpy=said.numpy,
+        onnxruntime=said.onnxruntime,
+        tensorrt=ProbedTensorrt(
             **versions,
-            "python": python,
-            "libraries": {kind: there[kind] for kind in MODULES if kind in there},
-        },
-        "trtexec": _trtexec(system, versions["full"]),
-        "dla": {
-            "cores": dla_cores,
-            "devices": inventory.dla_devices(system),
-            "compiler": there.get("dla_compiler", {}).get("path"),
-            "compiler_version": dla_compiler_version(system, installed),
-        },
-        "cudla": there.get("cudla", {}).get("path") or (query_cudla() if real else None),
-        "cudla_facts": _cudla(notes) if real else None,
-        "nvrtc": there.get("nvrtc", {}).get("path"),
-        "nsys": shutil.which("nsys") if real else None,
-        "power": _power(notes) if real else dict.fromkeys(("mode", "id", "modes", "clocks")),
-        "disk_free": said["free_bytes"],
-        "memory": inventory.memory(system),
-        "user": {"uid": os.getuid(), "root": os.geteuid() == 0},
-        "groups": _groups(),
-        "docker": facts_of_docker() if real else None,
-        "ssh_keygen": said["ssh_keygen"],
-        "root": said["root"],
-        "notes": notes,
-        "fingerprint": fingerprint(
+            python=Flavours(**python),
+            libraries={kind: there[kind] for kind in MODULES if kind in there},
+        ),
+        trtexec=_trtexec(system, versions["full"]),
+        dla=ProbedDla(
+            cores=dla_cores,
+            devices=tuple(inventory.dla_devices(system)),
+            compiler=there.get("dla_compiler", {}).get("path"),
+            compiler_version=dla_compiler_version(system, installed),
+        ),
+        cudla=there.get("cudla", {}).get("path") or (query_cudla() if real else None),
+        cudla_facts=_cudla(notes) if real else None,
+        nvrtc=there.get("nvrtc", {}).get("path"),
+        nsys=shutil.which("nsys") if real else None,
+        power=_power(notes) if real else ProbedPower(),
+        disk_free=said.free_bytes,
+        memory=Memory(**inventory.memory(system)),
+        user=User(uid=os.getuid(), root=os.geteuid() == 0),
+        groups=tuple(_groups()),
+        docker=_docker() if real else None,
+        ssh_keygen=said.ssh_keygen,
+        root=said.root,
+        notes=tuple(notes),
+        fingerprint=fingerprint(
             folder,
             system,
             capability=cuda.get("compute_capability") or "",
             tensorrt=versions["full"] or "",
         ),
-    }
+    )
 
 
 def _query_tensorrt_and_cuda(real: bool, notes: List[str]) -> Any:
@@ -162,16 +306,26 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _trtexec(system: Path, version: Optional[str]) -> Optional[Dict[str, Any]]:
+def _docker() -> Optional[Docker]:
+    found = facts_of_docker()
+    return None if found is None else Docker(**found)
+
+
+def _trtexec(system: Path, version: Optional[str]) -> Optional[Program]:
     path = find_trtexec(system)
     # it has no switch for its version alone and comes with the libraries that it uses
-    return None if path is None else {"path": str(path), "version": version}
+    return None if path is None else Program(str(path), version)
 
 
-def _power(notes: List[str]) -> Dict[str, Any]:
+def _power(notes: List[str]) -> ProbedPower:
     mode, number = parse_power_mode(_as_root(["nvpmodel", "-q"], "Power Mode", notes))
-    clocks = parse_clocks(_as_root(["jetson_clocks", "--show"], "MaxFreq", notes)) or None
-    return {"mode": mode, "id": number, "modes": read_modes() or None, "clocks": clocks}
+    clocks = parse_clocks(_as_root(["jetson_clocks", "--show"], "MaxFreq", notes))
+    return ProbedPower(
+        mode,
+        number,
+        tuple(ModeEntry(**one) for one in read_modes()) or None,
+        {name: ClockEntry(**one) for name, one in clocks.items()} or None,
+    )
 
 
 def _as_root(argv: List[str], shows: str, notes: List[str]) -> str:

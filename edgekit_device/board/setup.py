@@ -16,14 +16,15 @@ import os
 import shlex
 import shutil
 import subprocess
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
 from edgekit_device.board.power_tools import CLOCKS_FILE, read_modes
 from edgekit_device.board.tegrastats import SetupRecord
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
-from edgekit_device.protocol.codec import dump, load
+from edgekit_device.protocol.codec import array, choice, dump, load, member, nullable, text, write
 from edgekit_device.store.root import Root
 
 SUDOERS = "/etc/sudoers.d/edgekit"
@@ -49,6 +50,25 @@ class Account(NamedTuple):
     groups: List[str]
 
 
+@dataclass(frozen=True)
+class SetupAnswer:
+    """The answer of ``setup``.
+
+    Attributes:
+        sudoers: The text of ``file``.
+        groups: That the account is added to, or taken from.
+        script: What the user is to run, where sudo wants a password.
+        text: For people.
+    """
+
+    sudoers: str = member(text(most=1 << 18))
+    file: str = member(text())
+    groups: Tuple[str, ...] = member(array(text()))
+    script: Optional[str] = member(nullable(text()))
+    state: str = member(choice("shown", "applied", "undone", "unneeded", "by-hand", "failed"))
+    text: str = member(text(most=1 << 19))
+
+
 def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Shows what would be changed, or with --apply changes it; --undo takes it back."""
     names = []
@@ -58,7 +78,8 @@ def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         except KeyError:
             continue
     account = Account(getpass.getuser(), os.geteuid() == 0, names)
-    return setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
+    found = setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
+    return dict(write(found))
 
 
 def setup(
@@ -68,7 +89,7 @@ def setup(
     undo: bool = False,
     apply: bool = False,
     system: Path = Path("/"),
-) -> Dict[str, Any]:
+) -> SetupAnswer:
     """See ``do_setup``; ``folder`` is ROOT, which remembers what was added."""
     done = folder / "setup.json"
     record = load(SetupRecord, done)
@@ -79,17 +100,17 @@ def setup(
     else:
         groups = [name for name in _GROUPS if name not in account.groups and _group_exists(name)]
     commands = _undo(account, groups) if undo else _commands(folder, account, groups)
-    answer = {"sudoers": sudoers, "file": SUDOERS, "groups": groups, "script": None}
+    answer = SetupAnswer(sudoers, SUDOERS, tuple(groups), None, "shown", "")
     if account.root:
-        return dict(answer, state="unneeded", text="the account is root: nothing is needed")
+        return replace(answer, state="unneeded", text="the account is root: nothing is needed")
     if undo and record is None:
-        return dict(answer, state="unneeded", text="edgekit has set up nothing here")
+        return replace(answer, state="unneeded", text="edgekit has set up nothing here")
     if not undo and record is not None and record.sudoers == sudoers and not groups:
-        return dict(answer, state="unneeded", text="it is set up already")
+        return replace(answer, state="unneeded", text="it is set up already")
     shown = "\n".join(" ".join(shlex.quote(word) for word in one) for one in commands)
     if not apply:
         what = "takes back" if undo else "writes {}:\n{}\nby".format(SUDOERS, sudoers)
-        return dict(answer, state="shown", text="setup {}\n{}".format(what, shown))
+        return replace(answer, state="shown", text="setup {}\n{}".format(what, shown))
     folder.mkdir(parents=True, exist_ok=True)
     with map_os_errors(str(folder)):
         write_durably(folder / "edgekit.sudoers", sudoers.encode("ascii"))
@@ -98,18 +119,18 @@ def setup(
         script = folder / "setup.sh"
         with map_os_errors(str(folder)):
             write_durably(script, _script(commands).encode("ascii"))
-        text = "sudo asks for a password here; run on the board:\n  sudo sh {}".format(script)
-        return dict(answer, state="by-hand", text=text, script=str(script))
+        words = "sudo asks for a password here; run on the board:\n  sudo sh {}".format(script)
+        return replace(answer, state="by-hand", text=words, script=str(script))
     if problem:
-        return dict(answer, state="failed", text=problem)
+        return replace(answer, state="failed", text=problem)
     with map_os_errors(str(folder)):
         if undo:
             done.unlink()
-            return dict(answer, state="undone", text="taken back: {} is gone".format(SUDOERS))
+            return replace(answer, state="undone", text="taken back: {} is gone".format(SUDOERS))
         added = tuple(sorted({*before, *groups}))
         write_durably(done, dump(SetupRecord(sudoers, added)))
     more = "; groups count from the next login" if groups else ""
-    return dict(answer, state="applied", text="set up{}".format(more))
+    return replace(answer, state="applied", text="set up{}".format(more))
 
 
 def sudoers_text(user: str, system: Path = Path("/")) -> str:

@@ -15,7 +15,10 @@ from edgekit_device.build.engine import EngineBuild
 from edgekit_device.build.inspection import strides
 from edgekit_device.build.request import (
     BuildJobRequest,
+    BuildResult,
+    EngineResult,
     EngineSpec,
+    GoldenRun,
     GoldenSpec,
     NetworkTensor,
     read_request,
@@ -23,6 +26,7 @@ from edgekit_device.build.request import (
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobContext
 from edgekit_device.processes import Report
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
     BlobEntry,
     EngineEntry,
@@ -37,8 +41,6 @@ from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.tensorrt.bindings import fault, find
 from edgekit_device.tensorrt.runtimes import start
 from edgekit_device.trust.bundle import BundleFiles, Checked
-
-SCHEMA = "edgekit.build.result/1"
 
 
 def run(context: JobContext) -> Dict[str, Any]:
@@ -72,16 +74,16 @@ def run(context: JobContext) -> Dict[str, Any]:
         same[alike] = spec.key
         built[spec.key] = build.engine(spec, notes)
     golden = _golden(context, request, built, board, notes)
-    return {
-        "schema": SCHEMA,
-        "request": request.digest,
-        "fingerprint": board,
-        "tensorrt": board["tensorrt"] or built[request.engines[0].key]["tensorrt"],
-        "builder": "python" if request.backend == "tensorrt" else "trtexec",
-        "engines": [built[spec.key] for spec in request.engines],
-        "golden": golden,
-        "notes": notes,
-    }
+    result = BuildResult(
+        request=request.digest,
+        fingerprint=board,
+        tensorrt=board["tensorrt"] or built[request.engines[0].key]["tensorrt"],
+        builder="python" if request.backend == "tensorrt" else "trtexec",
+        engines=tuple(EngineResult(**built[spec.key]) for spec in request.engines),
+        golden=tuple(GoldenRun(**one) for one in golden),
+        notes=tuple(notes),
+    )
+    return dict(write(result))
 
 
 def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:

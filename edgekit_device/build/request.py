@@ -1,5 +1,5 @@
 """A build request, ``edgekit.build.request/1``: nothing is built before every field was checked.
-Also what one successful attempt gave.
+Also what one successful attempt gave, and the build's result, ``edgekit.build.result/1``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.protocol.codec import (
+    anything,
     array,
     choice,
     digest,
@@ -31,6 +32,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.manifest import DTYPES, Range
 
 SCHEMA = "edgekit.build.request/1"
+RESULT_SCHEMA = "edgekit.build.result/1"
 PRECISIONS = ("fp32", "fp16", "int8")
 _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
@@ -250,6 +252,96 @@ class BuiltEngine:
     inspector: Optional[str] = None
     version: str = ""
     notes: List[str] = field(default_factory=list)
+
+
+_SIZE = integer(0, _MAX_BYTES)
+_FACTS = array(mapping(anything))
+
+
+@dataclass(frozen=True)
+class EngineTensor:
+    """An input or output of an engine as it is on this board; no strides where a size is open."""
+
+    name: str = member(text())
+    mode: str = member(choice("input", "output"))
+    dtype: str = member(text())
+    shape: Tuple[int, ...] = member(shape(-1))
+    format: str = member(text())
+    strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
+    scale: Optional[float] = member(nullable(number(0.0, 1e38)))
+
+
+@dataclass(frozen=True)
+class EngineResult:
+    """An engine of the result (docs/board-protocol.md).
+
+    Attributes:
+        full: Digest of the plan refitted and whole; None where ``engine`` lacks nothing.
+        attempt: Which of the request's attempts succeeded.
+        attempts: How each of them went.
+        weights: ``{"dtype", "shape" or None, "count"}`` by the name that a refit takes.
+        layers: What the inspector says of each.
+        inspector: Digest of the inspector's JSON.
+        log: Digest of the builder's log.
+    """
+
+    key: str = member(_KEY)
+    kind: str = member(text())
+    engine: str = member(digest)
+    full: Optional[str] = member(nullable(digest))
+    bytes: int = member(_SIZE)
+    full_bytes: Optional[int] = member(nullable(_SIZE))
+    tensorrt: str = member(text())
+    flags: Tuple[str, ...] = member(array(text()))
+    stripped: bool = member(flag)
+    version_compatible: bool = member(flag)
+    lean_embedded: bool = member(flag)
+    refit: str = member(text())
+    dla_core: Optional[int] = member(nullable(integer(0, 63)))
+    weights: Mapping[str, Any] = member(mapping(mapping(anything)))
+    io: Tuple[EngineTensor, ...] = member(records(EngineTensor))
+    can_run_on_dla: Mapping[str, bool] = member(mapping(flag))
+    unmapped: Tuple[str, ...] = member(array(text()))
+    layers: Tuple[Mapping[str, Any], ...] = member(_FACTS)
+    reformats: Tuple[Any, ...] = member(array(anything))
+    inspector: Optional[str] = member(nullable(digest))
+    log: str = member(digest)
+    timing_cache: Mapping[str, Any] = member(mapping(anything))
+    attempt: int = member(integer(0, 1 << 20))
+    attempts: Tuple[Mapping[str, Any], ...] = member(_FACTS)
+    seconds: float = member(number(0.0, 1e9))
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor whose bytes are in the store."""
+
+    digest: str = member(digest)
+    dtype: str = member(text())
+    shape: Tuple[int, ...] = member(shape())
+
+
+@dataclass(frozen=True)
+class GoldenRun:
+    """A golden case that was run; no lane where the request has one alone and names none."""
+
+    seed: int = member(integer(0, _MAX_SEED))
+    lane: Optional[int] = member(nullable(integer(0, 63)))
+    outputs: Mapping[str, StoredTensor] = member(mapping(record(StoredTensor)))
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """``edgekit.build.result/1``; ``request`` is the request's digest."""
+
+    request: str = member(digest)
+    fingerprint: Mapping[str, str] = member(mapping(text()))
+    tensorrt: str = member(text())
+    builder: str = member(choice("python", "trtexec"))
+    engines: Tuple[EngineResult, ...] = member(records(EngineResult))
+    golden: Tuple[GoldenRun, ...] = member(records(GoldenRun))
+    notes: Tuple[str, ...] = member(array(text(most=1 << 18)))
+    schema: str = member(choice(RESULT_SCHEMA), default=RESULT_SCHEMA)
 
 
 def request_digest(document: Mapping[str, Any]) -> str:

@@ -21,7 +21,13 @@ from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.jobs.job import Job, JobCancelled, JobContext
 from edgekit_device.processes import Report
-from edgekit_device.protocol.codec import dump, load, member, text, write
+from edgekit_device.protocol.codec import (
+    dump,
+    load,
+    member,
+    text,
+    write,
+)
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
@@ -40,7 +46,7 @@ from edgekit_device.release.journal import (
     refuse_taken_back,
     stamp,
 )
-from edgekit_device.release.releases import rollback
+from edgekit_device.release.releases import RolledBack, rollback
 from edgekit_device.serve.messages import reload
 from edgekit_device.store.root import App, Root, no_such_app
 
@@ -190,12 +196,13 @@ def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
 def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Goes back to the previous release."""
     app = root.app(arguments.app)
-    return roll_back(root, app, arguments.reason or "asked for", to=arguments.release)
+    found = roll_back(root, app, arguments.reason or "asked for", to=arguments.release)
+    return dict(write(found))
 
 
 def roll_back(
     root: Root, app: App, reason: str, *, wait: bool = True, to: Optional[str] = None
-) -> Dict[str, Any]:
+) -> RolledBack:
     """Makes an earlier release serve again, and notes why the current one is taken back.
 
     It never goes to a release that was taken back itself. A deployment that has switched and is not
@@ -207,10 +214,6 @@ def roll_back(
         reason: For the history.
         wait: Whether to wait for a deployment that takes itself back.
         to: The release to go to; by default the one before.
-
-    Returns:
-        "app", "current", "previous", "from", and "taken_back": "release", "at" and "reason" of what
-        this took back, None where the board could not write its history.
 
     Raises:
         DeviceError: "release.no-previous", "release.unknown", "install.taken-back", "deploy.busy".
@@ -281,7 +284,7 @@ def wanted_back(app: App) -> None:
         raise _requested_error(found.reason)
 
 
-def _request_rollback(app: App, reason: str, before: Optional[str], wait: bool) -> Dict[str, Any]:
+def _request_rollback(app: App, reason: str, before: Optional[str], wait: bool) -> RolledBack:
     """Makes the running deployment roll itself back."""
     with map_os_errors(str(app.folder)):
         write_durably(app.folder / BACK, dump(_RollbackRequest(reason[:_MOST_TEXT])))
@@ -293,14 +296,9 @@ def _request_rollback(app: App, reason: str, before: Optional[str], wait: bool) 
     return _answer(app, before)
 
 
-def _answer(app: App, before: Optional[str]) -> Dict[str, Any]:
-    return {
-        "app": app.name,
-        "current": app.link("current"),
-        "previous": app.link("previous"),
-        "from": before,
-        "taken_back": write(last_taken_back(app)),
-    }
+def _answer(app: App, before: Optional[str]) -> RolledBack:
+    current, previous = app.link("current"), app.link("previous")
+    return RolledBack(app.name, current, previous, before, last_taken_back(app))
 
 
 def _requested_error(reason: str) -> DeviceError:

@@ -25,7 +25,12 @@ from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.download import fetch_from
-from edgekit_device.release.journal import BEFORE_SWITCH, DeploymentJournal, record_end
+from edgekit_device.release.journal import (
+    BEFORE_SWITCH,
+    DeploymentJournal,
+    DeploymentResult,
+    record_end,
+)
 from edgekit_device.release.offer import drop_incoming, read_incoming
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
@@ -117,7 +122,7 @@ class Deployment:
             raise known from error
         facts = journal.facts
         changed = facts.previous != facts.release
-        return {**write(facts), "refit": self._refit, "changed": changed}
+        return dict(write(DeploymentResult(**vars(facts), refit=self._refit, changed=changed)))
 
     def _advance(self) -> None:
         """Goes through the table from the journal's state to "committed"."""

@@ -3,81 +3,154 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, BinaryIO, Dict, Optional
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from edgekit_device.board.identity import hello
 from edgekit_device.board.power import mend
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import write
-from edgekit_device.release.journal import history, is_claimed, read_journal
-from edgekit_device.release.releases import describe
+from edgekit_device.protocol.codec import (
+    anything,
+    array,
+    choice,
+    flag,
+    integer,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failed, Failure, or_failed
+from edgekit_device.release.changed import Changed, changed_of
+from edgekit_device.release.journal import (
+    DeploymentFacts,
+    HistoryEntry,
+    history,
+    history_entry,
+    is_claimed,
+    read_journal,
+)
+from edgekit_device.release.releases import AppReleases, describe
+from edgekit_device.serve.documents import ServingStatus
+from edgekit_device.serve.messages import serving
 from edgekit_device.store.partial import partials
 from edgekit_device.store.root import App, Root
-from edgekit_device.trust.keys import refusals
+from edgekit_device.trust.keys import Refusal, refusals
 
 SCHEMA = "edgekit.board-status/1"
 _BOARD = ("version", "loader", "python", "machine", "numpy", "onnxruntime", "backends", "root")
 _SHOWN = 5
+_COUNT = integer(0, 1 << 62)
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class ShownDeployment(DeploymentFacts):
+    """An app's newest deployment; ``alive``: a process is at it."""
+
+    alive: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class AppStatus(AppReleases):
+    """An app's entry of the status.
+
+    Attributes:
+        history: The newest deployments and roll backs that ended, oldest first.
+        error: Why its releases cannot be listed.
+        refused: Of the linked releases those whose signatures are not believed any more.
+        serving: What its server says; None where none runs.
+        changed: How the board is another one than its release was tested on.
+    """
+
+    deployment: Optional[ShownDeployment] = member(nullable(record(ShownDeployment)))
+    history: Tuple[HistoryEntry, ...] = member(array(history_entry))
+    error: Optional[Failure] = member(nullable(record(Failure)))
+    refused: Tuple[Refusal, ...] = member(records(Refusal))
+    serving: "ServingStatus | Failed | None" = member(nullable(or_failed(ServingStatus)))
+    changed: "Changed | Failed | None" = member(nullable(or_failed(Changed)))
+
+
+@dataclass(frozen=True)
+class StoreUse:
+    """What the store holds; ``partial_bytes`` are of blobs that are not whole."""
+
+    blobs: int = member(_COUNT)
+    bytes: int = member(_COUNT)
+    partial_bytes: int = member(_COUNT)
+
+
+@dataclass(frozen=True)
+class BoardStatus:
+    """``edgekit.board-status/1``.
+
+    Attributes:
+        board: A part of ``Hello``.
+        power: What a benchmark that was cut off had left of power mode and clocks.
+    """
+
+    board: Mapping[str, Any] = member(mapping(anything))
+    apps: Mapping[str, AppStatus] = member(mapping(record(AppStatus)))
+    store: StoreUse = member(record(StoreUse))
+    free_bytes: int = member(_COUNT)
+    power: Optional[str] = member(nullable(text()))
+    schema: str = member(choice(SCHEMA), default=SCHEMA)
 
 
 def do_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Answers the board's status; changes nothing but what a cut off benchmark left changed."""
     left = mend(root.folder)
     document = status(root, None if arguments.app is None else root.app(arguments.app))
-    return dict(document, power=left)
+    return dict(write(replace(document, power=left)))
 
 
-def status(root: Root, app: Optional[App] = None) -> Dict[str, Any]:
+def status(root: Root, app: Optional[App] = None) -> BoardStatus:
     """The ``edgekit.board-status/1``."""
     facts = hello(root.folder)
     apps = root.apps() if app is None else [app]
-    return {
-        "schema": SCHEMA,
-        "board": {name: facts[name] for name in _BOARD},
-        "apps": {one.name: _app(root, one) for one in apps if one.folder.is_dir()},
-        "store": {
+    return BoardStatus(
+        board={name: getattr(facts, name) for name in _BOARD},
+        apps={one.name: _app(root, one) for one in apps if one.folder.is_dir()},
+        store=StoreUse(
             **root.store.usage(),
-            "partial_bytes": sum(size for _, size, _ in partials(root.folder)),
-        },
-        "free_bytes": facts["free_bytes"],
-    }
+            partial_bytes=sum(size for _, size, _ in partials(root.folder)),
+        ),
+        free_bytes=facts.free_bytes,
+        power=None,
+    )
 
 
-def _app(root: Root, app: App) -> Dict[str, Any]:
+def _app(root: Root, app: App) -> AppStatus:
     # claimed first: one that ends in between has said so in its journal
     claimed = is_claimed(app)
     journal = read_journal(app)
     deployment = None
     if journal is not None:
-        deployment = dict(write(journal.facts), alive=journal.live and claimed)
-    found: Dict[str, Any] = {"deployment": deployment, "history": write(history(app)[-_SHOWN:])}
+        deployment = ShownDeployment(**vars(journal.facts), alive=journal.live and claimed)
+    failure = None
     try:
-        found.update(describe(app), error=None)
+        found = describe(app)
     except DeviceError as error:
         # a damaged release hides nothing of the others
-        damaged = {"current": app.link("current"), "previous": app.link("previous")}
-        found.update(damaged, releases=[], error=error.to_json()["error"])
-    linked = [name for name in (found["current"], found["previous"]) if name is not None]
-    found["refused"] = refusals(app, linked)
-    found["serving"] = _serving(app)
-    found["changed"] = _changed(root, app)
-    return found
+        found = AppReleases(app.link("current"), app.link("previous"), (), None)
+        failure = Failure.of(error)
+    linked = [name for name in (found.current, found.previous) if name is not None]
+    return AppStatus(
+        **vars(found),
+        deployment=deployment,
+        history=tuple(history(app)[-_SHOWN:]),
+        error=failure,
+        refused=tuple(refusals(app, linked)),
+        serving=_or_failed(lambda: serving(app)),
+        changed=_or_failed(lambda: changed_of(root, app)),
+    )
 
 
-def _serving(app: App) -> Optional[Dict[str, Any]]:
-    from edgekit_device.serve.messages import serving
-
+def _or_failed(query: Callable[[], Optional[_Found]]) -> "_Found | Failed | None":
     try:
-        found: Optional[Dict[str, Any]] = write(serving(app))
-        return found
+        return query()
     except DeviceError as error:
-        return error.to_json()
-
-
-def _changed(root: Root, app: App) -> Optional[Dict[str, Any]]:
-    from edgekit_device.release.changed import changed_of
-
-    try:
-        return changed_of(root, app)
-    except DeviceError as error:
-        return error.to_json()
+        return Failed(Failure.of(error))

@@ -7,22 +7,83 @@ import json
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, locked, workspace
-from edgekit_device.jobs.job import CANCEL, LIVE, Job, all_jobs, open_job
-from edgekit_device.protocol.codec import write
+from edgekit_device.jobs.job import (
+    CANCEL,
+    LIVE,
+    STATES,
+    Job,
+    JobRow,
+    NumberedEvent,
+    all_jobs,
+    open_job,
+)
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    flag,
+    integer,
+    member,
+    nullable,
+    record,
+    records,
+    text,
+    write,
+)
+from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
 
 _POLL_S = 0.1
 _CANCEL_MORE_S = 5.0
 
 
+@dataclass(frozen=True)
+class JobList:
+    """The answer of ``job-list``, the newest first."""
+
+    jobs: Tuple[JobRow, ...] = member(records(JobRow))
+
+
+@dataclass(frozen=True)
+class JobNews:
+    """The answer of ``job-watch``.
+
+    Attributes:
+        next: The last event known.
+        ended: Whether nothing more follows.
+    """
+
+    job: str = member(text())
+    state: str = member(choice(*STATES))
+    events: Tuple[NumberedEvent, ...] = member(records(NumberedEvent))
+    next: int = member(integer(0, 1 << 62))
+    ended: bool = member(flag)
+    error: Optional[Failure] = member(nullable(record(Failure)))
+
+
+@dataclass(frozen=True)
+class CancelledJob:
+    """The answer of ``job-cancel``: the job's state then."""
+
+    job: str = member(text())
+    state: str = member(choice(*STATES))
+
+
+@dataclass(frozen=True)
+class RemovedJobs:
+    """The answer of ``job-remove``."""
+
+    removed: Tuple[str, ...] = member(array(text()))
+
+
 def do_job_list(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Lists jobs, the newest first."""
-    return {"jobs": [job.describe() for job in all_jobs(root)]}
+    return dict(write(JobList(tuple(job.describe() for job in all_jobs(root)))))
 
 
 def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -32,22 +93,22 @@ def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
     """
     job = open_job(root, arguments.job)
     deadline = time.monotonic() + arguments.wait_s
-    before, size, news = job.read().state, -1, False
-    events: List[Dict[str, Any]] = []
+    before, size, is_news = job.read().state, -1, False
+    events: List[NumberedEvent] = []
     while True:
         # the state first: then the events of an ended job are complete
         state = job.read()
         now = job.events_size()
         if now != size:
             events, size = job.events(arguments.after), now
-        if not news and (events or state.state != before):
-            news = True
+        if not is_news and (events or state.state != before):
+            is_news = True
             deadline = min(deadline, time.monotonic() + arguments.gather_s)
         if state.state not in LIVE or time.monotonic() >= deadline:
-            last = events[-1]["n"] if events else arguments.after
-            answer = {"job": job.name, "state": state.state, "events": events, "next": last}
+            last = events[-1].n if events else arguments.after
             ended = state.state not in LIVE and not job.events(last)
-            return {**answer, "ended": ended, "error": write(state.error)}
+            news = JobNews(job.name, state.state, tuple(events), last, ended, state.error)
+            return dict(write(news))
         time.sleep(_POLL_S)
 
 
@@ -73,7 +134,7 @@ def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
                 where=job.name,
                 hint="its processes cannot be ended from here: see `ps` on the board",
             )
-    return {"job": job.name, "state": job.read().state}
+    return dict(write(CancelledJob(job.name, job.read().state)))
 
 
 def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -95,7 +156,7 @@ def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
         with map_os_errors(str(job.folder)):
             job.folder.rename(work / job.name)
             fsync_folder(job.folder.parent)
-    return {"removed": [job.name]}
+    return dict(write(RemovedJobs((job.name,))))
 
 
 def _ends(job: Job, seconds: float) -> bool:

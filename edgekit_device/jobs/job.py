@@ -25,6 +25,7 @@ from edgekit_device.protocol.codec import (
     anything,
     choice,
     dump,
+    flag,
     integer,
     is_digest,
     load,
@@ -72,6 +73,25 @@ class JobRequest:
     request: Dict[str, Any] = member(mapping(anything))
 
 
+STATES = (*LIVE, "done", "failed", "cancelled", "lost")
+_STATE = choice(*STATES)
+
+
+@dataclass(frozen=True)
+class StartedJob:
+    """The answer of ``job-start``.
+
+    Attributes:
+        reused: It was done before.
+        joined: It was started before, and still runs.
+    """
+
+    job: str = member(text())
+    state: str = member(_STATE)
+    reused: bool = member(flag, default=False)
+    joined: bool = member(flag, default=False)
+
+
 @dataclass(frozen=True)
 class JobState:
     """state.json: what a job wrote last. Times are seconds since 1970.
@@ -86,8 +106,7 @@ class JobState:
     job: str = member(text(), default="")
     kind: Optional[str] = member(nullable(text()), default=None)
     name: Optional[str] = member(nullable(text()), default=None)
-    state: str = member(choice("queued", "running", "done", "failed", "cancelled", "lost"),
-                        default="lost")  # fmt: skip
+    state: str = member(_STATE, default="lost")
     queued_at: Optional[float] = member(nullable(_TIME), default=None)
     started_at: Optional[float] = member(nullable(_TIME), default=None)
     ended_at: Optional[float] = member(nullable(_TIME), default=None)
@@ -106,6 +125,30 @@ class JobEvent:
     done: int = member(_AMOUNT)
     total: int = member(_AMOUNT)
     text: str = member(text(most=1 << 18))
+
+
+@dataclass(frozen=True)
+class NumberedEvent(JobEvent):
+    """An event as ``job-watch`` answers it: ``n`` counts from 1."""
+
+    n: int = member(_AMOUNT)
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A row of ``job-list``: of the state what is for people, and the last event."""
+
+    job: str = member(text())
+    kind: Optional[str] = member(nullable(text()))
+    name: Optional[str] = member(nullable(text()))
+    state: str = member(_STATE)
+    queued_at: Optional[float] = member(nullable(_TIME))
+    started_at: Optional[float] = member(nullable(_TIME))
+    ended_at: Optional[float] = member(nullable(_TIME))
+    phase: str = member(text())
+    done: int = member(_AMOUNT)
+    total: int = member(_AMOUNT)
+    error: Optional[Failure] = member(nullable(record(Failure)))
 
 
 class JobCancelled(DeviceError):
@@ -249,30 +292,30 @@ class Job:
         with map_os_errors(str(self.folder)):
             write_durably(self.folder / STATE, data)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> JobRow:
         """One row of ``job-list``."""
         state = self.read()
         last = self._last_event()
-        return {
-            "job": self.name,
-            "kind": state.kind,
-            "name": state.name,
-            "state": state.state,
-            "queued_at": state.queued_at,
-            "started_at": state.started_at,
-            "ended_at": state.ended_at,
-            "phase": "" if last is None else last.phase,
-            "done": 0 if last is None else last.done,
-            "total": 0 if last is None else last.total,
-            "error": write(state.error),
-        }
+        return JobRow(
+            job=self.name,
+            kind=state.kind,
+            name=state.name,
+            state=state.state,
+            queued_at=state.queued_at,
+            started_at=state.started_at,
+            ended_at=state.ended_at,
+            phase="" if last is None else last.phase,
+            done=0 if last is None else last.done,
+            total=0 if last is None else last.total,
+            error=state.error,
+        )
 
     def alive(self) -> bool:
         """Whether a process holds the job's lock."""
         return is_locked(self.folder / "lock")
 
-    def events(self, after: int) -> List[Dict[str, Any]]:
-        """Whole events with a number ("n") above ``after``, oldest first, at most 1,000."""
+    def events(self, after: int) -> List[NumberedEvent]:
+        """Whole events with a number above ``after``, oldest first, at most 1,000."""
         try:
             lines = (self.folder / EVENTS).read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
@@ -283,7 +326,7 @@ class Job:
             event = _event(line)
             if event is not None:
                 # a line's place is its number: several processes of a job append to the file
-                found.append({**write(event), "n": n})
+                found.append(NumberedEvent(**vars(event), n=n))
         return found
 
     def events_size(self) -> int:

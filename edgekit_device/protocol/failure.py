@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import member, record, text
+from edgekit_device.protocol.codec import Rule, member, record, text
 
 # a runtime's own message may be long
 _MOST = 1 << 18
@@ -38,3 +39,13 @@ class Failed:
     """An answer that is an error: ``{"error": {...}}``."""
 
     error: Failure = member(record(Failure))
+
+
+def or_failed(kind: type) -> Rule:
+    """An object as ``kind`` has it, or in its place the error that it could not be found for."""
+    good, failed = record(kind), record(Failed)
+
+    def rule(value: Any) -> Any:
+        return failed(value) if isinstance(value, dict) and "error" in value else good(value)
+
+    return rule

@@ -35,6 +35,7 @@ from edgekit_device.protocol.codec import (
     nullable,
     parse_json,
     read,
+    records,
     release_name,
     text,
 )
@@ -75,6 +76,23 @@ class Health:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What is no longer as it was when a release was tested."""
+
+    what: str = member(text())
+    before: str = member(text(), key="from")
+    now: str = member(text(), key="to")
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What ``status`` says of a release that the board is no longer right for."""
+
+    release: str = member(release_name)
+    changes: Tuple[Change, ...] = member(records(Change))
+
+
+@dataclass(frozen=True)
 class _KnownFingerprint:
     """fingerprint.json: the fingerprint as long as ``key`` stays the same."""
 
@@ -104,40 +122,35 @@ def need_unchanged(checked: Checked) -> None:
     if found:
         raise DeviceError(
             "this board is no longer what the release was tested on: "
-            + "; ".join("{what} {from} -> {to}".format(**one) for one in found),
+            + "; ".join("{0.what} {0.before} -> {0.now}".format(one) for one in found),
             code="board.changed",
             where=checked.files.where,
             hint="run edgekit deploy CONFIG: it builds and tests for the board as it is now",
         )
 
 
-def changes(
-    backend: str, tested: Mapping[str, str], now: Mapping[str, str]
-) -> List[Dict[str, str]]:
-    """What differs, as "what", "from" and "to"; what either side does not know is left out."""
+def changes(backend: str, tested: Mapping[str, str], now: Mapping[str, str]) -> List[Change]:
+    """What differs; what either side does not know is left out."""
     found = []
     for name in COMPARED.get(backend, ()):
         before, here = tested.get(name) or "", now.get(name) or ""
         if before and here and before != here and not _same_release(name, before, here):
-            found.append({"what": name, "from": before[:80], "to": here[:80]})
+            found.append(Change(name, before[:80], here[:80]))
     return found
 
 
-def changed_of(root: Root, app: App) -> Optional[Dict[str, Any]]:
+def changed_of(root: Root, app: App) -> Optional[Changed]:
     """What ``status`` says of an app's current release; None where the board is as it was.
 
     Loads neither the release nor a runtime.
-
-    Returns:
-        "release", and "changes" as ``changes`` returns them.
     """
     current = app.link("current")
     health = None if current is None else read_health(app.releases_folder / current)
-    if health is None:
+    if current is None or health is None:
         return None
     now = fingerprint_now(root.folder, health.backend)
     found = changes(health.backend, health.fingerprint, now)
-    return {"release": current, "changes": found} if found else None
+    return Changed(current, tuple(found)) if found else None
 
 
 def _same_release(name: str, before: str, here: str) -> bool:

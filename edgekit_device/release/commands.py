@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, BinaryIO, Dict
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Dict, Tuple
 
-from edgekit_device.protocol.codec import read_digests
+from edgekit_device.protocol.codec import array, digest, member, read_digests, text, write
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.journal import claim_by_hand, refuse_taken_back
 from edgekit_device.release.offer import read_envelope
-from edgekit_device.release.releases import describe, stage, switch
+from edgekit_device.release.releases import ReleaseList, describe, stage, switch
 from edgekit_device.store.root import Root, no_such_app
 from edgekit_device.trust.bundle import BundleFiles, check_bundle
 
 _MAX_LIST = 128 << 20
 
 
+@dataclass(frozen=True)
+class MissingBlobs:
+    """The answer of ``missing``."""
+
+    missing: Tuple[str, ...] = member(array(digest))
+
+
+@dataclass(frozen=True)
+class RemovedReleases:
+    """The answer of ``remove``."""
+
+    removed: Tuple[str, ...] = member(array(text()))
+
+
 def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Answers which of the given blobs are not in the store."""
     digests = read_digests(stdin, _MAX_LIST)
-    return {"missing": root.store.missing(digests, verify=arguments.verify)}
+    missing = root.store.missing(digests, verify=arguments.verify)
+    return dict(write(MissingBlobs(tuple(missing))))
 
 
 def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -62,7 +78,7 @@ def do_switch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
 def do_releases(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Lists releases."""
     apps = root.apps() if arguments.app is None else [root.app(arguments.app)]
-    return {"apps": {app.name: describe(app) for app in apps}}
+    return dict(write(ReleaseList({app.name: describe(app) for app in apps})))
 
 
 def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -71,7 +87,8 @@ def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     if not app.folder.is_dir():
         raise no_such_app(app)
     with claim_by_hand(app, whole=arguments.release is None):
-        return {"removed": remove(root, app, arguments.release, arguments.reason)}
+        removed = remove(root, app, arguments.release, arguments.reason)
+    return dict(write(RemovedReleases(tuple(removed))))
 
 
 def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

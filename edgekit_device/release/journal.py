@@ -124,6 +124,12 @@ class DeploymentEntry(HistoryEntry):
     issued: Optional[SeenIssue] = member(nullable(record(SeenIssue)))
 
 
+def history_entry(value: Any) -> HistoryEntry:
+    """A line of history.jsonl: a deployment, or a roll back."""
+    deployed = isinstance(value, dict) and value.get("schema") == SCHEMA
+    return read(DeploymentEntry if deployed else HistoryEntry, value)
+
+
 @dataclass(frozen=True)
 class DeploymentStep:
     """A state that a deployment was in: since when, and for how long (None: it is in it)."""
@@ -148,6 +154,19 @@ class DeploymentFacts(DeploymentEntry):
     health: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
     steps: Tuple[DeploymentStep, ...] = member(records(DeploymentStep))
     source: Optional[str] = member(_TEXT)
+
+
+@dataclass(frozen=True)
+class DeploymentResult(DeploymentFacts):
+    """What the job "deploy" makes.
+
+    Attributes:
+        refit: What the refit said; None where there was none.
+        changed: Whether another release serves now.
+    """
+
+    refit: Optional[Mapping[str, Any]] = member(nullable(mapping(anything)))
+    changed: bool = member(flag)
 
 
 @dataclass(frozen=True)
@@ -436,10 +455,7 @@ def _entries(data: bytes) -> List[HistoryEntry]:
     found = []
     for line in data.split(b"\n"):
         try:
-            document = parse_json(line, HISTORY)
-            deployed = isinstance(document, dict) and document.get("schema") == SCHEMA
-            kind = DeploymentEntry if deployed else HistoryEntry
-            found.append(read(kind, document, HISTORY))
+            found.append(history_entry(parse_json(line, HISTORY)))
         except DeviceError:
             continue  # empty, or half a line
     return found

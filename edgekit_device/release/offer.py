@@ -12,26 +12,32 @@ import base64
 import hashlib
 import os
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
-from edgekit_device.board.identity import HelloThread
+from edgekit_device.board.identity import Hello, HelloThread
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
 from edgekit_device.protocol import codec
 from edgekit_device.protocol.codec import (
+    app_name,
+    array,
+    flag,
+    integer,
     is_digest,
     member,
     nullable,
     read,
     read_json,
+    record,
+    release_name,
     text,
     write,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
 from edgekit_device.release.changed import changed_of
-from edgekit_device.release.journal import read_journal, taken_back
+from edgekit_device.release.journal import DeploymentFacts, TakenBack, read_journal, taken_back
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
 from edgekit_device.store.root import App, Root
@@ -82,6 +88,51 @@ class _Question:
     signature: Optional[bytes] = member(nullable(_utf8), absent=None)
 
 
+def _lacking(value: Any) -> Tuple[str, int]:
+    """[digest, bytes]."""
+    if not isinstance(value, list) or len(value) != 2:
+        codec.fail("", "not a digest and a number of bytes")
+    return codec.digest(value[0]), integer(0, 1 << 40)(value[1])
+
+
+@dataclass(frozen=True)
+class OfferAnswer:
+    """The answer of ``offer`` to a bundle that is known.
+
+    Attributes:
+        missing: The blobs that lack, each with the bytes of it that are here.
+        serving: The release that serves this very bundle, whole.
+        deployment: How that came to serve.
+        taken_back: Where the bundle was, when and why.
+        hello: With --hello.
+    """
+
+    digest: str = member(codec.digest)
+    app: str = member(app_name)
+    signer: Optional[str] = member(nullable(text()))
+    missing: Tuple[Tuple[str, int], ...] = member(array(_lacking))
+    serving: Optional[str] = member(nullable(release_name))
+    deployment: Optional[DeploymentFacts] = member(nullable(record(DeploymentFacts)))
+    taken_back: Optional[TakenBack] = member(record(TakenBack), absent=None)
+    hello: Optional[Hello] = member(record(Hello), absent=None)
+    known: bool = member(flag, default=True)
+
+
+@dataclass(frozen=True)
+class UnknownBundle:
+    """The answer of ``offer`` to a digest of which there is no manifest here."""
+
+    digest: str = member(codec.digest)
+    known: bool = member(flag, default=False)
+
+
+def offer_answer(value: Any) -> "OfferAnswer | UnknownBundle":
+    """One of both."""
+    if isinstance(value, dict) and value.get("known") is False:
+        return read(UnknownBundle, value)
+    return read(OfferAnswer, value)
+
+
 def read_envelope(stdin: BinaryIO) -> Envelope:
     """The one envelope on stdin; "protocol.invalid"."""
     return read(Envelope, read_json(stdin, _MAX_ENVELOPE), "stdin", code="protocol.invalid")
@@ -100,7 +151,7 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             question = read(_Question, document, "stdin", code="protocol.invalid")
             manifest = _known(root, question.digest)
             if manifest is None:
-                return {"known": False, "digest": question.digest}
+                return dict(write(UnknownBundle(question.digest)))
             envelope = Envelope(manifest, question.signature)
         else:
             envelope = read(Envelope, document, "stdin", code="protocol.invalid")
@@ -113,13 +164,13 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             if hello is not None:
                 hello.join()
     if hello is not None:
-        answer["hello"] = hello.facts()
-    return answer
+        answer = replace(answer, hello=hello.facts())
+    return dict(write(answer))
 
 
 def take_offer(
     root: Root, manifest: bytes, signature: Optional[bytes], trust_unsigned: bool = False
-) -> Dict[str, Any]:
+) -> OfferAnswer:
     """Keeps a manifest that this board found itself; raises and answers as ``offer``."""
     with root.lock(shared=True), map_os_errors(str(root.folder)):
         return _answer(root, Envelope(manifest, signature), trust_unsigned)
@@ -153,7 +204,7 @@ def drop_incoming(root: Root, digest: str) -> None:
         fsync_folder(folder.parent)
 
 
-def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> Dict[str, Any]:
+def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer:
     manifest, signature = envelope.manifest, envelope.signature
     files = BundleFiles("the offered bundle", manifest, signature, root.store.read, root.store.has)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
@@ -164,19 +215,17 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> Dict[str, A
         serving = None  # it loads no more until it is deployed again, which tests it anew
     if serving is None:
         _keep(root, checked)
-    back = taken_back(app, checked.manifest.digest) if serving is None else None
-    return {
-        **({"taken_back": write(back)} if back else {}),
-        "known": True,
-        "digest": checked.manifest.digest,
-        "app": checked.manifest.name,
-        "signer": checked.signer,
-        "missing": [
-            [digest, min(received_bytes(root.folder, digest), size)] for digest, size in lacking
-        ],
-        "serving": serving,
-        "deployment": None if serving is None else _deployment(app),
-    }
+    return OfferAnswer(
+        digest=checked.manifest.digest,
+        app=checked.manifest.name,
+        signer=checked.signer,
+        missing=tuple(
+            (digest, min(received_bytes(root.folder, digest), size)) for digest, size in lacking
+        ),
+        serving=serving,
+        deployment=None if serving is None else _deployment(app),
+        taken_back=taken_back(app, checked.manifest.digest) if serving is None else None,
+    )
 
 
 def _missing(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
@@ -200,10 +249,10 @@ def serves(root: Root, checked: Checked) -> Optional[str]:
     return current if same and _read(folder / SIGNATURE) == checked.files.signature else None
 
 
-def _deployment(app: App) -> Optional[Dict[str, Any]]:
+def _deployment(app: App) -> Optional[DeploymentFacts]:
     """How the release that serves came to, and what served before it; None if unknown."""
     journal = read_journal(app)
-    return None if journal is None else dict(write(journal.facts), previous=app.link("previous"))
+    return None if journal is None else replace(journal.facts, previous=app.link("previous"))
 
 
 def _keep(root: Root, checked: Checked) -> None:

@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, workspace, write_durably
-from edgekit_device.protocol.codec import dump, write
+from edgekit_device.protocol.codec import (
+    app_name,
+    digest,
+    dump,
+    flag,
+    mapping,
+    member,
+    nullable,
+    record,
+    records,
+    release_name,
+    text,
+)
 from edgekit_device.release.journal import (
+    TakenBack,
     last_taken_back,
     put_back,
     refuse_taken_back,
@@ -34,6 +47,61 @@ from edgekit_device.trust.bundle import (
 )
 
 REFIT = "refit.json"
+
+
+_TAKEN_BACK = nullable(record(TakenBack))
+
+
+@dataclass(frozen=True)
+class DescribedRelease:
+    """A release as ``releases`` lists it.
+
+    Attributes:
+        signer: None for one that was taken without a signature.
+        ready: See ``is_ready``.
+        taken_back: None also for what serves: it was put back, also by hand.
+    """
+
+    id: str = member(release_name)
+    digest: str = member(digest)
+    backend: str = member(text())
+    signer: Optional[str] = member(nullable(text()))
+    staged_at: str = member(text())
+    ready: bool = member(flag)
+    taken_back: Optional[TakenBack] = member(_TAKEN_BACK)
+
+
+@dataclass(frozen=True)
+class AppReleases:
+    """An app's entry of ``releases``; ``taken_back`` is what was taken back last."""
+
+    current: Optional[str] = member(nullable(release_name))
+    previous: Optional[str] = member(nullable(release_name))
+    releases: Tuple[DescribedRelease, ...] = member(records(DescribedRelease))
+    taken_back: Optional[TakenBack] = member(_TAKEN_BACK)
+
+
+@dataclass(frozen=True)
+class ReleaseList:
+    """The answer of ``releases``, by app."""
+
+    apps: Mapping[str, AppReleases] = member(mapping(record(AppReleases)))
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """The answer of ``rollback``.
+
+    Attributes:
+        before: What served before.
+        taken_back: What this took back; None where the board could not write its history.
+    """
+
+    app: str = member(app_name)
+    current: Optional[str] = member(nullable(release_name))
+    previous: Optional[str] = member(nullable(release_name))
+    before: Optional[str] = member(nullable(release_name), key="from")
+    taken_back: Optional[TakenBack] = member(_TAKEN_BACK)
 
 
 @dataclass(frozen=True)
@@ -74,7 +142,7 @@ def stage(
                 if _is_of(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
             release = _next_id(target, checked.manifest.digest)
-            record = ReleaseRecord(
+            made = ReleaseRecord(
                 app=name,
                 id=release,
                 digest=checked.manifest.digest,
@@ -88,7 +156,7 @@ def stage(
             write_durably(folder / MANIFEST, manifest)
             if signature is not None:
                 write_durably(folder / SIGNATURE, signature)
-            write_durably(folder / RECORD, dump(record))
+            write_durably(folder / RECORD, dump(made))
             os.rename(str(folder), str(target.releases_folder / release))
             fsync_folder(target.releases_folder)
     return Staged(name, release, False, checked)
@@ -204,26 +272,26 @@ def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
         )
 
 
-def describe(app: App) -> Dict[str, Any]:
+def describe(app: App) -> AppReleases:
     """The app's entry of ``releases``."""
-    found: List[Dict[str, Any]] = []
+    found: List[DescribedRelease] = []
     current = app.link("current")
     for name in app.releases():
         folder = app.releases_folder / name
-        record = read_record(folder)
-        names = ("id", "digest", "backend", "signer", "staged_at")
-        entry = {key: getattr(record, key) for key in names}
-        entry["ready"] = is_ready(folder)
-        entry["taken_back"] = None
-        if name != current:  # what serves was put back, also by hand
-            entry["taken_back"] = write(taken_back(app, name.partition("-")[2]))
-        found.append(entry)
-    return {
-        "current": current,
-        "previous": app.link("previous"),
-        "releases": found,
-        "taken_back": write(last_taken_back(app)),
-    }
+        made = read_record(folder)
+        back = None if name == current else taken_back(app, name.partition("-")[2])
+        found.append(
+            DescribedRelease(
+                id=made.id,
+                digest=made.digest,
+                backend=made.backend,
+                signer=made.signer,
+                staged_at=made.staged_at,
+                ready=is_ready(folder),
+                taken_back=back,
+            )
+        )
+    return AppReleases(current, app.link("previous"), tuple(found), last_taken_back(app))
 
 
 def _switch(

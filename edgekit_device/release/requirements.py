@@ -10,6 +10,7 @@ from edgekit_device.board import inventory
 from edgekit_device.board.identity import hello, query_cudla, query_tensorrt
 from edgekit_device.board.inventory import MODULES
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import Manifest, Requires
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.runtimes import check_board
@@ -42,7 +43,7 @@ def check_requires(root: Root, manifest: Manifest) -> Dict[str, Any]:
 def facts_here(root: Root, requires: Requires) -> Dict[str, Any]:
     """What ``check_facts`` compares, as it is on this board; None where it is not known."""
     system = Path("/")
-    facts = hello(root.folder)
+    facts: Dict[str, Any] = write(hello(root.folder))
     if requires.cudla or requires.dla_cores:
         facts["dla_cores"] = len(inventory.dla_devices(system)) or None
         if facts["dla_cores"] is None:

@@ -12,14 +12,26 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, replace_link, write_durably
-from edgekit_device.protocol.codec import parse_json, read, write
+from edgekit_device.protocol.codec import (
+    app_name,
+    array,
+    flag,
+    member,
+    nullable,
+    parse_json,
+    read,
+    record,
+    text,
+    write,
+)
 from edgekit_device.protocol.failure import Failed
-from edgekit_device.release.journal import last_taken_back
+from edgekit_device.release.journal import TakenBack, last_taken_back
 from edgekit_device.serve.documents import ServingStatus, StopAnswer
 from edgekit_device.serve.messages import SOCKET, read_record, reload, send_request, serving
 from edgekit_device.store.root import App, Root
@@ -32,6 +44,46 @@ _POLL_S = 0.05
 _EXECUTED = "EDGEKIT_SERVE_LOADER"
 _SYSTEM = Path("/etc/systemd/system")
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
+
+
+@dataclass(frozen=True)
+class ServeAnswer:
+    """The answer of ``serve --background`` and ``serve-status``.
+
+    Attributes:
+        serving: None where no server runs.
+        taken_back: The release that was taken back for what serves, where one was.
+    """
+
+    app: str = member(app_name)
+    serving: Optional[ServingStatus] = member(nullable(record(ServingStatus)))
+    taken_back: Optional[TakenBack] = member(record(TakenBack), absent=None)
+
+
+@dataclass(frozen=True)
+class ServerStopped:
+    """The answer of ``serve-stop``; not ``stopped``: none ran."""
+
+    app: str = member(app_name)
+    stopped: bool = member(flag)
+
+
+@dataclass(frozen=True)
+class ServeUnit:
+    """The answer of ``serve-unit``.
+
+    Attributes:
+        installed: Whether it is in place now.
+        text: The unit; not where it was removed.
+        notes: For people.
+    """
+
+    app: str = member(app_name)
+    unit: str = member(text())
+    file: str = member(text())
+    notes: Tuple[str, ...] = member(array(text(most=1 << 16)))
+    installed: bool = member(flag)
+    text: Optional[str] = member(text(most=1 << 16), absent=None)
 
 
 def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -76,7 +128,7 @@ def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
         # its lock is free when its process has ended
         with locked(app.folder / "serve.lock", wait_s=_STOP_S):
             pass
-    return {"app": app.name, "stopped": answer is not None}
+    return dict(write(ServerStopped(app.name, answer is not None)))
 
 
 def keep_loader(app: App) -> Optional[Path]:
@@ -99,12 +151,7 @@ def keep_loader(app: App) -> Optional[Path]:
 
 def _answer(app: App, found: Optional[ServingStatus]) -> Dict[str, Any]:
     """What serves; where another release was taken back for it, that one and why."""
-    back = last_taken_back(app)
-    return {
-        "app": app.name,
-        "serving": write(found),
-        **({"taken_back": write(back)} if back else {}),
-    }
+    return dict(write(ServeAnswer(app.name, found, last_taken_back(app))))
 
 
 def _app(root: Root, name: str) -> App:
@@ -227,22 +274,20 @@ def do_serve_unit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     folder = _SYSTEM if arguments.system else _user_folder()
     file = folder / name
     control = ["systemctl"] if arguments.system else ["systemctl", "--user"]
-    answer: Dict[str, Any] = {"app": app.name, "unit": name, "file": str(file), "notes": []}
     if arguments.remove:
-        if file.exists():
-            answer["notes"] += _take_away(file, control)
-        return dict(answer, installed=False)
+        left = _take_away(file, control) if file.exists() else []
+        return dict(write(ServeUnit(app.name, name, str(file), tuple(left), installed=False)))
     _app(root, arguments.app)
     options = _options(arguments)
     if not arguments.install:
-        text = unit_text(app, _program(app, keep=False), options, arguments.system)
-        return dict(answer, installed=file.exists(), text=text)
-    text = unit_text(app, _program(app, keep=True), options, arguments.system)
+        shown = unit_text(app, _program(app, keep=False), options, arguments.system)
+        return dict(write(ServeUnit(app.name, name, str(file), (), file.exists(), shown)))
+    made = unit_text(app, _program(app, keep=True), options, arguments.system)
     with map_os_errors(str(file)):
         before = file.read_bytes() if file.exists() else None
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        _put(file, text.encode("utf-8"))
+        _put(file, made.encode("utf-8"))
         _control([*control, "daemon-reload"])
         _control([*control, "enable", "--now", name])
     except DeviceError:
@@ -251,12 +296,13 @@ def do_serve_unit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
         else:
             _put(file, before)
         raise
+    notes: Tuple[str, ...] = ()
     if not arguments.system:
-        answer["notes"].append(
+        notes = (
             "a user's services end with the user's last login, unless it lingers: "
-            "sudo loginctl enable-linger {}".format(_account())
+            "sudo loginctl enable-linger {}".format(_account()),
         )
-    return dict(answer, installed=True, text=text)
+    return dict(write(ServeUnit(app.name, name, str(file), notes, True, made)))
 
 
 def _put(file: Path, data: bytes) -> None:

@@ -14,7 +14,23 @@ from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Sequence, Tupl
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import locked, workspace, write_durably
-from edgekit_device.protocol.codec import array, fail, flag, member, read, read_json, text
+from edgekit_device.protocol.codec import (
+    app_name,
+    array,
+    choice,
+    fail,
+    flag,
+    integer,
+    member,
+    nullable,
+    read,
+    read_json,
+    record,
+    records,
+    release_name,
+    text,
+    write,
+)
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import check_signer
 from edgekit_device.trust.signature import (
@@ -71,6 +87,60 @@ class TrustRequest:
     force: bool = member(flag, absent=False)
 
 
+_COUNT = integer(0, 1 << 31)
+_WORDS = text(most=1 << 18)
+
+
+@dataclass(frozen=True)
+class TrustedKey:
+    """A key that may sign; ``authority``: it certifies the keys that do."""
+
+    identity: str = member(_WORDS)
+    kind: str = member(text())
+    fingerprint: str = member(text())
+    authority: bool = member(flag)
+    valid_after: Optional[str] = member(nullable(text()))
+    valid_before: Optional[str] = member(nullable(text()))
+
+
+@dataclass(frozen=True)
+class Revocations:
+    """The list of revoked keys; of a KRL nothing is known but that it is one."""
+
+    kind: str = member(choice("none", "list", "krl"))
+    fingerprints: Tuple[str, ...] = member(array(text()))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A release whose signature is not believed any more, and why."""
+
+    release: str = member(release_name)
+    code: str = member(text())
+    message: str = member(_WORDS)
+
+
+@dataclass(frozen=True)
+class RefusedRelease(Refusal):
+    """The same, of any app."""
+
+    app: str = member(app_name)
+    role: str = member(choice("current", "previous", "kept"))
+
+
+@dataclass(frozen=True)
+class TrustAnswer:
+    """The answer of ``trust``: what was changed, and who may sign now."""
+
+    added: int = member(_COUNT)
+    removed: int = member(_COUNT)
+    revoked: int = member(_COUNT)
+    signers: Tuple[str, ...] = member(array(_WORDS))
+    keys: Tuple[TrustedKey, ...] = member(records(TrustedKey))
+    revocations: Revocations = member(record(Revocations))
+    refused: Tuple[RefusedRelease, ...] = member(records(RefusedRelease))
+
+
 def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Changes and lists who may sign.
 
@@ -85,7 +155,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         # reading takes no lock
         with map_os_errors(str(root.folder)):
             remaining = _lines(root.allowed_signers)
-            return {"added": 0, "removed": 0, "revoked": 0, **_describe_keys(root, remaining)}
+            return dict(write(TrustAnswer(0, 0, 0, *_describe_keys(root, remaining))))
     with locked(root.folder / "lock"), map_os_errors(str(root.folder)):
         before = _lines(root.allowed_signers)
         found = before if request.signers is None else list(request.signers)
@@ -109,16 +179,12 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             write_durably(
                 root.allowed_signers, "".join(one + "\n" for one in remaining).encode("utf-8")
             )
-    return {
-        "added": len(set(remaining) - set(before)),
-        "removed": len(set(before) - set(remaining)),
-        "revoked": revoked,
-        **_describe_keys(root, remaining),
-    }
+    added, removed = len(set(remaining) - set(before)), len(set(before) - set(remaining))
+    return dict(write(TrustAnswer(added, removed, revoked, *_describe_keys(root, remaining))))
 
 
-def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Dict[str, Any]]:
-    """The app's releases whose signatures are not believed any more: "release", "code", "message".
+def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
+    """The app's releases whose signatures are not believed any more.
 
     ``names`` are those to check, all when None. One that was staged with
     ``--trust-unsigned`` is believed unless its key is revoked.
@@ -128,7 +194,7 @@ def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Dict[str, 
         try:
             check_signer(app.root, app.releases_folder / name)
         except DeviceError as error:
-            found.append({"release": name, "code": error.code, "message": error.message})
+            found.append(Refusal(name, error.code, error.message))
     return found
 
 
@@ -203,35 +269,32 @@ def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
     return wanted in (own.fingerprint, line.split(" ", 1)[0])
 
 
-def _describe_keys(root: Root, lines: List[str]) -> Dict[str, Any]:
+def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
+    """What ``TrustAnswer`` says besides of what was changed."""
     keys = []
     for line in lines:
         key = key_of_line(line)
         if key is not None:
             times = dict(re.findall(r'valid-(after|before)="([^"]*)"', line))
             keys.append(
-                {
-                    "identity": line.split(" ", 1)[0],
-                    "kind": key.kind,
-                    "fingerprint": key.fingerprint,
-                    "authority": "cert-authority" in line.split(key.kind, 1)[0],
-                    "valid_after": times.get("after"),
-                    "valid_before": times.get("before"),
-                }
+                TrustedKey(
+                    identity=line.split(" ", 1)[0],
+                    kind=key.kind,
+                    fingerprint=key.fingerprint,
+                    authority="cert-authority" in line.split(key.kind, 1)[0],
+                    valid_after=times.get("after"),
+                    valid_before=times.get("before"),
+                )
             )
     refused = []
     for app in root.apps():
         current, previous = app.link("current"), app.link("previous")
         for one in refusals(app):
-            name = one["release"]
+            name = one.release
             role = "current" if name == current else "previous" if name == previous else "kept"
-            refused.append(dict(one, app=app.name, role=role))
-    return {
-        "signers": [key["identity"] for key in keys],
-        "keys": keys,
-        "revocations": describe_revocations(root),
-        "refused": refused,
-    }
+            refused.append(RefusedRelease(**vars(one), app=app.name, role=role))
+    signers = tuple(key.identity for key in keys)
+    return signers, tuple(keys), describe_revocations(root), tuple(refused)
 
 
 # Whether a list or a line can be used is checked by ssh-keygen itself, with a key made for the
@@ -284,13 +347,13 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
     return len(new)
 
 
-def describe_revocations(root: Root) -> Dict[str, Any]:
-    """ "kind" ("none", "list" or "krl") and the "fingerprints" of a list."""
+def describe_revocations(root: Root) -> Revocations:
+    """The list of revoked keys that is here."""
     file = revoked_file(root.allowed_signers)
     data = file.read_bytes() if file.exists() else b""
     krl = data.startswith(_KRL)
     listed = [] if krl else [key.fingerprint for key in keys_of_file(data)]
-    return {"kind": "krl" if krl else "list" if data else "none", "fingerprints": listed}
+    return Revocations("krl" if krl else "list" if data else "none", tuple(listed))
 
 
 def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:

@@ -92,7 +92,7 @@ def test_without_a_measurement_the_document_is_a_prediction():
 def test_samples_that_are_no_times_are_refused(bad):
     with pytest.raises(BoardError) as caught:
         make(samples_ms=bad)
-    assert caught.value.code == "bench.malformed"
+    assert caught.value.code == "board.protocol"
     assert caught.value.hint
 
 

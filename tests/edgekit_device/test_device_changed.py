@@ -10,6 +10,7 @@ import pytest
 
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.release import changed
 from edgekit_device.release.changed import changed_of, changes, fingerprint_now
 from edgekit_device.release.releases import switch
@@ -52,7 +53,7 @@ def test_another_runtime_is_refused_by_both_versions(
     assert caught.value.code == "board.changed"
     assert f"runtime_version {was} -> 9.9.9" in caught.value.message
     assert "edgekit deploy CONFIG" in caught.value.hint
-    assert changed_of(root, root.app("toy")) == {
+    assert write(changed_of(root, root.app("toy"))) == {
         "release": folder.name,
         "changes": [{"what": "runtime_version", "from": was, "to": "9.9.9"}],
     }
@@ -73,7 +74,7 @@ def test_only_what_both_sides_know_counts() -> None:
     tested = {"tensorrt": "10.3.0", "l4t": "36.4.3", "module": "", "cuda": "12.6"}
     now = {"tensorrt": "10.3.0.30", "l4t": "", "module": "Orin", "cuda": "12.8"}
     assert changes("tensorrt", tested, now) == []
-    assert changes("tensorrt", tested, {**now, "tensorrt": "10.3.1.1", "l4t": "36.5.0"}) == [
+    assert write(changes("tensorrt", tested, {**now, "tensorrt": "10.3.1.1", "l4t": "36.5.0"})) == [
         {"what": "l4t", "from": "36.4.3", "to": "36.5.0"},
         {"what": "tensorrt", "from": "10.3.0", "to": "10.3.1.1"},
     ]

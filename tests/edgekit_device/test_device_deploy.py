@@ -271,8 +271,8 @@ def test_resume_carries_on_the_others_where_one_cannot_be(bench: Bench, toy: Bun
     journal = json.loads((bench.app.folder / JOURNAL).read_text())
     (odd.folder / JOURNAL).write_text(json.dumps(dict(journal, policy={"later": 1})))
     found, failed = resume(bench.root, no_run=True)
-    assert [one["app"] for one in found] == ["toy"]
-    assert [(one["app"], one["error"]["code"]) for one in failed] == [("odd", "policy.invalid")]
+    assert [one.app for one in found] == ["toy"]
+    assert [(one.app, one.error.code) for one in failed] == [("odd", "policy.invalid")]
     with pytest.raises(DeviceError) as caught:
         resume(bench.root, odd, no_run=True)
     assert caught.value.code == "policy.invalid"
@@ -365,11 +365,11 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     bench.offer(toy2)
     new = bench.deploy(toy2)["release"]
     answer = roll_back(bench.root, bench.app, "false alarms")
-    assert (answer["from"], answer["current"], answer["previous"]) == (new, old, new)
+    assert (answer.before, answer.current, answer.previous) == (new, old, new)
     last = history(bench.app)[-1]
     assert (last.error.code, last.error.message) == ("rollback.asked", "false alarms")
-    back = answer["taken_back"]
-    assert (back["release"], back["reason"]) == (new, "false alarms")
+    assert answer.taken_back is not None
+    assert (answer.taken_back.release, answer.taken_back.reason) == (new, "false alarms")
     # once more does not go forward, to what was taken back
     with pytest.raises(DeviceError, match="false alarms") as caught:
         roll_back(bench.root, bench.app, "the other is worse")
@@ -501,7 +501,9 @@ def test_what_the_board_lacks_is_said_before_its_weights_are_touched(
     bench: Bench, toy: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = requirements.hello
-    monkeypatch.setattr(requirements, "hello", lambda folder: {**known(folder), "memory_bytes": 1})
+    monkeypatch.setattr(
+        requirements, "hello", lambda folder: replace(known(folder), memory_bytes=1)
+    )
     bench.offer(toy)
     assert failed(bench, toy).code == "requires.memory"
     assert bench.done == []
@@ -538,7 +540,7 @@ def test_what_served_again_is_no_longer_taken_back(
     assert taken_back(bench.app, toy2.digest) is None
     bench.offer(toy3)
     bench.deploy(toy3)
-    assert roll_back(bench.root, bench.app, "worse")["current"] == again
+    assert roll_back(bench.root, bench.app, "worse").current == again
 
 
 def test_what_a_soak_may_go_back_to_is_not_collected(

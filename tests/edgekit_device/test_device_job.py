@@ -9,6 +9,7 @@ import pytest
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import Job, JobCancelled, JobContext, job_context
+from edgekit_device.protocol.codec import write
 from edgekit_device.store.root import Root
 
 
@@ -21,7 +22,7 @@ def context(tmp_path: Path) -> Iterator[JobContext]:
 
 
 def events(context: JobContext) -> list[dict[str, object]]:
-    return Job(context.root, context.folder.name).events(0)
+    return write(Job(context.root, context.folder.name).events(0))
 
 
 def test_a_phase_keeps_its_ends_of_a_flood_of_steps(context: JobContext) -> None:

@@ -17,6 +17,7 @@ from edgekit_device.board.inventory import module_version, parse_packages, tenso
 from edgekit_device.board.power_tools import parse_clocks, parse_modes, parse_power_mode
 from edgekit_device.board.probe import probe
 from edgekit_device.cuda.cudla_library import find_library
+from edgekit_device.protocol.codec import write
 
 LIBRARIES = "usr/lib/aarch64-linux-gnu"
 
@@ -54,7 +55,7 @@ def orin(tmp_path: Path) -> Path:
 
 
 def test_a_board_by_its_files_alone(orin: Path, tmp_path: Path) -> None:
-    document = probe(tmp_path / "root", orin)
+    document = write(probe(tmp_path / "root", orin))
     assert document["schema"] == "edgekit.probe/1"
     assert document["l4t"] == "36.4.3"
     assert document["module"] == "NVIDIA Jetson AGX Orin Developer Kit"
@@ -73,7 +74,7 @@ def test_a_board_by_its_files_alone(orin: Path, tmp_path: Path) -> None:
 
 def test_an_empty_system_is_unknown_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
-    document = probe(tmp_path / "root", tmp_path / "nothing")
+    document = write(probe(tmp_path / "root", tmp_path / "nothing"))
     for name in ("module", "board_id", "l4t", "cuda", "trtexec", "cudla", "nvrtc"):
         assert document[name] is None
     assert document["tensorrt"]["full"] is None
@@ -152,11 +153,11 @@ def test_a_container_knows_what_its_board_has_seen(orin: Path, tmp_path: Path) -
     put(inside, f"{LIBRARIES}/libnvinfer.so.10.3.0")
     put(tmp_path / "root", "board.json",
         '{"module": "Toy", "board_id": "p0000-0001", "l4t": "36.4.3"}')  # fmt: skip
-    document = probe(tmp_path / "root", inside)
+    document = write(probe(tmp_path / "root", inside))
     assert (document["module"], document["l4t"]) == ("Toy", "36.4.3")
     assert document["fingerprint"]["module"] == "Toy p0000-0001"
     put(tmp_path / "root", "board.json", "[1, 2")
-    assert probe(tmp_path / "root", inside)["module"] is None
+    assert probe(tmp_path / "root", inside).module is None
 
 
 def test_power_modes() -> None:
@@ -239,7 +240,7 @@ def test_a_builder_that_takes_its_process_down_is_a_note(
     found, problem = query_tensorrt("tensorrt")
     assert found == {"version": "10.3.0"}
     assert says in problem
-    document = probe(tmp_path / "root")
+    document = write(probe(tmp_path / "root"))
     assert document["dla"]["cores"] is None
     assert any(says in note for note in document["notes"])
     assert document["tensorrt"]["python"]["full"] == "10.3.0"

@@ -91,7 +91,7 @@ def test_a_bundle_of_this_machine_fits_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert manifest.requires.disk_bytes == sum(manifest.sizes().values())
     monkeypatch.setattr(
         "edgekit_device.release.requirements.hello",
-        lambda folder: {**hello(folder), "memory_bytes": 1},
+        lambda folder: dataclasses.replace(hello(folder), memory_bytes=1),
     )
     with pytest.raises(DeviceError) as caught:
         check_requires(root, manifest)

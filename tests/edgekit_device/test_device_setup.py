@@ -10,6 +10,7 @@ import pytest
 
 from edgekit_device.board.power_tools import read_modes
 from edgekit_device.board.setup import SUDOERS, Account, setup, sudoers_text
+from edgekit_device.protocol.codec import write
 from tests.edgekit_device.test_device_probe import put
 
 ADA = Account("ada", False, ["ada", "video", "render"])
@@ -58,7 +59,7 @@ def test_the_file_names_exact_commands(system: Path) -> None:
 
 
 def test_showing_changes_nothing(system: Path, sudo: Path, tmp_path: Path) -> None:
-    answer = setup(tmp_path / "root", ADA, system=system)
+    answer = write(setup(tmp_path / "root", ADA, system=system))
     assert answer["state"] == "shown"
     assert answer["sudoers"] in answer["text"]
     assert "visudo -c" in answer["text"]
@@ -68,16 +69,16 @@ def test_showing_changes_nothing(system: Path, sudo: Path, tmp_path: Path) -> No
 
 def test_it_is_checked_then_moved_into_place_once(system: Path, sudo: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    assert setup(root, ADA, apply=True, system=system)["state"] == "applied"
+    assert setup(root, ADA, apply=True, system=system).state == "applied"
     requested = sudo.read_text().splitlines()
     assert [line.split()[1] for line in requested] == ["visudo", "install"]
     assert requested[1].endswith(f"{root}/edgekit.sudoers {SUDOERS}")
     assert (root / "edgekit.sudoers").read_text() == sudoers_text("ada", system)
-    assert setup(root, ADA, apply=True, system=system)["state"] == "unneeded"
+    assert setup(root, ADA, apply=True, system=system).state == "unneeded"
     assert sudo.read_text().splitlines() == requested
-    assert setup(root, ADA, undo=True, apply=True, system=system)["state"] == "undone"
+    assert setup(root, ADA, undo=True, apply=True, system=system).state == "undone"
     assert sudo.read_text().splitlines()[2:] == [f"-n rm -f {SUDOERS}"]
-    assert setup(root, ADA, undo=True, apply=True, system=system)["state"] == "unneeded"
+    assert setup(root, ADA, undo=True, apply=True, system=system).state == "unneeded"
 
 
 def test_groups_are_added_and_only_those_taken_back(
@@ -85,7 +86,7 @@ def test_groups_are_added_and_only_those_taken_back(
 ) -> None:
     root = tmp_path / "root"
     ada = Account("ada", False, ["render"])  # "video" is on every Debian
-    answer = setup(root, ada, apply=True, system=system)
+    answer = write(setup(root, ada, apply=True, system=system))
     assert (answer["state"], answer["groups"]) == ("applied", ["video"])
     assert "-n usermod -aG video ada" in sudo.read_text().splitlines()
     setup(root, ADA, undo=True, apply=True, system=system)
@@ -94,7 +95,7 @@ def test_groups_are_added_and_only_those_taken_back(
 
 def test_a_file_that_visudo_refuses_goes_nowhere(system: Path, sudo: Path, tmp_path: Path) -> None:
     (tmp_path / "fails").write_text("visudo")
-    answer = setup(tmp_path / "root", ADA, apply=True, system=system)
+    answer = write(setup(tmp_path / "root", ADA, apply=True, system=system))
     assert answer["state"] == "failed"
     assert "syntax error" in answer["text"]
     assert "install" not in sudo.read_text()
@@ -103,7 +104,7 @@ def test_a_file_that_visudo_refuses_goes_nowhere(system: Path, sudo: Path, tmp_p
 
 def test_a_password_is_never_requested(system: Path, sudo: Path, tmp_path: Path) -> None:
     (tmp_path / "password").touch()
-    answer = setup(tmp_path / "root", ADA, apply=True, system=system)
+    answer = write(setup(tmp_path / "root", ADA, apply=True, system=system))
     assert answer["state"] == "by-hand"
     script = Path(answer["script"]).read_text()
     assert script.index("visudo -c") < script.index("install -m 0440")
@@ -113,6 +114,6 @@ def test_a_password_is_never_requested(system: Path, sudo: Path, tmp_path: Path)
 
 def test_root_needs_nothing(system: Path, sudo: Path, tmp_path: Path) -> None:
     root = Account("root", True, ["root"])
-    assert setup(tmp_path / "root", root, apply=True, system=system)["state"] == "unneeded"
+    assert setup(tmp_path / "root", root, apply=True, system=system).state == "unneeded"
     assert not sudo.exists()
-    json.dumps(setup(tmp_path / "root", root, system=system))
+    json.dumps(write(setup(tmp_path / "root", root, system=system)))

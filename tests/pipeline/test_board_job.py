@@ -13,7 +13,7 @@ from edgekit.pipeline.progress import Quiet
 from edgekit.pipeline.steps.build import run_build_job
 from tests.pipeline.nets import small_config
 
-RESULT = {"engines": [], "golden": []}
+RESULT = {"schema": "edgekit.build.result/1", "engines": [], "golden": []}
 
 
 class Lab:

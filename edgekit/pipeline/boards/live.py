@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.benchmark.monitor import rails_of, with_release_warning
+from edgekit.benchmark.monitor import check_sample, rails_of, with_release_warning
 from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
@@ -165,7 +165,8 @@ class _BoardView:
         }
 
     def shown(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Returns the document of now."""
+        """Returns the document of now; raises as ``check_sample``."""
+        check_sample(sample, self._name)
         for name in _RETAINED:
             if name in sample:
                 self._latest[name] = sample.pop(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.deployment.answers import protocol_error
 from edgekit.errors import BoardError, EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
 from edgekit.pipeline.boards.addresses import job_command
@@ -375,6 +376,8 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
     The job runs on the board by itself: when this machine goes away, the same command finds it
     again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
     """
+    from edgekit_device.build.request import RESULT_SCHEMA
+
     blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs)}
     client.receive(blobs, progress=lambda phase, a, b: context.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
@@ -398,6 +401,8 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
         )
         raise
     result = client.job_result(job)
+    if result.get("schema") != RESULT_SCHEMA:
+        raise protocol_error(f"what job {job} made is no {RESULT_SCHEMA}", client.name)
     wanted = [digest for digest in _blobs(result) if not context.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
         context.cache.put_blob(digest, data)

@@ -83,7 +83,11 @@ def _times(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     rows += [(f"  {word}", phases[name]) for name, word in _PHASES.items() if phases.get(name)]
     segments = document.get("segments") or ()
     if len(segments) > 1:
-        rows += [(f"  {_segment(one)}", one["latency_ms"]) for one in segments[:_SEGMENTS]]
+        rows += [
+            (f"  {_segment(one)}", one["latency_ms"])
+            for one in segments[:_SEGMENTS]
+            if one.get("latency_ms")
+        ]
     shown = latency_shown(document)
     cells = [[name, *(_milliseconds(_value(times, one)) for one in shown)] for name, times in rows]
     head = ["median" if name == "median" else label for name, label in shown.items()]
