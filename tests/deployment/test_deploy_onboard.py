@@ -20,7 +20,6 @@ from edgekit.deployment.board import BenchSettings
 from edgekit.deployment.loader import ENSURE
 from edgekit.deployment.transport import Completed, LocalTransport
 from edgekit.errors import BoardError, BundleError
-from edgekit_device.errors import DeviceError
 
 
 def loader(number: int = 0) -> bytes:
