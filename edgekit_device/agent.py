@@ -58,10 +58,10 @@ _PRELOADED = (
 def main() -> None:
     """Runs the commands that come on stdin until it ends."""
     gc.freeze()  # or each fork's collections copy the pages of all that was imported
-    _Agent(sys.stdin.fileno(), sys.stdout.fileno()).serve()
+    _CommandServer(sys.stdin.fileno(), sys.stdout.fileno()).serve()
 
 
-class _Child:
+class _RunningCommand:
     """A command that runs: its process and our ends of its pipes (None once closed)."""
 
     def __init__(self, pid: int, stdin: int, out: int, err: int) -> None:
@@ -91,11 +91,11 @@ class _Child:
         self.outputs[name] = None
 
 
-class _Agent:
+class _CommandServer:
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = reading
         self._writing = writing
-        self._commands: Dict[int, _Child] = {}
+        self._commands: Dict[int, _RunningCommand] = {}
         self._to_import = list(reversed(_PRELOADED))
         self._line = b""
         # the command whose input follows, and how many bytes of it
@@ -211,7 +211,7 @@ class _Agent:
             _become(argv, program, [pipes[0][0], pipes[1][1], pipes[2][1]])
         for descriptor in (pipes[0][0], pipes[1][1], pipes[2][1]):
             os.close(descriptor)
-        self._commands[number] = _Child(pid, pipes[0][1], pipes[1][0], pipes[2][0])
+        self._commands[number] = _RunningCommand(pid, pipes[0][1], pipes[1][0], pipes[2][0])
 
     def _close_all(self) -> None:
         """Closes, in a child, what is the agent's alone."""

@@ -69,7 +69,7 @@ class Limits(Document):
     coefficient_of_variation: Number
 
 
-class PredictedCost(Document):
+class PredictedTimes(Document):
     """What the cost model says of an inference: microseconds, frames a second, microjoules."""
 
     latency_us: Number
@@ -78,14 +78,14 @@ class PredictedCost(Document):
     gpu_us: Number
 
 
-class PredictedRun(PredictedCost):
+class PredictedRun(PredictedTimes):
     """The plan's prediction, and its baselines'; null where that placement is not possible."""
 
     clock: Literal["predicted"]
     kind: Literal["predicted"]
     target: str
     model_error: str
-    baselines: dict[str, PredictedCost | None]
+    baselines: dict[str, PredictedTimes | None]
 
 
 class BoardName(Document):

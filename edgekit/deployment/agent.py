@@ -81,7 +81,7 @@ class Agent:
         self._out: queue.SimpleQueue[tuple[Buffer, ...] | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._commands: dict[int, _Command] = {}
+        self._commands: dict[int, _SentCommand] = {}
         self._error: EdgekitError | None = None
         # what came before the agent's first line; "lacks", "started" and "ended" as they come
         self._start: bytearray | None = bytearray()
@@ -182,7 +182,7 @@ class Agent:
             program: See ``argv``.
             stdin, timeout, hold_input, most_out, on_output: See ``Transport.run``.
         """
-        command = _Command(self, next(self._numbers))
+        command = _SentCommand(self, next(self._numbers))
         with self._lock:
             if self._error is not None:
                 raise copy.copy(self._error)
@@ -282,7 +282,7 @@ class Agent:
             command.end(int(line["code"]))
 
 
-class _Command:
+class _SentCommand:
     """A command as ``converse`` wants it."""
 
     def __init__(self, agent: Agent, number: int) -> None:

@@ -80,7 +80,7 @@ class ProbedTensorrt(Flavours):
 
 
 @dataclass(frozen=True)
-class Program:
+class InstalledProgram:
     """A program, and its version where that is known."""
 
     path: str = member(text())
@@ -88,7 +88,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Docker(Program):
+class Docker(InstalledProgram):
     """Docker; None where it refuses this account."""
 
     runtimes: Optional[Tuple[str, ...]] = member(nullable(array(text())))
@@ -167,7 +167,7 @@ class Probe:
     numpy: Optional[str] = member(_TEXT)
     onnxruntime: Optional[str] = member(_TEXT)
     tensorrt: ProbedTensorrt = member(record(ProbedTensorrt))
-    trtexec: Optional[Program] = member(nullable(record(Program)))
+    trtexec: Optional[InstalledProgram] = member(nullable(record(InstalledProgram)))
     dla: ProbedDla = member(record(ProbedDla))
     cudla: Optional[str] = member(_TEXT)
     cudla_facts: Optional[Mapping[str, Any]] = member(_FACTS)
@@ -311,10 +311,10 @@ def _docker() -> Optional[Docker]:
     return None if found is None else Docker(**found)
 
 
-def _trtexec(system: Path, version: Optional[str]) -> Optional[Program]:
+def _trtexec(system: Path, version: Optional[str]) -> Optional[InstalledProgram]:
     path = find_trtexec(system)
     # it has no switch for its version alone and comes with the libraries that it uses
-    return None if path is None else Program(str(path), version)
+    return None if path is None else InstalledProgram(str(path), version)
 
 
 def _power(notes: List[str]) -> ProbedPower:

@@ -259,7 +259,7 @@ _FACTS = array(mapping(anything))
 
 
 @dataclass(frozen=True)
-class EngineTensor:
+class BuiltTensor:
     """An input or output of an engine as it is on this board; no strides where a size is open."""
 
     name: str = member(text())
@@ -299,7 +299,7 @@ class EngineResult:
     refit: str = member(text())
     dla_core: Optional[int] = member(nullable(integer(0, 63)))
     weights: Mapping[str, Any] = member(mapping(mapping(anything)))
-    io: Tuple[EngineTensor, ...] = member(records(EngineTensor))
+    io: Tuple[BuiltTensor, ...] = member(records(BuiltTensor))
     can_run_on_dla: Mapping[str, bool] = member(mapping(flag))
     unmapped: Tuple[str, ...] = member(array(text()))
     layers: Tuple[Mapping[str, Any], ...] = member(_FACTS)

@@ -76,7 +76,7 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Change:
+class FingerprintChange:
     """What is no longer as it was when a release was tested."""
 
     what: str = member(text())
@@ -89,7 +89,7 @@ class Changed:
     """What ``status`` says of a release that the board is no longer right for."""
 
     release: str = member(release_name)
-    changes: Tuple[Change, ...] = member(records(Change))
+    changes: Tuple[FingerprintChange, ...] = member(records(FingerprintChange))
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,15 @@ def need_unchanged(checked: Checked) -> None:
         )
 
 
-def changes(backend: str, tested: Mapping[str, str], now: Mapping[str, str]) -> List[Change]:
+def changes(
+    backend: str, tested: Mapping[str, str], now: Mapping[str, str]
+) -> List[FingerprintChange]:
     """What differs; what either side does not know is left out."""
     found = []
     for name in COMPARED.get(backend, ()):
         before, here = tested.get(name) or "", now.get(name) or ""
         if before and here and before != here and not _same_release(name, before, here):
-            found.append(Change(name, before[:80], here[:80]))
+            found.append(FingerprintChange(name, before[:80], here[:80]))
     return found
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
-from edgekit.deployment.agent import _Command
+from edgekit.deployment.agent import _SentCommand
 from edgekit.deployment.board import BenchSettings, Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
@@ -469,7 +469,7 @@ def test_interrupt_ends_what_runs_on_the_board(
         seen.extend(found)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_Command, "wait", interrupt)
+    monkeypatch.setattr(_SentCommand, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         board.bench("net", BenchSettings(duration_s=600.0))
     assert len(seen) == 2
