@@ -97,7 +97,8 @@ class Step:
         name: Its name, for people and documents.
         run: Returns the run with what it found; says it in the record's detail.
         needs: Steps that come before it.
-        refuses: Raise, before the step begins, what a run that builds must not begin with.
+        refuses: Called before the step begins, in a run that builds; they raise what it must not
+            begin with.
         others: Further steps that it runs; it then begins its records itself.
         reuses: Whether it is "reused" when nothing was computed in it.
     """

@@ -247,9 +247,9 @@ class ConnectedBoards:
         for board in self._wanted():
             begun: Future[BoardClient] = Future()
             self._begun.append(begun)
-            Thread(target=self._open_beside, args=(board, key, begun), daemon=True).start()
+            Thread(target=self._open_in_thread, args=(board, key, begun), daemon=True).start()
 
-    def _open_beside(self, board: Board, key: Path, begun: Future[BoardClient]) -> None:
+    def _open_in_thread(self, board: Board, key: Path, begun: Future[BoardClient]) -> None:
         try:
             client = self._open(board, key)
             self._trusted[id(client)] = client.trust()
