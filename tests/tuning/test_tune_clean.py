@@ -32,7 +32,7 @@ class Lab:
                         {"job": "3", "name": APP, "state": "done"}]  # fmt: skip
         self.cancelled: list[str] = []
         self.stuck = stuck
-        self.sampled: dict[str, Any] = {}
+        self.sampled: dict[str, Any] = {"t_s": 0.0}
 
     def jobs(self) -> list[dict[str, Any]]:
         return self.running
@@ -91,10 +91,10 @@ def test_energy_is_refused_before_anything_is_built() -> None:
     with pytest.raises(EnvironmentLack, match="no power rails") as lack:
         need_rails(client, target)
     assert lack.value.code == "tune.no-power"
-    lab.sampled = {"rails_mw": {"VDD_CPU": {"now": 1.0}}}
+    lab.sampled = {"t_s": 0.0, "rails_mw": {"VDD_CPU": {"now": 1.0}}}
     with pytest.raises(EnvironmentLack, match="VDD_IN"):
         need_rails(client, target)
-    lab.sampled = {"rails_mw": {"VDD_IN": {"now": 1.0}}}
+    lab.sampled = {"t_s": 0.0, "rails_mw": {"VDD_IN": {"now": 1.0}}}
     need_rails(client, target)
 
 
