@@ -61,7 +61,7 @@ def load_json(path: Path, largest: int) -> Any:
 
     Raises:
         OSError: It cannot be read.
-        TooLargeError: It is larger.
+        DocumentTooLargeError: It is larger.
         ValueError: It is no JSON, or has a number that is none (NaN).
         RecursionError: It is nested too deeply.
     """
