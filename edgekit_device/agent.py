@@ -47,11 +47,11 @@ _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux, which Python 3.8 does not name
 _REST_MS = 5000
 
 
-# what small commands need: it is imported while nothing is to be done, once for all of them; the
-# modules of the others load NumPy
+# what small commands need, in the order in which a host has them run: it is imported while nothing
+# is to be done, once for all of them; the modules of the others load NumPy
 _PRELOADED = (
-    "board.identity", "trust.keys", "release.offer", "deployment.status", "store.transfer",
-    "jobs.commands", "job_runner", "release.commands", "board.probe",
+    "trust.keys", "board.probe", "release.offer", "deployment.status", "store.transfer",
+    "jobs.commands", "job_runner", "release.commands",
 )  # fmt: skip
 
 

@@ -181,6 +181,7 @@ def open_pipeline(
     *,
     quiet: bool = False,
     verbose: bool = False,
+    connects: bool = False,
     **settings: Any,
 ) -> Pipeline:
     """Returns the pipeline of a YAML file or of a model, with progress on stderr.
@@ -190,14 +191,24 @@ def open_pipeline(
         options: The configuration's keys that options of the command set; None means not given.
         quiet: No progress.
         verbose: Progress line by line.
+        connects: Whether to begin to connect to the boards at once: an answer takes about as long
+            as the pipeline's modules take to import.
         settings: Further arguments of ``Pipeline``.
     """
     from edgekit.config.loader import open_config
+
+    opened, shown = open_config(config, **(options or {})), progress(quiet, verbose)
+    if connects:
+        from edgekit.pipeline.cache import Cache
+        from edgekit.pipeline.context import Session
+        from edgekit.pipeline.steps.deploy import ConnectedBoards
+
+        consents = {name: settings.pop(name) for name in ("accept_host_key", "trust_key")}
+        settings["boards"] = boards = ConnectedBoards(opened, Cache(), Session(shown), **consents)
+        boards.begin()
     from edgekit.pipeline.pipeline import Pipeline
 
-    return Pipeline(
-        open_config(config, **(options or {})), progress=progress(quiet, verbose), **settings
-    )
+    return Pipeline(opened, progress=shown, **settings)
 
 
 # What commands write in addition to what they print: Markdown, and the annotated ONNX file.

@@ -208,7 +208,7 @@ def deploy_command(
     if strict and bundle is not None:
         raise UsageError("--strict is about what is built, and --bundle builds nothing")
     options = {"model": part, "build": {"strict": strict}}
-    with o.open_pipeline(config, options, **settings) as pipeline:
+    with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
         document = pipeline.deploy(bundle)
     if json:
         print_json(document)

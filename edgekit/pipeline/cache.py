@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EnvironmentLack
-from edgekit.files import map_array, regular, write_atomically
+from edgekit.files import map_array, write_atomically
 from edgekit.knowledge import cache_folder, data_folder
 
 if TYPE_CHECKING:
@@ -53,9 +54,13 @@ def _code_digest() -> str:
     folders = [package, package.parent / "edgekit_device", data_folder("targets"),
                data_folder("dla"), data_folder("trt")]  # fmt: skip
     for folder in folders:
-        for file in sorted(f for f in folder.rglob("*") if f.suffix in _KINDS):
-            digest.update(file.relative_to(folder).as_posix().encode())
-            digest.update(regular(file).read_bytes())
+        # not with pathlib, which takes twice as long: each command pays it
+        for parent, inner, names in os.walk(folder):
+            inner.sort()
+            for file in sorted(os.path.join(parent, n) for n in names if n.endswith(_KINDS)):
+                digest.update(os.path.relpath(file, folder).encode())
+                with open(file, "rb") as opened:
+                    digest.update(opened.read())
     for name in ("numpy", "onnx", "onnxruntime", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
             digest.update(f"{name}={version(name)}".encode())

@@ -44,6 +44,15 @@ class Session:
         self.fresh: set[str] = set()
         self.read: int | None = None
 
+    def note(self, *notes: str) -> None:
+        """Adds what a person should know to the notes, once."""
+        self.notes += [note for note in notes if note not in self.notes]
+
+    def detail(self, text: str) -> None:
+        """Says where time goes, for those who want to know."""
+        # a caller's own progress may know no details
+        getattr(self.progress, "detail", str)(text)
+
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRanges:
@@ -126,14 +135,9 @@ class Context:
         """Says at once what a person should know."""
         self.session.progress.note(text)
 
-    def detail(self, text: str) -> None:
-        """Says where time goes, for those who want to know."""
-        # a caller's own progress may know no details
-        getattr(self.session.progress, "detail", str)(text)
-
     def note(self, *notes: str) -> None:
         """Adds what a person should know to the notes, once."""
-        self.session.notes += [note for note in notes if note not in self.session.notes]
+        self.session.note(*notes)
 
     def stored(
         self, step: str, compute: Callable[[], Any], *parts: Any, again: bool = False

@@ -44,7 +44,7 @@ from edgekit.pipeline.steps.bundle import (
     read_bundle,
     with_other_values,
 )
-from edgekit.pipeline.steps.deploy import ConnectedBoards, SigningKey
+from edgekit.pipeline.steps.deploy import ConnectedBoards
 from edgekit.pipeline.steps.judge import brief_check, brief_verdict, checked, verdict
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import choice, scales
@@ -107,6 +107,8 @@ class Pipeline:
         again: ``deploy`` and ``run`` also put back what was taken back on a board.
         or_serving: ``run`` goes on with what a board serves where the bundle was taken back there.
         backend: Who builds, where somebody else decided it; empty where the boards decide.
+        boards: The configuration's boards where the caller has begun to connect to them; cache,
+            progress and consents are then theirs.
 
     Attributes:
         context: What the results depend on, after the steps that were run.
@@ -127,6 +129,7 @@ class Pipeline:
         again: bool = False,
         or_serving: bool = False,
         backend: str = "",
+        boards: ConnectedBoards | None = None,
     ) -> None:
         self.config = config
         self.file = config.file
@@ -139,14 +142,17 @@ class Pipeline:
                 "for everything else",
             )
         self.out = out or Path("edgekit-out") / self.file.name
-        self.cache = cache or Cache()
-        self.log = StepLog((), progress or Quiet())
-        session = Session(self.log.progress)
-        self.context = Context(config, self.cache, session, force=force, backend=backend)
-        self.signing = SigningKey(config, self.cache)
-        self.boards = ConnectedBoards(
-            self.context, self.signing, accept_host_key=accept_host_key, trust_key=trust_key
-        )
+        if boards is None:
+            boards = ConnectedBoards(
+                config,
+                cache or Cache(),
+                Session(progress or Quiet()),
+                accept_host_key=accept_host_key,
+                trust_key=trust_key,
+            )
+        self.boards, self.signing, self.cache = boards, boards.signing, boards.cache
+        self.log = StepLog((), boards.session.progress)
+        self.context = Context(config, self.cache, boards.session, force=force, backend=backend)
         self._again, self._or_serving = again, or_serving
 
     def __enter__(self) -> Self:
@@ -508,7 +514,7 @@ class Pipeline:
             return run.having("deploy", releases)
 
         steps = needed("bundle")
-        step = Step("weights", change, refuses=(_refuse_opaque,), reuses=False)
+        step = Step("weights", change, before=(_refuse_opaque,), reuses=False)
         run = self._run(*steps, step, *_deploying(install))
         bundles, tensors, changed, error = run.found["weights"]
         for built in run.builds:

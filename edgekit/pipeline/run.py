@@ -97,8 +97,8 @@ class Step:
         name: Its name, for people and documents.
         run: Returns the run with what it found; says it in the record's detail.
         needs: Steps that come before it.
-        refuses: Called before the step begins, in a run that builds; they raise what it must not
-            begin with.
+        before: Called before the step begins, in a run that builds: they raise what it must not
+            begin with, and begin what takes long.
         others: Further steps that it runs; it then begins its records itself.
         reuses: Whether it is "reused" when nothing was computed in it.
     """
@@ -106,7 +106,7 @@ class Step:
     name: str
     run: Callable[[Run, StepRecord], Run]
     needs: tuple[str, ...] = ()
-    refuses: tuple[Callable[[Run], None], ...] = ()
+    before: tuple[Callable[[Run], None], ...] = ()
     others: tuple[str, ...] = ()
     reuses: bool = True
 
@@ -114,8 +114,8 @@ class Step:
 def run_step(run: Run, step: Step) -> Run:
     """Runs one step and returns what is known after it."""
     if "build" in run.log.names:
-        for refuse in step.refuses:
-            refuse(run)
+        for call in step.before:
+            call(run)
     if step.others:
         return step.run(run, StepRecord(step.name))
     fresh = run.context.session.fresh
@@ -383,11 +383,11 @@ def _report(run: Run, record: StepRecord) -> Run:
 
 
 STEPS: tuple[Step, ...] = (
-    Step("check", _check, refuses=(_unwritable, _connect_boards)),
-    Step("rewrite", _rewrite, refuses=(_opaque,)),
-    Step("calibrate", _calibrate, ("rewrite",), refuses=(_wrong_files, _unwilling_boards)),
+    Step("check", _check, before=(_unwritable, _connect_boards)),
+    Step("rewrite", _rewrite, before=(_opaque,)),
+    Step("calibrate", _calibrate, ("rewrite",), before=(_wrong_files, _unwilling_boards)),
     Step("plan", _plan, ("rewrite",)),
-    Step("build", _build, ("check", "calibrate", "plan"), refuses=(_cuda_graph,)),
+    Step("build", _build, ("check", "calibrate", "plan"), before=(_cuda_graph,)),
     Step("bundle", _bundle, ("build",)),
     Step("deploy", _deploy, ("bundle",), others=("refit", "self-test")),
     Step("infer", _infer, ("deploy",)),

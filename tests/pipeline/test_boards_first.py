@@ -21,7 +21,7 @@ from tests.pipeline.nets import small_net
 
 
 class _Board:
-    """A board that is asked one thing."""
+    """A board that is asked two things."""
 
     kind, note = "remote", "a fake"
 
@@ -32,6 +32,9 @@ class _Board:
 
     def trust(self) -> dict[str, Any]:
         return self.known
+
+    def probe(self) -> dict[str, Any]:
+        raise BoardError("no probe is needed to refuse a key", where=self.name)
 
 
 def _deploy(

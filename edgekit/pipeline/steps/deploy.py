@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from edgekit.deployment.board import Board
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.cache import Cache
-    from edgekit.pipeline.context import Context
+    from edgekit.pipeline.context import Session
     from edgekit.pipeline.progress import StepLog, StepRecord
+
+T = TypeVar("T")
 
 
 class SigningKey:
@@ -65,6 +67,13 @@ _BYTES = {"loader": "sending edgekit's loader", "send": "sending the bundle",
           "download": "the board downloads the bundle"}  # fmt: skip
 _PHASE_TEXTS = {"stage": "the board checks the bundle", "soak": "the board watches the new release",
           "switch": "the board switches to the new release"}  # fmt: skip
+
+
+def _answer(future: Future[T], request: Callable[[], T]) -> None:
+    try:
+        future.set_result(request())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 class InstallSteps:
@@ -131,8 +140,8 @@ class InstallSteps:
 class BoardTimes:
     """Reports, where a command is verbose, where the time of a board's commands goes."""
 
-    def __init__(self, name: str, context: Context) -> None:
-        self._name, self._context = name, context
+    def __init__(self, name: str, session: Session) -> None:
+        self._name, self._session = name, session
         self._began = time.monotonic()
         self._commands = 0
         self._seconds = 0.0
@@ -163,7 +172,7 @@ class BoardTimes:
 
     def _report(self, text: str) -> None:
         if self._held is None:
-            self._context.detail(f"{self._name}: {text}")
+            self._session.detail(f"{self._name}: {text}")
         else:
             self._held.append(text)
 
@@ -171,8 +180,9 @@ class BoardTimes:
 class DetachedJobNote:
     """Says at a Ctrl-C that the board goes on, once it does."""
 
-    def __init__(self, context: Context, client: BoardClient) -> None:
-        self._context = context
+    def __init__(self, config: Config, session: Session, client: BoardClient) -> None:
+        self._config = config
+        self._session = session
         self._client = client
         self._job = ""
 
@@ -191,33 +201,53 @@ class DetachedJobNote:
     ) -> None:
         if not self._job or kind is None or not issubclass(kind, KeyboardInterrupt):
             return
-        name, config = self._client.name, self._context.config
+        name, config = self._client.name, self._config
         if not config.file.deploy.boards:
             return  # edgekit's own board, which needs the same command alone
         attach = job_command("attach", self._job, config, name)
         cancel = job_command("cancel", self._job, config, name)
-        self._context.announce(
+        self._session.progress.note(
             f"{name} goes on by itself: the same command joins it, `{attach}` follows it, "
             f"`{cancel}` takes it back"
         )
 
 
 class ConnectedBoards:
-    """Connections to every board of a configuration; its own board when it names none."""
+    """Connections to every board of a configuration; its own board when it names none.
+
+    Args:
+        config: The configuration.
+        cache: Its folder holds edgekit's own board, and the host keys that were accepted.
+        session: Collects notes and progress.
+        accept_host_key: Accept unknown host keys this once.
+        trust_key: Let boards trust the signing key from now on.
+
+    Attributes:
+        signing: The key that signs bundles, which the boards are to trust.
+    """
 
     def __init__(
-        self, context: Context, signing: SigningKey, *, accept_host_key: bool, trust_key: bool
+        self,
+        config: Config,
+        cache: Cache,
+        session: Session,
+        *,
+        accept_host_key: bool = False,
+        trust_key: bool = False,
     ) -> None:
-        self._context = context
-        self._signing = signing
+        self.session = session
+        self.cache = cache
+        self.signing = SigningKey(config, cache)
+        self._config = config
         self._accept_host_key = accept_host_key
         self._trust_key = trust_key
         self._stack = contextlib.ExitStack()
         self._begun: list[Future[BoardClient]] = []
         self._clients: list[BoardClient] | None = None
         self._times: dict[int, BoardTimes] = {}
-        self._trusted: dict[int, dict[str, Any]] = {}
-        self._probes: dict[int, dict[str, Any]] = {}
+        # answers by board: they may still be on their way
+        self._trusted: dict[int, Future[dict[str, Any]]] = {}
+        self._probes: dict[int, Future[dict[str, Any]]] = {}
 
     def close(self) -> None:
         """Closes every connection; edgekit's own board stops."""
@@ -238,10 +268,15 @@ class ConnectedBoards:
         What is wrong with one is raised by ``clients``. Nothing is changed on a board before the
         host knows that the configuration holds: with ``trust_key`` connecting does.
         """
-        if self._trust_key or self._clients is not None or not self._context.file.deploy.boards:
+        if (
+            self._trust_key
+            or self._begun
+            or self._clients is not None
+            or not self._config.file.deploy.boards
+        ):
             return
         try:
-            key = self._signing.public_key
+            key = self.signing.public_key
         except ConfigError:
             return  # which ``look`` raises
         for board in self._wanted():
@@ -252,11 +287,14 @@ class ConnectedBoards:
     def _open_in_thread(self, board: Board, key: Path, begun: Future[BoardClient]) -> None:
         try:
             client = self._open(board, key)
-            self._trusted[id(client)] = client.trust()
         except BaseException as error:
             begun.set_exception(error)
-        else:
-            begun.set_result(client)
+            return
+        trusted, probed = Future[dict[str, Any]](), Future[dict[str, Any]]()
+        self._trusted[id(client)], self._probes[id(client)] = trusted, probed
+        begun.set_result(client)
+        _answer(trusted, client.trust)
+        _answer(probed, client.probe)
 
     def clients(self) -> list[BoardClient]:
         """Returns the boards, connected."""
@@ -264,7 +302,7 @@ class ConnectedBoards:
             if self._begun:
                 clients = [begun.result() for begun in self._begun]
             else:
-                clients = [self._open(board, self._signing.public_key) for board in self._wanted()]
+                clients = [self._open(board, self.signing.public_key) for board in self._wanted()]
             for client in clients:
                 self._times[id(client)].show()
             self._clients = clients
@@ -273,17 +311,17 @@ class ConnectedBoards:
     def probe(self, client: BoardClient) -> dict[str, Any]:
         """Returns a board's ``edgekit.probe/1``, requested once."""
         if id(client) not in self._probes:
-            self._probes[id(client)] = client.probe()
-        return self._probes[id(client)]
+            _answer(self._probes.setdefault(id(client), Future()), client.probe)
+        return self._probes[id(client)].result()
 
     def _open(self, board: Board | None, key: Path) -> BoardClient:
         from edgekit.deployment.connection import open_board
 
-        times = BoardTimes("board" if board is None else board.name, self._context)
+        times = BoardTimes("board" if board is None else board.name, self.session)
         client = self._stack.enter_context(
             open_board(
                 board,
-                state_folder=self._context.cache.folder,
+                state_folder=self.cache.folder,
                 signer_public_key=key,
                 trust_key=self._trust_key,
                 accept_host_key=self._accept_host_key,
@@ -305,13 +343,14 @@ class ConnectedBoards:
         """
         from edgekit.bundles.sign import public_key
 
-        if not self._context.file.deploy.boards:
+        if not self._config.file.deploy.boards:
             return  # edgekit's own board trusts its key
-        path = self._signing.public_key
+        path = self.signing.public_key
         clients = self.clients()
         key = public_key(path)
         for client in clients:
-            known = self._trusted.pop(id(client), None) or client.trust()
+            begun = self._trusted.pop(id(client), None)
+            known = client.trust() if begun is None else begun.result()
             # a KRL, and what an authority has signed, are the board's to judge
             certain = "-cert-" not in key.kind and not any(
                 one.get("authority") for one in known["keys"]
@@ -324,7 +363,7 @@ class ConnectedBoards:
                     hint="sign with another key (deploy.sign_with)",
                 )
             if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
-                where = shlex.quote(self._context.config.path)
+                where = shlex.quote(self._config.path)
                 raise BundleError(
                     f"the board does not trust the key that signs, {key.fingerprint} ({path})",
                     code="bundle.unknown-signer",
@@ -391,11 +430,11 @@ class ConnectedBoards:
     ) -> dict[str, Any]:
         from edgekit.deployment.install import install
 
-        cache = self._context.cache
+        cache = self.cache
         key = cache.key("release", self.identity(client), bundle.digest)
         known = cache.get("release", key)
         with self.hinting(client), InstallSteps(client, bundle, steps) as shown:
-            job = DetachedJobNote(self._context, client)
+            job = DetachedJobNote(self._config, self.session, client)
             try:
                 with job:
                     release = install(
@@ -403,11 +442,11 @@ class ConnectedBoards:
                         client,
                         signature=bundle.signature,
                         progress=shown.progress,
-                        keep=self._context.file.deploy.keep,
-                        policy=self._context.file.deploy.health.policy(),
+                        keep=self._config.file.deploy.keep,
+                        policy=self._config.file.deploy.health.policy(),
                         again=always,
                         put_back=put_back,
-                        source="\n".join(self._context.file.deploy.mirror) or None,
+                        source="\n".join(self._config.file.deploy.mirror) or None,
                         on_start=job.begins,
                     )
             except BoardError as error:
@@ -446,9 +485,9 @@ class ConnectedBoards:
             raise error
         back = error.extra["taken_back"]
         shown.reused(serving["id"], other=True)
-        note = taken_back_note(client.name, serving["id"], back, self._context.config.path)
-        key = self._context.cache.key("release", self.identity(client), serving["digest"])
-        known = self._context.cache.get("release", key) or {}
+        note = taken_back_note(client.name, serving["id"], back, self._config.path)
+        key = self.cache.key("release", self.identity(client), serving["digest"])
+        known = self.cache.get("release", key) or {}
         return self._noted({
             "board": self.describe(client),
             "release": serving["id"],
@@ -471,14 +510,14 @@ class ConnectedBoards:
         try:
             yield
         except EdgekitError as error:
-            config = self._context.config
+            config = self._config
             fill_hint(error, config.path, client.board, len(config.file.deploy.boards) > 1)
             raise
 
     def _noted(self, result: dict[str, Any]) -> dict[str, Any]:
         """The result; what its board notes is the run's, too."""
-        self._context.note(*result.get("notes", ()))
+        self.session.note(*result.get("notes", ()))
         return result
 
     def _wanted(self) -> list[Any]:
-        return list(boards_of_config(self._context.config)) or [None]
+        return list(boards_of_config(self._config)) or [None]
