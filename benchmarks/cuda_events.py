@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from cuda_stand_in import Kernel, stand_in
 
 from edgekit_device.benchmark.events import EventPairs
-from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.benchmark.measure import bench
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_of
 from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
@@ -156,7 +157,7 @@ def whole(cuda: Cuda) -> dict[str, Any]:
         "graph, no transfers": {"graph": True, "transfers": False},
     }  # fmt: skip
     for name, more in ways.items():
-        reported = bench(model, frames, MeasureSettings(50.0, 0.5, 10, **more))
+        reported = bench(model, frames, BenchSettings(50.0, 0.5, 10, **more))
         phases = {k: v and v["median"] for k, v in reported["phases_ms"].items()}
         alone = reported["streams"] is None
         good = abs(phases["compute"] / _MS - 1) < 0.05 if alone else phases["compute"] >= _MS * 0.98

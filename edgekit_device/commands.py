@@ -214,31 +214,9 @@ def _add_running(commands: CommandAdder) -> None:
     one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
     one = commands.add_run("bench", "benchmark.command.do_bench", "measure a model on this board")
-    add_bench(one)
-
-
-def add_bench(one: argparse.ArgumentParser) -> None:
-    """Adds the options of ``bench`` (docs/board-protocol.md)."""
-    one.add_argument("--warmup-ms", type=positive, default=200.0)
-    one.add_argument("--duration-s", type=positive, default=3.0)
-    one.add_argument("--iterations", type=count, default=10, help="of each stream, at least")
-    one.add_argument("--streams", type=count, default=1, help="frames in flight at once")
-    one.add_argument("--graph", action="store_true", help="replay frames as a CUDA graph")
-    how = one.add_mutually_exclusive_group()
-    how.add_argument("--spin", action="store_true", help="wait for the GPU spinning")
-    how.add_argument("--blocking", action="store_true", help="wait for the GPU blocked")
-    one.add_argument("--no-transfers", action="store_true", help="copy nothing for each frame")
+    one.add_argument("--settings", default=None, metavar="JSON", help="how to measure")
     one.add_argument("--inputs", action="store_true", help="frames are an .npz on stdin")
-    one.add_argument("--sleep-ms", type=positive, default=0.0, help="pause after each frame")
-    one.add_argument("--idle-ms", type=positive, default=0.0, help="watch it idle first")
-    one.add_argument("--monitor-ms", type=positive, default=0.0, help="between two samples")
-    one.add_argument("--power-mode", default=None, help="while it measures: name or id")
-    one.add_argument("--lock-clocks", action="store_true", help="all at their highest meanwhile")
-    one.add_argument(
-        "--trtexec", default=None, metavar="JSON", help="run trtexec on the plans, too"
-    )
     one.add_argument("--progress", action="store_true", help="say each stage as it begins")
-    one.add_argument("--profile", action="store_true", help="times of single nodes too")
 
 
 def _add_keeping(commands: CommandAdder) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import queue
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import BoardError, BundleError
 from edgekit.text import plain
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import Rule, anything, read, record, write
 from edgekit_device.protocol.failure import Failed, Failure
@@ -59,6 +61,7 @@ ANSWERS: dict[str, str] = {
     "probe": "edgekit_device.board.probe.Probe",
 }
 
+_CUT_OFF = ("board.killed", "board.connection-lost", "board.timeout")
 _FAILED = 4
 _NOT_RUNNABLE = (126, 127)
 _SIGNALLED = 128
@@ -152,6 +155,32 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
         where=where,
         hint="run the command with --debug and report it, if the board's Python is sound",
     )
+
+
+@contextmanager
+def explain_clocks(settings: BenchSettings, board: str) -> Iterator[None]:
+    """Says what becomes of power mode and clocks where the bench within is cut off.
+
+    Raises:
+        BoardError: What was raised; one whose command was killed says what may still be set.
+        KeyboardInterrupt: As it was, with a sentence about them.
+    """
+    if settings.power_mode is None and not settings.lock_clocks:
+        yield
+        return
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "the board takes power mode and clocks back within some seconds"
+        ) from None
+    except BoardError as error:
+        if error.code in _CUT_OFF:
+            error.hint = (
+                "power mode and clocks may still be as the benchmark set them, and "
+                f"`edgekit status {board}` takes them back; {error.hint}"
+            )
+        raise
 
 
 def _hint(field: dict[str, str]) -> str:

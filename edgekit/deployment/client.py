@@ -19,11 +19,12 @@ from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import (
     StagedOutput,
     document,
+    explain_clocks,
     failure,
     protocol_error,
     take_samples,
 )
-from edgekit.deployment.board import BenchSettings, Board, Kind, Progress
+from edgekit.deployment.board import Board, Kind, Progress
 from edgekit.deployment.loader import container_argv
 from edgekit.deployment.transport import (
     Buffer,
@@ -36,6 +37,8 @@ from edgekit.deployment.transport import (
 )
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.text import plain
+from edgekit_device.benchmark.settings import BenchSettings
+from edgekit_device.protocol.codec import write
 
 # seconds until a board counts as stuck: small questions, and work on whole networks
 SHORT_S = 120.0
@@ -325,11 +328,13 @@ class BoardClient:
             ``edgekit.device.bench/1`` (docs/board-protocol.md).
         """
         settings = settings or BenchSettings()
-        options = [*_which(app, release), *settings.options(), *(["--inputs"] if inputs else [])]
+        text = json.dumps(write(settings), separators=(",", ":"))
+        options = [*_which(app, release), f"--settings={text}"]
+        options += ["--inputs"] if inputs else []
         staged = None if progress is None else StagedOutput(progress)
         options += ["--progress"] if staged else []
-        limit, on_output = LONG_S + settings.seconds(), staged.put if staged else None
-        with settings.explain_clocks(self.name):
+        limit, on_output = LONG_S + _seconds(settings), staged.put if staged else None
+        with explain_clocks(settings, self.name):
             done = self._watched(
                 "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
             )
@@ -613,6 +618,13 @@ def _packed(loader: bytes) -> bytes:
     Level 9 takes three times as long as 6, for half a percent.
     """
     return zlib.compress(loader, 6)
+
+
+def _seconds(settings: BenchSettings) -> float:
+    """How long a bench takes at least, without what the frames themselves take."""
+    pauses = settings.warmup_ms + settings.idle_ms + settings.sleep_ms * settings.iterations
+    engines = 16 * settings.trtexec.timeout_s if settings.trtexec else 0.0
+    return pauses / 1e3 + 4 * settings.duration_s + engines
 
 
 def _last(text: bytes) -> str:

@@ -14,6 +14,7 @@ from edgekit.errors import BuildError
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.tensorrt.options import BuildAttempt
 from edgekit.tensorrt.releases import release, within
+from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
 from edgekit_device.build.request import Attempt, EngineSpec, IoSpec, LayerSpec, ProfileShapes
 
 _MIB = 1 << 20
@@ -446,34 +447,10 @@ def _profiles(made: _CommandLine, engine: EngineSpec) -> None:
 # older ones do the opposite. So each release gets the flags that make its method the requested one.
 
 
-def run_command(
-    tensorrt: str,
-    *,
-    warmup_ms: float,
-    duration_s: float,
-    iterations: int,
-    streams: int = 1,
-    graph: bool = False,
-    spin: bool = False,
-    transfers: bool = True,
-    idle_ms: float = 0.0,
-) -> dict[str, Any]:
-    """Returns the arguments for ``bench --trtexec`` of the board.
+def run_command(tensorrt: str, settings: BenchSettings) -> TrtexecOptions:
+    """Returns trtexec's arguments to measure as ``settings`` say, on a board of this release.
 
-    Args:
-        tensorrt: The board's release.
-        warmup_ms: Milliseconds of warm-up.
-        duration_s: Seconds to measure at least.
-        iterations: Inferences at least, of each stream.
-        streams: Inferences in flight.
-        graph: Replay a CUDA graph; never with a DLA, where TensorRT has none.
-        spin: Wait spinning, not blocked.
-        transfers: Copy inputs and outputs.
-        idle_ms: Pause between two inferences.
-
-    Returns:
-        {"always", "gpu", "dla", "version_compatible": lists of arguments in which the board
-        replaces {engine}, {times} and {core}, "timeout_s"}.
+    A CUDA graph is never requested for a DLA, where TensorRT has none.
 
     Raises:
         BuildError: No such trtexec is known (code "trtexec.version"), or it lacks a flag.
@@ -482,26 +459,27 @@ def run_command(
     always = [
         f"{on.flag('--loadEngine')}={{engine}}",
         f"{on.flag('--exportTimes')}={{times}}",
-        f"{on.flag('--warmUp')}={warmup_ms:g}",
-        f"{on.flag('--duration')}={duration_s:g}",
-        f"{on.flag('--iterations')}={iterations}",
-        f"{on.flag('--infStreams')}={streams}",
+        f"{on.flag('--warmUp')}={settings.warmup_ms:g}",
+        f"{on.flag('--duration')}={settings.duration_s:g}",
+        f"{on.flag('--iterations')}={settings.iterations}",
+        f"{on.flag('--infStreams')}={settings.streams}",
     ]
-    if idle_ms:
-        always.append(f"{on.flag('--idleTime')}={idle_ms:g}")
-    always += _switch(on, spin, "--useSpinWait", "--noSpinWait")
-    always += _switch(on, transfers, "--includeDataTransfers", "--noDataTransfers")
+    if settings.sleep_ms:
+        always.append(f"{on.flag('--idleTime')}={settings.sleep_ms:g}")
+    always += _switch(on, settings.spin is True, "--useSpinWait", "--noSpinWait")
+    always += _switch(on, settings.transfers, "--includeDataTransfers", "--noDataTransfers")
     compatible = [on.flag("--versionCompatible")] if on.has("--versionCompatible") else []
-    return {
-        "always": always,
-        "gpu": _switch(on, graph, "--useCudaGraph", "--noCudaGraph"),
-        "dla": [
-            f"{on.flag('--useDLACore')}={{core}}",
-            *_switch(on, False, "--useCudaGraph", "--noCudaGraph"),
-        ],
-        "version_compatible": compatible,
-        "timeout_s": _START_S + 4 * (duration_s + warmup_ms / 1e3),
-    }
+    on_dla = [
+        f"{on.flag('--useDLACore')}={{core}}",
+        *_switch(on, False, "--useCudaGraph", "--noCudaGraph"),
+    ]
+    return TrtexecOptions(
+        always=tuple(always),
+        gpu=tuple(_switch(on, settings.graph, "--useCudaGraph", "--noCudaGraph")),
+        dla=tuple(on_dla),
+        version_compatible=tuple(compatible),
+        timeout_s=_START_S + 4 * (settings.duration_s + settings.warmup_ms / 1e3),
+    )
 
 
 def _switch(on: Any, wanted: bool, yes: str, no: str) -> list[str]:

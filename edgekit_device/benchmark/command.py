@@ -27,12 +27,14 @@ from typing import (
 
 from edgekit_device.arrays.npz import read_npz
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
-from edgekit_device.benchmark.measure import MeasureSettings, bench, cuda_of
-from edgekit_device.benchmark.trtexec import cross_check, parse_options
+from edgekit_device.benchmark.measure import bench, cuda_of
+from edgekit_device.benchmark.settings import BenchSettings, parse_settings
+from edgekit_device.benchmark.trtexec import cross_check
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import held_power
 from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_of
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.golden import frame_of, golden_inputs
@@ -53,6 +55,9 @@ _ENGINE = ("runtime", "library", "host_code", "dla_core", "threads")
 _PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
 _KERNEL_TIME = "_kernel_time"
 
+# settings that the measurement has in fields of its own: "power", "trtexec" and "nodes"
+_APART = ("power_mode", "lock_clocks", "trtexec", "profile")
+
 
 # In order: power mode and clocks are set where requested, the release is opened (cold), its first
 # frame runs, the board is watched idle, it warms up, and it is measured. Whatever ends the command
@@ -61,26 +66,17 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
     need_numpy()
 
-    trtexec_options = None if arguments.trtexec is None else parse_options(arguments.trtexec)
-    settings = MeasureSettings(
-        arguments.warmup_ms,
-        arguments.duration_s,
-        arguments.iterations,
-        streams=arguments.streams,
-        graph=arguments.graph,
-        transfers=not arguments.no_transfers,
-        sleep_ms=arguments.sleep_ms,
-    )
-    on_stage = progress_reporter(arguments) if arguments.progress else _nobody
+    given = arguments.settings
+    settings = BenchSettings() if given is None else parse_settings(given)
+    on_stage = progress_reporter(settings) if arguments.progress else _nobody
     npz = stdin.read() if arguments.inputs else b""
     folder = root.app(arguments.app).release(arguments.release)
-    mode, lock = arguments.power_mode, arguments.lock_clocks
-    with held_power(root.folder, mode, lock) as power:
+    with held_power(root.folder, settings.power_mode, settings.lock_clocks) as power:
         found = _measured(root, folder, arguments, settings, npz, on_stage)
         trtexec = None
-        if trtexec_options is not None:
+        if settings.trtexec is not None:
             on_stage("trtexec")
-            trtexec = cross_check(root, folder, check_release(root, folder), trtexec_options)
+            trtexec = cross_check(root, folder, check_release(root, folder), settings.trtexec)
     return dict(found, power=power.document(), trtexec=trtexec)
 
 
@@ -92,43 +88,35 @@ def _measured(
     root: Root,
     folder: Path,
     arguments: argparse.Namespace,
-    settings: MeasureSettings,
+    settings: BenchSettings,
     npz: bytes,
     on_stage: Callable[[str], None],
 ) -> Dict[str, Any]:
     on_stage("open")
-    spin = True if arguments.spin else False if arguments.blocking else None
-    checked, model, open_ms, before = _open(root, folder, arguments, spin)
+    checked, model, open_ms, before = _open(root, folder, arguments, settings.spin)
     data = data_of(checked, npz)
     first = model.check(data.frames[0])
     began = time.perf_counter()
     model.run_lane(0, first)
     first_ms = (time.perf_counter() - began) * 1e3
-    with BoardWatch(root.folder, arguments.monitor_ms, on_stage) as watch:
-        watch.idle(arguments.idle_ms)
+    with BoardWatch(root.folder, settings.monitor_ms, on_stage) as watch:
+        watch.idle(settings.idle_ms)
         found = bench(model, data.frames, settings, watch.stage)
         memory = memory_of(model, before)
-    runtime = runtime_of(
-        model,
-        graph=settings.graph,
-        spin=spin,
-        transfers=settings.transfers,
-        streams=settings.streams,
-        threads=arguments.threads,
-    )
+    runtime = runtime_of(model, settings, arguments.threads)
     runtime["notes"] += data.notes
     found.update(
         release=folder.name,
-        settings=_settings(arguments, settings, spin, data.source, model),
+        settings=_requested(settings, arguments.threads, data.source, model),
         cold={"open_ms": open_ms, "first_ms": first_ms},
         memory=memory,
         runtime=runtime,
         monitor=watch.document,
         nodes=None,
     )
-    if arguments.profile:
+    if settings.profile:
         on_stage("layers")
-        found["nodes"] = profile(checked, first, arguments.threads, arguments.iterations)
+        found["nodes"] = profile(checked, first, arguments.threads, settings.iterations)
     return found
 
 
@@ -153,30 +141,11 @@ def _device(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
         return None  # opening the engines says what is wrong; how it waits is read back
 
 
-def _settings(
-    arguments: argparse.Namespace,
-    settings: MeasureSettings,
-    spin: Optional[bool],
-    data: str,
-    model: Model,
-) -> Dict[str, Any]:
+def _requested(settings: BenchSettings, threads: int, data: str, model: Model) -> Dict[str, Any]:
     """The settings as requested; "runtime" says which of them took effect."""
+    found = {name: value for name, value in write(settings).items() if name not in _APART}
     shape = model.inputs[0].shape
-    return {
-        "warmup_ms": settings.warmup_ms,
-        "duration_s": settings.duration_s,
-        "iterations": settings.iterations,
-        "streams": settings.streams,
-        "graph": settings.graph,
-        "spin": spin,
-        "transfers": settings.transfers,
-        "sleep_ms": settings.sleep_ms,
-        "idle_ms": arguments.idle_ms,
-        "monitor_ms": arguments.monitor_ms,
-        "threads": arguments.threads,
-        "batch": shape[0] if shape else 1,
-        "data": data,
-    }
+    return dict(found, threads=threads, batch=shape[0] if shape else 1, data=data)
 
 
 # Several different ones are cycled: one frame alone would stay in caches that a camera's never are.
@@ -300,17 +269,17 @@ class BoardWatch:
             self.document = sampler.stop()
 
 
-def progress_reporter(arguments: argparse.Namespace) -> Callable[[str], None]:
+def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
     """Reports to the host on stdout: ``{"stage", "left_s"}``, one JSON document a line.
 
     "left_s" are the seconds that this stage and those after it take at least; null for what takes
     as long as it takes.
     """
-    measured = arguments.duration_s
+    measured = settings.duration_s
     stages: List[Tuple[str, Optional[float]]] = [
         ("open", None),
-        ("idle", arguments.idle_ms / 1e3),
-        ("warm-up", arguments.warmup_ms / 1e3),
+        ("idle", settings.idle_ms / 1e3),
+        ("warm-up", settings.warmup_ms / 1e3),
         ("measure", measured),
         ("pipelined", measured),
         ("layers", None),
@@ -352,18 +321,17 @@ def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> Dict[str, Opti
     }
 
 
-def runtime_of(
-    model: Model, *, graph: bool, spin: Optional[bool], transfers: bool, streams: int, threads: int
-) -> Dict[str, Any]:
+def runtime_of(model: Model, settings: BenchSettings, threads: int) -> Dict[str, Any]:
     """What ran the model and how: what was requested, as far as it holds here.
 
     Returns:
         "library", "version", "flags" and "notes": docs/board-protocol.md. A flag that differs
         between engines is a list of what it is.
     """
+    graph, spin, transfers = settings.graph, settings.spin, settings.transfers
     cuda = cuda_of(model)
     notes = list(model.notes)
-    flags: Dict[str, Any] = {"streams": streams, "threads": threads}
+    flags: Dict[str, Any] = {"streams": settings.streams, "threads": threads}
     if cuda is None:
         requested = {"graph": graph, "spin": spin is not None, "no transfers": not transfers}
         left = [name for name, given in requested.items() if given]

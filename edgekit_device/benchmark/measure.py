@@ -34,6 +34,7 @@ from edgekit_device.benchmark.events import (
     segment_times,
 )
 from edgekit_device.benchmark.fixed_addresses import FixedLane, why_not
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.driver import Cuda
 from edgekit_device.errors import DeviceError
 from edgekit_device.runtime.model import Model
@@ -52,39 +53,6 @@ _END_S = 2.0
 
 #: Runs one frame of one lane: (lane, index of the frame, number, record).
 RunFrame = Callable[[LaneRun, int, int, Optional[Callable[[SegmentEvent], None]]], None]
-
-
-class MeasureSettings:
-    """How to measure; trtexec's option in brackets.
-
-    Attributes:
-        warmup_ms: Milliseconds of warm-up at least (--warmUp).
-        duration_s: Seconds to measure at least (--duration).
-        iterations: Frames of each stream at least (--iterations).
-        streams: Frames in flight at once (--infStreams).
-        graph: Whether frames are replayed as a CUDA graph (--useCudaGraph).
-        transfers: Whether each frame is copied to the device and back (not --noDataTransfers).
-        sleep_ms: Pause after each frame (--idleTime).
-    """
-
-    def __init__(
-        self,
-        warmup_ms: float = 200.0,
-        duration_s: float = 3.0,
-        iterations: int = 10,
-        *,
-        streams: int = 1,
-        graph: bool = False,
-        transfers: bool = True,
-        sleep_ms: float = 0.0,
-    ) -> None:
-        self.warmup_ms = warmup_ms
-        self.duration_s = duration_s
-        self.iterations = iterations
-        self.streams = streams
-        self.graph = graph
-        self.transfers = transfers
-        self.sleep_ms = sleep_ms
 
 
 def summary(values: Sequence[float]) -> Dict[str, float]:
@@ -117,7 +85,7 @@ def summary(values: Sequence[float]) -> Dict[str, float]:
 def bench(
     model: Model,
     inputs: Frames,
-    settings: Optional[MeasureSettings] = None,
+    settings: Optional[BenchSettings] = None,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Dict[str, Any]:
     """Measures latency (frames one after the other in each stream) and throughput.
@@ -136,7 +104,7 @@ def bench(
         DeviceError: "bench.graph" or "bench.fixed" where the model cannot be measured so,
             "bench.streams", or what a run raises.
     """
-    settings = settings or MeasureSettings()
+    settings = settings or BenchSettings()
     if not 1 <= settings.streams <= _MOST_STREAMS:
         raise DeviceError(
             "{} streams cannot be measured".format(settings.streams),

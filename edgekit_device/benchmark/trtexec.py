@@ -11,15 +11,15 @@ import contextlib
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
+from edgekit_device.benchmark.settings import TrtexecOptions
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
 from edgekit_device.processes import ending_with_parent
-from edgekit_device.protocol.codec import array, load, member, number, parse_json, read, text
+from edgekit_device.protocol.codec import load
 from edgekit_device.protocol.manifest import SegmentEntry
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.refit import RefittedPlan, read_full_plan
@@ -28,34 +28,6 @@ from edgekit_device.trust.bundle import Checked, read_checked
 _MOST_TEXT = 32 << 10
 _MOST_TIMES = 16 << 20
 _LOADABLE = "trtexec cannot run a DLA loadable"
-
-
-_ARGUMENTS = array(text(most=1 << 16))
-
-
-@dataclass(frozen=True)
-class TrtexecOptions:
-    """--trtexec: arguments for each run, for runs on the GPU alone or on a DLA, and for plans that
-    carry the lean runtime; seconds until a run is ended.
-    """
-
-    always: Tuple[str, ...] = member(_ARGUMENTS)
-    gpu: Tuple[str, ...] = member(_ARGUMENTS)
-    dla: Tuple[str, ...] = member(_ARGUMENTS)
-    version_compatible: Tuple[str, ...] = member(_ARGUMENTS)
-    timeout_s: float = member(number(0.0, 1e9))
-
-
-def parse_options(text: str) -> TrtexecOptions:
-    """Reads --trtexec.
-
-    Raises:
-        DeviceError: "usage".
-    """
-    where = "--trtexec"
-    return read(
-        TrtexecOptions, parse_json(text.encode("utf-8"), where, "usage"), where, code="usage"
-    )
 
 
 def cross_check(
@@ -67,7 +39,7 @@ def cross_check(
         root: The board's folder.
         release: The release's folder.
         checked: Its manifest.
-        options: As ``parse_options`` returns it.
+        options: With which arguments.
 
     Returns:
         {"program" or None, "why", "engines": [{"lane", "index", "device", "command", "status",

@@ -19,12 +19,13 @@ import pytest
 from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.deployment.agent import _SentCommand
-from edgekit.deployment.board import BenchSettings, Board
+from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
 from edgekit.deployment.ssh import connect
 from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import BoardError, BundleError
+from edgekit_device.benchmark.settings import BenchSettings
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
 from tests.processes import processes

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from edgekit.deployment.answers import document
-from edgekit.deployment.board import BenchSettings
+from edgekit.deployment.answers import document, explain_clocks
 from edgekit.deployment.loader import ENSURE
 from edgekit.deployment.transport import Completed, LocalTransport
 from edgekit.errors import BoardError, BundleError
+from edgekit_device.benchmark.settings import BenchSettings
 
 
 def loader(number: int = 0) -> bytes:
@@ -131,14 +131,14 @@ def test_chatty_login_shell_is_passed_over() -> None:
 @pytest.mark.parametrize("settings", [{"lock_clocks": True}, {"power_mode": "MAXN"}, {}])
 def test_a_bench_that_is_cut_off_says_what_may_still_be_set(settings: dict[str, Any]) -> None:
     held = BenchSettings(**settings)
-    with pytest.raises(BoardError) as killed, held.explain_clocks("lab"):
+    with pytest.raises(BoardError) as killed, explain_clocks(held, "lab"):
         answer(137, b"")
     assert "dmesg" in killed.value.hint
     assert ("`edgekit status lab` takes them back" in killed.value.hint) is bool(settings)
-    with pytest.raises(KeyboardInterrupt) as stopped, held.explain_clocks("lab"):
+    with pytest.raises(KeyboardInterrupt) as stopped, explain_clocks(held, "lab"):
         raise KeyboardInterrupt
     assert ("takes power mode and clocks back" in str(stopped.value)) is bool(settings)
-    with pytest.raises(BoardError) as refused, held.explain_clocks("lab"):
+    with pytest.raises(BoardError) as refused, explain_clocks(held, "lab"):
         answer(4, _refused("power.mode"))
     assert "takes them back" not in refused.value.hint
 

@@ -15,7 +15,9 @@ import numpy as np
 
 from edgekit.bundles.manifest import Bundle, blob_view
 from edgekit_device.arrays.npz import write_npz
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.commands import make_parser
+from edgekit_device.protocol.codec import write
 from edgekit_device.store.root import Root
 from tests.edgekit_device.forking_loader import run_forked
 
@@ -33,6 +35,11 @@ def run_command(root: Root, words: list[str], stdin: io.BytesIO | None = None) -
     """What a command answers in this process; its options are those that its parser makes."""
     arguments = make_parser(words[0]).parse_args(words)
     return arguments.call(root, arguments, stdin or io.BytesIO())
+
+
+def bench_option(**settings: Any) -> str:
+    """The option of ``bench`` that says how to measure."""
+    return f"--settings={json.dumps(write(BenchSettings(**settings)))}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.store.root import Root
 from tests.bundles import bundle_toys as toys
 from tests.bundles.bundle_toys import document_of
-from tests.edgekit_device.device_board import BoardFolder, Refused, envelope, frames
+from tests.edgekit_device.device_board import BoardFolder, Refused, bench_option, envelope, frames
 
 
 def _python38() -> str | None:
@@ -143,8 +143,8 @@ def test_a_refit_sends_only_the_weights_that_changed(
 def test_bench_follows_its_settings_and_says_whose_clock(
     board: BoardFolder, installed: str, toy: Bundle
 ) -> None:
-    result = board.command("bench", "--app", "toy", "--warmup-ms", "1", "--duration-s", "0.05",
-                       "--iterations", "30", "--profile")  # fmt: skip
+    how = bench_option(warmup_ms=1, duration_s=0.05, iterations=30, profile=True)
+    result = board.command("bench", "--app", "toy", how)
     assert (result["schema"], result["clock"]) == ("edgekit.device.bench/1", "cpu-measured")
     assert result["iterations"] >= 30
     assert result["duration_s"] >= 0.05
@@ -521,8 +521,8 @@ def test_a_small_disk_that_is_really_full(board: BoardFolder, toy: Bundle) -> No
 
 
 LONG = {
-    "bench": ["--duration-s=600", "--iterations=1"],
-    "bench warming up": ["--warmup-ms=600000"],
+    "bench": {"duration_s": 600, "iterations": 1},
+    "bench warming up": {"warmup_ms": 600_000},
 }
 
 
@@ -530,7 +530,7 @@ LONG = {
 def test_a_long_command_stops_when_its_host_goes(
     board: BoardFolder, installed: str, what: str
 ) -> None:
-    argv = board.argv("bench", "--app", "toy", "--watch-stdin=0", *LONG[what])
+    argv = board.argv("bench", "--app", "toy", "--watch-stdin=0", bench_option(**LONG[what]))
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     with pytest.raises(subprocess.TimeoutExpired):  # it runs, as long as the host is there

@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional, Tuple  # noqa: UP035 (as a board's docum
 import pytest
 import yaml
 
-from edgekit_device.benchmark.trtexec import parse_options
+from edgekit_device.benchmark.settings import BenchSettings, parse_settings
 from edgekit_device.board.identity import RememberedBoard
 from edgekit_device.board.power import PowerJournal
 from edgekit_device.board.tegrastats import SetupRecord
@@ -97,11 +97,12 @@ _RECORD = {
 _TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 4], "offset": 0}
 _RUN = {"op": "run", "inputs": [_TENSOR], "room": {"offset": 64, "bytes": 64}}
 _TRTEXEC = {"always": [], "gpu": [], "dla": [], "version_compatible": [], "timeout_s": 3.0}
+_SETTINGS = {**write(BenchSettings()), "power_mode": "15W", "trtexec": _TRTEXEC}
 _ENVELOPE = {"manifest": "{}", "signature": None}
 
 
-def _trtexec(document: Any) -> Any:
-    return parse_options(json.dumps(document))
+def _settings(document: Any) -> Any:
+    return parse_settings(json.dumps(document))
 
 
 #: By kind: a document that the board keeps.
@@ -138,7 +139,7 @@ STORED: dict[str, tuple[Any, type]] = {
 KINDS: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
     **{name: (good, _reader(kind), "manifest.invalid") for name, (good, kind) in STORED.items()},
     "trust": ({"lines": []}, _reader(TrustRequest), "manifest.invalid"),
-    "trtexec": (_TRTEXEC, _trtexec, "usage"),
+    "bench settings": (_SETTINGS, _settings, "usage"),
     "request of a server": ({"op": "stop"}, _reader(Request), "manifest.invalid"),
     "envelope": (_ENVELOPE, _reader(Envelope), "manifest.invalid"),
     "manifest": (document_of(toy_bundle()), _parsed, "manifest.invalid"),
@@ -182,7 +183,7 @@ def test_a_fault_is_refused_with_its_place(kind: str, fault: dict[str, Any]) -> 
     assert caught.value.where == fault["where"].replace("ENGINE", _ENGINE)
 
 
-@pytest.mark.parametrize("kind", ["manifest", "engines", *STORED])
+@pytest.mark.parametrize("kind", ["manifest", "engines", "bench settings", *STORED])
 def test_what_is_read_is_written_as_it_was(kind: str) -> None:
     good, reader, _ = KINDS[kind]
     assert write(reader(good)) == good

@@ -13,7 +13,8 @@ import edgekit_device
 from edgekit.bundles.files import write
 from edgekit.bundles.manifest import Bundle, golden_inputs
 from edgekit.bundles.sign import sign
-from edgekit_device.benchmark.measure import MeasureSettings, bench, summary
+from edgekit_device.benchmark.measure import bench, summary
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.runtime.model import Model
@@ -255,7 +256,7 @@ def test_bench_counts_every_lane(signing_key: Path, signers: Path, tmp_path: Pat
     mixed = Bundle(parse(data), data, bundle.blobs, bundle.weights, sign(data, signing_key))
     path = write(mixed, tmp_path / "m", stripped=False)
     found = edgekit_device.load(path, allowed_signers=signers, threads=1)
-    result = bench(found, {"x": image()}, MeasureSettings(1, 0, 16))
+    result = bench(found, {"x": image()}, BenchSettings(1, 0, 16))
     assert result["iterations"] == 16
     assert [(s["lane"], s["index"]) for s in result["segments"]] == [
         (lane, index) for lane in (0, 1) for index in range(3)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edgekit.deployment.board import BenchSettings
 from edgekit_device.arrays.npz import write_npz
 from edgekit_device.benchmark.command import do_bench
 from edgekit_device.board import power
@@ -21,7 +20,7 @@ from edgekit_device.commands import make_parser
 from edgekit_device.errors import DeviceError
 from edgekit_device.runtime.model import Model
 from edgekit_device.store.root import Root
-from tests.edgekit_device.device_board import BoardFolder, Refused
+from tests.edgekit_device.device_board import BoardFolder, Refused, bench_option
 from tests.processes import processes
 
 
@@ -29,17 +28,13 @@ def test_a_bench_says_what_it_ran_with_and_what_the_board_did(
     board: BoardFolder, installed: str
 ) -> None:
     frames = np.random.default_rng(3).normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
-    option = BenchSettings(
-        warmup_ms=1, duration_s=0.1, iterations=7, streams=2, graph=True, spin=True,
-        sleep_ms=1, idle_ms=60, monitor_ms=20, threads=1,
-    )  # fmt: skip
-    found = board.command("bench", "--app", "toy", "--inputs", *option.options(),
-                      stdin=write_npz({"x": frames}))  # fmt: skip
-    settings = found["settings"]
-    for name in ("warmup_ms", "duration_s", "iterations", "streams", "graph", "spin", "sleep_ms",
-                 "idle_ms", "monitor_ms", "threads", "transfers"):  # fmt: skip
-        assert settings[name] == getattr(option, name)
-    assert (settings["data"], settings["batch"]) == ("given", 1)
+    given = {
+        "warmup_ms": 1, "duration_s": 0.1, "iterations": 7, "streams": 2, "graph": True,
+        "spin": True, "transfers": True, "sleep_ms": 1, "idle_ms": 60, "monitor_ms": 20,
+    }  # fmt: skip
+    options = ("--app", "toy", "--threads=1", "--inputs", bench_option(**given))
+    found = board.command("bench", *options, stdin=write_npz({"x": frames}))
+    assert found["settings"] == {**given, "threads": 1, "data": "given", "batch": 1}
     runtime = found["runtime"]
     assert runtime["library"] == "onnxruntime"
     assert (runtime["flags"]["graph"], runtime["flags"]["spin"]) == (False, None)
@@ -62,13 +57,13 @@ def test_inputs_of_another_shape_are_refused(board: BoardFolder, installed: str)
                   stdin=write_npz({"x": np.zeros((2, 3, 8, 8), np.float32)}))  # fmt: skip
     assert caught.value.code == "input.shape"
     with pytest.raises(Refused) as caught:
-        board.raw("bench", "--app", "toy", "--streams=0")
+        board.raw("bench", "--app", "toy", bench_option(streams=0))
     assert caught.value.code == "bench.streams"
 
 
 def test_stages_come_before_the_answer(board: BoardFolder, installed: str) -> None:
-    lines = board.raw("bench", "--app", "toy", "--progress", "--warmup-ms=10", "--duration-s=0.02",
-                      "--iterations=1", "--profile").splitlines()  # fmt: skip
+    how = bench_option(warmup_ms=10, duration_s=0.02, iterations=1, profile=True)
+    lines = board.raw("bench", "--app", "toy", "--progress", how).splitlines()
     stages = [json.loads(line) for line in lines[:-1]]
     names = ["open", "warm-up", "measure", "pipelined", "layers"]
     assert [one["stage"] for one in stages] == names
@@ -115,8 +110,8 @@ def test_the_board_is_watched_idle_warming_up_and_measured(
         return run_lane(self, lane, inputs, record, number)
 
     monkeypatch.setattr(Model, "run_lane", counted)
-    argv = ["bench", "--app", "toy", "--warmup-ms=1", "--duration-s=0", "--iterations=3",
-            "--monitor-ms=20"]  # fmt: skip
+    how = bench_option(warmup_ms=1, duration_s=0, iterations=3, monitor_ms=20)
+    argv = ["bench", "--app", "toy", how]
     arguments = make_parser().parse_args(argv)
     Watcher.said[:] = []
     if fails:
@@ -132,8 +127,8 @@ def test_the_board_is_watched_idle_warming_up_and_measured(
 
 
 def test_what_watches_the_board_goes_with_the_host(board: BoardFolder, installed: str) -> None:
-    argv = board.argv("bench", "--app", "toy", "--watch-stdin=0", "--duration-s=600",
-                      "--monitor-ms=50", "--streams=2")  # fmt: skip
+    argv = board.argv("bench", "--app", "toy", "--watch-stdin=0",
+                      bench_option(duration_s=600, monitor_ms=50, streams=2))  # fmt: skip
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout

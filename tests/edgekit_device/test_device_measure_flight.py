@@ -18,7 +18,8 @@ from edgekit.benchmark.trace.run import measured_processes
 from edgekit.benchmark.trace.sources import PreparedSource, write_trace
 from edgekit_device.benchmark import measure
 from edgekit_device.benchmark.events import events_to_json
-from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.benchmark.measure import bench
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.runtime.pipeline import SegmentEvent
 from tests.edgekit_device.device_board import BoardFolder
 from tests.edgekit_device.segment_waits import make_segments_wait
@@ -43,7 +44,7 @@ def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
         monkeypatch.setattr(module, "events_to_json", reported)
     model = edgekit_device.load(board.root / "apps/toy/releases" / installed)
     frame = {"x": np.ones((1, 3, 8, 8), np.float32)}
-    document = Measurement.model_validate(bench(model, frame, MeasureSettings(0, 0, 10)))
+    document = Measurement.model_validate(bench(model, frame, BenchSettings(0, 0, 10)))
     out = tmp_path / "t.json"
     write_trace(out, [PreparedSource("bench", measured_processes(None, document, 2, None))], {})
     trace = json.loads(out.read_text())

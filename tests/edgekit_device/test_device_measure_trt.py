@@ -10,7 +10,8 @@ import pytest
 from edgekit_device.benchmark.command import memory_of, runtime_of
 from edgekit_device.benchmark.events import Span, events_to_json
 from edgekit_device.benchmark.fixed_addresses import FixedLane
-from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.benchmark.measure import bench
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.driver import choose_wait, open_cuda
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
@@ -35,7 +36,7 @@ def toy(version: str = "10.3.0", **changes: Any) -> Model:
 
 def test_phases_add_up_to_a_frame(here: Here) -> None:
     here.has("10.3.0")
-    found = bench(toy(), FRAMES, MeasureSettings(1.0, 0.0, 12))
+    found = bench(toy(), FRAMES, BenchSettings(1.0, 0.0, 12))
     phases = found["phases_ms"]
     assert set(phases) == PHASES
     assert all(0 <= one["min"] <= one["p999"] <= one["max"] for one in phases.values())
@@ -76,14 +77,14 @@ def test_the_device_is_at_work_when_its_events_say_else_until_the_call_ends() ->
 def test_streams_have_contexts_of_their_own(here: Here) -> None:
     here.has("10.3.0")
     model = toy()
-    found = bench(model, FRAMES, MeasureSettings(1.0, 0.05, 5, streams=3))
+    found = bench(model, FRAMES, BenchSettings(1.0, 0.05, 5, streams=3))
     (engine,) = model.engines.values()
     assert 2 <= len(engine._slots) <= 3
     assert [one["stream"] for one in found["streams"]] == [0, 1, 2]
     assert sum(one["iterations"] for one in found["streams"]) == found["iterations"]
     assert min(one["iterations"] for one in found["streams"]) >= 5
     with pytest.raises(DeviceError, match="65 streams"):
-        bench(model, FRAMES, MeasureSettings(streams=65))
+        bench(model, FRAMES, BenchSettings(streams=65))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_graph_replays_what_the_engine_does(here: Here, version: str, cuda: st
         np.testing.assert_array_equal(lane.results()["y"], wanted[index])
     lane.close()
     np.testing.assert_array_equal(model(FRAMES[0])["y"], wanted[0])  # its context serves again
-    found = bench(model, FRAMES, MeasureSettings(0.0, 0.0, 4, graph=True, streams=2))
+    found = bench(model, FRAMES, BenchSettings(0.0, 0.0, 4, graph=True, streams=2))
     assert all(found["phases_ms"][name] is not None for name in PHASES)
     assert found["segments"][0]["latency_ms"]["mean"] > 0
     del lane
@@ -108,7 +109,7 @@ def test_a_graph_replays_what_the_engine_does(here: Here, version: str, cuda: st
 
 def test_without_transfers_nothing_is_copied(here: Here) -> None:
     here.has("10.3.0")
-    found = bench(toy(), FRAMES, MeasureSettings(0.0, 0.0, 4, transfers=False))
+    found = bench(toy(), FRAMES, BenchSettings(0.0, 0.0, 4, transfers=False))
     reported = {name for name, one in found["phases_ms"].items() if one is not None}
     assert reported == {"enqueue", "compute", "host"}
     assert found["copies"] == []
@@ -129,10 +130,10 @@ def test_a_graph_is_refused_where_a_dla_works(here: Here) -> None:
     here.has("10.3.0")
     model = open_model(checked(plan("10.3.0", dla=True), entry("10.3.0", dla_core=0)))
     with pytest.raises(DeviceError, match="DLA0") as caught:
-        bench(model, FRAMES, MeasureSettings(0.0, 0.0, 1, graph=True))
+        bench(model, FRAMES, BenchSettings(0.0, 0.0, 1, graph=True))
     assert caught.value.code == "bench.graph"
     # its transfers can be left out all the same
-    assert bench(model, FRAMES, MeasureSettings(0.0, 0.0, 1, transfers=False))["iterations"] == 1
+    assert bench(model, FRAMES, BenchSettings(0.0, 0.0, 1, transfers=False))["iterations"] == 1
 
 
 def test_an_engine_that_cannot_be_captured_is_named_and_serves_on(here: Here) -> None:
@@ -158,7 +159,7 @@ def test_an_engine_that_cannot_be_captured_is_named_and_serves_on(here: Here) ->
 
     here.monkeypatch.setattr(engine, "held", capturing)
     with pytest.raises(DeviceError, match="cannot be captured") as caught:
-        bench(model, FRAMES, MeasureSettings(0.0, 0.0, 1, graph=True))
+        bench(model, FRAMES, BenchSettings(0.0, 0.0, 1, graph=True))
     assert caught.value.code == "bench.graph"
     assert MEMORY.captures == {}
     assert MEMORY.graphs == {}
@@ -174,15 +175,14 @@ def test_the_runtimes_flags_are_those_that_hold(here: Here, spin: bool | None) -
     about = entry("10.3.0", version_compatible=True, lean_embedded=True)
     before = open_cuda().memory()
     model = open_model(checked(plan("10.3.0", flags), about), 2)
-    requested = {"graph": False, "transfers": True, "streams": 1, "threads": 2}
-    found = runtime_of(model, spin=spin, **requested)
+    found = runtime_of(model, BenchSettings(spin=spin), 2)
     assert (found["library"], found["version"]) == ("tensorrt", "10.3.0")
     assert found["flags"]["runtime"] == "lean"
     assert found["flags"]["host_code"] is True
     assert found["flags"]["spin"] is spin
     assert found["notes"] == []
     if spin is not None:
-        other = runtime_of(model, spin=not spin, **requested)
+        other = runtime_of(model, BenchSettings(spin=not spin), 2)
         assert "whatever was asked for" in other["notes"][0]
     memory = memory_of(model, before)
     assert memory["gpu_total_bytes"] == before[1]

@@ -18,7 +18,7 @@ from edgekit_device.cuda.driver import load_driver
 from edgekit_device.protocol.manifest import TensorEntry, parse
 from edgekit_device.runtime.golden import golden_inputs
 from tests.bundles.bundle_toys import document_of, toy_bundle
-from tests.edgekit_device.device_board import BoardFolder, Refused
+from tests.edgekit_device.device_board import BoardFolder, Refused, bench_option
 from tests.edgekit_device.device_trt_toys import (
     SHAPE,
     full_version,
@@ -124,8 +124,8 @@ def test_deploy_selftest_infer_and_bench(
     np.testing.assert_allclose(found, reference(network(), x), rtol=1e-5)
     frames = board.infer(bundle.name, "--frames", x=np.stack([x, -x]))["y"]
     np.testing.assert_allclose(frames[1], reference(network(), -x), rtol=1e-5)
-    options = ("--warmup-ms", "0", "--duration-s", "0", "--iterations", "2", "--profile")
-    bench = board.command("bench", "--app", bundle.name, *options)
+    how = bench_option(warmup_ms=0, duration_s=0, iterations=2, profile=True)
+    bench = board.command("bench", "--app", bundle.name, how)
     assert (bench["backend"], bench["clock"]) == ("tensorrt", "board-measured")
     assert "conv" in {node["node"] for node in bench["nodes"]}
     assert offences(board.python) == []

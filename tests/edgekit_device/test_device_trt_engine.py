@@ -11,7 +11,8 @@ import pytest
 
 import edgekit_device
 from edgekit_device.benchmark.command import profile
-from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.benchmark.measure import bench
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.memory import DeviceTensor
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
@@ -136,7 +137,7 @@ def test_each_shape_runs_in_a_profile_that_takes_it(
 def test_a_bench_reads_the_gpus_clock_and_names_layers(here: Here) -> None:
     here.has("10.3.0")
     bundle = checked(plan("10.3.0"), entry("10.3.0"))
-    document = bench(open_model(bundle), {"x": random_input()}, MeasureSettings(0.0, 0.0, 3))
+    document = bench(open_model(bundle), {"x": random_input()}, BenchSettings(0.0, 0.0, 3))
     assert (document["clock"], document["segments_clock"]) == ("board-measured", "gpu")
     assert document["iterations"] == 3
     nodes = profile(bundle, {"x": random_input()}, 0, 2)

@@ -15,12 +15,11 @@ import pytest
 
 from edgekit.tensorrt.trtexec import run_command
 from edgekit_device.benchmark import trtexec as board
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.refit import write_full_plan
 
-OPTIONS = board.parse_options(
-    json.dumps(run_command("10.3.0", warmup_ms=1, duration_s=0.1, iterations=2))
-)
+OPTIONS = run_command("10.3.0", BenchSettings(1, 0.1, 2))
 TRTEXEC = """#!/bin/sh
 for one in "$@"; do case "$one" in
   --loadEngine=*) engine=${one#*=};; --exportTimes=*) times=${one#*=};; esac; done

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from edgekit.cli.main import app, main
-from edgekit.deployment.board import BenchSettings, Board
+from edgekit.deployment.board import Board
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.embedded_sshd import sshd
 from edgekit.errors import BoardError, ConfigError
 from edgekit.results.store import ResultStore
+from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.board.power import LOCK
 from edgekit_device.files import locked
 from tests.boards.fixtures import need_sshd, remote

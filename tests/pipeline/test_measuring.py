@@ -1,7 +1,6 @@
 """What a board's benchmark is asked for a configuration's section."""
 
 import io
-import json
 
 import pytest
 from rich.console import Console
@@ -13,26 +12,26 @@ from edgekit.pipeline.steps.bench import board_settings, report_stages, tensorrt
 
 
 def requested(backend="tensorrt", tensorrt="10.3.0.30", **section):
-    return board_settings(BenchSection(**section), backend=backend, tensorrt=tensorrt).options()
+    return board_settings(BenchSection(**section), backend=backend, tensorrt=tensorrt)
 
 
 def test_a_board_is_watched_idle_and_a_pc_is_not():
-    assert "--idle-ms=2000" in requested()
-    assert "--monitor-ms=100" in requested("reference")
-    for options in (requested("reference"), requested(monitor_ms=0), requested(idle_s=0)):
-        assert not any(option.startswith("--idle-ms") for option in options)
+    assert requested().idle_ms == 2000
+    assert requested("reference").monitor_ms == 100
+    for settings in (requested("reference"), requested(monitor_ms=0), requested(idle_s=0)):
+        assert settings.idle_ms == 0
 
 
-def test_power_mode_and_clocks_go_along():
-    options = requested(power_mode="MAXN", lock_clocks=True, spin=False, transfers=False, streams=3)
-    assert {"--power-mode=MAXN", "--lock-clocks", "--blocking", "--no-transfers",
-            "--streams=3"} <= set(options)  # fmt: skip
+def test_what_the_board_obeys_goes_along():
+    section = {"power_mode": "MAXN", "lock_clocks": True, "spin": False, "transfers": False,
+               "streams": 3, "sleep_ms": 2.0}  # fmt: skip
+    settings = requested(**section)
+    assert {name: getattr(settings, name) for name in section} == section
 
 
 def test_trtexec_is_requested_as_its_release_takes_it():
-    (constraint,) = [one for one in requested(with_trtexec=True) if one.startswith("--trtexec=")]
-    assert "--loadEngine={engine}" in json.loads(constraint.partition("=")[2])["always"]
-    assert not any(one.startswith("--trtexec") for one in requested())
+    assert "--loadEngine={engine}" in requested(with_trtexec=True).trtexec.always
+    assert requested().trtexec is None
     with pytest.raises(EnvironmentLack, match="does not tell its TensorRT"):
         requested(tensorrt=None, with_trtexec=True)
 

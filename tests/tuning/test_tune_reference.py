@@ -22,7 +22,8 @@ from edgekit.tuning.candidates import plan_signature
 from edgekit.tuning.run import tune
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
-from edgekit_device.benchmark.measure import MeasureSettings, bench
+from edgekit_device.benchmark.measure import bench
+from edgekit_device.benchmark.settings import BenchSettings
 from tests.edgekit_device.segment_waits import make_segments_wait
 from tests.pipeline.nets import small_config
 from tests.tuning.tune_world import every_plan
@@ -52,7 +53,7 @@ class Reference:
         if key not in self._built:
             self._built[key] = self._build(plan, self.folder / key)
         model, frame = self._built[key]
-        return bench(model, frame, MeasureSettings(0, 0, 3))
+        return bench(model, frame, BenchSettings(0, 0, 3))
 
     def _build(self, plan: Plan, out: Path) -> tuple[Any, Any]:
         with Pipeline(open_config(self.config), out=out, cache=Cache()) as pipeline:

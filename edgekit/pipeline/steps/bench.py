@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ import numpy as np
 
 from edgekit.benchmark.document import bench_document, profile_notes, write_json
 from edgekit.benchmark.trace.run import trace_document
-from edgekit.deployment.board import BenchSettings
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically
 from edgekit.pipeline.cache import identity_of_path
@@ -29,6 +29,7 @@ from edgekit.results.recording import record
 from edgekit.tensorrt.trtexec import run_command
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
+from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,45 +62,25 @@ def board_settings(
     idle_s = section.idle_s
     if idle_s is None:
         idle_s = _IDLE_S if backend != "reference" and section.monitor_ms else 0.0
-    return BenchSettings(
-        section.warmup_ms,
-        section.duration_s,
-        section.iterations,
-        streams=section.streams,
-        graph=section.graph,
-        spin=section.spin,
-        transfers=section.transfers,
-        sleep_ms=section.sleep_ms,
-        idle_ms=1000 * idle_s,
-        monitor_ms=section.monitor_ms,
-        power_mode=section.power_mode,
-        lock_clocks=section.lock_clocks,
-        trtexec=_trtexec(section, backend, tensorrt) if section.with_trtexec else None,
-        profile=profile,
+    names = {one.name for one in fields(BenchSettings)}
+    settings = BenchSettings(
+        **section.model_dump(include=names), idle_ms=1000 * idle_s, profile=profile
     )
+    if not section.with_trtexec:
+        return settings
+    return replace(settings, trtexec=_trtexec(settings, backend, tensorrt))
 
 
-def _trtexec(section: BenchSection, backend: str, tensorrt: str | None) -> dict[str, Any]:
+def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> TrtexecOptions:
     if backend == "reference":  # the board says that there is nothing for trtexec
-        lists = ("always", "gpu", "dla", "version_compatible")
-        return {**{name: [] for name in lists}, "timeout_s": 0.0}
+        return TrtexecOptions((), (), (), (), 0.0)
     if not tensorrt:
         raise EnvironmentLack(
             "the board does not tell its TensorRT, so trtexec's flags are not known",
             code="bench.trtexec",
             hint="see `edgekit doctor`, or leave --with-trtexec out",
         )
-    return run_command(
-        tensorrt,
-        warmup_ms=section.warmup_ms,
-        duration_s=section.duration_s,
-        iterations=section.iterations,
-        streams=section.streams,
-        graph=section.graph,
-        spin=section.spin is True,
-        transfers=section.transfers,
-        idle_ms=section.sleep_ms,
-    )
+    return run_command(tensorrt, settings)
 
 
 def tensorrt_of(
