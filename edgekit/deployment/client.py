@@ -333,7 +333,7 @@ class BoardClient:
         options += ["--inputs"] if inputs else []
         staged = None if progress is None else StagedOutput(progress)
         options += ["--progress"] if staged else []
-        limit, on_output = LONG_S + _seconds(settings), staged.put if staged else None
+        limit, on_output = LONG_S + settings.seconds(), staged.put if staged else None
         with explain_clocks(settings, self.name):
             done = self._watched(
                 "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
@@ -618,13 +618,6 @@ def _packed(loader: bytes) -> bytes:
     Level 9 takes three times as long as 6, for half a percent.
     """
     return zlib.compress(loader, 6)
-
-
-def _seconds(settings: BenchSettings) -> float:
-    """How long a bench takes at least, without what the frames themselves take."""
-    pauses = settings.warmup_ms + settings.idle_ms + settings.sleep_ms * settings.iterations
-    engines = 16 * settings.trtexec.timeout_s if settings.trtexec else 0.0
-    return pauses / 1e3 + 4 * settings.duration_s + engines
 
 
 def _last(text: bytes) -> str:

@@ -78,6 +78,12 @@ class BenchSettings:
     trtexec: Optional[TrtexecOptions] = member(record(TrtexecOptions), absent=None)
     profile: bool = member(flag, absent=False)
 
+    def seconds(self) -> float:
+        """How long it takes at least, without what the frames themselves take."""
+        pauses = (self.warmup_ms + self.idle_ms + self.sleep_ms * self.iterations) / 1e3
+        engines = 16 * self.trtexec.timeout_s if self.trtexec else 0.0
+        return pauses + 4 * self.duration_s + engines
+
 
 def parse_settings(document: str) -> BenchSettings:
     """Reads ``--settings``; raises DeviceError "usage" where it is wrong."""
