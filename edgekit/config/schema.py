@@ -351,26 +351,42 @@ class DeploySection(Section):
 
 
 class BenchSection(Section):
-    """How the benchmark measures (trtexec's method)."""
+    """How the benchmark measures: trtexec's method, its option in brackets."""
 
-    warmup_ms: float = Field(200, ge=0, le=600_000, description="Warm-up time.")
-    duration_s: float = Field(3, ge=0, le=3600, description="Measure at least this long.")
-    iterations: int = Field(10, ge=1, le=1_000_000, description="Measure at least this often.")
+    warmup_ms: float = Field(
+        200, ge=0, le=600_000, description="Warm up at least this long (--warmUp)."
+    )
+    duration_s: float = Field(
+        3, ge=0, le=3600, description="Measure at least this long (--duration)."
+    )
+    iterations: int = Field(
+        10, ge=1, le=1_000_000, description="Measure at least this often (--iterations)."
+    )
     streams: int = Field(
-        1, ge=1, le=64, description="Frames in flight at once, each in a stream of its own."
+        1,
+        ge=1,
+        le=64,
+        description="Frames in flight at once, each in a stream of its own (--infStreams).",
     )
     graph: bool = Field(
-        False, description="Replay frames as a CUDA graph; TensorRT has none with a DLA."
+        False,
+        description="Replay frames as a CUDA graph (--useCudaGraph); refused where the plan uses "
+        "a DLA, whatever the backend, before anything is built.",
     )
     spin: bool | None = Field(
-        None, description="Wait for the GPU spinning, or blocked; as CUDA chooses when absent."
+        None,
+        description="Wait for the GPU spinning (--useSpinWait), or blocked; as CUDA chooses when "
+        "absent.",
     )
-    transfers: bool = Field(True, description="Copy inputs and outputs for each frame.")
-    sleep_ms: float = Field(0, ge=0, le=60_000, description="Pause after each frame.")
+    transfers: bool = Field(
+        True, description="Copy inputs and outputs for each frame (false: --noDataTransfers)."
+    )
+    sleep_ms: float = Field(0, ge=0, le=60_000, description="Pause after each frame (--idleTime).")
     inputs: FilePath = Field(
         None,
-        description="Frames to measure with (.npz, .npy, images), relative to this file; the "
-        "bundle's own when absent.",
+        description="Frames to measure with (.npz, .npy, images), relative to this file, in "
+        "pinned memory and cycled (--loadInputs); what does not fit the network is refused before "
+        "anything is built. The bundle's samples or golden frames when absent.",
         examples=["frames.npz"],
     )
     lock_clocks: bool = Field(
