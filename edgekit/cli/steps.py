@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from edgekit.results.store import Result
 
 
-_SERVER_ACTIONS = ("start", "status", "reload", "stop", "install", "uninstall")
+_SERVER_ACTIONS = ("start", "status", "reload", "stop")
 _SERVER_OPTIONS = ("workers", "queue", "timeout_s", "threads")
 _FIRST_RUN = "report.first-run"
 _UNREACHABLE_CODES = ("board.unreachable", "board.connection-lost")
@@ -286,15 +286,13 @@ def infer_command(
 
 @commands.command(
     "serve",
-    "edgekit serve nvidia@10.0.0.7 start --app resnet50\n"
-    "edgekit serve configs/resnet50-orin.yaml status\n"
-    "edgekit serve nvidia@10.0.0.7 install --app resnet50 --workers 2",
+    "edgekit serve nvidia@10.0.0.7 start --app resnet50 --workers 2\n"
+    "edgekit serve configs/resnet50-orin.yaml status",
 )
 @argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
 @argument(
     "action",
-    "start, status, reload (take the current release now), stop; install, uninstall (a systemd "
-    "unit of the account).",
+    "start, status, reload (take the current release now) or stop.",
     type=click.Choice(_SERVER_ACTIONS),
     default="status",
 )
@@ -339,7 +337,7 @@ def _server_row(board: dict[str, Any]) -> list[object]:
         return ["failed" if board["reachable"] else "not reached", *["-"] * 5]
     serving = board.get("serving")
     if serving is None:
-        return ["installed" if board.get("installed") else "nothing", *["-"] * 5]
+        return ["nothing", *["-"] * 5]
     spent = serving["latency_ms"] or {}
     p99 = percentile_cell(spent.get("p99"), "p99", spent.get("of_last") or 0, 4)
     return [
@@ -353,11 +351,7 @@ def _server_notes(board: dict[str, Any]) -> list[str]:
     if board["error"] is not None:
         return [str(board["error"]["message"])]
     last = last_error(board.get("serving") or {})
-    return [
-        *([f"last error: {last}"] if last else []),
-        *([f"unit: {board['file']}"] if board.get("file") else []),
-        *(board.get("notes") or ()),
-    ]
+    return [f"last error: {last}"] if last else []
 
 
 @commands.command(

@@ -50,7 +50,6 @@ ANSWERS: dict[str, str] = {
     "serve": "edgekit_device.serve.commands.ServeAnswer",
     "serve-status": "edgekit_device.serve.commands.ServeAnswer",
     "serve-stop": "edgekit_device.serve.commands.ServerStopped",
-    "serve-unit": "edgekit_device.serve.commands.ServeUnit",
     "setup": "edgekit_device.board.setup.SetupAnswer",
     "job-start": "edgekit_device.jobs.job.StartedJob",
     "job-list": "edgekit_device.jobs.commands.JobList",

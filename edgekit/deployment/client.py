@@ -65,8 +65,6 @@ _SERVE = {
     "status": ("serve-status",),
     "reload": ("serve-status", "--reload"),
     "stop": ("serve-stop",),
-    "install": ("serve-unit", "--install"),
-    "uninstall": ("serve-unit", "--remove"),
 }
 
 
@@ -403,14 +401,14 @@ class BoardClient:
 
         Args:
             app: The application.
-            action: "start", "status", "reload", "stop", "install" or "uninstall" (a systemd unit).
-            options: For "start" and "install", such as "--workers=2".
+            action: "start", "status", "reload" or "stop".
+            options: For "start", such as "--workers=2".
 
         Returns:
-            "app", and "serving", "stopped", or "installed", "unit" and "file".
+            "app", and "serving" or "stopped".
         """
         command, *own = _SERVE[action]
-        if action in ("start", "install"):
+        if action == "start":
             own += options
         return self._request(command, f"--app={app}", *own, timeout=LONG_S)
 

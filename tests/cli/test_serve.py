@@ -17,8 +17,6 @@ class _Server(FakeBoard):
         self.requested.append((name, action, *options))
         if action == "stop":
             return {"app": name, "stopped": True}
-        if action == "install":
-            return {"app": name, "installed": True, "file": "/u/e.service", "notes": ["linger"]}
         if action == "reload":
             hint = "edgekit serve BOARD status --app net says how it is"
             raise BoardError("it does not load", code="x", where=self.name, hint=hint)
@@ -44,8 +42,6 @@ def test_serve_queries_the_board_and_reports_what_it_says(
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["action"]) == ("edgekit.serve/1", "status")
     assert document["boards"][0]["serving"]["pid"] == 77
-    assert app(["serve", "lab", "install", "--app", "net"]) == 0
-    assert capsys.readouterr().out.splitlines()[-2:] == ["lab: unit: /u/e.service", "lab: linger"]
     assert app(["serve", "lab", "stop", "--app", "net"]) == 0
     assert "nothing" in capsys.readouterr().out
     with pytest.raises(BoardError) as caught:
@@ -53,7 +49,7 @@ def test_serve_queries_the_board_and_reports_what_it_says(
     assert caught.value.exit_code == 4
     assert caught.value.hint == "edgekit serve lab status --app net says how it is"
     assert board.requested == [
-        ("net", "start", "--workers=2", "--timeout-s=5.0"), ("net", "status"), ("net", "install"),
+        ("net", "start", "--workers=2", "--timeout-s=5.0"), ("net", "status"),
         ("net", "stop"), ("net", "reload"),
     ]  # fmt: skip
     with pytest.raises(UsageError):

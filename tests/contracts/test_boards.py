@@ -259,24 +259,6 @@ def test_control_of_keys(life: Life) -> None:
 
 
 @pytest.mark.whole
-def test_control_of_a_unit(life: Life) -> None:
-    """On a board whose systemd says yes to everything."""
-    life.goldens = "control"
-    (system := life.folder / "system").mkdir()
-    for name, text in {
-        "systemctl": "exit 0",
-        "python3": f'PATH={system}:$PATH XDG_CONFIG_HOME={system} exec {sys.executable} "$@"',
-    }.items():
-        (system / name).write_text(f"#!/bin/sh\n{text}\n")
-        (system / name).chmod(0o755)
-    config = config_of(life, life.board("lab", system / "python3"))
-    life.run("serve-install-nothing", "serve", config, "install")
-    life.run("deploy", "deploy", config, "-o", life.folder / "out", "--trust-key")
-    life.run("serve-install", "serve", config, "install", "--workers", "2")
-    life.run("serve-uninstall", "serve", config, "uninstall")
-
-
-@pytest.mark.whole
 def test_control_of_the_selftest(life: Life) -> None:
     life.goldens = "control"
     python = board_python(life.folder / "tensorrt", "10.3.0")

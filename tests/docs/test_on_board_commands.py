@@ -67,8 +67,6 @@ class _OnBoard:
                 (packages / entry.name).symlink_to(entry)
         python = os.path.realpath(sys.executable)
         (programs / "python3").symlink_to(python)
-        (programs / "systemctl").write_text("#!/bin/sh\nexit 0\n")
-        (programs / "systemctl").chmod(0o755)
         keep = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
         self.environment = {
             **keep, "HOME": str(home), "PATH": f"{programs}:{os.environ['PATH']}",
@@ -165,15 +163,6 @@ with edgekit_device.connect("~/.edgekit/apps/toy") as client:
     print(client({{"x": numpy.zeros((1, 3, 8, 8), "float32")}})["y"].shape)
 """
     assert board.python(code).stdout.split() == [b"(1,", b"10)"]
-    done.add("serve-unit --app NAME [--user|--system] [--print|--install|--remove]")
-    assert board.run("serve-unit --app NAME --user --print")["text"]
-    unit = board.run("serve-unit --app NAME --install")
-    program = re.search(r"^ExecStart=(\S+ \S+) serve ", unit["text"], re.M)
-    assert program is not None
-    # what systemd would start is a loader of its own, and whole
-    said = subprocess.run([*program[1].split(), "hello"], capture_output=True, check=True)
-    assert json.loads(said.stdout)["loader"] == hashlib.sha256(link.read_bytes()).hexdigest()
-    assert not board.run("serve-unit --app NAME --remove")["installed"]
     done.add("serve-stop --app NAME")
     assert board.run("serve-stop --app NAME")["stopped"]
 

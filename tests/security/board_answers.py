@@ -118,8 +118,6 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "serve": _SERVE,
     "serve-status": _SERVE,
     "serve-stop": {"app": "net", "stopped": True},
-    "serve-unit": {"app": "net", "unit": "u", "file": "/f", "notes": ["n"], "installed": True,
-                   "text": "t"},
     "setup": {"sudoers": "s", "file": "/f", "groups": ["video"], "script": "/s",
               "state": "by-hand", "text": "t"},
     "job-start": {"job": _JOB, "state": "running", "reused": False, "joined": True},
