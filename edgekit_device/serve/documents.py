@@ -145,7 +145,6 @@ class ServingStatus:
     latency_ms: Optional[Latency] = member(nullable(record(Latency)))
     loading: Optional[str] = member(_NAME)
     last_error: Optional[LastError] = member(nullable(record(LastError)))
-    rolled_back: Optional[LastError] = member(nullable(record(LastError)))
     stopping: bool = member(flag)
     schema: str = member(choice("edgekit.serving/1"), default="edgekit.serving/1")
 
@@ -166,17 +165,8 @@ class StopAnswer:
 
 @dataclass(frozen=True)
 class ServingRecord:
-    """serving.json: where the server listens, and which releases have been seen to work.
-
-    Attributes:
-        pid: The server's process; None where none runs.
-        socket: Its socket.
-        proven: Releases that served for a minute without a crash.
-        given_up: Releases that crashed and were taken back.
-    """
+    """serving.json: the server's process and its socket; None where none runs."""
 
     pid: Optional[int] = member(nullable(_COUNT), default=None)
     socket: Optional[str] = member(_NAME, default=None)
-    proven: Tuple[str, ...] = member(array(text()), default=())
-    given_up: Tuple[str, ...] = member(array(text()), default=())
     schema: str = member(choice("edgekit.serving-record/1"), default="edgekit.serving-record/1")

@@ -25,7 +25,6 @@ from edgekit_device.store.root import App
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: SO_PEERCRED, unix(7)
 _DELAY_S, _MOST_DELAY_S = 0.1, 10.0
-_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -272,8 +271,8 @@ class WorkerPool:
 
     Attributes:
         workers: Those that live.
-        crashes: When its workers crashed within the last minute (monotonic).
-        since: When it came to serve, or when its last crash was: a minute after that it is proven.
+        since: When it began to load (monotonic).
+        streak: Crashes since a request was answered.
         start_at: When the next worker in place of a crashed one may start.
     """
 
@@ -283,7 +282,6 @@ class WorkerPool:
         self.count = count
         self.threads = threads
         self.workers: List[Worker] = []
-        self.crashes: Deque[float] = deque()
         self.since = time.monotonic()
         self.start_at = 0.0
         self.streak = 0
@@ -314,18 +312,5 @@ class WorkerPool:
     def crashed(self, now: float) -> None:
         """Notes a crash: the first is made good at once, those after it later and later."""
         self.streak += 1
-        self.since = now
-        self.crashes.append(now)
-        self.recent(now)
         wait = 0.0 if self.streak == 1 else _DELAY_S * 2.0 ** min(self.streak - 2, 10)
         self.start_at = now + min(wait, _MOST_DELAY_S)
-
-    def recent(self, now: float) -> int:
-        """Crashes within the last minute."""
-        while self.crashes and self.crashes[0] < now - _WINDOW_S:
-            self.crashes.popleft()
-        return len(self.crashes)
-
-    def steady(self, now: float) -> bool:
-        """Whether it has served for a minute without a crash."""
-        return now - self.since >= _WINDOW_S

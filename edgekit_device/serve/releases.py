@@ -1,37 +1,20 @@
-"""Which release a server answers with: it follows ``current``, counts crashes and goes back from a
-release that crashes as soon as it serves.
-"""
+"""Which release a server answers with, as ``current`` says, and its counters."""
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import time
 from collections import deque
-from dataclasses import replace
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
+from typing import Callable, Deque, List, Optional, Tuple, Union
 
-from edgekit_device.errors import DeviceError
-from edgekit_device.files import write_durably
-from edgekit_device.protocol.codec import dump, parse_json, read
-from edgekit_device.protocol.failure import Failed, Failure
-from edgekit_device.release.journal import is_claimed, stamp
-from edgekit_device.release.releases import earlier
-from edgekit_device.serve.documents import (
-    FailedAnswer,
-    LastError,
-    Latency,
-    Ready,
-    ServingRecord,
-)
-from edgekit_device.serve.messages import RECORD, read_record
-from edgekit_device.serve.pool import ServeOptions, Worker, WorkerPool, environment
+from edgekit_device.protocol.failure import Failure
+from edgekit_device.release.journal import stamp
+from edgekit_device.serve.documents import FailedAnswer, LastError, Latency, Ready
+from edgekit_device.serve.pool import ServeOptions, Worker, WorkerPool
 from edgekit_device.store.root import App
 
 _LAST = 1000
-_MOST_PROVEN = 16
 _CLIENTS = ("input.", "serve.protocol", "serve.memory", "serve.room", "serve.busy", "serve.version")
-_CRASHES = 3
 
 _LOAD_S = 600.0
 _END_S = 10.0
@@ -53,7 +36,6 @@ class ServerCounters:
         self.refused = 0
         self.restarts = 0
         self.last_error: Optional[LastError] = None
-        self.rolled_back: Optional[LastError] = None
         self._latencies: Deque[float] = deque(maxlen=_LAST)
 
     def answered(self, seconds: float, error: Optional[Failure]) -> None:
@@ -67,10 +49,9 @@ class ServerCounters:
             self.errors += 1
             self.note(error)
 
-    def note(self, error: Failure) -> LastError:
-        """Keeps an error as the last one; returns it with the time."""
+    def note(self, error: Failure) -> None:
+        """Keeps an error as the last one, with the time."""
         self.last_error = LastError(error.code, error.message, error.where, error.hint, stamp())
-        return self.last_error
 
     @property
     def uptime_s(self) -> float:
@@ -88,139 +69,33 @@ class ServerCounters:
         return Latency(round(median * 1e3, 4), round(p99 * 1e3, 4), len(found))
 
 
-class ServerRecord:
-    """Keeps serving.json."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        before, here = read_record(app.folder), set(app.releases())
-        self.now = ServingRecord(
-            proven=tuple(name for name in before.proven if name in here),
-            given_up=tuple(name for name in before.given_up if name in here),
-        )
-
-    def write(self, **fields: Any) -> None:
-        """Changes these fields; a full disk does not stop a server."""
-        self.now = replace(self.now, **fields)
-        with contextlib.suppress(OSError):
-            write_durably(self._app.folder / RECORD, dump(self.now))
-
-    def prove(self, release: str) -> None:
-        """Notes that a release served for a minute without a crash."""
-        if release not in self.now.proven:
-            given_up = tuple(name for name in self.now.given_up if name != release)
-            self.write(proven=(*self.now.proven, release)[-_MOST_PROVEN:], given_up=given_up)
-
-    def give_up(self, release: str) -> None:
-        """Notes that a release crashed and is taken back."""
-        self.write(given_up=(*self.now.given_up, release)[-_MOST_PROVEN:])
-
-
-class CrashRollback:
-    """Starts ``rollback`` after the third crash of a new release within a minute.
-
-    Args:
-        app: Whose releases.
-        log: Takes one line.
-        loader: The program that commands are given to.
-
-    Attributes:
-        health: The server's counters.
-        record: Which releases are proven, and which were given up.
-    """
-
-    def __init__(self, app: App, log: Callable[[str], None], loader: List[str]) -> None:
-        self.app, self.log = app, log
-        self.health, self.record = ServerCounters(), ServerRecord(app)
-        self._loader = loader
-        self._commands: Dict[str, subprocess.Popen[bytes]] = {}
-
-    def consider(self, pool: WorkerPool, now: float) -> None:
-        """Goes back if a pool has crashed too often and the release is to blame."""
-        if pool.recent(now) < _CRASHES or "rollback" in self._commands:
-            return
-        release = self.app.link("current")
-        known = self.record.now.proven + self.record.now.given_up
-        if release != pool.release or release in known or is_claimed(self.app):
-            return  # a deployment that is under way judges its release itself
-        previous = earlier(self.app)
-        if previous is None or previous in self.record.now.given_up:
-            return
-        self.record.give_up(pool.release)
-        message = "it crashed {} times within a minute, so the server goes back to {}".format(
-            _CRASHES, previous
-        )
-        where = "{}/{}".format(self.app.name, pool.release)
-        error = Failure("serve.rolled-back", message, where, "")
-        self.health.rolled_back = self.health.note(error)
-        self.log("{}: {}".format(error.where, error.message))
-        self.command("rollback", "--reason", error.message)
-
-    def command(self, name: str, *options: str) -> None:
-        """Starts a command of the loader in a process of its own."""
-        argv = [*self._loader, name, "--root", str(self.app.root.folder), "--app", self.app.name]
-        argv += options
-        self._commands[name] = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=environment(),
-        )
-
-    def reap(self) -> bool:
-        """Whether a command has ended since; one that failed is logged."""
-        ended = False
-        for name, process in list(self._commands.items()):
-            if process.poll() is None:
-                continue
-            del self._commands[name]
-            assert process.stdout is not None
-            with process.stdout:
-                said = process.stdout.read(1 << 16)
-            if process.returncode:
-                self.log("{} failed: {}".format(name, _message(said)))
-                if name == "rollback":
-                    self.health.rolled_back = None
-                    self.health.note(Failure("serve.rollback-failed", _message(said), name, ""))
-            ended = True
-        return ended
-
-
-def _message(said: bytes) -> str:
-    """The message of a command's answer that is an error."""
-    try:
-        return read(Failed, parse_json(said, "the answer")).error.message
-    except DeviceError:
-        return said.decode("utf-8", "replace").strip()[-200:]
-
-
 class ServedReleases:
     """The pool that serves, the one that loads, and the workers that end.
 
     Args:
+        app: Whose releases.
         options: How many workers a pool has, and the threads of each engine.
-        rescue: Goes back to the release before; its app, counters, record and log are used.
+        health: The server's counters.
+        log: Takes one line.
         listen: Called with every worker that starts: the server reads its socket from then on.
         unlisten: Called when its socket is to be read no more.
     """
 
     def __init__(
         self,
+        app: App,
         options: ServeOptions,
-        rescue: CrashRollback,
+        health: ServerCounters,
+        log: Callable[[str], None],
         listen: Callable[[Worker], None],
         unlisten: Callable[[Worker], None],
     ) -> None:
-        self.app, self.health, self.record, self.log = (
-            rescue.app, rescue.health, rescue.record, rescue.log
-        )  # fmt: skip
-        self.options = options
+        self.app, self.options, self.health, self.log = app, options, health, log
         self.serving: Optional[WorkerPool] = None
         self.loading: Optional[WorkerPool] = None
         #: The release that did not load, and why.
         self.failed: Optional[Tuple[str, Failure]] = None
-        self._listen, self._unlisten, self._rescue = listen, unlisten, rescue
+        self._listen, self._unlisten = listen, unlisten
         self._retiring: List[Worker] = []
         self._ending: List[Tuple[Worker, float]] = []
         self._retries, self._retry_at = 0, 0.0
@@ -286,7 +161,6 @@ class ServedReleases:
         if pool is None or not pool.ready:
             return
         before, self.serving, self.loading = self.serving, pool, None
-        pool.since = time.monotonic()
         self._retries = 0
         self.log("serving {}".format(pool.release))
         if before is not None:
@@ -314,7 +188,6 @@ class ServedReleases:
             self.health.note(error)
             pool.crashed(now)
             self.log("a worker of {} ended: {}".format(pool.release, error.message))
-            self._rescue.consider(pool, now)
             self._fill(pool, now)
 
     def retire(self, worker: Worker) -> None:
@@ -334,16 +207,11 @@ class ServedReleases:
             for worker in self.serving.workers:
                 if worker.facts is None and now - worker.since > _LOAD_S:
                     worker.kill()
-            if self.serving.steady(now):
-                self.record.prove(self.serving.release)
-            self._rescue.consider(self.serving, now)
         for worker, until in list(self._ending):
             if worker.process.poll() is not None:
                 self._ending.remove((worker, until))
             elif now > until:
                 worker.process.kill()
-        if self._rescue.reap():
-            self.look()
 
     def end(self) -> None:
         """Ends every worker; waits for each, and kills those that do not end."""

@@ -12,12 +12,15 @@ import selectors
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.files import write_durably
+from edgekit_device.protocol.codec import dump
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.serve.documents import (
     Description,
@@ -26,12 +29,14 @@ from edgekit_device.serve.documents import (
     Request,
     RunAnswer,
     RunRequest,
+    ServingRecord,
     ServingStatus,
     StatusAnswer,
     StopAnswer,
 )
 from edgekit_device.serve.messages import (
     MAX_HEAD,
+    RECORD,
     Closed,
     framed,
     pack,
@@ -40,12 +45,15 @@ from edgekit_device.serve.messages import (
     read_answer,
     read_request,
 )
-from edgekit_device.serve.pool import Peer, RequestQueue, ServeOptions, ServeRequest, Worker
-from edgekit_device.serve.releases import (
-    CrashRollback,
-    ServedReleases,
-    is_clients_fault,
+from edgekit_device.serve.pool import (
+    Peer,
+    RequestQueue,
+    ServeOptions,
+    ServeRequest,
+    Worker,
+    environment,
 )
+from edgekit_device.serve.releases import ServedReleases, ServerCounters, is_clients_fault
 from edgekit_device.store.root import App
 
 _TICK_S = 0.2
@@ -69,15 +77,17 @@ class Server:
         log: ServerLog,
         loader: List[str],
     ) -> None:
-        self.app, self.options, self.log = app, options, log
+        self.app, self.options, self.log, self._loader = app, options, log, loader
+        self._resuming: Optional[subprocess.Popen[bytes]] = None
         self.stopping: Optional[float] = None
         self._selector = selectors.DefaultSelector()
         self._notifier = Notifier(os.environ)
         self._reported_at, self._ready = 0.0, False
         self._signals: List[int] = []
-        self.rescue = CrashRollback(app, log.say, loader)
-        self.health = self.rescue.health
-        self.releases = ServedReleases(options, self.rescue, self._listen, self._unlisten)
+        self.health = ServerCounters()
+        self.releases = ServedReleases(
+            app, options, self.health, log.say, self._listen, self._unlisten
+        )
         self.connections = ConnectionHandler(
             listener, options, log, self.releases, self._selector, self._stop
         )
@@ -92,9 +102,9 @@ class Server:
             self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
             self.connections.open()
             where = str(self.connections.listener.path)
-            self.rescue.record.write(pid=os.getpid(), socket=where)
+            self._record(ServingRecord(os.getpid(), where))
             if (self.app.folder / "deployment.json").exists():
-                self.rescue.command("resume")
+                self._resume()
             self.releases.look()
             looked = 0.0
             while not self._ended():
@@ -111,10 +121,26 @@ class Server:
             self._notifier.notify("STOPPING=1")
             self.releases.end()
             self.connections.close()
-            self.rescue.record.write(pid=None)
+            self._record(ServingRecord())
             self._selector.close()
             os.close(wake)
             os.close(poke)
+
+    def _record(self, record: ServingRecord) -> None:
+        """Writes serving.json; a full disk does not stop a server."""
+        with contextlib.suppress(OSError):
+            write_durably(self.app.folder / RECORD, dump(record))
+
+    def _resume(self) -> None:
+        """Has a deployment that was cut off carried on; what that says is the log's."""
+        root = str(self.app.root.folder)
+        self._resuming = subprocess.Popen(
+            [*self._loader, "resume", "--root", root, "--app", self.app.name],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
+            env=environment(),
+        )
 
     # workers
 
@@ -202,6 +228,8 @@ class Server:
         if not self.app.folder.is_dir():
             self.log.say("the app is gone, so the server ends")
             self._stop()
+        if self._resuming is not None and self._resuming.poll() is not None:
+            self._resuming = None
         self.connections.tick(now)
         self.releases.tick(now)
         for worker in self.releases.workers:
@@ -473,7 +501,6 @@ class ConnectionHandler:
             latency_ms=health.latency(),
             loading=None if loading is None else loading.release,
             last_error=health.last_error,
-            rolled_back=health.rolled_back,
             stopping=self.stopping,
         )
 

@@ -12,8 +12,6 @@ import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
-from edgekit_device.release.journal import history
-from tests.bundles.bundle_toys import toy_bundle
 from tests.edgekit_device.deploy_board import Bench, bench_board
 from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
@@ -99,30 +97,3 @@ def test_a_release_that_no_worker_loads_never_serves(
     assert failed(bench, toy2).code == "engine.odd"
     assert bench.facts() == old
     assert server.serves(str(old[0]))
-
-
-def test_a_release_that_crashes_once_it_is_committed_is_taken_back_by_the_server(
-    bench: Bench, server: ServedBoard
-) -> None:
-    old = bench.facts()[0]
-    bad = toy_bundle(2)
-    bench.offer(bad)
-
-    def spoil(state: str) -> None:
-        if state == "testing":
-            (bench.app.releases_folder / bench.app.releases()[-1] / "told").write_text("crashes")
-
-    bench.at = spoil
-    release = bench.deploy(bad)["release"]
-    assert server.serves(release)
-    for _ in range(2):  # each crashes a worker twice
-        with server.later("ok"):
-            pass
-    wait_for(lambda: server.serves(str(old)))
-    assert bench.app.link("current") == old
-    last = wait_for(lambda: [x for x in history(bench.app) if x.state == "rolled-back"])[-1]
-    assert (last.release, last.error.code) == (release, "rollback.asked")
-    assert "crashed 3 times" in last.error.message
-    with server.later("ok") as answers:
-        pass
-    assert answers[0]["release"] == old

@@ -120,13 +120,7 @@ STORED: dict[str, tuple[Any, type]] = {
     "power": (_POWER, PowerJournal),
     "run": (_RUN, RunRequest),
     "record of a server": (
-        {
-            "schema": "edgekit.serving-record/1",
-            "pid": 7,
-            "socket": "/x",
-            "proven": [_RELEASE],
-            "given_up": [],
-        },
+        {"schema": "edgekit.serving-record/1", "pid": 7, "socket": "/x"},
         ServingRecord,
     ),
     "refitted plan": (

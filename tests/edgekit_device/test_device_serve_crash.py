@@ -1,4 +1,4 @@
-"""Workers that crash, hang and do not load: nobody loses an answer, and bad releases go back."""
+"""Workers that crash, hang and do not load: nobody loses an answer."""
 
 from __future__ import annotations
 
@@ -68,38 +68,6 @@ def test_a_worker_that_hangs_is_killed_and_its_request_is_reported(served: Serve
     assert isinstance(answers[0], DeviceError)
     assert answers[0].code == "serve.timeout"
     assert wait_for(lambda: served.status()["workers"] not in ([first], []))
-
-
-def test_a_new_release_that_crashes_three_times_goes_back(served: ServedBoard) -> None:
-    good, bad = served.release(1), served.release(2, "crashes")
-    served.switch(good)
-    served.start()
-    served.switch(bad)
-    reload(served.app)
-    codes = []
-    for _ in range(2):
-        with served.later("ok") as answers:
-            pass
-        # the last of them may find the release before already
-        codes.append(getattr(answers[0], "code", "answered"))
-    assert codes[0] == "serve.crashed"
-    wait_for(lambda: served.serves(good))
-    assert served.app.link("current") == good
-    assert served.app.link("previous") == bad
-    last = served.status()["rolled_back"]
-    assert last["code"] == "serve.rolled-back"
-    assert bad in last["where"]
-    history = (served.app.folder / "history.jsonl").read_text()
-    assert "crashed 3 times" in history
-    # and it is no release to go back to
-    caller = served.client()
-    for _ in range(3):
-        with pytest.raises(DeviceError, match="twice"):
-            caller.run("crash")
-    caller.close()
-    assert wait_for(lambda: served.status()["release"]) == good == served.app.link("current")
-    _, log = served.stop()
-    assert log.count("goes back") == 1
 
 
 @pytest.mark.parametrize(("how", "code"), [("dies", "serve.crashed"), ("fails", "engine.odd")])

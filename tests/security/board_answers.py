@@ -44,7 +44,7 @@ _SERVING = {
     "workers": [8], "socket": "/s", "uptime_s": 1.5, "requests": 2, "errors": 1, "refused": 0,
     "restarts": 0, "running": 0, "queue": 0, "queue_most": 1, "clients": 1,
     "latency_ms": {"p50": 1.5, "p99": 2.5, "of_last": 2}, "loading": None, "last_error": _LAST,
-    "rolled_back": _LAST, "stopping": False,
+    "stopping": False,
 }  # fmt: skip
 _STATUS = {
     **_APP, "deployment": {**_DEPLOYMENT, "alive": True}, "history": [_HISTORY, _ENTRY],
