@@ -114,9 +114,6 @@ class InMemory:
         """Nothing to do."""
         return True
 
-    def close(self) -> None:
-        """Nothing to close."""
-
 
 def state_alone(folder: Path, count: int) -> dict[str, Any]:
     """Measures the inventory and the state for so many boards."""
@@ -133,7 +130,7 @@ def state_alone(folder: Path, count: int) -> dict[str, Any]:
         name = fleet.begin(config, inventory, bundle=file, settings=RolloutSettings(parallel=32))
         middle, spent = time.monotonic(), cpu()
         fleet.drive(name)
-        size = sum(p.stat().st_size for p in (folder / "state").glob("fleet.db*"))
+        size = fleet.rollout(name).path.stat().st_size
         return {
             "boards": count,
             "begin_s": round(middle - began, 2),

@@ -1,5 +1,5 @@
 """``edgekit fleet``: one release for many boards, in waves; deploy, status, pause, resume, abort,
-rollback, export for Ansible, and bench.
+rollback and export for Ansible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from edgekit.reports.text import Page
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.fleet.progress import RolloutReporter
     from edgekit.fleet.rollout import Fleet
 
 
@@ -161,12 +160,10 @@ def open_fleet(
     accept_host_key: bool = False,
 ) -> Iterator[Fleet]:
     """Opens a state folder; progress goes to stderr unless ``quiet``."""
-    from edgekit.fleet.progress import ConsoleReporter, SilentReporter
+    from edgekit.fleet.progress import RolloutReporter
     from edgekit.fleet.rollout import Fleet
 
-    reporter: RolloutReporter = (
-        SilentReporter() if quiet else ConsoleReporter(console(stderr=True), verbose=verbose)
-    )
+    reporter = RolloutReporter(None if quiet else console(stderr=True), verbose=verbose)
     builds = progress(quiet, verbose)
     with Fleet(
         folder, reporter=reporter, progress=builds, accept_host_key=accept_host_key
@@ -345,6 +342,8 @@ def _print_remaining(row: Mapping[str, Any], folder: Path) -> None:
         output.say(
             f"  {why}{resume_command(row['rollout'], folder, row['failure'])} goes on with it"
         )
+    elif row["state"] == "done" and "skipped" in row["counts"]:
+        output.say(f"  {resume_command(row['rollout'], folder, None)} tries what was skipped again")
 
 
 def _show_one(document: Mapping[str, Any], *, every: bool = False) -> None:
@@ -674,90 +673,3 @@ def fleet_export_command(
     )
     for note in found.notes:
         output.say(f"note: {note}")
-
-
-@_action(
-    "bench",
-    "Measure an inventory's boards and compare them.",
-    "edgekit fleet bench configs/resnet50-orin.yaml -i fleet.yaml --select kind=orin",
-)
-@o.config
-@inventory_option
-@select_option
-@click.option("--parallel", type=click.IntRange(1, 256), default=8, show_default=True,
-              help="Boards that are measured at a time.")  # fmt: skip
-@o.accept_host_key
-@o.talk
-def fleet_bench_command(
-    config: str,
-    inventory: Path,
-    selector: str | None,
-    parallel: int,
-    accept_host_key: bool,
-    json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> None:
-    from edgekit.fleet.measurement import bench
-
-    document = bench(
-        config, inventory, selector=selector, parallel=parallel, accept_host_key=accept_host_key,
-        on_note=None if quiet or json else lambda text: click.echo(text, err=True),
-    )  # fmt: skip
-    if json:
-        print_json(document)
-    else:
-        _show_bench(document)
-    failed = [row for row in document["boards"] if row["error"]]
-    if failed:
-        error = failed[0]["error"]
-        raise mark_printed(
-            BoardError(
-                f"{len(failed)} of {counted(len(document['boards']), 'board')} not measured: "
-                f"{error['message']}",
-                code=error["code"],
-                where=failed[0]["board"],
-                hint=error["hint"],
-            )
-        )
-
-
-def _show_bench(document: dict[str, Any]) -> None:
-    from edgekit.benchmark.statistics import percentile_cell
-
-    rows = document["boards"]
-    width = max(len(row["board"]) for row in rows)
-    output.say(
-        f"{'board':<{width}}  {'median ms':>10}  {'p99 ms':>10}  {'per second':>10}  verdict"
-    )
-    for row in rows:
-        if row["error"]:
-            output.say(f"{row['board']:<{width}}  {row['error']['message']}")
-            continue
-        latency = row["latency_ms"]
-        p99 = percentile_cell(latency["p99"], "p99", row["iterations"])
-        output.say(
-            f"{row['board']:<{width}}  {latency['median']:>10.3f}  {p99:>10}  "
-            f"{row['throughput_qps']:>10.1f}  {row['verdict']['status']}"
-        )
-    for line in _reasons(rows):
-        output.say(line)
-    say_notes(document)
-    for kind in document["kinds"]:
-        boards = counted(kind["boards"], "board")
-        output.say(
-            f"kind {kind['kind'] or '-'}: {boards}, median of medians {kind['median_ms']:.3f} ms, "
-            f"slowest {kind['slowest']} ({kind['slowest_ms']:.3f} ms)"
-        )
-
-
-def _reasons(rows: list[dict[str, Any]]) -> list[str]:
-    """What speaks against measurements, each once with the boards that it is about."""
-    boards: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        for reason in () if row["error"] else row["verdict"]["reasons"]:
-            boards.setdefault((reason["code"], reason["remedy"]), []).append(row["board"])
-    return [
-        f"{code} on {', '.join(dict.fromkeys(names))}: {remedy}"
-        for (code, remedy), names in boards.items()
-    ]

@@ -4,9 +4,7 @@ rollout goes on with that very bundle, whatever became of the configuration.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +17,11 @@ from edgekit.errors import BundleError, ConfigError, Problem
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
 from edgekit.pipeline.steps.build import backend_of, board_kind, check_bundle
+from edgekit.pipeline.steps.bundle import read_bundle
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
-    from edgekit.fleet.store import RolloutStore
+    from edgekit.fleet.store import Rollout
     from edgekit.fleet.waves import FleetBoard
 
 
@@ -33,16 +32,12 @@ class Bundles:
     """The bundles of one rollout; threads may share it.
 
     Args:
-        store: The state.
-        rollout: The rollout's row.
+        rollout: The rollout.
         progress: Called with a build's progress.
     """
 
-    def __init__(
-        self, store: RolloutStore, rollout: Mapping[str, Any], *, progress: Progress | None = None
-    ) -> None:
-        self._store = store
-        self._rollout = rollout
+    def __init__(self, rollout: Rollout, *, progress: Progress | None = None) -> None:
+        self._rollout, self._facts = rollout, rollout.facts
         self._progress = progress
         # one build at a time: a second board of its kind waits and gets the same
         self._lock = threading.Lock()
@@ -55,60 +50,32 @@ class Bundles:
         Raises:
             EdgekitError: It cannot be built; or it was, and is no longer what it was.
         """
-        source = member.config or Path(self._rollout["config"])
-        if self._rollout["bundle"]:
-            bundle = self.settled(_FILE)
-            if bundle.manifest.backend != _REFERENCE:
-                self._fits(self._config(source), client, bundle)
-            return bundle
-        backend_setting = self._config(source).file.build.backend
-        probe = {} if backend_setting == _REFERENCE else client.probe()
-        backend, kind = _kind(backend_setting, probe, member.name)
-        key = f"{source}:{backend}:{kind}"
+        source = member.config or Path(self._facts["config"])
+        with self._lock:
+            if source not in self._configs:
+                self._configs[source] = open_config(source)
+        config = self._configs[source]
+        backend, key = "", _FILE
+        if not self._facts["bundle"]:
+            needs_board = config.file.build.backend != _REFERENCE
+            probe = client.probe() if needs_board else {}
+            backend, kind = _kind(config.file.build.backend, probe, member.name)
+            key = _key(str(source), backend, kind)
         with self._lock:
             if key not in self._made:
                 self._made[key] = self._settle(key, source, client, backend)
         bundle = self._made[key]
-        if backend != _REFERENCE:
-            self._fits(self._config(source), client, bundle)
+        if bundle.manifest.backend != _REFERENCE:
+            with Pipeline(config) as pipeline:
+                check_bundle(pipeline.boards, client, bundle.manifest)
         return bundle
 
-    def first(self, source: Path, config: Config) -> tuple[str, Bundle] | None:
-        """Builds what needs no board, so that what is wrong is reported before a rollout is begun.
-
-        Returns:
-            Key and bundle; None where a board has to build.
-        """
-        self._configs[source] = config
-        if config.file.build.backend != _REFERENCE:
-            return None
-        return f"{source}:{_REFERENCE}:", self._packed(config, None, _REFERENCE)
-
-    def settled(self, key: str) -> Bundle:
-        """Returns the bundle on record for a key; KeyError when there is none."""
-        with self._lock:
-            if key not in self._made:
-                digest = self._store.bundle(self._rollout["id"], key)
-                if digest is None:
-                    raise KeyError(key)
-                self._made[key] = self._read(digest)
-            return self._made[key]
-
-    def put(self, key: str, bundle: Bundle) -> None:
-        """Settles the bundle of a key: the file first, then the record of it."""
-        path = self._path(bundle.digest)
-        if not path.is_file():
-            lacks = set(bundle.weight_bytes) - set(bundle.weights)
-            write(bundle, path, stripped=bool(lacks))
-        self._store.set_bundle(self._rollout["id"], key, bundle.digest)
-
     def _settle(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
-        digest = self._store.bundle(self._rollout["id"], key)
-        if digest is not None:
-            with contextlib.suppress(BundleError):
-                return self._read(digest)
-        config = self._config(source)
-        if digest is None and config_digest(config) != self._began_with(source):
+        folder, settled = self._rollout.folder, self._facts["bundles"]
+        if key in settled:
+            return _kept(folder, settled[key])
+        config = self._configs[source]
+        if config_digest(config) != self._facts["config_digest"].get(str(source)):
             raise ConfigError(
                 [
                     Problem(
@@ -120,55 +87,75 @@ class Bundles:
                 ],
                 code="fleet.config-changed",
             )
-        bundle = self._packed(config, client, backend)
-        if digest is not None and bundle.digest != digest:
-            raise BundleError(
-                f"the rollout's bundle {digest[:12]} is gone, and a new build gives "
-                f"{bundle.digest[:12]}",
-                code="fleet.bundle-changed",
-                where=str(self._path(digest)),
-                hint="put the file back, or abort the rollout and deploy anew",
-            )
-        if digest is None:
-            self.put(key, bundle)
+        bundle = _packed(config, folder, self._progress, client, backend)
+        self._rollout.set(bundles={**settled, key: keep_bundle(folder, bundle)})
         return bundle
 
-    def _packed(self, config: Config, client: BoardClient | None, backend: str) -> Bundle:
-        work = self._store.folder / "work" / str(self._rollout["app"])
-        pipeline = Pipeline(config, out=work, progress=self._progress, backend=backend)
-        with pipeline:
-            if client is not None:
-                pipeline.boards.use([client])
-            pipeline.bundle()
-            return pipeline.packed()
 
-    def _began_with(self, source: Path) -> str:
-        known: dict[str, str] = json.loads(self._rollout["config_digest"])
-        return known.get(str(source), "")
+def first_bundles(
+    folder: Path,
+    configs: Mapping[str, Config],
+    config: Config,
+    file: Path | None,
+    progress: Progress | None,
+) -> dict[str, Bundle]:
+    """Returns by key the bundles that need no board to build, before a rollout is begun.
 
-    def _read(self, digest: str) -> Bundle:
-        path = self._path(digest)
-        bundle = read(path)
-        if bundle.digest != digest:
-            raise BundleError(
-                f"the file holds the bundle {bundle.digest[:12]}",
-                code="fleet.bundle-changed",
-                where=str(path),
-                hint="put the file back, or abort the rollout and deploy anew",
-            )
-        return bundle
-
-    def _path(self, digest: str) -> Path:
-        return self._store.folder / "bundles" / f"{digest}.ekb"
-
-    def _config(self, source: Path) -> Config:
-        if source not in self._configs:
-            self._configs[source] = open_config(source)
-        return self._configs[source]
-
-    def _fits(self, config: Config, client: BoardClient, bundle: Bundle) -> None:
+    Args:
+        folder: The state's.
+        configs: The rollout's configurations by path.
+        config: The one that was named.
+        file: A bundle that was given, instead of builds.
+        progress: Called with a build's progress.
+    """
+    if file is not None:
         with Pipeline(config) as pipeline:
-            check_bundle(pipeline.boards, client, bundle.manifest)
+            return {_FILE: read_bundle(pipeline.context, file)}
+    return {
+        _key(source, _REFERENCE, ""): _packed(one, folder, progress, None, _REFERENCE)
+        for source, one in configs.items()
+        if one.file.build.backend == _REFERENCE
+    }
+
+
+def keep_bundle(folder: Path, bundle: Bundle) -> str:
+    """Writes a bundle where a resume finds it, and returns its digest."""
+    path = _path(folder, bundle.digest)
+    if not path.is_file():
+        lacks = set(bundle.weight_bytes) - set(bundle.weights)
+        write(bundle, path, stripped=bool(lacks))
+    return bundle.digest
+
+
+def _kept(folder: Path, digest: str) -> Bundle:
+    bundle = read(_path(folder, digest))
+    if bundle.digest != digest:
+        raise BundleError(
+            f"the file holds the bundle {bundle.digest[:12]}",
+            code="fleet.bundle-changed",
+            where=str(_path(folder, digest)),
+            hint="put the file back, or abort the rollout and deploy anew",
+        )
+    return bundle
+
+
+def _path(folder: Path, digest: str) -> Path:
+    return folder / "bundles" / f"{digest}.ekb"
+
+
+def _packed(
+    config: Config,
+    folder: Path,
+    progress: Progress | None,
+    client: BoardClient | None,
+    backend: str,
+) -> Bundle:
+    work = folder / "work" / str(config.file.name)
+    with Pipeline(config, out=work, progress=progress, backend=backend) as pipeline:
+        if client is not None:
+            pipeline.boards.use([client])
+        pipeline.bundle()
+        return pipeline.packed()
 
 
 def config_digest(config: Config) -> str:
@@ -188,3 +175,7 @@ def _kind(backend_setting: str, probe: Mapping[str, Any], name: str) -> tuple[st
     if backend == _REFERENCE:
         return backend, ""
     return backend, "/".join(board_kind(probe["fingerprint"])) or name
+
+
+def _key(source: str, backend: str, kind: str) -> str:
+    return f"{source}:{backend}:{kind}"

@@ -10,7 +10,6 @@ import queue
 import random
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,9 +70,6 @@ class Driver(Protocol):
     def back(self, member: FleetBoard, digest: str, before: str) -> bool:
         """Takes a board that serves ``digest`` back to ``before``; False if it serves another."""
 
-    def close(self) -> None:
-        """Ends every connection."""
-
 
 class SshDriver:
     """Boards over SSH.
@@ -84,7 +80,6 @@ class SshDriver:
         state_folder: Where known_hosts and the loader lie.
         terms_of: Returns more arguments of ``install`` for a board: keep, policy, source.
         reason: For boards' histories, when they are taken back.
-        idle: Connections that stay open while nothing is done on them.
         accept_host_key: Accept unknown host keys this once.
         trust: Public key that boards are to trust from now on, or None.
     """
@@ -97,7 +92,6 @@ class SshDriver:
         state_folder: Path,
         terms_of: TermsOf = lambda member: {},
         reason: str | None = None,
-        idle: int = 16,
         accept_host_key: bool = False,
         trust: str | None = None,
     ) -> None:
@@ -108,11 +102,6 @@ class SshDriver:
         self._reason = reason
         self._accept = accept_host_key
         self._trust = trust
-        self._idle = idle
-        self._idle_clients: OrderedDict[Any, tuple[contextlib.ExitStack, BoardClient]] = (
-            OrderedDict()
-        )
-        self._lock = threading.Lock()
 
     def deploy(self, member: FleetBoard, found: Found) -> Deployed:
         """See ``Driver.deploy``."""
@@ -174,51 +163,19 @@ class SshDriver:
 
     @contextlib.contextmanager
     def client(self, member: FleetBoard, *, trusting: bool = False) -> Iterator[BoardClient]:
-        """Connects to a board, or takes the connection that is there.
+        """Connects to a board.
 
         Raises:
             EdgekitError: The board cannot be reached or trusted.
         """
-        with self._lock:
-            stack, client = self._idle_clients.pop(member.board, (None, None))
-        if stack is None or client is None:
-            with contextlib.ExitStack() as opened:
-                client = opened.enter_context(
-                    open_board(
-                        member.board,
-                        state_folder=self._folder,
-                        signer_public_key=self._trust if trusting else None,
-                        trust_key=trusting and self._trust is not None,
-                        accept_host_key=self._accept,
-                    )
-                )
-                stack = opened.pop_all()
-        try:
+        with open_board(
+            member.board,
+            state_folder=self._folder,
+            signer_public_key=self._trust if trusting else None,
+            trust_key=trusting and self._trust is not None,
+            accept_host_key=self._accept,
+        ) as client:
             yield client
-        except BaseException:
-            with contextlib.suppress(EdgekitError, OSError):
-                stack.close()
-            raise
-        self._keep_open(member.board, stack, client)
-
-    def _keep_open(self, key: Any, stack: contextlib.ExitStack, client: BoardClient) -> None:
-        ended = []
-        with self._lock:
-            self._idle_clients[key] = (stack, client)
-            while len(self._idle_clients) > self._idle:
-                ended.append(self._idle_clients.popitem(last=False)[1][0])
-        for old in ended:
-            with contextlib.suppress(EdgekitError, OSError):
-                old.close()
-
-    def close(self) -> None:
-        """See ``Driver.close``."""
-        with self._lock:
-            stacks = [stack for stack, _ in self._idle_clients.values()]
-            self._idle_clients.clear()
-        for stack in stacks:
-            with contextlib.suppress(EdgekitError, OSError):
-                stack.close()
 
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:

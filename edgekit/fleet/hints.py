@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.fleet.waves import ENDED
 from edgekit.knowledge import cache_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -88,54 +87,3 @@ def resume_command(name: str, folder: Path, failure: Mapping[str, Any] | None) -
     """
     keys = failure is not None and failure["code"] == UNKNOWN_HOST_KEY
     return action_command("resume", name, folder, *(("--accept-host-key",) if keys else ()))
-
-
-def refuse_ended(rollout: Mapping[str, Any], folder: Path) -> UsageError:
-    """Returns the refusal to go on with a rollout that has ended."""
-    name, state = str(rollout["name"]), rollout["state"]
-    back = f", {action_command('rollback', name, folder)} takes this one back"
-    return UsageError(
-        f"{name} has ended: {state}",
-        code="fleet.ended",
-        where=name,
-        hint="edgekit fleet deploy begins another" + ("" if state == "rolled-back" else back),
-    )
-
-
-def refuse_pause(rollout: Mapping[str, Any], folder: Path, *, driven: bool) -> UsageError:
-    """Returns the refusal to pause a rollout that is taken back: a resume would deploy again."""
-    name = str(rollout["name"])
-    hint = f"{action_command('resume', name, folder)} goes on with that"
-    if driven:
-        hint = "Ctrl-C stops the process that does it; edgekit fleet resume goes on with it later"
-    return UsageError(
-        f"{name} is being rolled back", code="fleet.rolling-back", where=name, hint=hint
-    )
-
-
-def name_taken(
-    rollout: Mapping[str, Any], folder: Path, *, skipped: bool, driven: bool
-) -> UsageError:
-    """Returns the refusal of a name that a rollout has already.
-
-    Args:
-        rollout: Its row.
-        folder: The state's.
-        skipped: Whether boards of it were skipped, which a resume tries again.
-        driven: Whether a process drives it now.
-    """
-    name, state = str(rollout["name"]), str(rollout["state"])
-    goes_on = resume_command(name, folder, rollout["error"])
-    text, hint = f"it is {state}", f"{goes_on} goes on with it; or give"
-    if driven:
-        text, hint = f"{text} now", f"{action_command('status', name, folder)} shows it; give"
-    elif state == "done" and skipped:
-        resume = action_command("resume", name, folder)
-        hint = f"{resume} tries the boards again that were skipped; or give"
-    elif state in ENDED:
-        text, hint = f"it has ended: {state}", "give"
-    return UsageError(
-        f"there is a rollout {name!r} already, {text}",
-        code="fleet.name",
-        hint=f"{hint} another --name",
-    )

@@ -1,25 +1,24 @@
 """Which boards there are: edgekit's own YAML, with the line of every fault, or an Ansible
-inventory (read by ``ansible-inventory`` where installed); ranges in names, and selectors.
+inventory, which ``ansible-inventory`` reads; ranges in names, and selectors.
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from fnmatch import translate
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from edgekit.config.positions import YamlDocument, parse_yaml
+from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
 from edgekit.files import regular
@@ -48,9 +47,7 @@ _FORMS = {
 # an inventory of ten thousand boards, ten values each; an alias bomb is still found
 _NODES = 400_000
 _TERM = re.compile(
-    r"""\s*(?P<absent>!)?\s*(?P<key>[A-Za-z0-9_][A-Za-z0-9._/-]*)\s*
-    (?:(?P<sign>!=|==?)\s*(?:"(?P<quoted>(?:[^"\\]|\\["\\])*)"|(?P<plain>[^,"]*?)))?\s*(?:,|$)""",
-    re.VERBOSE,
+    r"(?P<absent>!)?\s*(?P<key>[A-Za-z0-9_][A-Za-z0-9._/-]*)\s*(?:(?P<sign>!=|==?)\s*(?P<value>.*))?"
 )
 
 
@@ -59,38 +56,24 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
 # what a terminal and a selector can show; control characters are neither
 Value = Annotated[str, BeforeValidator(_text), Field(pattern=r"^[^\x00-\x1f\x7f]{0,128}$")]
 
 
-class InsideFile(_Part):
-    """A container that the loader runs in."""
+class DefaultsFile(Section):
+    """What boards have that do not say otherwise; labels are joined."""
 
-    image: str = Field(min_length=1)
-    runtime: str | None = "nvidia"
-    options: list[str] = Field(default_factory=list)
-
-
-class _Common(_Part):
     port: int | None = Field(None, ge=1, le=65535)
     user: str | None = Field(None, min_length=1)
     key: str | None = Field(None, min_length=1)
     root: str | None = Field(None, min_length=1)
     python: str | None = Field(None, min_length=1)
-    container: InsideFile | None = None
+    container: ContainerSection | None = None
     labels: dict[Key, Value] = Field(default_factory=dict)
     config: str | None = Field(None, min_length=1)
 
 
-class DefaultsFile(_Common):
-    """What boards have that do not say otherwise; labels are joined."""
-
-
-class BoardFile(_Common):
+class BoardFile(DefaultsFile):
     """A board; ``[01:20]`` in name and host makes twenty of it."""
 
     name: str = Field(min_length=1)
@@ -98,7 +81,7 @@ class BoardFile(_Common):
     host_key: _HostKey | None = None
 
 
-class InventoryFile(_Part):
+class InventoryFile(Section):
     """An inventory."""
 
     version: Literal[1]
@@ -138,49 +121,6 @@ def _every(text: str) -> list[str] | None:
     return [f"{text[:start]}{i:0{width}d}{text[end:]}" for i in range(int(first), int(last) + 1)]
 
 
-# An Ansible inventory as ours: read by ``ansible-inventory`` where that is installed.
-#
-# Its YAML form is also read without Ansible, as long as no value is a template. Names of variables:
-# https://docs.ansible.com/ansible/latest/inventory_guide/intro_inventory.html
-
-
-def members_of(path: Path, document: YamlDocument) -> list[FleetBoard]:
-    """Returns the boards of an inventory in Ansible's YAML form.
-
-    Raises:
-        ConfigError: It is none, or has a template and Ansible is not installed.
-    """
-    if find_program("ansible-inventory"):
-        return by_ansible(path)
-    if document.problems:
-        raise ConfigError(list(document.problems), code="fleet.inventory")
-    hosts: dict[str, dict[str, Any]] = {}
-    groups: dict[str, list[str]] = {}
-    places: dict[str, str] = {}
-
-    def walk(name: str, group: Any, inherited: Mapping[str, Any], above: tuple[str, ...]) -> None:
-        at = document.where(tuple(part for step in above for part in (step, "children"))[:-1])
-        if not isinstance(group, dict) and (group is not None or len(above) == 1):
-            problem = Problem(f"'{name}' is empty or no group of boards", at, "version: 1, boards:")
-            raise ConfigError([problem], code="fleet.inventory")
-        group = group or {}
-        if unknown := set(group) - {"hosts", "vars", "children"}:
-            problem = Problem(f"'{min(unknown)}' is no part of a group of Ansible's", at,
-                              "or begin an inventory of edgekit's own: version: 1")  # fmt: skip
-            raise ConfigError([problem], code="fleet.inventory")
-        values = {**inherited, **(group.get("vars") or {})}
-        for host, own in (group.get("hosts") or {}).items():
-            hosts[host] = {**hosts.get(host, {}), **values, **(own or {})}
-            groups.setdefault(host, []).extend(above)
-            places.setdefault(host, document.name)
-        for child, inside in (group.get("children") or {}).items():
-            walk(child, inside, values, (*above, child))
-
-    for name, group in document.value.items():
-        walk(name, group, {}, (name,))
-    return [_member(n, v, groups[n], places[n], path.parent) for n, v in hosts.items()]
-
-
 def by_ansible(path: Path) -> list[FleetBoard]:
     """Returns the boards that ``ansible-inventory --list`` says are in ``path``.
 
@@ -196,7 +136,7 @@ def by_ansible(path: Path) -> list[FleetBoard]:
             where=str(path),
             hint="pip install 'edgekit[ansible]', or write the inventory as YAML (docs/fleet.md)",
         )
-    command = [program, "-i", str(path), "--list", "--export"]
+    command = [program, "-i", str(path), "--list"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_SECONDS,
@@ -219,25 +159,21 @@ def by_ansible(path: Path) -> list[FleetBoard]:
 
 
 def _listed(listing: Mapping[str, Any], path: Path) -> list[FleetBoard]:
-    values: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {}
 
-    def walk(name: str, inherited: Mapping[str, Any], above: tuple[str, ...]) -> None:
+    def walk(name: str, above: tuple[str, ...]) -> None:
         group = listing.get(name) or {}
-        # --export leaves a group's variables with the group
-        inside = {**inherited, **(group.get("vars") or {})}
         for host in group.get("hosts") or ():
-            values[host] = {**values.get(host, {}), **inside}
             groups.setdefault(host, []).extend((*above, name))
         for child in group.get("children") or ():
-            walk(child, inside, (*above, name))
+            walk(child, (*above, name))
 
-    walk("all", {}, ())
-    own = (listing.get("_meta") or {}).get("hostvars") or {}
+    walk("all", ())
+    # of each host all of its variables, its groups' among them
+    values = (listing.get("_meta") or {}).get("hostvars") or {}
     folder = path if path.is_dir() else path.parent
     return [
-        _member(host, {**inside, **(own.get(host) or {})}, groups[host], str(path), folder)
-        for host, inside in values.items()
+        _member(host, values.get(host) or {}, groups[host], str(path), folder) for host in groups
     ]
 
 
@@ -245,15 +181,7 @@ def _member(
     name: str, values: Mapping[str, Any], groups: list[str], where: str, folder: Path
 ) -> FleetBoard:
     def text(*keys: str) -> str | None:
-        for key in keys:
-            if (value := values.get(key)) is None:
-                continue
-            if "{{" in str(value):
-                problem = Problem(f"{name}: {key} is a template, which only Ansible can fill in",
-                                  where, "pip install 'edgekit[ansible]'")  # fmt: skip
-                raise ConfigError([problem], code="fleet.inventory")
-            return str(value)
-        return None
+        return next((str(values[key]) for key in keys if values.get(key) is not None), None)
 
     key = text("ansible_ssh_private_key_file", "ansible_private_key_file")
     port = text("ansible_port", "ansible_ssh_port")
@@ -287,28 +215,7 @@ def find_program(name: str) -> str | None:
     return str(own) if own.is_file() else shutil.which(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """The boards of a file.
-
-    Attributes:
-        path: The file.
-        members: Its boards, in its order.
-        digest: SHA-256 of the boards as they were understood.
-    """
-
-    path: str
-    members: tuple[FleetBoard, ...]
-
-    @property
-    def digest(self) -> str:
-        """A digest that changes with the inventory; comments do not count."""
-        shown = [(m.name, sorted(m.labels.items()), sorted(map(str, m.entry().items())))
-                 for m in self.members]  # fmt: skip
-        return hashlib.sha256(repr(shown).encode()).hexdigest()
-
-
-def load_inventory(path: str | Path) -> Inventory:
+def load_inventory(path: str | Path) -> tuple[FleetBoard, ...]:
     """Reads ``path``: edgekit's inventory, or one of Ansible's (INI, YAML, a folder, a script).
 
     Raises:
@@ -319,13 +226,13 @@ def load_inventory(path: str | Path) -> Inventory:
     if path.is_dir() or path.suffix.lower() not in (".yaml", ".yml"):
         if not path.exists():
             raise _missing(path)
-        return Inventory(str(path), check_members(by_ansible(path)))
+        return check_members(by_ansible(path))
     document = _parse(path)
     if isinstance(document.value, dict) and not {"version", "boards"} & set(document.value):
-        members = members_of(path, document)
+        members = by_ansible(path)
     else:
         members = _own(document, path.parent)
-    return Inventory(str(path), check_members(members))
+    return check_members(members)
 
 
 def _missing(path: Path) -> ConfigError:
@@ -463,51 +370,34 @@ def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:
     return every
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One condition; ``pattern`` None matches if the label is there at all."""
-
-    key: str
-    wanted: bool
-    pattern: re.Pattern[str] | None
-
-    def fits(self, labels: Mapping[str, str]) -> bool:
-        """Whether a board of these labels (its name among them) is meant."""
-        value = labels.get(self.key)
-        met = value is not None and (self.pattern is None or bool(self.pattern.fullmatch(value)))
-        return met is self.wanted
-
-
-def parse_selector(text: str) -> tuple[Term, ...]:
+def parse_selector(text: str) -> list[tuple[str, bool, str | None]]:
     """Reads ``KEY=VALUE``, ``KEY!=VALUE``, ``KEY`` (has it) and ``!KEY`` (has not), with commas.
 
-    ``*`` and ``?`` in a value stand for any letters; a value in double quotes is taken as it is,
-    with commas and stars. The label ``name`` is the board's name.
+    Returns:
+        Of each term its key, whether it is to hold, and the value's pattern, if any.
 
     Raises:
         UsageError: It is something else.
     """
-    terms, at = [], 0
-    while at < len(text):
-        found = _TERM.match(text, at)
+    terms = []
+    for term in text.split(","):
+        found = _TERM.fullmatch(term.strip())
         if found is None or (found["absent"] and found["sign"]):
             raise UsageError(
-                f"{text!r} selects nothing that edgekit understands, from {text[at:]!r} on",
+                f"{text!r} selects nothing that edgekit understands: {term!r}",
                 code="fleet.selector",
-                hint="--select 'site=a,kind!=xavier,!spare'; quotes take a value as it is: "
-                'site="a,b"',
+                hint="--select 'site=a,kind!=xavier,!spare'",
             )
-        pattern = None
-        if found["quoted"] is not None:
-            pattern = re.compile(re.escape(re.sub(r"\\(.)", r"\1", found["quoted"])))
-        elif found["sign"]:
-            # brackets are letters here: only * and ? stand for others
-            plain = found["plain"].strip().replace("[", "[[]")
-            pattern = re.compile(translate(plain))
-        wanted = found["sign"] != "!=" and not found["absent"]
-        terms.append(Term(found["key"], wanted, pattern))
-        at = found.end()
-    return tuple(terms)
+        # brackets are letters here: only * and ? stand for others
+        value = found["value"].replace("[", "[[]") if found["sign"] else None
+        terms.append((found["key"], found["sign"] != "!=" and not found["absent"], value))
+    return terms
+
+
+def _fits(member: FleetBoard, key: str, wanted: bool, pattern: str | None) -> bool:
+    value = {**member.labels, "name": member.name}.get(key)
+    met = value is not None and (pattern is None or fnmatchcase(value, pattern))
+    return met is wanted
 
 
 def select(members: Iterable[FleetBoard], text: str | None) -> tuple[FleetBoard, ...]:
@@ -521,11 +411,7 @@ def select(members: Iterable[FleetBoard], text: str | None) -> tuple[FleetBoard,
     if not text:
         return every
     terms = parse_selector(text)
-    chosen = tuple(
-        member
-        for member in every
-        if all(term.fits({**member.labels, "name": member.name}) for term in terms)
-    )
+    chosen = tuple(m for m in every if all(_fits(m, *term) for term in terms))
     if not chosen:
         raise UsageError(
             f"--select {text!r} fits none of {len(every)} boards",

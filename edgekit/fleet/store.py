@@ -1,6 +1,6 @@
-"""Rollouts in SQLite: one file, so that any process can look, and only the driver writes states;
-the lock that makes sure of one driver a rollout; and a rollout as ``edgekit.fleet/1``.
-WAL with ``synchronous=FULL``: what ``commit`` returned for is there after a power cut.
+"""Rollouts on the disk: a file of JSON lines each. The first says what the rollout is, every other
+what changed; a line is on the disk before it is acted upon. One process drives a rollout, by a lock
+on that file; any other may read it. Here a rollout also becomes an ``edgekit.fleet/1``.
 """
 
 from __future__ import annotations
@@ -10,382 +10,284 @@ import datetime
 import fcntl
 import json
 import os
-import socket
-import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet.hints import action_command
+from edgekit.fleet.waves import Row
 
-_WAIT_S = 30.0
-_JSON = ("entry", "labels", "error", "settings", "terms")
-
-_VERSION = 3
-_TABLES = (
-    """CREATE TABLE rollouts (
-        id INTEGER PRIMARY KEY,
-        name TEXT NOT NULL UNIQUE,
-        app TEXT NOT NULL,
-        config TEXT NOT NULL,
-        config_digest TEXT NOT NULL,
-        bundle TEXT,             -- a bundle file that was given instead of a build
-        inventory TEXT NOT NULL,
-        inventory_digest TEXT NOT NULL,
-        selector TEXT,
-        settings TEXT NOT NULL,
-        terms TEXT NOT NULL,     -- by configuration: keep, policy and source of deployments
-        trust INTEGER NOT NULL,  -- whether boards are to trust the signing key from now on
-        state TEXT NOT NULL,     -- running paused rolling-back done failed aborted rolled-back
-        requested TEXT NOT NULL DEFAULT '',
-        wave INTEGER NOT NULL DEFAULT 0,
-        scope INTEGER,           -- the wave that is rolled back; NULL means all
-        error TEXT,
-        driver TEXT,             -- host and process of the last driver, for people
-        created_at REAL NOT NULL,
-        updated_at REAL NOT NULL
-    )""",
-    """CREATE TABLE boards (
-        rollout INTEGER NOT NULL REFERENCES rollouts(id),
-        number INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        wave INTEGER NOT NULL,
-        state TEXT NOT NULL,
-        entry TEXT NOT NULL,
-        labels TEXT NOT NULL,
-        before TEXT,             -- digest that served before; '' for none, NULL not yet known
-        digest TEXT,             -- digest of the bundle that it gets
-        release TEXT,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        bytes_sent INTEGER NOT NULL DEFAULT 0,
-        seconds REAL NOT NULL DEFAULT 0,
-        error TEXT,
-        updated_at REAL NOT NULL DEFAULT 0,
-        PRIMARY KEY (rollout, name)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE bundles (
-        rollout INTEGER NOT NULL REFERENCES rollouts(id),
-        key TEXT NOT NULL,
-        digest TEXT NOT NULL,
-        PRIMARY KEY (rollout, key)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE events (
-        id INTEGER PRIMARY KEY,
-        rollout INTEGER NOT NULL REFERENCES rollouts(id),
-        at REAL NOT NULL,
-        board TEXT NOT NULL,
-        state TEXT NOT NULL,
-        error TEXT
-    )""",
-    "CREATE INDEX boards_by_wave ON boards (rollout, wave, number)",
-    "CREATE INDEX events_by_rollout ON events (rollout, id)",
-)
+_SCHEMA = "edgekit.rollout/1"
 _TRIES, _MOMENT_S = 10, 0.02
+#: What a board is before anything was done on it. "before" is the digest that served before: '' for
+#: none, None while it is not known; "digest" that of the bundle that it gets.
+_FRESH: Row = {"state": "pending", "before": None, "digest": None, "release": None, "attempts": 0,
+               "bytes_sent": 0, "seconds": 0.0, "error": None}  # fmt: skip
+
+
+class Rollout:
+    """One rollout, as its file says; threads may share it.
+
+    Attributes:
+        path: The file.
+        facts: What it is: "name", "app", "config", "settings", "state" and the like.
+        boards: Its boards by name, in their order.
+    """
+
+    def __init__(self, path: Path, text: bytes) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        # a line that a power cut left half written was not acted upon
+        first, *changes = [json.loads(line) for line in text.split(b"\n")[:-1]]
+        if first.pop("schema") != _SCHEMA:
+            raise ValueError("it is of another edgekit")
+        self.boards: dict[str, Row] = {row["name"]: row for row in first.pop("boards")}
+        self.facts: dict[str, Any] = first
+        for change in changes:
+            self._take(change)
+
+    @property
+    def name(self) -> str:
+        """The rollout's name."""
+        return str(self.facts["name"])
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the state."""
+        return self.path.parent.parent
+
+    @property
+    def waves(self) -> int:
+        """How many waves it has."""
+        return 1 + max((row["wave"] for row in self.boards.values()), default=-1)
+
+    def wave(self, number: int) -> list[Row]:
+        """Returns the boards of a wave, in their order."""
+        return [row for row in self.boards.values() if row["wave"] == number]
+
+    def set(self, **values: Any) -> None:
+        """Changes the rollout; durable when it returns."""
+        self._write({"set": values})
+
+    def set_board(self, name: str, **values: Any) -> None:
+        """Changes a board; durable when it returns."""
+        self._write({"board": name, "set": values})
+
+    def _write(self, change: dict[str, Any]) -> None:
+        change["at"] = time.time()
+        with self._lock:
+            append = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            with os.fdopen(append, "wb") as file:
+                file.write(json.dumps(change).encode() + b"\n")
+                file.flush()
+                os.fsync(append)
+            self._take(change)
+
+    def _take(self, change: Mapping[str, Any]) -> None:
+        changed = self.boards[change["board"]] if "board" in change else self.facts
+        changed.update(change["set"])
+        self.facts["updated_at"] = change["at"]
+
+    @property
+    def _request(self) -> Path:
+        return self.path.with_suffix(".request")
+
+    def requested(self) -> str:
+        """Returns "pause", "abort" or ""; what another process wants of the driver."""
+        try:
+            return self._request.read_text()
+        except FileNotFoundError:
+            return ""
+
+    def request(self, action: str) -> None:
+        """Asks the driver for "pause" or "abort"; "" takes that back."""
+        if action:
+            self._request.write_text(action)
+        else:
+            self._request.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def driven(self) -> Iterator[None]:
+        """Holds the rollout for this process, and reads it as the last driver left it.
+
+        Raises:
+            UsageError: "fleet.driven": another process drives it, and which.
+        """
+        with self.path.open("r+b") as file:
+            if not _held(file.fileno()):
+                who = _read(self.path).facts["driver"] or "another process"
+                raise UsageError(
+                    f"{self.name} is driven by {who} already",
+                    code="fleet.driven",
+                    where=self.name,
+                    hint=f"{action_command('status', self.name, self.folder)} shows it; "
+                    f"{action_command('pause', self.name, self.folder)} stops it",
+                )
+            text = file.read()
+            file.truncate(text.rfind(b"\n") + 1)
+            now = Rollout(self.path, text)
+            self.facts, self.boards = now.facts, now.boards
+            yield
+
+    def is_driven(self) -> bool:
+        """Whether some process drives it now."""
+        with self.path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+def _held(descriptor: int) -> bool:
+    # is_driven() holds it for a moment, too
+    for _ in range(_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_MOMENT_S)
+    return False
+
+
+def _read(path: Path) -> Rollout:
+    try:
+        return Rollout(path, path.read_bytes())
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise EnvironmentLack(
+            f"the state of a rollout cannot be read: {error}",
+            code="fleet.state",
+            where=str(path),
+            hint="use the edgekit that wrote it, or give another folder: --state FOLDER",
+        ) from error
 
 
 class RolloutStore:
-    """The state of all rollouts of a folder; threads may share it."""
+    """The rollouts of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.path = folder / "fleet.db"
-        self._lock = threading.RLock()
+        self.path = folder / "rollouts"
         try:
-            (folder / "bundles").mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._db = sqlite3.connect(
-                self.path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-            )
-            self._db.row_factory = sqlite3.Row
-            self._prepare()
-        except (OSError, sqlite3.Error) as error:
-            raise EnvironmentLack(
-                f"the fleet's state cannot be opened: {error}",
-                code="fleet.state",
-                where=str(self.path),
-                hint="choose a folder on a local disk that can be written: --state FOLDER",
-            ) from error
+            for made in (self.path, folder / "bundles"):
+                made.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise _not_writable(self.path, error) from error
 
-    def close(self) -> None:
-        """Closes the file."""
-        with self._lock:
-            self._db.close()
-
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("PRAGMA foreign_keys=ON")
-        with self._all_or_nothing():
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                for statement in _TABLES:
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version={_VERSION}")
-            elif version != _VERSION:
-                raise EnvironmentLack(
-                    f"the fleet's state is of another edgekit (version {version}, this one knows "
-                    f"{_VERSION})",
-                    code="fleet.state-version",
-                    where=str(self.path),
-                    hint="use that edgekit, or give another folder: --state FOLDER",
-                )
-
-    def _all_or_nothing(self) -> _Transaction:
-        return _Transaction(self._db, self._lock)
-
-    # rollouts
-
-    def create(
-        self, rollout: Mapping[str, Any], boards: Iterable[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def create(self, facts: Mapping[str, Any], boards: Iterable[Mapping[str, Any]]) -> Rollout:
         """Writes a rollout with its boards, all at once.
 
         Raises:
-            sqlite3.IntegrityError: There is one of that name.
+            FileExistsError: There is one of that name.
         """
         now = time.time()
-        row = {**_plain(rollout), "created_at": now, "updated_at": now}
-        with self._all_or_nothing():
-            self._insert("rollouts", row)
-            id = self._db.execute("SELECT last_insert_rowid()").fetchone()[0]
-            for number, board in enumerate(boards):
-                self._insert("boards", {"rollout": id, "number": number, **_plain(board)})
-        return self.rollout(str(rollout["name"]))
-
-    def rollout(self, name: str) -> dict[str, Any]:
-        """Returns a rollout; KeyError when there is none."""
-        found = self._rows("SELECT * FROM rollouts WHERE name=?", name)
-        if not found:
-            raise KeyError(name)
-        return found[0]
-
-    def rollouts(self) -> list[dict[str, Any]]:
-        """Returns all, the newest first, with the number of boards by state."""
-        found = self._rows("SELECT * FROM rollouts ORDER BY id DESC")
-        counts = self._rows("SELECT rollout, state, count(*) AS n FROM boards GROUP BY 1, 2")
-        for row in found:
-            row["counts"] = {c["state"]: c["n"] for c in counts if c["rollout"] == row["id"]}
-        return found
-
-    def set_rollout(self, id: int, **values: Any) -> None:
-        """Changes a rollout; durable when it returns."""
-        self._update("rollouts", {**_plain(values), "updated_at": time.time()}, "id=?", id)
-
-    def request(self, id: int) -> str:
-        """Returns "pause", "abort" or ""; what another process wants of the driver."""
-        return str(self._rows("SELECT requested FROM rollouts WHERE id=?", id)[0]["requested"])
-
-    # boards
-
-    def boards(self, id: int, wave: int | None = None) -> list[dict[str, Any]]:
-        """Returns the boards of a rollout or of one wave, in their order."""
-        if wave is None:
-            return self._rows("SELECT * FROM boards WHERE rollout=? ORDER BY number", id)
-        query = "SELECT * FROM boards WHERE rollout=? AND wave=? ORDER BY number"
-        return self._rows(query, id, wave)
-
-    def set_board(self, id: int, name: str, **values: Any) -> None:
-        """Changes a board; durable when it returns. A new state is noted in the history."""
-        now = time.time()
-        with self._all_or_nothing():
-            row = {**_plain(values), "updated_at": now}
-            self._update("boards", row, "rollout=? AND name=?", id, name)
-            if "state" in values:
-                event = {"rollout": id, "at": now, "board": name, "state": values["state"],
-                         "error": row.get("error")}  # fmt: skip
-                self._insert("events", event)
-
-    def events(self, id: int) -> list[dict[str, Any]]:
-        """Returns every change of a board's state, oldest first."""
-        return self._rows("SELECT * FROM events WHERE rollout=? ORDER BY id", id)
-
-    # bundles
-
-    def bundle(self, id: int, key: str) -> str | None:
-        """Returns the digest of what a kind of board gets in this rollout."""
-        query = "SELECT digest FROM bundles WHERE rollout=? AND key=?"
-        found = self._rows(query, id, key)
-        return str(found[0]["digest"]) if found else None
-
-    def set_bundle(self, id: int, key: str, digest: str) -> None:
-        """Settles what a kind of board gets; it is not changed later."""
-        with self._lock:
-            self._insert("bundles", {"rollout": id, "key": key, "digest": digest})
-
-    def _insert(self, table: str, row: Mapping[str, Any]) -> None:
-        names, marks = ", ".join(row), ", ".join("?" * len(row))
-        query = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-        self._db.execute(query, tuple(row.values()))
-
-    def _update(self, table: str, row: Mapping[str, Any], which: str, *key: Any) -> None:
-        names = ", ".join(f"{name}=?" for name in row)
-        with self._lock:
-            self._db.execute(f"UPDATE {table} SET {names} WHERE {which}", (*row.values(), *key))
-
-    def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
-        with self._lock:
-            found = [dict(row) for row in self._db.execute(query, values)]
-        for row in found:
-            for name in _JSON:
-                if row.get(name) is not None:
-                    row[name] = json.loads(row[name])
-        return found
-
-
-class _Transaction:
-    """``BEGIN IMMEDIATE`` to ``COMMIT``; a failure takes all of it back. Not re-entrant."""
-
-    def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
-        self._db, self._lock = db, lock
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
+        first = {"schema": _SCHEMA, **facts, "wave": 0, "scope": None, "error": None,
+                 "driver": None, "created_at": now, "updated_at": now,
+                 "boards": [{**_FRESH, **board} for board in boards]}  # fmt: skip
+        path = self.path / f"{facts['name']}.jsonl"
+        new = self.path / f".{os.getpid()}.new"
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-        except BaseException:
-            self._lock.release()
+            with new.open("wb") as file:
+                file.write(json.dumps(first).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(new, path)
+            folder = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except FileExistsError:
             raise
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        except OSError as error:
+            raise _not_writable(path, error) from error
         finally:
-            self._lock.release()
+            new.unlink(missing_ok=True)
+        return _read(path)
 
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: json.dumps(value) if name in _JSON and value is not None else value
-        for name, value in row.items()
-    }
-
-
-# One driver a rollout: a flock, which the system lets go of when the driver dies.
-
-
-def _path(folder: Path, id: int) -> Path:
-    return folder / f"rollout-{id}.lock"
-
-
-@contextlib.contextmanager
-def driven(folder: Path, id: int, name: str) -> Iterator[None]:
-    """Holds a rollout for this process.
-
-    Raises:
-        UsageError: "fleet.driven": another process drives it, and which.
-    """
-    with _path(folder, id).open("a+b") as file:
-        if not _held(file):
-            file.seek(0)
-            who = file.read(200).decode("utf-8", "replace").strip() or "another process"
-            raise UsageError(
-                f"{name} is driven by {who} already",
-                code="fleet.driven",
-                where=name,
-                hint=f"{action_command('status', name, folder)} shows it; "
-                f"{action_command('pause', name, folder)} stops it",
-            )
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        file.flush()
-        yield
-
-
-def _held(file: IO[bytes]) -> bool:
-    # is_driven() holds it for a moment, too
-    for _ in range(_TRIES):
+    def rollout(self, name: str) -> Rollout:
+        """Returns a rollout as it is now; KeyError when there is none."""
+        path = self.path / f"{Path(name).name}.jsonl"
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(_MOMENT_S)
-    return False
+            return _read(path)
+        except FileNotFoundError:
+            raise KeyError(name) from None
+
+    def rollouts(self) -> list[Rollout]:
+        """Returns all, the newest first."""
+        found = [_read(path) for path in self.path.glob("[!.]*.jsonl")]
+        return sorted(found, key=lambda rollout: rollout.facts["created_at"], reverse=True)
 
 
-def is_driven(folder: Path, id: int) -> bool:
-    """Whether some process drives the rollout now."""
-    try:
-        with _path(folder, id).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
+    return EnvironmentLack(
+        f"the fleet's state cannot be written: {error}",
+        code="fleet.state",
+        where=str(path),
+        hint="choose a folder on a local disk that can be written: --state FOLDER",
+    )
 
 
-def document_of(
-    store: RolloutStore, rollout: Mapping[str, Any], *, driven: bool, notes: Sequence[str] = ()
-) -> dict[str, Any]:
+def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) -> dict[str, Any]:
     """Returns a rollout with its waves and boards.
 
     A board's ``serves`` is the digest of what it was last known to serve, "" for nothing and None
     where that is not known.
 
     Args:
-        store: The state.
-        rollout: The rollout's row.
+        rollout: The rollout.
         driven: Whether a process drives it now.
         notes: What a person should know.
     """
-    rows = store.boards(rollout["id"])
-    waves = [
-        [row for row in rows if row["wave"] == number]
-        for number in range(1 + max((row["wave"] for row in rows), default=-1))
-    ]
+    waves = [rollout.wave(number) for number in range(rollout.waves)]
     return {
         "schema": "edgekit.fleet/1",
-        **_head(rollout),
-        "driven": driven,
-        "driver": rollout["driver"],
-        "counts": _counts(rows),
+        **_head(rollout, driven),
+        "driver": rollout.facts["driver"],
         "waves": [{"wave": n + 1, "boards": len(w), "counts": _counts(w)}
                   for n, w in enumerate(waves)],
-        "boards": [_board(row) for row in rows],
-        "failure": rollout["error"],
+        "boards": [_board(row) for row in rollout.boards.values()],
         "notes": list(notes),
     }  # fmt: skip
 
 
 def listing_of(store: RolloutStore) -> dict[str, Any]:
     """Returns all rollouts, ``edgekit.fleets/1``."""
-    rows = [
-        {
-            **_head(row),
-            "driven": is_driven(store.folder, row["id"]),
-            "counts": dict(row["counts"]),
-            "failure": row["error"],
-        }
-        for row in store.rollouts()
-    ]
+    rows = [_head(rollout, rollout.is_driven()) for rollout in store.rollouts()]
     return {"schema": "edgekit.fleets/1", "rollouts": rows}
 
 
-def _head(rollout: Mapping[str, Any]) -> dict[str, Any]:
+def _head(rollout: Rollout, driven: bool) -> dict[str, Any]:
+    facts = rollout.facts
     return {
-        "rollout": rollout["name"],
-        "app": rollout["app"],
-        "state": rollout["state"],
-        "wave": rollout["wave"] + 1,
-        "config": rollout["config"],
-        "inventory": rollout["inventory"],
-        "select": rollout["selector"],
-        "settings": rollout["settings"],
-        "created_at": _time(rollout["created_at"]),
-        "updated_at": _time(rollout["updated_at"]),
+        "rollout": facts["name"],
+        "app": facts["app"],
+        "state": facts["state"],
+        "wave": facts["wave"] + 1,
+        "config": facts["config"],
+        "inventory": facts["inventory"],
+        "select": facts["selector"],
+        "settings": facts["settings"],
+        "created_at": _time(facts["created_at"]),
+        "updated_at": _time(facts["updated_at"]),
+        "driven": driven,
+        "counts": _counts(rollout.boards.values()),
+        "failure": facts["error"],
     }
 
 
-def _board(row: Mapping[str, Any]) -> dict[str, Any]:
+def _board(row: Row) -> dict[str, Any]:
     # what serves on a board that failed was not queried
     serves = {"done": row["digest"], "rolled-back": row["before"]}.get(row["state"])
     return {
         "board": row["name"],
-        "host": row["entry"]["host"],
-        "labels": row["labels"],
+        "host": row["member"]["board"]["host"],
+        "labels": row["member"]["labels"],
         "wave": row["wave"] + 1,
         "state": row["state"],
         # the release's name on a board that went back is unknown: "serves" has its bundle
@@ -400,7 +302,7 @@ def _board(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _counts(rows: Iterable[Row]) -> dict[str, int]:
     return dict(sorted(Counter(row["state"] for row in rows).items()))
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from edgekit.deployment.board import Board, Container
+from pydantic import TypeAdapter
+
+from edgekit.deployment.board import Board
 from edgekit.errors import UsageError
 
 State = Literal[
@@ -54,45 +56,16 @@ class FleetBoard:
 
     def entry(self) -> dict[str, Any]:
         """Returns the board as JSON, for a rollout's state; holds no secret, only a key's path."""
-        board = self.board
-        made: dict[str, Any] = {
-            "host": board.host,
-            "port": board.port,
-            "user": board.user,
-            "key": str(board.key) if board.key else None,
-            "host_key": board.host_key,
-            "root": board.root,
-            "python": board.python,
-            "config": str(self.config) if self.config else None,
-            "where": self.where,
-        }
-        if board.container is not None:
-            made["container"] = {
-                "image": board.container.image,
-                "runtime": board.container.runtime,
-                "options": list(board.container.options),
-            }
-        return made
+        found: dict[str, Any] = _ENTRY.dump_python(self, mode="json")
+        return found
 
     @staticmethod
-    def of_entry(name: str, entry: Mapping[str, Any], labels: Mapping[str, str]) -> FleetBoard:
+    def of_entry(entry: Mapping[str, Any]) -> FleetBoard:
         """Returns the board of an :meth:`entry`."""
-        inside = entry.get("container")
-        board = Board(
-            name=name,
-            host=entry["host"],
-            port=entry["port"],
-            user=entry["user"],
-            key=Path(entry["key"]) if entry["key"] else None,
-            host_key=entry["host_key"],
-            root=entry["root"],
-            python=entry["python"],
-            container=Container(inside["image"], inside["runtime"], tuple(inside["options"]))
-            if inside
-            else None,
-        )
-        config = Path(entry["config"]) if entry["config"] else None
-        return FleetBoard(board, dict(labels), config, entry["where"])
+        return _ENTRY.validate_python(entry)
+
+
+_ENTRY = TypeAdapter(FleetBoard)
 
 
 @dataclass(frozen=True, slots=True)

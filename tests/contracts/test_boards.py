@@ -219,7 +219,6 @@ def test_control_of_rollouts(life: Life) -> None:
     for action in ("pause", "resume", "abort"):
         life.run(f"fleet-{action}", "fleet", action, "first", *state)
     life.run("fleet-resume-aborted", "fleet", "resume", "first", *state)
-    life.run("fleet-bench", "fleet", "bench", config, "-i", inventory)
     export = ("fleet", "export", "ansible", life.folder / "ansible", "-c", config, "-i", inventory)
     life.run("fleet-export", *export)
 

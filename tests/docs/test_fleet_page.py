@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_inventory(folder):
-    members = load_inventory("fleet.yaml").members
+    members = load_inventory("fleet.yaml")
     assert len(members) == 41
     assert members[39].board.host == "10.0.1.50"
     assert members[-1].labels == {"stage": "production", "site": "b", "kind": "xavier"}
@@ -45,7 +45,7 @@ def test_the_inventory(folder):
 
 @pytest.mark.parametrize("row", re.findall(r"^\| (`.*?) \|", OURS, re.M))
 def test_every_selector_of_the_table_can_be_read(row, folder):
-    members = load_inventory("fleet.yaml").members
+    members = load_inventory("fleet.yaml")
     for text in re.findall(r"`([^`]*)`", row):
         if text.startswith("--"):
             continue

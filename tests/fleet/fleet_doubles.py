@@ -27,7 +27,6 @@ class Boards:
         self.deployed: Counter[str] = Counter()
         self.went_back: list[str] = []
         self.most = 0
-        self.closed = False
         self.each: Callable[[str], None] = lambda name: None
         self._now = 0
         self._lock = threading.Lock()
@@ -66,9 +65,6 @@ class Boards:
         self.serves[member.name] = before
         self.went_back.append(member.name)
         return True
-
-    def close(self) -> None:
-        self.closed = True
 
     def _reach(self, name: str) -> None:
         if self.away[name] > 0:

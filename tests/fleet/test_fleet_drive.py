@@ -21,7 +21,6 @@ def test_canaries_of_each_kind_go_first_and_all_follow(given):
     # one of each kind, then the inventory's order
     assert order == ["b01", "b02", *(f"b{n:02}" for n in range(3, 11))]
     assert set(given.boards.serves.values()) == {NEW}
-    assert given.boards.closed
 
 
 def test_no_more_boards_at_a_time_than_allowed(given):
@@ -172,6 +171,15 @@ def test_rollback_of_a_wave_and_of_all(given):
     assert len(given.boards.went_back) == len(set(given.boards.went_back)) == 9
     assert document["failure"]["code"] == "fleet.not-rolled-back"
     assert "b09" in document["failure"]["message"]
+
+
+def test_a_board_that_is_away_at_first_goes_back_all_the_same(given):
+    given.rollout(waves="100%")
+    given.boards.away["b02"] = 2
+    with given.fleet() as fleet:
+        document = fleet.roll_back("one")
+    assert (document["state"], document["failure"]) == ("rolled-back", None)
+    assert document["counts"] == {"rolled-back": 10}
 
 
 def test_boards_that_served_it_before_are_not_taken_back(given):

@@ -19,20 +19,6 @@ boards:
   - {name: edge.9, host: "fe80::1%eth0", port: 2222, user: root, root: /data/edgekit,
      labels: {site: "b,c"}, config: xavier.yaml}
 """
-ANSIBLE = """\
-all:
-  vars: {ansible_user: nvidia}
-  children:
-    orin:
-      hosts:
-        o1: {ansible_host: 10.0.0.1, ansible_port: 2201}
-        o2:
-      children:
-        nano: {hosts: {n1: {ansible_ssh_private_key_file: keys/n, edgekit_labels: {site: b}}}}
-    lab:
-      vars: {ansible_python_interpreter: /usr/bin/python3.8}
-      hosts: {o1: {}}
-"""
 
 
 @pytest.fixture
@@ -53,7 +39,7 @@ def problems(tmp_path, text):
 
 
 def test_ranges_defaults_and_labels(tmp_path):
-    members = load(tmp_path, OURS).members
+    members = load(tmp_path, OURS)
     assert [m.name for m in members] == ["cam-08", "cam-09", "cam-10", "cam-11", "edge.9"]
     assert [m.board.host for m in members[:4]] == [f"10.0.0.{n}" for n in (1, 2, 3, 4)]
     assert members[0].labels == {"site": "a", "kind": "orin", "rack": "12"}
@@ -67,9 +53,8 @@ def test_ranges_defaults_and_labels(tmp_path):
 def test_a_board_survives_being_written_down(tmp_path):
     from edgekit.fleet.waves import FleetBoard
 
-    for member in load(tmp_path, OURS).members:
-        entry = json.loads(json.dumps(member.entry()))
-        assert FleetBoard.of_entry(member.name, entry, member.labels) == member
+    for member in load(tmp_path, OURS):
+        assert FleetBoard.of_entry(json.loads(json.dumps(member.entry()))) == member
 
 
 def test_every_fault_is_reported_with_its_place(tmp_path):
@@ -112,7 +97,7 @@ def test_boards_that_are_none_or_the_same(tmp_path, rows, words):
 
 def test_one_host_may_have_two_folders(tmp_path):
     rows = "[{name: a, host: h}, {name: b, host: h, root: /b}]"
-    assert len(load(tmp_path, f"version: 1\nboards: {rows}\n").members) == 2
+    assert len(load(tmp_path, f"version: 1\nboards: {rows}\n")) == 2
 
 
 @pytest.mark.parametrize("value", ["a\\nb", "\\e[31m", "x" * 129])
@@ -122,52 +107,35 @@ def test_labels_cannot_carry_control_characters(tmp_path, value):
     assert "one line of at most 128" in message
 
 
-def test_ansibles_yaml_without_ansible(tmp_path, no_ansible):
-    found = {m.name: m for m in load(tmp_path, ANSIBLE).members}
-    assert set(found) == {"o1", "o2", "n1"}
-    one = found["o1"]
-    assert (one.board.host, one.board.port, one.board.user) == ("10.0.0.1", 2201, "nvidia")
-    assert one.board.python == "/usr/bin/python3.8"
-    assert set(one.labels) == {"orin", "lab"}
-    assert found["o2"].board.host == "o2"
-    assert found["n1"].labels == {"orin": "", "nano": "", "site": "b"}
-    assert found["n1"].board.key == tmp_path / "keys" / "n"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("all: {hosts: {a: {ansible_host: '{{ x }}'}}}", "is a template"),
-        ("all: {hosts: {a: {ansible_port: ssh}}}", "no TCP port"),
-        ("boreds: [{name: a}]", "is empty or no group"),
-        ("all: {host: {a: }}", "is no part of a group"),
-    ],
-)
-def test_what_is_no_inventory_of_ansibles(tmp_path, no_ansible, text, words):
-    ((_, message),) = problems(tmp_path, text)
-    assert words in message
-
-
-def test_ini_needs_ansible(tmp_path, no_ansible):
+@pytest.mark.parametrize(("name", "text"), [("hosts.ini", "[orin]\no1\n"),
+                                            ("hosts.yaml", "all: {hosts: {o1: }}\n")])  # fmt: skip
+def test_an_inventory_of_ansibles_needs_ansible(tmp_path, no_ansible, name, text):
     with pytest.raises(EnvironmentLack) as caught:
-        load(tmp_path, "[orin]\no1\n", "hosts.ini")
+        load(tmp_path, text, name)
     assert caught.value.code == "fleet.no-ansible"
 
 
 def test_what_ansible_lists_is_taken(tmp_path, monkeypatch):
-    """Against a program that answers as ansible-inventory --list --export does."""
+    """Against a program that answers as ansible-inventory --list does."""
+    own = {"ansible_host": "10.0.0.1", "ansible_port": 2201, "ansible_user": "nvidia"}
     listing = {
-        "_meta": {"hostvars": {"o1": {"ansible_host": "10.0.0.1", "ansible_port": 2201}}},
-        "all": {"children": ["ungrouped", "orin"], "vars": {"ansible_user": "nvidia"}},
-        "orin": {"hosts": ["o1", "o2"]},
+        "_meta": {"hostvars": {"o1": own, "n1": {"edgekit_labels": {"site": "b"}}}},
+        "all": {"children": ["ungrouped", "orin"]},
+        "orin": {"hosts": ["o1", "o2"], "children": ["nano"]},
+        "nano": {"hosts": ["n1"]},
     }
     program = tmp_path / "ansible-inventory"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(listing)}\nEND\n")
     os.chmod(program, 0o755)
     monkeypatch.setattr(inventory, "find_program", lambda name: str(program))
-    one, two = load(tmp_path, "[orin]\no1\no2\n", "hosts").members
+    one, two, three = load(tmp_path, "[orin]\no1\no2\n", "hosts")
     assert (one.board.host, one.board.port, one.board.user) == ("10.0.0.1", 2201, "nvidia")
     assert dict(two.labels) == {"orin": ""}
+    assert dict(three.labels) == {"orin": "", "nano": "", "site": "b"}
+    listing["_meta"]["hostvars"]["o1"]["ansible_port"] = "ssh"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(listing)}\nEND\n")
+    with pytest.raises(ConfigError, match="no TCP port"):
+        load(tmp_path, "[orin]\no1\no2\n", "hosts")
     program.write_text("#!/bin/sh\necho 'ERROR! bad line' >&2; exit 4\n")
     with pytest.raises(ConfigError, match="bad line"):
         load(tmp_path, "[orin\n", "hosts")

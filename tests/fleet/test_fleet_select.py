@@ -32,8 +32,6 @@ def names(text):
         ("spare", ["a2"]),
         ("!spare,site=a", ["a1"]),
         ("kind=orin*", ["a1", "b1"]),
-        ('kind="orin*"', ["b1"]),
-        (r'site="b,\"c\""', ["b1"]),
         ("site=[x]", ["b2"]),
         ("kind=é b", ["b2"]),
         ("name=b?", ["b1", "b2"]),
@@ -44,7 +42,7 @@ def test_selectors(text, wanted):
     assert names(text) == wanted
 
 
-@pytest.mark.parametrize("text", ["=a", "site=a,,", "!site=a", 'site="a', "si te=a", ",", 'a=b=,"'])
+@pytest.mark.parametrize("text", ["=a", "site=a,,", "!site=a", "si te=a", ","])
 def test_what_cannot_be_read_is_refused(text):
     with pytest.raises(UsageError) as caught:
         names(text)

@@ -1,8 +1,8 @@
 """The state: nothing is lost or done twice wherever a driver dies; who may read and stop it."""
 
 import io
+import os
 import signal
-import sqlite3
 
 import pytest
 from rich.console import Console
@@ -10,8 +10,8 @@ from rich.console import Console
 from edgekit.cli import fleet as fleet_module
 from edgekit.cli import main
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.fleet.progress import ConsoleReporter
-from edgekit.fleet.store import RolloutStore
+from edgekit.fleet.progress import RolloutReporter
+from edgekit.fleet.store import Rollout, RolloutStore
 from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 
 
@@ -19,8 +19,8 @@ class Death(BaseException):
     """The process is gone."""
 
 
-def dying(store, after):
-    """Lets a store commit so many times and never again."""
+def dying(monkeypatch, after):
+    """Lets a rollout write so many changes and never again."""
     left = [after]
 
     def guard(real):
@@ -32,11 +32,11 @@ def dying(store, after):
 
         return call
 
-    store.set_board, store.set_rollout = guard(store.set_board), guard(store.set_rollout)
+    monkeypatch.setattr(Rollout, "_write", guard(Rollout._write))
 
 
 @pytest.mark.parametrize("bad", [(), ("b04",)])
-def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad):
+def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad, monkeypatch):
     """A death before each durable change, one after another, then a resume to the end."""
     write_inventory(given.inventory, 4)
     given.boards.bad.update(bad)
@@ -49,14 +49,15 @@ def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad):
         state = given.folder / f"state{after}"
         with given.fleet_in(state) as fleet:
             name = given.begin(fleet, waves="2,100%", settings={"parallel": 1})
-            dying(fleet.store, after)
-            try:
-                fleet.drive(name)
-            except Death:
-                died = True
+            with monkeypatch.context() as patched:
+                dying(patched, after)
+                try:
+                    fleet.drive(name)
+                except Death:
+                    died = True
         with given.fleet_in(state) as fleet:
             rollout = fleet.rollout(name)
-            if rollout["state"] not in ("done", "failed"):
+            if rollout.facts["state"] not in ("done", "failed"):
                 fleet.drive(name)
             document = fleet.document(name)
         wanted = {"b01": NEW, "b02": NEW, "b03": NEW, "b04": NEW}
@@ -70,39 +71,45 @@ def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad):
     assert after > 10
 
 
-@pytest.mark.parametrize("version", [1, 99])
-def test_a_state_of_another_edgekit_is_left_alone(tmp_path, version):
-    RolloutStore(tmp_path).close()
-    with sqlite3.connect(tmp_path / "fleet.db") as db:
-        db.execute(f"PRAGMA user_version={version}")
-    db.close()
-    with pytest.raises(EnvironmentLack) as caught:
-        RolloutStore(tmp_path)
-    assert caught.value.code == "fleet.state-version"
-    assert "--state" in caught.value.hint
+def test_a_line_that_was_cut_off_is_forgotten(given):
+    with given.fleet() as fleet:
+        path = fleet.rollout(given.begin(fleet)).path
+        with path.open("ab") as file:
+            file.write(b'{"board": "b01", "set": {"state": "do')
+        assert fleet.document("one")["counts"] == {"pending": 10}
+        assert fleet.drive("one")["counts"] == {"done": 10}
+        assert fleet.document("one")["counts"] == {"done": 10}
 
 
-def test_what_is_no_state_is_reported(tmp_path):
-    (tmp_path / "fleet.db").write_bytes(b"no database at all" * 100)
+def test_a_state_that_cannot_be_read_is_left_alone(given):
+    with given.fleet() as fleet:
+        path = fleet.rollout(given.begin(fleet)).path
+        for text in (b'{"schema": "edgekit.rollout/99", "boards": []}\n', b"no state at all\n"):
+            path.write_bytes(text)
+            with pytest.raises(EnvironmentLack) as caught:
+                fleet.drive("one")
+            assert caught.value.code == "fleet.state"
+            assert "--state" in caught.value.hint
+            assert path.read_bytes() == text
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
+    (tmp_path / "state").write_text("")
     with pytest.raises(EnvironmentLack) as caught:
-        RolloutStore(tmp_path)
+        RolloutStore(tmp_path / "state")
     assert caught.value.code == "fleet.state"
 
 
-def test_commits_are_durable(tmp_path):
-    store = RolloutStore(tmp_path)
-    assert store._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    assert store._db.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
-    store.close()
-
-
-def test_every_change_of_a_board_is_in_the_history(given):
-    given.boards.away["b02"] = 1
-    given.rollout(waves="100%")
+def test_a_change_is_on_the_disk_before_it_is_acted_upon(given, monkeypatch):
+    synced, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(number) or real(number))
     with given.fleet() as fleet:
-        events = fleet.store.events(fleet.rollout("one")["id"])
-    reported = [row["state"] for row in events if row["board"] == "b02"]
-    assert reported == ["running", "offline", "running", "done"]
+        rollout = fleet.rollout(given.begin(fleet))
+        assert synced
+        synced.clear()
+        rollout.set_board("b01", state="running")
+        assert len(synced) == 1
+        assert fleet.document("one")["counts"] == {"pending": 9, "running": 1}
 
 
 def test_the_first_signal_pauses_and_the_second_is_pythons_again():
@@ -151,11 +158,12 @@ def test_progress_for_people(terminal):
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100, color_system="standard",
                       _environ={})  # fmt: skip
-    lines = ConsoleReporter(console)
-    lines.wave(0, 2, [{"name": "a", "state": "pending"}, {"name": "b[0]", "state": "pending"}])
+    lines = RolloutReporter(console)
+    rows = [{"name": "a", "state": "pending"}, {"name": "b[0]", "state": "pending"}]
+    lines.begin("wave 1/2", "done", rows)
     lines.board("a", "done")
     lines.board("b[0]", "failed", {"message": "y is off [red]"})
-    lines.close()
+    lines.end()
     text = out.getvalue()
     assert "wave 1/2: 1 of 2 done (1 done, 1 failed)" in text
     assert "b[0]: failed: y is off [red]" in text

@@ -260,7 +260,7 @@ def _check(
 
 def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
     if inventory is not None:
-        return load_inventory(inventory).members
+        return load_inventory(inventory)
 
     boards = boards_of_config(config)
     if not boards:
