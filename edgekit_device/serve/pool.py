@@ -1,5 +1,5 @@
-"""The server's queue of requests, fair and bounded, and the pool of workers that have a release
-loaded and answer them.
+"""The server's clients with their requests, and the pool of workers that have a release loaded and
+answer them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import socket
 import struct
 import subprocess
 import time
-from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import child_argv
@@ -114,65 +113,6 @@ class Peer:
         self.open = False
         self.reader.close()
         self.socket.close()
-
-
-class RequestQueue:
-    """Requests that wait for a worker: processes take turns, each one's own come in order."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._count = 0
-        self._queues: OrderedDict[int, Deque[ServeRequest]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def full(self) -> bool:
-        """Whether it takes no more."""
-        return self._count >= self.most
-
-    def add(self, request: ServeRequest) -> None:
-        """Queues a request after those of its process."""
-        self._queues.setdefault(request.peer.pid, deque()).append(request)
-        self._count += 1
-
-    def add_first(self, request: ServeRequest) -> None:
-        """Puts a request before all others: a worker had it already."""
-        pid = request.peer.pid
-        self._queues.setdefault(pid, deque()).appendleft(request)
-        self._queues.move_to_end(pid, last=False)
-        self._count += 1
-
-    def take(self) -> Optional[ServeRequest]:
-        """The next one: of the process whose turn is longest ago."""
-        if not self._count:
-            return None
-        pid, queue = next(iter(self._queues.items()))
-        request = queue.popleft()
-        self._count -= 1
-        if queue:
-            self._queues.move_to_end(pid)
-        else:
-            del self._queues[pid]
-        return request
-
-    def drop(self, peer: Peer) -> None:
-        """Forgets what a client waits for."""
-        request = peer.request
-        queue = self._queues.get(peer.pid)
-        if request is not None and queue is not None and request in queue:
-            queue.remove(request)
-            self._count -= 1
-            if not queue:
-                del self._queues[peer.pid]
-
-    def overdue(self, now: float) -> List[ServeRequest]:
-        """Takes out those that have waited too long."""
-        late = [r for queue in self._queues.values() for r in queue if r.until <= now]
-        for request in late:
-            self.drop(request.peer)
-        return late
 
 
 def environment() -> Dict[str, str]:

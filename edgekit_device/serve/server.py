@@ -15,8 +15,9 @@ import stat
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Type
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Type
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
@@ -47,7 +48,6 @@ from edgekit_device.serve.messages import (
 )
 from edgekit_device.serve.pool import (
     Peer,
-    RequestQueue,
     ServeOptions,
     ServeRequest,
     Worker,
@@ -196,7 +196,7 @@ class Server:
             return
         error = worker.verdict
         if error is None and request.tries < 2 and request.peer.open:
-            self.connections.line.add_first(request)
+            self.connections.line.appendleft(request)
             return
         error = error or Failure(
             "serve.crashed",
@@ -208,12 +208,11 @@ class Server:
 
     def _dispatch(self) -> None:
         pool = self.releases.serving
-        while pool is not None and len(self.connections.line):
+        while pool is not None and self.connections.line:
             worker = pool.idle()
-            request = None if worker is None else self.connections.line.take()
-            if worker is None or request is None:
+            if worker is None:
                 return
-            if not worker.run(request):
+            if not worker.run(self.connections.line.popleft()):
                 worker.kill()
 
     # timeouts, signals and the listening socket
@@ -263,9 +262,7 @@ class Server:
     def _ended(self) -> bool:
         if self.stopping is None:
             return False
-        busy = len(self.connections.line) or any(
-            w.request is not None for w in self.releases.workers
-        )
+        busy = self.connections.line or any(w.request is not None for w in self.releases.workers)
         return not busy or time.monotonic() - self.stopping > _DRAIN_S
 
 
@@ -288,7 +285,7 @@ class ConnectionHandler:
     ) -> None:
         self.listener, self.options, self.log = listener, options, log
         self.app, self.health, self.releases = releases.app, releases.health, releases
-        self.line = RequestQueue(options.queue)
+        self.line: Deque[ServeRequest] = deque()
         self.peers: Dict[int, Peer] = {}
         self.stopping = False
         self._selector, self._stop = selector, stop
@@ -320,7 +317,8 @@ class ConnectionHandler:
             self._selector.unregister(self.listener.socket)
             self.listener.open()
             self.open()
-        for request in self.line.overdue(now):
+        for request in [one for one in self.line if one.until <= now]:
+            self.line.remove(request)
             message = "no worker was free in time"
             self.fail(request, Failure("serve.timeout", message, "", "ask its status"))
         for peer in list(self.peers.values()):
@@ -450,7 +448,7 @@ class ConnectionHandler:
             raise DeviceError("the server is about to end", code="serve.stopping")
         if self.releases.serving is None and self.releases.loading is None:
             raise self._not_ready()
-        if self.line.full:
+        if len(self.line) >= self.options.queue:
             raise DeviceError(
                 "{} requests wait already".format(len(self.line)),
                 code="serve.busy",
@@ -458,7 +456,7 @@ class ConnectionHandler:
             )
         request.until = request.arrived + within_s
         peer.request = request
-        self.line.add(request)
+        self.line.append(request)
 
     def _refuse(self, peer: Peer, error: DeviceError) -> None:
         if is_clients_fault(error.code):
@@ -469,8 +467,9 @@ class ConnectionHandler:
         if not peer.open:
             return
         self._selector.unregister(peer.socket)
-        self.line.drop(peer)
         request = peer.request
+        if request is not None and request in self.line:
+            self.line.remove(request)
         if request is not None and all(w.request is not request for w in self.releases.workers):
             request.close()
         for worker in self.releases.workers:
@@ -496,7 +495,7 @@ class ConnectionHandler:
             restarts=health.restarts,
             running=sum(worker.request is not None for worker in self.releases.workers),
             queue=len(self.line),
-            queue_most=self.line.most,
+            queue_most=self.options.queue,
             clients=len(self.peers),
             latency_ms=health.latency(),
             loading=None if loading is None else loading.release,

@@ -25,7 +25,6 @@ from edgekit_device.serve.messages import (
     send_with,
     serving,
 )
-from edgekit_device.serve.pool import Peer, RequestQueue, ServeRequest
 from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
 
@@ -195,34 +194,6 @@ def test_systemd_is_notified_when_it_serves_and_that_it_lives(
         last = ""
         while "STOPPING=1" not in last:
             last = systemd.recv(4096).decode()
-
-
-def _request(pid: int, name: str) -> ServeRequest:
-    ours, theirs = socket.socketpair()
-    peer = Peer(0, ours)
-    theirs.close()
-    peer.close()
-    peer.pid = pid
-    request = peer.request = ServeRequest(peer, name.encode(), -1, 0.0, 10.0)
-    return request
-
-
-def test_processes_take_turns() -> None:
-    line = RequestQueue(10)
-    requests = {name: _request(int(name[0]), name) for name in ("1a", "1b", "1c", "2a", "3a")}
-    for request in requests.values():
-        line.add(request)
-    again = line.take()
-    assert again is requests["1a"]
-    line.add_first(again)
-    line.drop(requests["3a"].peer)
-    order = []
-    while len(line):
-        taken = line.take()
-        assert taken is not None
-        order.append(taken.data.decode())
-    assert order == ["1a", "2a", "1b", "1c"]
-    assert line.take() is None
 
 
 def test_a_descriptor_stays_for_the_message_that_needs_it() -> None:
