@@ -21,7 +21,7 @@ from tests.pipeline.nets import small_net
 
 
 class _Board:
-    """A board that is asked two things."""
+    """A board that is asked one thing."""
 
     kind, note = "remote", "a fake"
 
@@ -32,9 +32,6 @@ class _Board:
 
     def trust(self) -> dict[str, Any]:
         return self.known
-
-    def probe(self) -> dict[str, Any]:
-        raise BoardError("no probe is needed to refuse a key", where=self.name)
 
 
 def _deploy(

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.cache import Cache
     from edgekit.pipeline.context import Session
     from edgekit.pipeline.progress import StepLog, StepRecord
-
-T = TypeVar("T")
 
 
 class SigningKey:
@@ -67,13 +65,6 @@ _BYTES = {"loader": "sending edgekit's loader", "send": "sending the bundle",
           "download": "the board downloads the bundle"}  # fmt: skip
 _PHASE_TEXTS = {"stage": "the board checks the bundle", "soak": "the board watches the new release",
           "switch": "the board switches to the new release"}  # fmt: skip
-
-
-def _answer(future: Future[T], request: Callable[[], T]) -> None:
-    try:
-        future.set_result(request())
-    except BaseException as error:
-        future.set_exception(error)
 
 
 class InstallSteps:
@@ -245,9 +236,8 @@ class ConnectedBoards:
         self._begun: list[Future[BoardClient]] = []
         self._clients: list[BoardClient] | None = None
         self._times: dict[int, BoardTimes] = {}
-        # answers by board: they may still be on their way
-        self._trusted: dict[int, Future[dict[str, Any]]] = {}
-        self._probes: dict[int, Future[dict[str, Any]]] = {}
+        self._trusted: dict[int, dict[str, Any]] = {}
+        self._probes: dict[int, dict[str, Any]] = {}
 
     def close(self) -> None:
         """Closes every connection; edgekit's own board stops."""
@@ -287,14 +277,11 @@ class ConnectedBoards:
     def _open_in_thread(self, board: Board, key: Path, begun: Future[BoardClient]) -> None:
         try:
             client = self._open(board, key)
+            self._trusted[id(client)] = client.trust()
         except BaseException as error:
             begun.set_exception(error)
-            return
-        trusted, probed = Future[dict[str, Any]](), Future[dict[str, Any]]()
-        self._trusted[id(client)], self._probes[id(client)] = trusted, probed
-        begun.set_result(client)
-        _answer(trusted, client.trust)
-        _answer(probed, client.probe)
+        else:
+            begun.set_result(client)
 
     def clients(self) -> list[BoardClient]:
         """Returns the boards, connected."""
@@ -311,8 +298,8 @@ class ConnectedBoards:
     def probe(self, client: BoardClient) -> dict[str, Any]:
         """Returns a board's ``edgekit.probe/1``, requested once."""
         if id(client) not in self._probes:
-            _answer(self._probes.setdefault(id(client), Future()), client.probe)
-        return self._probes[id(client)].result()
+            self._probes[id(client)] = client.probe()
+        return self._probes[id(client)]
 
     def _open(self, board: Board | None, key: Path) -> BoardClient:
         from edgekit.deployment.connection import open_board
@@ -349,8 +336,7 @@ class ConnectedBoards:
         clients = self.clients()
         key = public_key(path)
         for client in clients:
-            begun = self._trusted.pop(id(client), None)
-            known = client.trust() if begun is None else begun.result()
+            known = self._trusted.pop(id(client), None) or client.trust()
             # a KRL, and what an authority has signed, are the board's to judge
             certain = "-cert-" not in key.kind and not any(
                 one.get("authority") for one in known["keys"]
