@@ -7,6 +7,7 @@ what is not there is None or empty, never an error.
 
 from __future__ import annotations
 
+import grp
 import importlib.util
 import json
 import os
@@ -99,6 +100,11 @@ def board_id(root: Path) -> Optional[str]:
     return None
 
 
+def boot_id(root: Path) -> str:
+    """Another one with each start of the system; "" where it is not known."""
+    return text_of(root / "proc/sys/kernel/random/boot_id").strip()
+
+
 def libraries(root: Path) -> Dict[str, Dict[str, str]]:
     """Path and version by kind ("full", "lean", "cudla", ...); of several, the highest version."""
     found: Dict[str, Dict[str, str]] = {}
@@ -126,10 +132,6 @@ def cuda_version(root: Path) -> Optional[str]:
             return str(json.loads(text_of(path))["cuda"]["version"])
         except (ValueError, KeyError, TypeError):
             continue
-    for path in sorted(root.glob("usr/local/cuda*/version.txt"), reverse=True):
-        found = _VERSION.search(text_of(path))
-        if found:
-            return found.group()
     return libraries(root).get("cudart", {}).get("version") or None
 
 
@@ -137,7 +139,7 @@ def dla_devices(root: Path) -> List[str]:
     """The DLA's folders below /sys, wherever this release of L4T has put them."""
     pattern = re.compile(r"[0-9a-f]+\.nvdla\d+\Z")
     places: List[str] = []
-    # JetPack 4: host1x/..., 5: 13e40000.host1x/..., 6: bus@0/13e00000.host1x/...
+    # JetPack 5: 13e40000.host1x/..., 6: bus@0/13e00000.host1x/...
     for depth in ("*/*", "*/*/*"):
         for path in (root / "sys/devices/platform").glob(depth):
             if pattern.match(path.name):
@@ -314,6 +316,17 @@ def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
 def _distributions(name: str) -> List[str]:
     base = name.replace("_", "-")
     return [base, *(base.replace("tensorrt", "tensorrt-cu" + n, 1) for n in ("11", "12", "13"))]
+
+
+def account_groups() -> List[str]:
+    """Names of the account's groups; the number of one that has none."""
+    names = []
+    for number in sorted({*os.getgroups(), os.getegid()}):
+        try:
+            names.append(grp.getgrgid(number).gr_name)
+        except KeyError:
+            names.append(str(number))
+    return names
 
 
 def facts_of_docker() -> Optional[Dict[str, Any]]:

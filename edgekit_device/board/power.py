@@ -11,13 +11,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from edgekit_device.board.inventory import default_system, text_of
+from edgekit_device.board.inventory import default_system
 from edgekit_device.board.power_tools import CLOCKS_FILE, PowerTools, find_mode, gates
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import durable_folder, fsync_folder, locked, write_durably
@@ -76,7 +75,6 @@ class PowerJournal:
     """power.json: what to go back to.
 
     Attributes:
-        boot: The running system's start.
         before: The mode of before; None where it is not changed.
         wanted: The mode that is set.
         stored: The file in which jetson_clocks keeps the clocks of before.
@@ -84,8 +82,6 @@ class PowerJournal:
         error: Why it could not be taken back.
     """
 
-    boot: str = member(text())
-    started_at: float = member(number(0.0, 1e12))
     before: Optional[NvpmodelMode] = member(_MODE)
     wanted: Optional[NvpmodelMode] = member(_MODE)
     stored: Optional[str] = member(nullable(text()))
@@ -152,8 +148,6 @@ def hold(
         )
     if change or lock:
         journal = PowerJournal(
-            boot=_boot(system),
-            started_at=round(time.time(), 3),
             before=NvpmodelMode.of(before) if change else None,
             wanted=NvpmodelMode.of(wanted) if change else None,
             stored=str(tools.clocks_file) if stores else None,
@@ -270,10 +264,6 @@ def _write(folder: Path, journal: PowerJournal) -> None:
         os.chmod(str(folder / JOURNAL), 0o600)
 
 
-def _boot(system: Path) -> str:
-    return text_of(system / "proc/sys/kernel/random/boot_id").strip()
-
-
 class PowerRecord:
     """What the power mode and clocks were before, during and after a measurement."""
 
@@ -323,7 +313,7 @@ def held_power(
         finally:
             power.facts = _looked(tools, before, [left] if left else [])
         return
-    guard = _Guard(folder, mode, lock, system, clocks_file, wait_s)
+    guard = _Guard(HoldRequest(str(folder), mode, lock, str(system), clocks_file, wait_s))
     try:
         power.facts = dict(guard.held, restored=False)
         yield power
@@ -361,16 +351,7 @@ def _places(system: Optional[Path], clocks_file: str) -> Tuple[Path, str]:
 
 
 class _Guard:
-    def __init__(
-        self,
-        folder: Path,
-        mode: Optional[str],
-        lock: bool,
-        system: Path,
-        clocks_file: str,
-        wait_s: float,
-    ) -> None:
-        request = HoldRequest(str(folder), mode, lock, str(system), clocks_file, wait_s)
+    def __init__(self, request: HoldRequest) -> None:
         try:
             self._process = subprocess.Popen(
                 child_argv(_GUARD, json.dumps(write(request))),

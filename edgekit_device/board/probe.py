@@ -5,7 +5,6 @@ document.
 from __future__ import annotations
 
 import argparse
-import grp
 import importlib.util
 import os
 import platform
@@ -29,15 +28,15 @@ from edgekit_device.board.identity import (
 )
 from edgekit_device.board.inventory import (
     MODULES,
+    account_groups,
     facts_of_docker,
     find_trtexec,
     module_version,
-    output_of,
     packages,
     tensorrt_versions,
 )
-from edgekit_device.board.power import mend
-from edgekit_device.board.power_tools import parse_clocks, parse_power_mode, read_modes
+from edgekit_device.board.power import NvpmodelMode, mend
+from edgekit_device.board.power_tools import PowerTools, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.protocol.codec import (
@@ -105,14 +104,6 @@ class ProbedDla:
 
 
 @dataclass(frozen=True)
-class ModeEntry:
-    """A power mode that the board has."""
-
-    id: int = member(_COUNT)
-    name: str = member(text())
-
-
-@dataclass(frozen=True)
 class ClockEntry:
     """A clock in Hz; ``locked``: it cannot move."""
 
@@ -129,7 +120,9 @@ class ProbedPower:
 
     mode: Optional[str] = member(_TEXT, default=None)
     id: Optional[int] = member(nullable(_COUNT), default=None)
-    modes: Optional[Tuple[ModeEntry, ...]] = member(nullable(records(ModeEntry)), default=None)
+    modes: Optional[Tuple[NvpmodelMode, ...]] = member(
+        nullable(records(NvpmodelMode)), default=None
+    )
     clocks: Optional[Mapping[str, ClockEntry]] = member(
         nullable(mapping(record(ClockEntry))), default=None
     )
@@ -251,7 +244,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         disk_free=said.free_bytes,
         memory=Memory(**inventory.memory(system)),
         user=User(uid=os.getuid(), root=os.geteuid() == 0),
-        groups=tuple(_groups()),
+        groups=tuple(account_groups()),
         docker=_docker() if real else None,
         ssh_keygen=said.ssh_keygen,
         root=said.root,
@@ -289,7 +282,7 @@ def _query_tensorrt_and_cuda(real: bool, notes: List[str]) -> Any:
 
 
 def _cudla(notes: List[str]) -> Optional[Dict[str, Any]]:
-    """cuDLA's version, devices and whether NvSci is there; None where there is no libcudla."""
+    """cuDLA's version and devices; None where there is no libcudla."""
     found, problem = query_cudla_facts()
     if problem:
         notes.append("cuDLA: " + problem)
@@ -318,35 +311,14 @@ def _trtexec(system: Path, version: Optional[str]) -> Optional[InstalledProgram]
 
 
 def _power(notes: List[str]) -> ProbedPower:
-    mode, number = parse_power_mode(_as_root(["nvpmodel", "-q"], "Power Mode", notes))
-    clocks = parse_clocks(_as_root(["jetson_clocks", "--show"], "MaxFreq", notes))
+    tools = PowerTools()
+    mode, clocks = tools.mode(), tools.clocks()
+    for name, option, said in (("nvpmodel", "-q", mode), ("jetson_clocks", "--show", clocks)):
+        if said is None and tools.has(name):
+            notes.append("`{} {}` needs root: edgekit doctor --setup lets it".format(name, option))
     return ProbedPower(
-        mode,
-        number,
-        tuple(ModeEntry(**one) for one in read_modes()) or None,
-        {name: ClockEntry(**one) for name, one in clocks.items()} or None,
+        None if mode is None else mode["name"],
+        None if mode is None else mode["id"],
+        tuple(NvpmodelMode(**one) for one in read_modes()) or None,
+        None if clocks is None else {name: ClockEntry(**one) for name, one in clocks.items()},
     )
-
-
-def _as_root(argv: List[str], shows: str, notes: List[str]) -> str:
-    """What a command prints for this user, otherwise for root if sudo needs no password."""
-    program = shutil.which(argv[0], path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin")
-    if program is None:
-        return ""
-    ways = [[program], ["sudo", "-n", program]] if os.geteuid() else [[program]]
-    for way in ways:
-        said = output_of([*way, *argv[1:]]) or ""
-        if shows in said:
-            return said
-    notes.append("`{}` needs root: edgekit doctor --setup lets it".format(" ".join(argv)))
-    return ""
-
-
-def _groups() -> List[str]:
-    names = []
-    for number in sorted({*os.getgroups(), os.getegid()}):
-        try:
-            names.append(grp.getgrgid(number).gr_name)
-        except KeyError:
-            names.append(str(number))
-    return names

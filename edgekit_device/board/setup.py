@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
+from edgekit_device.board.inventory import account_groups
 from edgekit_device.board.power_tools import CLOCKS_FILE, read_modes
 from edgekit_device.board.tegrastats import SetupRecord
 from edgekit_device.errors import map_os_errors
@@ -71,13 +72,7 @@ class SetupAnswer:
 
 def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Shows what would be changed, or with --apply changes it; --undo takes it back."""
-    names = []
-    for number in sorted({*os.getgroups(), os.getegid()}):
-        try:
-            names.append(grp.getgrgid(number).gr_name)
-        except KeyError:
-            continue
-    account = Account(getpass.getuser(), os.geteuid() == 0, names)
+    account = Account(getpass.getuser(), os.geteuid() == 0, account_groups())
     found = setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
     return dict(write(found))
 

@@ -27,7 +27,6 @@ _CORE = re.compile(r"^cpu(\d{1,4}) ([\d ]{1,400})$", re.MULTILINE)
 _SIZE = re.compile(r"^(MemTotal|MemAvailable|SwapTotal|SwapFree):\s+(\d{1,15}) kB", re.MULTILINE)
 _STAT, _MEMINFO = 1 << 15, 4096
 
-_IIO = "sys/bus/i2c/drivers/ina3221*/*/iio:device*"
 _HWMON = ("sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*", "sys/class/hwmon/hwmon*")
 _CHANNELS = range(1, 4)
 _LABEL_OF_INA238 = "VIN"  # the whole board's input is what Thor measures with it
@@ -238,30 +237,23 @@ class ProcessLoad:
         self._last = (now, spent)
 
 
-# JetPack 4 (driver ina3221x): ``/sys/bus/i2c/drivers/ina3221x/1-0040/iio:device0/`` with
-# ``rail_name_N`` and ``in_powerN_input`` in mW. From JetPack 5 (the kernel's ina3221):
+# From JetPack 5 on (the kernel's ina3221):
 # ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in mV and
 # ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4 to 7 are
 # shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA, Jetson Linux
 # Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says ``power1_input`` in
 # microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not connected.
 class RailReader:
-    """The rails of a board; ``names`` is empty where none can be read."""
+    """The rails of a board."""
 
     def __init__(self, system: Path) -> None:
         self._rails: Dict[str, Tuple[Watched, Optional[Watched], float]] = {}
-        seen: Set[str] = set()
-        for name, first, second, factor in (*_iio(system, seen), *_hwmon(system, seen)):
+        for name, first, second, factor in _hwmon(system):
             power = watched(first)
             current = watched(second) if second else None
             if name in self._rails or power is None or (second and current is None):
                 continue
             self._rails[name] = (power, current, factor)
-
-    @property
-    def names(self) -> List[str]:
-        """The rails' names as the board's device tree has them."""
-        return list(self._rails)
 
     def add(self, sample: Dict[str, Any]) -> None:
         """Puts "rails_mw" into a sample; average and peak are not known here."""
@@ -275,16 +267,8 @@ class RailReader:
             sample["rails_mw"] = found
 
 
-def _iio(system: Path, seen: Set[str]) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
-    for folder in _folders(system, (_IIO,), seen):
-        for channel in range(3):
-            name = word_of(folder / "rail_name_{}".format(channel))
-            if name not in _UNUSED:
-                yield name, folder / "in_power{}_input".format(channel), None, 1.0
-
-
-def _hwmon(system: Path, seen: Set[str]) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
-    for folder in _folders(system, _HWMON, seen):
+def _hwmon(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
+    for folder in _folders(system):
         chip = word_of(folder / "name")
         if chip.startswith("ina3221"):
             for channel in _CHANNELS:
@@ -298,9 +282,10 @@ def _hwmon(system: Path, seen: Set[str]) -> Iterator[Tuple[str, Path, Optional[P
             yield name or _LABEL_OF_INA238, folder / "power1_input", None, 1e-3
 
 
-def _folders(system: Path, patterns: Tuple[str, ...], seen: Set[str]) -> Iterator[Path]:
+def _folders(system: Path) -> Iterator[Path]:
     """Folders of chips, each once: the driver's links and the class's lead to the same."""
-    for pattern in patterns:
+    seen: Set[str] = set()
+    for pattern in _HWMON:
         for folder in sorted(system.glob(pattern)):
             try:
                 place = str(folder.resolve())

@@ -56,12 +56,11 @@ _FILES = {
     "sys/kernel/debug/clk/dla0_core/clk_rate": "1369600000\n",
 }
 _PLATFORM = {
-    4: "sys/devices/platform/host1x",
     5: "sys/devices/platform/13e40000.host1x",
     6: "sys/devices/platform/bus@0/13e00000.host1x",
     7: "sys/devices/platform/bus@0/13e00000.host1x",
 }
-_L4T = {4: "R32", 5: "R35", 6: "R36", 7: "R39"}
+_L4T = {5: "R35", 6: "R36", 7: "R39"}
 
 
 def fake_board(folder: Path, jetpack: int = 6) -> Path:
@@ -76,20 +75,14 @@ def fake_board(folder: Path, jetpack: int = 6) -> Path:
         f"# {_L4T[jetpack]} (release), REVISION: 4.3, GCID: 1, BOARD: generic, EABI: aarch64\n"
     )
     files["etc/nv_tegra_release"] = release
-    if jetpack == 4:
-        chip = "sys/bus/i2c/drivers/ina3221x/1-0040/iio:device0"
-        for channel, (name, power) in enumerate((("CPU", 927), ("CV", 1545), ("NC", 0))):
-            files[f"{chip}/rail_name_{channel}"] = name + "\n"
-            files[f"{chip}/in_power{channel}_input"] = f"{power}\n"
-    else:
-        chip = "sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
-        files[f"{chip}/name"] = "ina3221\n"
-        for channel, (name, mv, ma) in enumerate((("VDD_GPU_SOC", 843, 6000), ("NC", 0, 0)), 1):
-            files[f"{chip}/in{channel}_label"] = name + "\n"
-            files[f"{chip}/in{channel}_input"] = f"{mv}\n"
-            files[f"{chip}/curr{channel}_input"] = f"{ma}\n"
-        files[f"{chip}/in7_label"] = "sum of shunt voltages\n"
-        files[f"{chip}/in7_input"] = "5\n"
+    chip = "sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
+    files[f"{chip}/name"] = "ina3221\n"
+    for channel, (name, mv, ma) in enumerate((("VDD_GPU_SOC", 843, 6000), ("NC", 0, 0)), 1):
+        files[f"{chip}/in{channel}_label"] = name + "\n"
+        files[f"{chip}/in{channel}_input"] = f"{mv}\n"
+        files[f"{chip}/curr{channel}_input"] = f"{ma}\n"
+    files[f"{chip}/in7_label"] = "sum of shunt voltages\n"
+    files[f"{chip}/in7_input"] = "5\n"
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ _JOB = {
     "started_at": 2.5, "ended_at": None, "error": _FAILURE, "starts_by": 0.0,
 }  # fmt: skip
 _POWER = {
-    "schema": "edgekit.power/1", "boot": "b", "started_at": 1.5, "before": {"id": 2, "name": "15W"},
+    "schema": "edgekit.power/1", "before": {"id": 2, "name": "15W"},
     "wanted": None, "stored": None, "state": "set", "error": None,
 }  # fmt: skip
 _RECORD = {
