@@ -57,9 +57,8 @@ _SCALES = ((_SCALE, _SCALE), (0.02, 0.011), (2.0, 0.11))
 
 @dataclass(frozen=True)
 class Pair:
-    """One conversion: "pack" reads ``src`` as LINEAR or HWC, "unpack" writes ``dst`` so."""
+    """One conversion."""
 
-    direction: str
     src: Layout
     dst: Layout
 
@@ -80,9 +79,9 @@ def pairs(
         for dtype in _TYPES:
             for lay in ("LINEAR", "HWC"):
                 outer = Layout(dtype, shape, lay, (), other if dtype == "int8" else None)
-                yield Pair("pack", outer, dla)
+                yield Pair(outer, dla)
                 if form != "DLA_HWC4" and not (inner == "float16" and dtype == "int8"):
-                    yield Pair("unpack", dla, outer)
+                    yield Pair(dla, outer)
 
 
 def cases() -> list[tuple[tuple[int, ...], Pair]]:
@@ -242,8 +241,9 @@ def converted(
     cuda: Cuda, packer: PackKernels, pair: Pair, memory: NDArray[Any], size: int
 ) -> NDArray[np.uint8]:
     """Runs one conversion on the GPU."""
-    call = getattr(packer, pair.direction)
-    return run_over(cuda, memory, size, lambda src, dst: call(src, pair.src, dst, pair.dst))
+    return run_over(
+        cuda, memory, size, lambda src, dst: packer.convert(src, pair.src, dst, pair.dst)
+    )
 
 
 def run_over(
@@ -276,9 +276,12 @@ def measure(cuda: Cuda, packer: PackKernels) -> list[dict[str, Any]]:
     every = cases()
     compile_all(packer, (pair for _, pair in every))
     for shape, pair in every:
-        run = packer.pack if pair.direction == "pack" else packer.unpack
         moved = size_of(pair.src) + size_of(pair.dst)
-        rate = moved / seconds(cuda, partial(run, source.ptr, pair.src, target.ptr, pair.dst)) / 1e9
+        rate = (
+            moved
+            / seconds(cuda, partial(packer.convert, source.ptr, pair.src, target.ptr, pair.dst))
+            / 1e9
+        )
         half = moved // 2 // 256 * 256
         copying = partial(cuda.copy, target.ptr, source.ptr, half, "d2d")
         copy = 2 * half / seconds(cuda, copying) / 1e9

@@ -60,7 +60,7 @@ def _module() -> Any:
 
 
 def _header(data: bytes) -> Callable[[], str]:
-    return lambda: f"a plan of {show(read_header(data).version)}"
+    return lambda: f"a plan of {show(read_header(data))}"
 
 
 def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], str]:
@@ -130,7 +130,7 @@ def _ctypes_way() -> str:
     library = load_driver()
     if library is None:
         return _round_trip(open_cuda())
-    return _round_trip(open_cuda(way=CtypesDriverApi(library)))
+    return _round_trip(Cuda(CtypesDriverApi(library)))
 
 
 def _attributes() -> str:

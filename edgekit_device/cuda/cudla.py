@@ -28,8 +28,9 @@ from edgekit_device.cuda.cudla_library import (
     open_library,
 )
 from edgekit_device.cuda.driver import open_cuda
-from edgekit_device.cuda.memory import DeviceBuffer, DeviceTensor, Feeder
+from edgekit_device.cuda.memory import DeviceBuffer, DeviceTensor, Feeder, fetched, io_bytes
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +42,7 @@ _PLAN_TAG = b"ftrt"  # a plan's first bytes (tensorrt/plan.py); a loadable is a 
 _FORMATS = {
     "DLA_LINEAR": ("NCHW",), "DLA_HWC4": ("NHWC",), "CHW16": ("NCxHWx",), "CHW32": ("NCxHWx",)
 }  # fmt: skip
-_ITEM = {"int8": 1, "uint8": 1, "float16": 2}
+_DTYPES = ("int8", "uint8", "float16")
 _LONGEST = 80
 _PAGE = 4096  # memory beyond the tensor that does no harm
 
@@ -194,7 +195,7 @@ class LoadableEngine:
         }
 
     def _result(self, slot: CudlaSlot, lease: CudlaLease, io: Any) -> DeviceTensor:
-        ptr, nbytes = slot.buffers[io.name].ptr, stored_bytes(io)
+        ptr, nbytes = slot.buffers[io.name].ptr, io_bytes(io)
         owner = CudlaBufferPart(lease, self.cuda, ptr, nbytes)
         shape, steps = tuple(io.shape), tuple(io.strides)
         return DeviceTensor(ptr, nbytes, io.dtype, shape, io.format, steps, io.scale, owner)
@@ -293,14 +294,6 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
     return found
 
 
-def stored_bytes(io: Any) -> int:
-    """Bytes of a tensor in its format, padding included."""
-    size = _ITEM[io.dtype]
-    for length in stored_shape(io.shape, _ITEM[io.dtype], io.format, io.strides):
-        size *= length
-    return size
-
-
 def _text(descriptor: TensorDescriptor) -> str:
     return bytes(descriptor.name).decode("utf-8", "replace")
 
@@ -311,7 +304,7 @@ def _same_name(given: str, name: str) -> bool:
 
 
 def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
-    if io.format not in _FORMATS or io.dtype not in _ITEM:
+    if io.format not in _FORMATS or io.dtype not in _DTYPES:
         raise DeviceError(
             "no loadable has {} {} as its {}".format(io.dtype, io.format, role),
             code="cudla.mismatch",
@@ -325,12 +318,12 @@ def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     formats = _FORMATS[io.format] + (("NCHW", "NHWC") if channels == 1 else ())
     pairs.append(("format", form, io.format, form in formats or form == "UNKNOWN"))
     pairs.append(("type", kind, io.dtype, kind in {io.dtype, "unknown"}))
-    stored = stored_shape(io.shape, _ITEM[io.dtype], io.format, io.strides)
+    stored = stored_shape(io.shape, DTYPES[io.dtype], io.format, io.strides)
     held = stored[3] if io.format == "DLA_HWC4" else channels
     shape = (descriptor.n, descriptor.c, descriptor.h, descriptor.w)
     same = shape[0] == batch and shape[2:] == (height, width) and shape[1] in {channels, held}
     pairs.append(("shape", list(shape), [batch, channels, height, width], same))
-    nbytes = stored_bytes(io)
+    nbytes = io_bytes(io)
     pairs.append(("size", descriptor.size, nbytes, 0 <= descriptor.size - nbytes < _PAGE))
     for position, axis, name, says in (
         (1, 2, "line stride", height > 1),
@@ -433,9 +426,4 @@ class CudlaBufferPart:
         Raises:
             DeviceError: "cuda.*".
         """
-        import numpy as np
-
-        memory = np.empty(self._nbytes, np.uint8)
-        self.cuda.copy(memory.ctypes.data, self._ptr, self._nbytes, "d2h")
-        self.cuda.synchronize()
-        return memory
+        return fetched(self.cuda, self._ptr, self._nbytes)

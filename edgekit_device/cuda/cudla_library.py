@@ -45,7 +45,6 @@ _FOLDERS = (
     "/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/cuda-*/targets/*/lib",
     "/usr/lib/aarch64-linux-gnu/tegra", "/usr/lib/aarch64-linux-gnu/nvidia",
 )  # fmt: skip
-_NVSCI = ("libnvscibuf.so.1", "libnvscisync.so.1")
 _ENV = "EDGEKIT_CUDLA"
 _HINTS = {
     "Umd": "the DLA runtime's own log (dmesg) says more",
@@ -212,12 +211,9 @@ def cudla_facts() -> Dict[str, Any]:
     """What is there, for a probe.
 
     Returns:
-        ``{"path", "version" ("1.2.1"), "devices", "nvsci", "notes"}``; None where unknown. Engines
-        run in hybrid mode only: of standalone mode, whether its NvSci libraries are there.
+        ``{"path", "version" ("1.2.1"), "devices", "notes"}``; None where unknown.
     """
-    facts: Dict[str, Any] = {
-        "path": None, "version": None, "devices": None, "nvsci": False, "notes": []
-    }  # fmt: skip
+    facts: Dict[str, Any] = {"path": None, "version": None, "devices": None, "notes": []}
     try:
         library = open_library()
         facts["path"] = library.path
@@ -229,13 +225,4 @@ def cudla_facts() -> Dict[str, Any]:
         facts["devices"] = number.value
     except DeviceError as error:
         facts["notes"].append(error.message)
-    facts["nvsci"] = all(_loads(name) for name in _NVSCI)
     return facts
-
-
-def _loads(name: str) -> bool:
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True

@@ -1,5 +1,5 @@
 """Packs tensors into the DLA's formats and back on the GPU. One kernel is compiled with NVRTC when
-it is first needed, through cuda-python or ctypes on NVRTC's library.
+it is first needed.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import glob
 import hashlib
-import importlib
 import math
 import os
 import sys
@@ -20,7 +19,7 @@ from edgekit_device.arrays.formats import convert, four, stored_shape
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 
-# Compiles CUDA C++ at run time with NVRTC: through cuda-python, or ctypes on its library.
+# Compiles CUDA C++ at run time with NVRTC's library, which cuda-python needs as well.
 #
 # Nothing is written to disk and no header is needed. NVRTC compiles without a GPU, too. Functions
 # and options: https://docs.nvidia.com/cuda/nvrtc/ ("Supported Compile Options").
@@ -297,10 +296,10 @@ KERNEL(const u8 *src, u8 *dst, const Numbers numbers) {
 
 
 class Compiler:
-    """NVRTC in one of its ways.
+    """NVRTC.
 
     Attributes:
-        name: "cuda.bindings.nvrtc", "cuda.nvrtc" or the library's path.
+        name: The library's path.
         version: NVRTC's own, such as (12, 6).
     """
 
@@ -348,47 +347,6 @@ class Compiler:
                 hint=log.strip()[:_MOST_LOG],
             )
         return bytes(image)
-
-
-class _PythonNvrtc:
-    """cuda-python's module: each function returns its status and what it writes."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        status = self._call("nvrtcVersion")
-        self._version = (int(status[0]), int(status[1]))
-
-    def _call(self, name: str, *arguments: Any) -> List[Any]:
-        status, *found = getattr(self._module, name)(*arguments)
-        if int(status):
-            raise RuntimeError("{}: error {}".format(name, int(status)))
-        return list(found)
-
-    def version(self) -> Tuple[int, int]:
-        return self._version
-
-    def architectures(self) -> List[int]:
-        try:
-            _, found = self._call("nvrtcGetSupportedArchs")
-        except (AttributeError, ValueError, RuntimeError):
-            return []
-        return [int(one) for one in found]
-
-    def build(
-        self, source: bytes, name: bytes, options: List[bytes], exact: bool
-    ) -> Tuple[int, bytes, str]:
-        module = self._module
-        program = self._call("nvrtcCreateProgram", source, name, 0, [], [])[0]
-        status = int(module.nvrtcCompileProgram(program, len(options), options)[0])
-        log = b" " * int(self._call("nvrtcGetProgramLogSize", program)[0])
-        self._call("nvrtcGetProgramLog", program, log)
-        image = b""
-        if not status:
-            kind = "CUBIN" if exact else "PTX"
-            image = b" " * int(self._call("nvrtcGet{}Size".format(kind), program)[0])
-            self._call("nvrtcGet" + kind, program, image)
-        self._call("nvrtcDestroyProgram", program)
-        return status, image, log.decode("utf-8", "replace").rstrip("\0")
 
 
 class _LibraryNvrtc:
@@ -441,7 +399,7 @@ class _LibraryNvrtc:
 
 
 def open_compiler(path: Optional[str] = None) -> Compiler:
-    """Finds NVRTC, cuda-python's before a library.
+    """Finds NVRTC.
 
     Args:
         path: A library to take instead.
@@ -449,11 +407,6 @@ def open_compiler(path: Optional[str] = None) -> Compiler:
     Raises:
         DeviceError: "nvrtc.missing".
     """
-    for module in () if path else ("cuda.bindings.nvrtc", "cuda.nvrtc"):
-        try:
-            return Compiler(_PythonNvrtc(importlib.import_module(module)), module)
-        except Exception:  # not installed, or its library is missing: the next way
-            continue
     for name in (path,) if path else _candidates():
         try:
             return Compiler(_LibraryNvrtc(ctypes.CDLL(name)), name)
@@ -746,8 +699,9 @@ class PackKernels:
         major, _, minor = cuda.facts()["compute_capability"].partition(".")
         self._capability = (int(major), int(minor))
 
-    def pack(self, src_ptr: int, src: Any, dst_ptr: int, dst: Any, stream: int = 0) -> None:
-        """Writes a tensor of planes ("LINEAR") or channels last ("HWC") in one of DLA's formats.
+    def convert(self, src_ptr: int, src: Any, dst_ptr: int, dst: Any, stream: int = 0) -> None:
+        """Writes a tensor of planes ("LINEAR") or channels last ("HWC") in one of DLA's formats,
+        or the other way.
 
         Args:
             src_ptr: Device address of the tensor, a multiple of 16.
@@ -759,14 +713,12 @@ class PackKernels:
         Raises:
             DeviceError: "kernels.*", "format.*", "nvrtc.*" or "cuda.*".
         """
-        if dst.format not in _DLA:
-            raise _unsupported(src, dst)
-        self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
-
-    def unpack(self, src_ptr: int, src: Any, dst_ptr: int, dst: Any, stream: int = 0) -> None:
-        """Writes a tensor in one of DLA's formats as "LINEAR" or "HWC"; as :meth:`pack`."""
-        if src.format not in _DLA or dst.format in _DLA:
-            raise _unsupported(src, dst)
+        if (src.format in _DLA) == (dst.format in _DLA):
+            raise DeviceError(
+                "no kernel writes {} as {}".format(src.format, dst.format),
+                code="kernels.unsupported",
+                hint="one side is {}, the other LINEAR or HWC".format(", ".join(_DLA)),
+            )
         self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
 
     def _launch(self, launch: Launch, src_ptr: int, dst_ptr: int, stream: int) -> None:
@@ -807,11 +759,3 @@ class PackKernels:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 write_durably(self._folder / name, image)
         return image
-
-
-def _unsupported(src: Any, dst: Any) -> DeviceError:
-    return DeviceError(
-        "no kernel writes {} as {}".format(src.format, dst.format),
-        code="kernels.unsupported",
-        hint="one side is {}, the other LINEAR or HWC".format(", ".join(_DLA)),
-    )

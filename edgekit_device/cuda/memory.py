@@ -187,6 +187,20 @@ class MemoryLease:
         self.pool.give(self.ptr, self._capacity)
 
 
+def fetched(cuda: Any, ptr: int, nbytes: int) -> np.ndarray:
+    """Bytes of the device on the host.
+
+    Raises:
+        DeviceError: "cuda.*".
+    """
+    import numpy as np
+
+    memory = np.empty(nbytes, np.uint8)
+    cuda.copy(memory.ctypes.data, ptr, nbytes, "d2h")
+    cuda.synchronize()
+    return memory
+
+
 class DeviceBuffer:
     """Device memory that is freed with its last user.
 
@@ -208,12 +222,7 @@ class DeviceBuffer:
         Raises:
             DeviceError: "cuda.*".
         """
-        import numpy as np
-
-        memory = np.empty(self.nbytes, np.uint8)
-        self.cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h")
-        self.cuda.synchronize()
-        return memory
+        return fetched(self.cuda, self.ptr, self.nbytes)
 
     def __del__(self) -> None:
         if self.ptr:
@@ -351,9 +360,7 @@ class Feeder:
             keep.append(place)
             target = place.ptr
         try:
-            packer = self._kernels()
-            move = packer.unpack if io.format == "LINEAR" else packer.pack
-            move(source.ptr, source, target, io, stream)
+            self._kernels().convert(source.ptr, source, target, io, stream)
             if known is None:
                 known = self._proves(source, io, target, stream)
         except DeviceError as error:

@@ -60,14 +60,14 @@ def test_a_kernel_is_compiled_once_and_retained(tmp_path: Path) -> None:
     way = _Compiler()
     cuda = _Cuda()
     packer = PackKernels(cuda, tmp_path / "kernels", Compiler(way, "test"))
-    packer.pack(1024, _SRC, 4096, _DST)
-    packer.pack(1024, _SRC, 4096, _DST, stream=5)
+    packer.convert(1024, _SRC, 4096, _DST)
+    packer.convert(1024, _SRC, 4096, _DST, stream=5)
     assert len(way.options) == 1
     assert way.options[0] == [b"--gpu-architecture=sm_87", b"--fmad=false", b"--std=c++14"]
     assert [path.name[-10:] for path in (tmp_path / "kernels").iterdir()] == ["-sm_87.bin"]
     # another process finds it there
     again = PackKernels(_Cuda(), tmp_path / "kernels", Compiler(_Compiler(1), "test"))
-    again.pack(1024, _SRC, 4096, _DST)
+    again.convert(1024, _SRC, 4096, _DST)
     function, _, block, arguments, stream = cuda.launches[1]
     assert (function, block, stream) == (1, (256, 1, 1), 5)
     assert [one.value for one in arguments[:2]] == [1024, 4096]
@@ -78,7 +78,7 @@ def test_a_tensor_without_elements_needs_no_kernel() -> None:
     packer = PackKernels(cuda, None, Compiler(_Compiler(6), "test"))
     for shape in ((0, 3, 8, 64), (1, 0, 8, 64)):
         dst = Layout("int8", shape, "DLA_LINEAR", (1536, 512, 64, 1), 0.1)
-        packer.pack(1024, Layout("float32", shape, "HWC"), 4096, dst)
+        packer.convert(1024, Layout("float32", shape, "HWC"), 4096, dst)
     assert cuda.launches == []
 
 
@@ -93,12 +93,12 @@ def test_a_device_that_nvrtc_does_not_know_gets_ptx_or_a_reason() -> None:
 def test_faults_are_reported(tmp_path: Path) -> None:
     packer = PackKernels(_Cuda(), None, Compiler(_Compiler(6), "test"))
     with pytest.raises(DeviceError) as caught:
-        packer.pack(1024, _SRC, 4096, _DST)
+        packer.convert(1024, _SRC, 4096, _DST)
     assert (caught.value.code, "error: no" in caught.value.hint) == ("nvrtc.failed", True)
     for call, code in (
-        (lambda: packer.pack(1032, _SRC, 4096, _DST), "kernels.alignment"),
-        (lambda: packer.pack(1024, _SRC, 4096, _SRC), "kernels.unsupported"),
-        (lambda: packer.unpack(1024, _SRC, 4096, _DST), "kernels.unsupported"),
+        (lambda: packer.convert(1032, _SRC, 4096, _DST), "kernels.alignment"),
+        (lambda: packer.convert(1024, _SRC, 4096, _SRC), "kernels.unsupported"),
+        (lambda: packer.convert(1024, _DST, 4096, _DST), "kernels.unsupported"),
     ):
         with pytest.raises(DeviceError) as caught:
             call()
