@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 from contextlib import contextmanager
-from typing import Dict, Iterator
+from typing import Dict, Iterator, Sequence
 
 EXIT_FAILED = 4
+_SHOWN = 10
 
 # what a full disk, a full quota and a size limit of the file system or process answer
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -70,6 +71,12 @@ def map_os_errors(where: str) -> Iterator[None]:
                 hint="give the user the right to write there, or use another --root",
             ) from error
         raise DeviceError(reason, code="board.io", where=where) from error
+
+
+def listed(items: Sequence[str], between: str = "; ") -> str:
+    """Returns the first ten of ``items``, and how many more there are."""
+    more = len(items) - _SHOWN
+    return between.join([*items[:_SHOWN], *(["and {} more".format(more)] if more > 0 else [])])
 
 
 def counted(number: int, noun: str) -> str:

@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from edgekit_device.benchmark.trtexec import run_plan
 from edgekit_device.board.identity import fingerprint
@@ -32,7 +32,7 @@ from edgekit_device.jobs.job import JobCancelled, JobContext
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.tensorrt.bindings import find
-from edgekit_device.tensorrt.plan import read_header
+from edgekit_device.tensorrt.plan import read_header, show
 from edgekit_device.tensorrt.refit import weights_of
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, start
 
@@ -296,7 +296,7 @@ def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: Opt
     # the runtime that the plan carries is this board's own: it was built a moment ago
     choice = RuntimeChoice(flavour, host_code=bool(engine["lean_embedded"]))
     loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
-    facts: Dict[str, Any] = {"plan": ".".join(str(part) for part in read_header(plan).version)}
+    facts: Dict[str, Any] = {"plan": show(read_header(plan))}
     facts.update(runtime=str(trt.__version__), loaded=loaded.engine is not None)
     return trt, loaded, facts
 
@@ -474,11 +474,9 @@ def replayed(engine: Any, made: Mapping[str, Any]) -> Dict[str, Any]:
     return found
 
 
-def by_trtexec(
-    root: Path, program: Path, plan: bytes, core: Optional[int], more: Sequence[str] = ()
-) -> Dict[str, Any]:
+def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> Dict[str, Any]:
     """Runs trtexec on a plan as the cross-check of a bench does; what it said of its times."""
-    arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"]), *more]
+    arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"])]
     with workspace(root) as work:
         (work / "plan").write_bytes(plan)
         result = run_plan(program, arguments, work, core, _TIMEOUT_S)

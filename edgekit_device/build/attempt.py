@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Ty
 from edgekit_device.build.config import missing_scales
 from edgekit_device.build.network import MappedLayers, io_faults
 from edgekit_device.build.request import BuiltEngine, EngineSpec
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, listed
 from edgekit_device.jobs.job import JobContext
 from edgekit_device.processes import ChildDied, Report, in_child
 from edgekit_device.tensorrt.bindings import logger
@@ -57,7 +57,6 @@ ATTEMPT = "build.attempt"
 
 #: Code of a version compatible plan that would need plugins: it is built without that.
 PLUGINS = "build.plugins"
-_SHOWN = 10
 
 # as TensorRT's errors and CUDA's say it, and the builder's of memory that it could not get
 _NO_MEMORY = re.compile(
@@ -235,11 +234,8 @@ def check_standalone(
 
 
 def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
-    more = len(faults) - _SHOWN
     return DeviceError(
-        "the loadable cannot be built: {}{}".format(
-            "; ".join(faults[:_SHOWN]), "; and {} more".format(more) if more > 0 else ""
-        ),
+        "the loadable cannot be built: {}".format(listed(faults)),
         code="build.not-on-dla",
         where=spec.key,
         hint="nothing of a loadable runs on the GPU: plan again with build.mode split or hybrid",
@@ -292,7 +288,7 @@ def check_callbacks(
         lacking = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
         raise DeviceError(
             "TensorRT did not take the calibration cache and asked for data{}".format(
-                ": no scale for {}".format(", ".join(map(repr, lacking[:_SHOWN])))
+                ": no scale for {}".format(listed(list(map(repr, lacking)), ", "))
                 if lacking
                 else ""
             ),
@@ -311,7 +307,7 @@ def note_missing(
     if missing:
         built.notes.append(
             "{}: INT8 layers read or write tensors without a scale: {}".format(
-                spec.key, ", ".join(map(repr, missing[:_SHOWN]))
+                spec.key, listed(list(map(repr, missing)), ", ")
             )
         )
 

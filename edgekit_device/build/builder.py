@@ -25,11 +25,10 @@ from edgekit_device.build.attempt import (
 from edgekit_device.build.config import calibrator, for_release, read_scales
 from edgekit_device.build.network import MappedLayers, map_layers, read_layers
 from edgekit_device.build.request import Attempt, BuiltEngine, EngineSpec, request_digest
-from edgekit_device.errors import map_os_errors
+from edgekit_device.errors import listed, map_os_errors
 from edgekit_device.files import locked, write_durably
 from edgekit_device.jobs.job import JobCancelled
 
-_SHOWN = 10
 #: A whole build has this many steps, whatever TensorRT counts.
 STEPS = 1000
 
@@ -135,7 +134,7 @@ def _set_up(
     if "REFIT_INDIVIDUAL" in built.flags:
         refused = configure.mark_refittable(network, spec.refit_individual, spec.key, built.notes)
         if refused:
-            names = ", ".join(map(repr, refused[:_SHOWN]))
+            names = listed(list(map(repr, refused)), ", ")
             built.notes.append("{}: TensorRT cannot refit {}".format(spec.key, names))
     return mapped
 
@@ -144,7 +143,7 @@ def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:
     mapped = map_layers(read_layers(network), spec.layers)
     built.unmapped = mapped.unmapped
     if mapped.lost:
-        names = ", ".join(map(repr, mapped.lost[:_SHOWN]))
+        names = listed(list(map(repr, mapped.lost)), ", ")
         built.notes.append(
             "{}: no layer of the builder stands for {} of the plan's: {}".format(
                 spec.key, len(mapped.lost), names

@@ -23,7 +23,6 @@ _TYPED = (
     "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "ITERATOR", "LOOP_OUTPUT", "RECURRENCE",
     "TRIP_LIMIT", "PLUGIN", "PLUGIN_V2", "PLUGIN_V3", "NON_ZERO",
 )  # fmt: skip
-_HARDWARE = "HARDWARE_COMPATIBILITY"
 _HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*\Z")
 _MISSING = re.compile(r"Missing scale and zero-point for tensor (.+?)(?:, expect fall back|\Z)")
 _ALGORITHM = "EntropyCalibration2"
@@ -34,8 +33,7 @@ def set_flags(
 ) -> Tuple[str, ...]:
     """Sets the attempt's flags and those that follow from the engine.
 
-    A flag that the release lacks is left out with a note. A name that begins with
-    HARDWARE_COMPATIBILITY is a level ("HARDWARE_COMPATIBILITY_AMPERE_PLUS").
+    A flag that the release lacks is left out with a note.
 
     Returns:
         The names that were set.
@@ -55,25 +53,12 @@ def set_flags(
     for name in dict.fromkeys(wanted):
         if name == "STRONGLY_TYPED":
             continue  # the network's, not the builder's
-        if name.startswith(_HARDWARE):
-            ok = _set_hardware(trt, config, name[len(_HARDWARE) + 1 :] or "AMPERE_PLUS")
-        else:
-            ok = hasattr(trt.BuilderFlag, name)
-            if ok:
-                config.set_flag(getattr(trt.BuilderFlag, name))
-        if ok:
+        if hasattr(trt.BuilderFlag, name):
+            config.set_flag(getattr(trt.BuilderFlag, name))
             done.append(name)
         else:
             notes.append("{}: this TensorRT has no {}, it is left out".format(spec.key, name))
     return tuple(done)
-
-
-def _set_hardware(trt: Any, config: Any, level: str) -> bool:
-    levels = getattr(trt, "HardwareCompatibilityLevel", None)
-    if levels is None or not hasattr(levels, level):
-        return False
-    config.hardware_compatibility_level = getattr(levels, level)
-    return True
 
 
 def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: List[str]) -> None:

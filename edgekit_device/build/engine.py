@@ -159,7 +159,7 @@ class EngineBuild:
         if not spec.standalone:
             # four parts, which modules say from 10.14 on; plans have the header from 8.6 on
             with suppress(DeviceError):
-                version = show(read_header(built.data, spec.key).version)
+                version = show(read_header(built.data, spec.key))
         return {
             "engine": self.context.store(built.data),
             "bytes": len(built.data),

@@ -37,7 +37,7 @@ from edgekit_device.protocol.manifest import (
     TensorEntry,
 )
 from edgekit_device.runtime.golden import golden_inputs
-from edgekit_device.runtime.model import Model, open_model
+from edgekit_device.runtime.model import open_model
 from edgekit_device.tensorrt.bindings import fault, find
 from edgekit_device.tensorrt.runtimes import start
 from edgekit_device.trust.bundle import BundleFiles, Checked
@@ -172,7 +172,6 @@ def run_golden(
     files: BundleFiles,
     fingerprint: Mapping[str, str],
     store: Callable[[bytes], str],
-    model: Optional[Model] = None,
 ) -> List[Dict[str, Any]]:
     """Runs every golden case on its lane, or on each lane.
 
@@ -182,7 +181,6 @@ def run_golden(
         files: Gives the blobs.
         fingerprint: The board's.
         store: Keeps an output and returns its digest.
-        model: What runs them; by default the loader's own.
 
     Returns:
         ``{"seed", "lane", "outputs": {name: {"digest", "dtype", "shape"}}}`` for each run; the
@@ -192,8 +190,7 @@ def run_golden(
         DeviceError: As the loader raises them.
     """
     checked = _checked_of(request, engines, files, fingerprint)
-    if model is None:
-        model = open_model(checked)
+    model = open_model(checked)
     found = []
     for case in request.golden:
         inputs = golden_inputs(checked.manifest.inputs, case.seed, case.ranges)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.build.request import EngineSpec, IoSpec, LayerSpec
-from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.errors import DeviceError, listed, map_os_errors
 
 #: NumPy's names by trt.DataType's; types that NumPy lacks have the names that manifests use.
 DTYPE_OF_TENSORRT = {
@@ -29,7 +29,6 @@ _STANDALONE: Mapping[Tuple[str, str], Tuple[str, ...]] = {
     ("output", "float16"): ("DLA_LINEAR", "CHW16"),
     ("output", "int8"): ("DLA_LINEAR", "CHW32"),
 }
-_SHOWN = 10
 _INT8_MAX = 127.0
 _METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
 _SEPARATORS = re.compile("[\x1e\x1f]")
@@ -80,11 +79,9 @@ def parse(
         parser.set_flag(trt.OnnxParserFlag.NATIVE_INSTANCENORM)
     if not parser.parse_from_file(str(model)) or parser.num_errors:
         errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
-        more = len(errors) - _SHOWN
         raise DeviceError(
-            "TensorRT cannot read the model: {}{}".format(
-                "; ".join(errors[:_SHOWN]) or "its parser does not say why",
-                "; and {} more".format(more) if more > 0 else "",
+            "TensorRT cannot read the model: {}".format(
+                listed(errors) or "its parser does not say why"
             ),
             code="build.parser",
             where=key,

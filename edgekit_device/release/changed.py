@@ -20,7 +20,6 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import COMPARED, fingerprint, onnxruntime_version
-from edgekit_device.board.inventory import text_of
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import owners_of, read_owned, write_durably
 from edgekit_device.protocol.codec import (
@@ -40,6 +39,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.store.root import App, Root
+from edgekit_device.tensorrt.plan import parse_version, same_version
 from edgekit_device.trust.bundle import Checked
 
 _FINGERPRINT = "fingerprint.json"
@@ -50,6 +50,7 @@ _FILES = (
     "etc/nv_tegra_release", "var/lib/dpkg/status", "proc/device-tree/model",
     "usr/local/cuda/version.json", "usr/local/cuda",
 )  # fmt: skip
+_VERSIONS = ("tensorrt", "runtime_version")
 _LIBRARIES = ("full", "dla_compiler", "cudart")
 
 HEALTH = "health.json"
@@ -136,9 +137,16 @@ def changes(
     found = []
     for name in COMPARED.get(backend, ()):
         before, here = tested.get(name) or "", now.get(name) or ""
-        if before and here and before != here and not _same_release(name, before, here):
+        if not before or not here or before == here:
+            continue
+        if name not in _VERSIONS or not _same_version(before, here):
             found.append(FingerprintChange(name, before[:80], here[:80]))
     return found
+
+
+def _same_version(before: str, here: str) -> bool:
+    """Whether two versions agree as far as both go ("10.3.0" and "10.3.0.30")."""
+    return same_version(parse_version(before), parse_version(here))
 
 
 def changed_of(root: Root, app: App) -> Optional[Changed]:
@@ -153,15 +161,6 @@ def changed_of(root: Root, app: App) -> Optional[Changed]:
     now = fingerprint_now(root.folder, health.backend)
     found = changes(health.backend, health.fingerprint, now)
     return Changed(current, tuple(found)) if found else None
-
-
-def _same_release(name: str, before: str, here: str) -> bool:
-    """Whether two versions agree as far as both go ("10.3.0" and "10.3.0.30")."""
-    if name not in ("tensorrt", "runtime_version"):
-        return False
-    first, second = before.split("."), here.split(".")
-    known = min(len(first), len(second))
-    return known >= 3 and first[:known] == second[:known]
 
 
 # fingerprint.json says what this board is without a child process while its files stay as they are:
@@ -192,7 +191,7 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
         return known
 
     found = fingerprint(folder)
-    if version and not _alike(version, found["tensorrt"]):
+    if version and not _same_version(version, found["tensorrt"]):
         found["tensorrt"] = version  # what runs counts, not what a package list says
     # if it cannot be cached, the board is examined again next time
     with contextlib.suppress(OSError, DeviceError):
@@ -225,24 +224,14 @@ def _tensorrt(loads: bool) -> str:
     return str(getattr(module, "__version__", ""))
 
 
-def _alike(a: str, b: str) -> bool:
-    first, second = a.split("."), b.split(".")
-    known = min(len(first), len(second))
-    return known > 0 and first[:known] == second[:known]
-
-
 def _key(folder: Path, version: str) -> str:
     system = Path("/")
     paths = [system / name for name in _FILES]
     there = inventory.libraries(system)
     paths += [Path(there[kind]["path"]) for kind in _LIBRARIES if kind in there]
-    facts: List[Any] = [_boot(system), version, sys.executable]
+    facts: List[Any] = [inventory.boot_id(system), version, sys.executable]
     facts += [_stamp(path) for path in (*paths, folder / "board.json")]
     return hashlib.sha256(json.dumps(facts).encode("utf-8")).hexdigest()
-
-
-def _boot(system: Path) -> str:
-    return text_of(system / "proc/sys/kernel/random/boot_id").strip()
 
 
 def _stamp(path: Path) -> Optional[List[Any]]:

@@ -82,7 +82,7 @@ def load_plan(
     file = Path(os.path.expanduser(path))
     with map_os_errors(str(file)):
         data = map_file(file)
-    version = read_header(data, str(file)).version
+    version = read_header(data, str(file))
     runtimes = Runtimes(default_root(), threads)
     loaded = None
     for embedded in (False, True) if version_compatible else (False,):

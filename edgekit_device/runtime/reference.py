@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, listed
 from edgekit_device.protocol.manifest import SegmentEntry, WeightEntry
 from edgekit_device.trust.bundle import BITS, Checked, read_checked, weight_array
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-_SHOWN = 10
 _SEVERITY_ERROR = 3
 
 # numbers in TensorProto.DataType of types that NumPy lacks
@@ -104,11 +103,8 @@ def open_engines(
     used = {weight.name for _, facts in engines.values() for weight in facts.weights}
     faults += ["{!r} is in no engine".format(n[:80]) for n in manifest.weights if n not in used]
     if faults:
-        more = len(faults) - _SHOWN
         raise DeviceError(
-            "weights do not fit the engines: {}{}".format(
-                "; ".join(faults[:_SHOWN]), "; and {} more".format(more) if more > 0 else ""
-            ),
+            "weights do not fit the engines: {}".format(listed(faults)),
             code="refit.mismatch",
             where=checked.files.where,
             hint="weights must have the names, types and shapes of those that were stripped",

@@ -5,19 +5,19 @@ and its engines are loaded with them once. Also the commands refit, selftest and
 from __future__ import annotations
 
 import argparse
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Tuple
 
 from edgekit_device.arrays.npz import read_npz, write_npz
-from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import fsync_folder, map_file, workspace, write_durably
+from edgekit_device.errors import DeviceError, listed, map_os_errors
+from edgekit_device.files import fsync_folder, map_file, write_durably
 from edgekit_device.protocol.codec import dump
 from edgekit_device.protocol.manifest import Manifest, WeightEntry
 from edgekit_device.release.journal import stamp
 from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready
 from edgekit_device.runtime.golden import need_golden
 from edgekit_device.runtime.model import Model, open_model
+from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import App, Root, sha256
 from edgekit_device.tensorrt.weights import named_weights
 from edgekit_device.trust.bundle import Checked, check_blobs
@@ -25,7 +25,6 @@ from edgekit_device.trust.bundle import Checked, check_blobs
 if TYPE_CHECKING:
     import numpy as np
 
-_SHOWN = 10
 _BY_NODE = ("batch-norm-", "constant-of-shape:")
 
 
@@ -136,9 +135,9 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
     other = [name for name, data in values.items() if sha256(data) != lacking[name].digest]
     if other:
         raise _refused("has other weights than the bundle", "refit.other-weights", path, other)
-    with root.lock(shared=True), workspace(root.folder) as work:
+    with root.lock(shared=True), BlobWriter(root) as writer:
         for name, data in values.items():
-            root.store.receive(lacking[name].digest, len(data), io.BytesIO(data), work)
+            writer.add(lacking[name].digest, data)
     return len(values)
 
 
@@ -154,13 +153,8 @@ def _in_file(name: str, weight: WeightEntry) -> str:
 
 
 def _refused(what: str, code: str, path: Path, names: List[str]) -> DeviceError:
-    more = len(names) - _SHOWN
     return DeviceError(
-        "the ONNX file {}: {}{}".format(
-            what,
-            ", ".join(repr(name[:80]) for name in names[:_SHOWN]),
-            " and {} more".format(more) if more > 0 else "",
-        ),
+        "the ONNX file {}: {}".format(what, listed([repr(name[:80]) for name in names], ", ")),
         code=code,
         where=str(path),
         hint="give the file that the bundle was built from, or deploy the weights",

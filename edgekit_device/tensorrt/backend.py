@@ -13,17 +13,16 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from edgekit_device.board.identity import board_facts
 from edgekit_device.cuda.cudla import open_loadable
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import DeviceError, listed
 from edgekit_device.files import Buffer
 from edgekit_device.protocol.manifest import EngineEntry, SegmentEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
-from edgekit_device.tensorrt.plan import PlanHeader, Version, parse_version, read_header, show
+from edgekit_device.tensorrt.plan import Version, parse_version, read_header, same_version, show
 from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
-from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board, same_version
+from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board
 from edgekit_device.trust.bundle import Checked, check_blobs, read_checked, weight_array
 
-_SHOWN = 10
 _TAKES_OTHERS = ("any", "individual")
 _MAPPED_BYTES = 256 << 20  # from here on a plan is not copied to be hashed
 _FIRST_HEADER: Version = (8, 6)
@@ -67,11 +66,9 @@ def open_engines(
     # an engine that was refitted before takes no weights now: then it is unknown
     unused = [] if None in used.values() else sorted(set(manifest.weights) - taken)
     if unused:
-        more = len(unused) - _SHOWN
         raise DeviceError(
-            "weights that no engine takes: {}{}".format(
-                ", ".join(repr(name[:80]) for name in unused[:_SHOWN]),
-                " and {} more".format(more) if more > 0 else "",
+            "weights that no engine takes: {}".format(
+                listed([repr(name[:80]) for name in unused], ", ")
             ),
             code="refit.mismatch",
             where=checked.files.where,
@@ -193,19 +190,19 @@ def _read(checked: Checked, digest: str) -> Buffer:
 def _version(data: Union[bytes, memoryview], entry: EngineEntry, where: str) -> Version:
     recorded = parse_version(entry.tensorrt)
     try:
-        header: PlanHeader = read_header(data, where)
+        version = read_header(data, where)
     except DeviceError as error:
         # the header is known from 8.6 on; before, the manifest's word is all there is
         if error.code == "engine.serialization" and recorded[:2] < _FIRST_HEADER:
             return recorded
         raise
-    if not same_version(header.version, recorded):
+    if not same_version(version, recorded):
         raise DeviceError(
             "the plan is of TensorRT {}, its manifest says {}".format(
-                show(header.version), show(recorded)
+                show(version), show(recorded)
             ),
             code="engine.invalid",
             where=where,
             hint="build the bundle again",
         )
-    return header.version
+    return version

@@ -154,43 +154,34 @@ def logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
     return made
 
 
-class Recorder:
-    """What went wrong so far, as (name of ErrorCodeTRT, description)."""
-
-    def __init__(self) -> None:
-        self.errors: List[Tuple[str, str]] = []
-
-    def clear(self) -> None:
-        self.errors.clear()
-
-
-def recorder(trt: Any) -> Tuple[Any, Recorder]:
-    """Makes an error recorder for the ``error_recorder`` attributes, and what it keeps.
+def recorder(trt: Any) -> Tuple[Any, List[Tuple[str, str]]]:
+    """Makes an error recorder for the ``error_recorder`` attributes, and what it keeps: what went
+    wrong so far, as (name of ErrorCodeTRT, description).
 
     Keep the first as long as any object has it.
     """
-    recorded = Recorder()
+    recorded: List[Tuple[str, str]] = []
 
     class ErrorRecorder(trt.IErrorRecorder):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.IErrorRecorder.__init__(self)
 
         def report_error(self, code: Any, desc: str) -> bool:
-            if len(recorded.errors) < _MOST_ERRORS:
-                recorded.errors.append((str(code.name), str(desc)))
+            if len(recorded) < _MOST_ERRORS:
+                recorded.append((str(code.name), str(desc)))
             return False  # "False: not fatal"; the caller sees the failed call anyway
 
         def num_errors(self) -> int:
-            return len(recorded.errors)
+            return len(recorded)
 
         def get_error_code(self, index: int) -> Any:
-            return getattr(trt.ErrorCodeTRT, recorded.errors[index][0])
+            return getattr(trt.ErrorCodeTRT, recorded[index][0])
 
         def get_error_desc(self, index: int) -> str:
-            return recorded.errors[index][1]
+            return recorded[index][1]
 
         def has_overflowed(self) -> bool:
-            return len(recorded.errors) >= _MOST_ERRORS
+            return len(recorded) >= _MOST_ERRORS
 
         def clear(self) -> None:
             recorded.clear()
@@ -231,7 +222,7 @@ class ErrorListener:
 def explain(
     what: str,
     code: str,
-    recorded: Optional[Recorder] = None,
+    recorded: Sequence[Tuple[str, str]] = (),
     lines: Sequence[Tuple[str, str]] = (),
     where: str = "",
     hint: str = "",
@@ -246,7 +237,7 @@ def explain(
         where: For the message.
         hint: The remedy where nothing better is known.
     """
-    texts = [_clean(text) for _, text in (recorded.errors if recorded else [])]
+    texts = [_clean(text) for _, text in recorded]
     for severity, text in lines:
         said = _clean(text)
         if "ERROR" in severity and not any(said in known or known in said for known in texts):
@@ -257,7 +248,7 @@ def explain(
             code, hint = known, remedy
             break
     else:
-        for name, _ in recorded.errors if recorded else []:
+        for name, _ in recorded:
             code = _BY_CODE.get(name, code)
     warnings: List[str] = [_clean(text) for severity, text in lines if severity == "WARNING"]
     if warnings and not texts:

@@ -125,7 +125,7 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
         )
 
 
-def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry], where: str = "") -> None:
+def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
     """Compares the strides of inputs and outputs with the context's.
 
     The manifest has them by formulas: wrong ones would have the engine read or write elsewhere.
@@ -155,7 +155,6 @@ def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry], where: s
         raise DeviceError(
             "the engine's inputs or outputs lie otherwise in memory: {}".format("; ".join(faults)),
             code="engine.io",
-            where=where,
             hint="build with LINEAR inputs and outputs, and report this: the board's layout of the "
             "format is another one than its documentation says",
         )
@@ -483,7 +482,8 @@ class TensorRTEngine:
             results = self._bind(slot, feeds, shapes, keep, where)
             self.cuda.record(begin, slot.stream)
             called = time.perf_counter()
-            self._execute(slot, where)
+            if not slot.context.execute_async_v3(slot.stream):
+                raise self._loaded.listener.error(_FAILED, "engine.failed", where)
             if marks is not None:
                 marks.enqueued(time.perf_counter() - called)
             self.cuda.record(end, slot.stream)
@@ -572,10 +572,6 @@ class TensorRTEngine:
                 "input.shape",
                 where,
             )
-
-    def _execute(self, slot: _ContextSlot, where: str) -> None:
-        if not slot.context.execute_async_v3(slot.stream):
-            raise self._loaded.listener.error(_FAILED, "engine.failed", where)
 
     def _take(self, profile: int) -> _ContextSlot:
         with self._lock:

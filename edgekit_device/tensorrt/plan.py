@@ -10,7 +10,6 @@ runtime also wants the plan's size at 16 to 23 and its platform's tag (0 on Linu
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError
@@ -35,15 +34,8 @@ _MOST_IR_VERSION = 64
 _MOST_FIELD = 25
 
 
-@dataclass(frozen=True)
-class PlanHeader:
-    """What the header says: ``version`` has four parts."""
-
-    version: Version
-
-
-def read_header(data: Union[bytes, memoryview], where: str = "") -> PlanHeader:
-    """Reads the first 28 bytes of a plan.
+def read_header(data: Union[bytes, memoryview], where: str = "") -> Version:
+    """The TensorRT that wrote a plan, four parts, from its first 28 bytes.
 
     Args:
         data: The plan, or as much of its beginning as there is.
@@ -80,7 +72,7 @@ def read_header(data: Union[bytes, memoryview], where: str = "") -> PlanHeader:
             hint="it is of a TensorRT before 8.6 or of a newer kind: build it again, "
             "or use a newer edgekit",
         )
-    return PlanHeader(tuple(head[24:28]))
+    return tuple(head[24:28])
 
 
 def parse_version(text: str) -> Version:
@@ -91,6 +83,12 @@ def parse_version(text: str) -> Version:
             break
         found.append(int(part))
     return tuple(found)
+
+
+def same_version(a: Version, b: Version) -> bool:
+    """Equal in every part that both know, major, minor and patch at least."""
+    known = min(len(a), len(b))
+    return known >= 3 and a[:known] == b[:known]
 
 
 def show(version: Version) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from edgekit_device.errors import DeviceError, map_os_errors
+from edgekit_device.errors import DeviceError, listed, map_os_errors
 from edgekit_device.files import Buffer, is_owned, map_file, owners_of, read_owned, write_durably
 from edgekit_device.protocol.codec import choice, digest, dump, member, parse_json, read, text
 from edgekit_device.store.root import sha256
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # later, not in the lean runtime) an ONNX file is given to that, elsewhere ``tensorrt.weights``
 # reads the file.
 
-
-_SHOWN = 10
 
 # DataType's names for what arrays hold; BF16 comes as uint16 bit patterns
 _TYPES = {
@@ -269,11 +267,8 @@ def _weights(trt: Any, array: np.ndarray, kind: str) -> Any:
 
 
 def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
-    more = len(faults) - _SHOWN
     return DeviceError(
-        "weights do not fit the engine: {}{}".format(
-            "; ".join(faults[:_SHOWN]), "; and {} more".format(more) if more > 0 else ""
-        ),
+        "weights do not fit the engine: {}".format(listed(faults)),
         code="refit.mismatch",
         where=where,
         hint="weights must have the names, types and counts of those that were stripped",

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
+from edgekit_device.board.inventory import boot_id
 from edgekit_device.cuda.driver import Cuda, open_cuda
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import Buffer, write_durably
@@ -37,7 +38,7 @@ from edgekit_device.tensorrt.bindings import (
     logger,
     version_of,
 )
-from edgekit_device.tensorrt.plan import Version, parse_version, show
+from edgekit_device.tensorrt.plan import Version, parse_version, same_version, show
 
 _LATER_MAJORS: Mapping[int, Sequence[int]] = {8: (9, 10), 9: (10,), 10: (11,)}
 _FOLDERS = (
@@ -53,7 +54,6 @@ _LARGE_BYTES = 256 << 20  # from here on a plan is streamed, so that it is not i
 
 _TIMEOUT_S = 180.0
 _START_RECORD = "tensorrt-starts.json"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _START_CODE = """
 import importlib, json, sys
 trt = importlib.import_module(sys.argv[1])
@@ -93,12 +93,6 @@ class RuntimeChoice:
     host_code: bool = False
     carried: bool = False
     note: str = ""
-
-
-def same_version(a: Version, b: Version) -> bool:
-    """Equal in every part that both know, major, minor and patch at least."""
-    known = min(len(a), len(b))
-    return known >= 3 and a[:known] == b[:known]
 
 
 def runtime_choices(
@@ -536,11 +530,11 @@ def _signal(number: int) -> str:
 def _start_key(module: Any) -> str:
     """Changes with the boot (the driver's state) and with the module's file."""
     try:
-        boot = _BOOT.read_text(encoding="ascii").strip()
         stamp = Path(str(module.__file__)).stat().st_mtime_ns
-    except (OSError, AttributeError, ValueError):
+    except (OSError, AttributeError):
         return ""
-    return "{} {} {}".format(boot, getattr(module, "__version__", ""), stamp)
+    boot = boot_id(Path("/"))
+    return "{} {} {}".format(boot, getattr(module, "__version__", ""), stamp) if boot else ""
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def build(
 
 def test_a_build_gives_plan_layers_and_timings(program: Path, tmp_path: Path) -> None:
     built, (log, reported) = build(program, tmp_path)
-    assert read_header(built.data).version == (10, 3, 0, 30)
+    assert read_header(built.data) == (10, 3, 0, 30)
     assert json.loads(built.inspector or "")["Layers"] == ["conv1", "fc"]
     assert built.flags == ("FP16", "STRIP_PLAN")
     assert reported == [(0, 0, "placing layers")]

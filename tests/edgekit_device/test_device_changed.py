@@ -86,11 +86,11 @@ def test_a_board_is_queried_once_for_each_boot(
     requested: list[int] = []
     facts = {"backend": "tensorrt", "tensorrt": "10.3.0.30", "l4t": "36.4.3"}
     monkeypatch.setattr(changed, "fingerprint", lambda folder: requested.append(1) or dict(facts))
-    monkeypatch.setattr(changed, "_boot", lambda system: "first")
+    monkeypatch.setattr(changed.inventory, "boot_id", lambda system: "first")
     for _ in range(3):
         assert fingerprint_now(tmp_path, "tensorrt") == facts
     assert len(requested) == 1
-    monkeypatch.setattr(changed, "_boot", lambda system: "second")
+    monkeypatch.setattr(changed.inventory, "boot_id", lambda system: "second")
     fingerprint_now(tmp_path, "tensorrt")
     assert len(requested) == 2
     retained = tmp_path / "fingerprint.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit_device.tensorrt.bindings import ErrorListener, Recorder, explain
+from edgekit_device.tensorrt.bindings import ErrorListener, explain
 from tests.trt_double import double
 
 # from tensorrt_lean 10.16.1.11 and 11.4.0.106 (scripts/lean_check.py), and from issues 2783, 4106
@@ -52,15 +52,15 @@ def test_an_unknown_text_keeps_the_callers_code() -> None:
 
 
 def test_what_recorder_and_logger_both_say_is_reported_once() -> None:
-    recorded = Recorder()
-    recorded.errors.append(("INTERNAL_ERROR", "Assertion x failed. In f at a.cpp:1"))
+    recorded: list[tuple[str, str]] = []
+    recorded.append(("INTERNAL_ERROR", "Assertion x failed. In f at a.cpp:1"))
     lines = [("ERROR", "[a.cpp::f::1] Error Code 2: (Assertion x failed. In f at a.cpp:1)")]
     assert explain("no", "c", recorded, lines).message.count("Assertion") == 1
 
 
 def test_a_failed_allocation_is_known_by_its_code() -> None:
-    recorded = Recorder()
-    recorded.errors.append(("FAILED_ALLOCATION", "Requested size was 1 bytes."))
+    recorded: list[tuple[str, str]] = []
+    recorded.append(("FAILED_ALLOCATION", "Requested size was 1 bytes."))
     assert explain("no", "engine.failed", recorded).code == "tensorrt.no-memory"
 
 
