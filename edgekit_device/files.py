@@ -132,6 +132,38 @@ def replace_link(link: Path, target: str) -> None:
     fsync_folder(link.parent)
 
 
+def open_locked(path: Path, wait_s: float, *, shared: bool = False) -> Optional[int]:
+    """Opens the lock file ``path``, made where it is missing, and takes its lock.
+
+    Returns:
+        The descriptor, to be closed; None if another process still has the lock after ``wait_s``.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        with map_os_errors(str(path)):
+            durable_folder(path.parent)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            handle = os.open(str(path), flags, 0o600)
+        try:
+            taken = take_lock(handle, deadline - time.monotonic(), shared=shared)
+            # whoever held it may have removed the file: then it locks nothing any more
+            if taken and _is(handle, path):
+                handle, opened = -1, handle
+                return opened
+        finally:
+            if handle >= 0:
+                os.close(handle)
+        if not taken:
+            return None
+
+
+def _is(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(str(path)))
+    except FileNotFoundError:
+        return False
+
+
 @contextmanager
 def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Holds the lock file ``path``; the kernel releases it when the process ends.
@@ -139,25 +171,18 @@ def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Ite
     Raises:
         DeviceError: "board.busy" when another command holds it for longer than ``wait_s``.
     """
-    deadline = time.monotonic() + wait_s
-    while True:
-        with map_os_errors(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if not take_lock(handle, deadline - time.monotonic(), shared=shared):
-                raise DeviceError(
-                    "another command is at work on this",
-                    code="board.busy",
-                    where=str(path),
-                    hint="wait for it to end, then try again",
-                )
-            # whoever held it may have removed the file: then it locks nothing any more
-            if path.exists() and os.path.samestat(os.fstat(handle), os.stat(str(path))):
-                yield
-                return
-        finally:
-            os.close(handle)
+    handle = open_locked(path, wait_s, shared=shared)
+    if handle is None:
+        raise DeviceError(
+            "another command is at work on this",
+            code="board.busy",
+            where=str(path),
+            hint="wait for it to end, then try again",
+        )
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_locked(path: Path) -> bool:

@@ -10,21 +10,26 @@ import hashlib
 import importlib
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+from typing import Any, BinaryIO, Dict, List, Optional
 
 from edgekit_device.board.identity import fingerprint, loader_digest, loader_file
 from edgekit_device.deployment.request import running
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import fsync_folder, locked, take_lock, workspace, write_durably
+from edgekit_device.files import (
+    fsync_folder,
+    locked,
+    open_locked,
+    take_lock,
+    workspace,
+    write_durably,
+)
 from edgekit_device.jobs.job import (
     CANCEL,
     LIVE,
@@ -35,7 +40,6 @@ from edgekit_device.jobs.job import (
     STARTS_S,
     STATE,
     Job,
-    JobCancelled,
     JobRequest,
     JobState,
     StartedJob,
@@ -43,16 +47,8 @@ from edgekit_device.jobs.job import (
     job_context,
     open_job,
 )
-from edgekit_device.protocol.codec import (
-    dump,
-    flag,
-    member,
-    parse_json,
-    read,
-    read_json,
-    record,
-    write,
-)
+from edgekit_device.processes import ChildDied, Report, in_child
+from edgekit_device.protocol.codec import dump, read, read_json, write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
 
@@ -110,9 +106,9 @@ def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     """Runs a prepared job: as this process with --foreground, otherwise away from the caller."""
     job = open_job(root, arguments.job)
     if not arguments.foreground:
-        detach()
-    redirect(job.folder / LOG)
-    supervise(job, arguments.ready)
+        _detach()
+    _redirect(job.folder / LOG)
+    _supervise(job, arguments.ready)
     return b""
 
 
@@ -194,7 +190,7 @@ def _link(source: Path, target: Path) -> None:
 # eat the memory or hang in a builder: the supervisor is always left to report it and to end it.
 
 
-def detach() -> None:
+def _detach() -> None:
     """Leaves the caller's session; the caller continues when this process's parent ends."""
     os.setsid()
     if os.fork():
@@ -203,7 +199,7 @@ def detach() -> None:
     # not a session's leader any more: no terminal can become this process's own
 
 
-def redirect(log: Path) -> None:
+def _redirect(log: Path) -> None:
     """Replaces the caller's input and output: input is empty, output is written to ``log``."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -213,7 +209,7 @@ def redirect(log: Path) -> None:
     os.close(target)
 
 
-def supervise(job: Job, ready: Optional[int] = None) -> None:
+def _supervise(job: Job, ready: Optional[int] = None) -> None:
     """Runs the job and records how it ended.
 
     Args:
@@ -221,7 +217,8 @@ def supervise(job: Job, ready: Optional[int] = None) -> None:
         ready: A descriptor that is closed once the job holds its lock and waits or runs.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    lock = _lock(job.folder / "lock")
+    # a command that checks whether it lives holds it for a moment
+    lock = open_locked(job.folder / "lock", 2.0)
     if lock is None:
         return  # another process runs it already
     os.chdir("/")
@@ -279,75 +276,41 @@ def _has_turn(job: Job, handle: int) -> bool:
 
 
 def _work(job: Job) -> Dict[str, Any]:
-    reading, writing = os.pipe()
+    """Runs the work in a process group of its own; returns how it ended."""
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        work(job, writing)
-    os.close(writing)
-    with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # the child does it too: whoever comes first
-    try:
+    group: List[int] = []
+    deadline: List[float] = []
+
+    def started(pid: int) -> None:
+        group.append(pid)
         job.write(group=pid)
-        output, status = _listen(job, reading, pid)
-    finally:
-        os.close(reading)
-        _end_group(pid)  # with the processes that the work has started
-    return _outcome(job, output, status)
 
+    def stopped() -> None:
+        if group and job.is_cancelled():
+            if not deadline:
+                deadline.append(time.monotonic() + _grace(job))
+                _signal_group(group[0], signal.SIGTERM)
+            elif time.monotonic() > deadline[0]:
+                _signal_group(group[0], signal.SIGKILL)
 
-def _listen(job: Job, reading: int, pid: int) -> Tuple[bytes, int]:
-    """Waits for the work's answer and its end; ends its process group on cancellation."""
-    chunks: List[bytes] = []
-    deadline = None
-    while True:
-        if select.select([reading], [], [], _POLL_S)[0]:
-            chunk = os.read(reading, 65536)
-            chunks.append(chunk)
-            if not chunk:
-                # its descriptor closes when it ends
-                return b"".join(chunks), os.waitpid(pid, 0)[1]
-        else:
-            # a process that it started may still hold the descriptor
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
-                return b"".join(chunks), status
-        if deadline is None and job.is_cancelled():
-            deadline = time.monotonic() + _grace(job)
-            _signal_group(pid, signal.SIGTERM)
-        if deadline is not None and time.monotonic() > deadline:
-            _end_group(pid)
-
-
-def _outcome(job: Job, output: bytes, status: int) -> Dict[str, Any]:
     try:
-        answer = read(_Outcome, parse_json(output, job.name))
-    except DeviceError:
-        answer = _Outcome()
-    if answer.done:
+        in_child(
+            lambda turn, report: _do(job, report),
+            on_report=started, stopped=stopped, apart=True,
+        )  # fmt: skip
         return {"state": "done", "error": None}
-    if job.is_cancelled():
-        return {"state": "cancelled", "error": None}
-    if answer.error is not None:
-        return {"state": "failed", "error": answer.error}
-    if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
+    except ChildDied as error:
         hint = "`edgekit jobs log` shows what it did last"
-        if name == "SIGKILL":
+        if error.cause == "SIGKILL":
             hint = "most often the board ran out of memory: see `dmesg` there; " + hint
-        return _failed("the work was ended by {}".format(name), "job.crashed", hint)
-    return _failed("the work ended without a word", "job.crashed", "see `edgekit jobs log`")
-
-
-def _lock(path: Path) -> Optional[int]:
-    handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # a command that checks whether it lives holds it for a moment
-    if take_lock(handle, 2.0):
-        return handle
-    os.close(handle)
-    return None
+        end = _failed("the work was ended by {}".format(error.cause), "job.crashed", hint)
+    except DeviceError as error:
+        end = {"state": "failed", "error": Failure.of(error)}
+    finally:
+        for pid in group:  # the processes that the work has started
+            _signal_group(pid, signal.SIGKILL)
+    return {"state": "cancelled", "error": None} if job.is_cancelled() else end
 
 
 def _grace(job: Job) -> float:
@@ -362,79 +325,32 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _end_group(pid: int) -> None:
-    _signal_group(pid, signal.SIGKILL)
-
-
 def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
     return {"state": "failed", "error": Failure(code, message, "", hint)}
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """How the work ended: it is done, or failed, or neither where it was cancelled."""
-
-    done: bool = member(flag, absent=False)
-    error: Optional[Failure] = member(record(Failure), absent=None)
-
-
-def work(job: Job, writing: int) -> None:
-    """Does the job's work and says through ``writing`` how it ended; never returns.
-
-    Args:
-        job: Its request.json is there; its result.json is written whole, or not at all.
-        writing: A pipe that takes an ``_Outcome``.
-    """
-    status = 1
+def _do(job: Job, report: Report) -> None:
+    """Does the work; result.json is written whole, or not at all."""
+    report(os.getpid())
+    # a cancelled job sees it in its folder and has a moment to tidy up; a builder's C++ that
+    # does not come back gets a SIGKILL after it
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
-        os.setpgid(0, 0)
-        # a cancelled job sees it in its folder and has a moment to tidy up; a builder's C++ that
-        # does not come back gets a SIGKILL after it
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
-        answer = _Outcome(done=True)
-        try:
-            _run(job)
-            status = 0
-        except JobCancelled:
-            answer = _Outcome()
-        except DeviceError as error:
-            if isinstance(error.__cause__, OSError):
-                _log_traceback()  # a name of the system's alone does not say whose fault it was
-            answer = _Outcome(error=Failure.of(error))
-        except MemoryError:
-            answer = _Outcome(error=Failure("board.no-memory", "out of memory", "", ""))
-        except BaseException as error:
-            _log_traceback()
-            text = "the job failed: {}: {}".format(type(error).__name__, error)
-            hint = "its log has the traceback: report it"
-            answer = _Outcome(error=Failure("loader.internal", text, "", hint))
-        _answer(writing, dump(answer))
+        request = job.request()
+        module = None if request is None else JOBS.get(request.kind)
+        if request is None or module is None:
+            raise DeviceError("no such kind of job", code="job.kind", where=job.name)
+        opened = job_context(job.root, job.folder, request.request)
+        with opened as context, map_os_errors(str(job.folder)):
+            result = importlib.import_module(module).run(context)
+            write_durably(job.folder / RESULT, json.dumps(result).encode("utf-8"))
+    except DeviceError as error:
+        if isinstance(error.__cause__, OSError):
+            # a name of the system's alone does not say whose fault it was; a full disk takes none
+            with contextlib.suppress(OSError):
+                traceback.print_exc()
+        raise
     finally:
-        try:
+        with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        finally:
-            os._exit(status)
-
-
-def _run(job: Job) -> None:
-    request = job.request()
-    module = None if request is None else JOBS.get(request.kind)
-    if request is None or module is None:
-        raise DeviceError("no such kind of job", code="job.kind", where=job.name)
-    opened = job_context(job.root, job.folder, request.request)
-    with opened as context, map_os_errors(str(job.folder)):
-        result = importlib.import_module(module).run(context)
-        write_durably(job.folder / RESULT, json.dumps(result).encode("utf-8"))
-
-
-def _answer(writing: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(writing, data) :]
-
-
-def _log_traceback() -> None:
-    # a full disk takes no traceback, and how the work ended must be reported all the same
-    with contextlib.suppress(OSError):
-        traceback.print_exc()
-        sys.stderr.flush()

@@ -76,6 +76,7 @@ def in_child(
     stopped: Callable[[], None] = lambda: None,
     limit_s: Optional[float] = None,
     closes: Sequence[int] = (),
+    apart: bool = False,
 ) -> Any:
     """Runs ``work`` in a forked process, which ends with this one, and returns its answer.
 
@@ -89,6 +90,7 @@ def in_child(
         stopped: Called a few times a second; what it raises ends the work.
         limit_s: The limit before the first state.
         closes: Descriptors that the child closes first (locks that only this process holds).
+        apart: Whether it has a process group of its own and goes on when this process dies.
 
     Raises:
         DeviceError: What the work raised; "board.no-memory"; "loader.internal", whose traceback
@@ -102,7 +104,7 @@ def in_child(
     if pid == 0:
         os.close(reading)
         os.close(go_writing)
-        _be_child(work, writing, go_reading, closes, parent)
+        _be_child(work, writing, go_reading, closes, 0 if apart else parent)
     os.close(writing)
     os.close(go_reading)
     child = _Child(pid, reading, go_writing, on_turn, on_report, limit_s)
@@ -137,23 +139,17 @@ class _Child:
         self._on_turn, self._on_report = on_turn, on_report
         self._set_limit(limit_s)
         self._ended = False
+        self._rest = b""
         self._answer: Optional[Dict[str, Any]] = None
 
     def listen(self, stopped: Callable[[], None]) -> Optional[Dict[str, Any]]:
         """Follows the child to its end; returns its answer, None where it gave none."""
-        buffer = b""
         while not self._ended:
             if select.select([self._reading], [], [], _POLL_S)[0]:
-                data = os.read(self._reading, 1 << 16)
-                if not data:
-                    self.status = os.waitpid(self._pid, 0)[1]
-                    self._ended = True
-                lines: List[bytes] = (buffer + data).split(b"\n")
-                buffer = lines.pop()
-                for line in lines:
-                    self._take(json.loads(line.decode("utf-8")))
-            elif self._answer is not None:
-                self._reap()  # what it has started may hold the pipe
+                self._read()
+            elif self._reap():  # what it has started may hold the pipe
+                while select.select([self._reading], [], [], 0)[0] and self._read():
+                    pass
             stopped()
             if time.monotonic() > self._deadline:
                 raise ChildTooSlow(self.state, self._limit_s)
@@ -168,10 +164,21 @@ class _Child:
                 self.status = os.waitpid(self._pid, 0)[1]
             self._ended = True
 
-    def _reap(self) -> None:
+    def _read(self) -> bool:
+        """Takes what is in the pipe; False when nothing follows: it has ended."""
+        data = os.read(self._reading, 1 << 16)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line.decode("utf-8")))
+        if not data and not self._ended:
+            self.status, self._ended = os.waitpid(self._pid, 0)[1], True
+        return bool(data)
+
+    def _reap(self) -> bool:
         found, status = os.waitpid(self._pid, os.WNOHANG)
         if found:
             self.status, self._ended = status, True
+        return bool(found)
 
     def _set_limit(self, limit_s: Optional[float]) -> None:
         self._limit_s = math.inf if limit_s is None else limit_s
@@ -197,14 +204,21 @@ def _be_child(
     closes: Sequence[int],
     parent: int,
 ) -> NoReturn:
-    """Never returns; nothing of the parent (files, exit handlers, tests) is cleaned up here."""
+    """Never returns; nothing of the parent (files, exit handlers, tests) is cleaned up here.
+
+    It ends with the process ``parent``; with 0 it has a process group of its own instead.
+    """
     try:
         for handle in closes:
             os.close(handle)
-        # the parent's handlers would raise into the work's calls
+        # the parent's handlers would raise into the work's calls; what it ignores stays ignored
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        _die_with(parent)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        if parent:
+            _die_with(parent)
+        else:
+            os.setpgid(0, 0)
 
         def send(message: Dict[str, Any]) -> None:
             data = json.dumps(message).encode("utf-8") + b"\n"
@@ -223,7 +237,8 @@ def _be_child(
         except MemoryError:
             answer = DeviceError("the board's memory ran out", code="board.no-memory").to_json()
         except Exception as error:
-            traceback.print_exc()
+            with contextlib.suppress(OSError):  # a full disk takes none
+                traceback.print_exc()
             text = "{}: {}".format(type(error).__name__, error)
             answer = DeviceError(text, code="loader.internal").to_json()
         send(answer)

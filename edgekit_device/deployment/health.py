@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 from edgekit_device.arrays.deviation import Deviation, decibels, right_of, worst_of
 from edgekit_device.benchmark.measure import summary
@@ -35,7 +35,7 @@ _WARM_FRAMES = 3
 
 def examine(
     root: Root,
-    app: Union[App, str],
+    app: App,
     folder: Path,
     policy: Optional[Mapping[str, Any]],
     model: Optional[Model] = None,
@@ -61,7 +61,6 @@ def examine(
             "release.not-ready"; whatever loading and running raise.
     """
     limits = read_policy(policy)
-    app = root.app(app) if isinstance(app, str) else app
     where = "{}/{}".format(app.name, folder.name)
     need_ready(app.name, folder)
     checked = check_release(root, folder)

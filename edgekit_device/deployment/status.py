@@ -116,7 +116,7 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
         apps={one.name: _app(root, one) for one in apps if one.folder.is_dir()},
         store=StoreUse(
             **root.store.usage(),
-            partial_bytes=sum(size for _, size, _ in partials(root.folder)),
+            partial_bytes=sum(size for _, size in partials(root.folder)),
         ),
         free_bytes=facts.free_bytes,
         power=None,

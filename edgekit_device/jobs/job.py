@@ -8,7 +8,6 @@ releases it however the job ended. So a power cut leaves lost jobs, and none tha
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -40,6 +39,7 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failure
+from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import Root, sha256
 
 LOG, EVENTS, BLOBS, CANCEL = "log.txt", "events.jsonl", "blobs.txt", "cancel"
@@ -237,9 +237,9 @@ class JobContext:
         digest = sha256(data)
         self._append(BLOBS, digest + "\n")
         with self.root.lock(shared=True):
-            if not self.root.store.missing([digest]):
-                return digest
-            self.root.store.receive(digest, len(data), io.BytesIO(data), self.work)
+            if self.root.store.missing([digest]):
+                with BlobWriter(self.root) as writer:
+                    writer.add(digest, data)
         return digest
 
     def _append(self, name: str, text: str) -> None:

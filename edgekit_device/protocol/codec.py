@@ -47,6 +47,7 @@ _Document = TypeVar("_Document")
 _CODE = "manifest.invalid"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+APP_NAMES = "letters, digits, '.', '_' and '-', at most 64, starting with a letter or digit"
 _RELEASE = re.compile(r"[0-9]{6,9}-[0-9a-f]{12}\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_TEXT = 4096
@@ -271,7 +272,7 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
         if not isinstance(value, dict):
             fail("", "expected an object, found {}".format(_kind(value)))
         if len(value) < least:
-            fail("", "an object without entries")
+            fail("", "an object of fewer than {} entries".format(least))
         made, name = {}, ""
         for name in value:
             checked(name)
@@ -284,17 +285,6 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
         return made
 
     return found
-
-
-def texts(*known: str) -> Rule:
-    """An object of exactly these names, each with a string."""
-    take, names_known = mapping(text()), frozenset(known)
-
-    def rule(value: Any) -> Any:
-        _check_names(value, known, names_known)
-        return take(value)
-
-    return rule
 
 
 def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
@@ -374,29 +364,14 @@ def number(low: float, high: float) -> Rule:
     return rule
 
 
-def digest(value: Any) -> str:
-    """A SHA-256 in lower-case hex."""
-    if not isinstance(value, str) or not is_digest(value):
-        fail("", "not a SHA-256 in lower-case hex")
-    return value
+#: A SHA-256 in lower-case hex.
+digest = text(_DIGEST.pattern, "a SHA-256 in lower-case hex")
 
+#: An app's name, and so a folder's.
+app_name = text(_APP.pattern, "an app's name: " + APP_NAMES)
 
-def app_name(value: Any) -> str:
-    """An app's name, and so a folder's."""
-    if not is_app_name(value):
-        fail(
-            "",
-            "{!r} cannot name an app".format(str(value)[:_SHOWN]),
-            hint="letters, digits, '.', '_' and '-', at most 64, starting with a letter or digit",
-        )
-    return str(value)
-
-
-def release_name(value: Any) -> str:
-    """A release's name."""
-    if not is_release(value):
-        fail("", "{!r} cannot name a release".format(str(value)[:_SHOWN]))
-    return str(value)
+#: A release's name.
+release_name = text(_RELEASE.pattern, "a release's name")
 
 
 def shape(least: int = 0) -> Rule:
@@ -474,7 +449,7 @@ def read_json(stdin: BinaryIO, most: int) -> Any:
     """The one JSON document on stdin, of at most ``most`` bytes; "protocol.invalid"."""
     data = stdin.read(most + 1)
     if len(data) > most:
-        raise protocol_error("more than {} bytes".format(most))
+        fail("stdin", "more than {} bytes".format(most), code="protocol.invalid")
     return parse_json(data, "stdin", "protocol.invalid")
 
 
@@ -484,13 +459,3 @@ def read_digests(stdin: BinaryIO, most: int) -> Tuple[str, ...]:
         array(digest), read_json(stdin, most), "stdin", code="protocol.invalid"
     )
     return digests
-
-
-def protocol_error(message: str) -> DeviceError:
-    """What is raised where the host does not keep to the protocol."""
-    return DeviceError(
-        message,
-        code="protocol.invalid",
-        where="stdin",
-        hint="use the loader and the edgekit of the same version",
-    )

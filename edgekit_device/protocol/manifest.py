@@ -33,7 +33,6 @@ from edgekit_device.protocol.codec import (
     records,
     shape,
     text,
-    texts,
 )
 
 SCHEMA = "edgekit.bundle/1"
@@ -122,6 +121,9 @@ class RequiredRuntime:
     below: str = member(text(_VERSION, "a version"))
 
 
+_BOARD = mapping(text(), choice("module", "l4t", "tensorrt"), least=3)
+
+
 @dataclass(frozen=True)
 class Requires:
     """What a bundle needs of a board.
@@ -141,7 +143,7 @@ class Requires:
     backend: str = member(text())
     loader: str = member(text())
     runtime: Optional[RequiredRuntime] = member(nullable(record(RequiredRuntime)))
-    boards: Tuple[Mapping[str, str], ...] = member(array(texts("module", "l4t", "tensorrt")))
+    boards: Tuple[Mapping[str, str], ...] = member(array(_BOARD))
     portable: bool = member(flag)
     dla_cores: Tuple[int, ...] = member(array(integer(0, _MOST_CORES - 1)))
     cudla: bool = member(flag)

@@ -21,6 +21,7 @@ from edgekit_device.release.journal import (
     stamp,
     standing,
 )
+from edgekit_device.release.offer import incoming
 from edgekit_device.store.partial import partials
 from edgekit_device.store.root import App, Root, no_such_app
 from edgekit_device.trust.bundle import MANIFEST
@@ -160,14 +161,6 @@ def _tidy(root: Root) -> None:
             remove_unfinished(folder)
 
 
-def _offers(root: Root) -> List[Path]:
-    from edgekit_device.release.offer import (
-        incoming,
-    )  # which imports commands that need this module
-
-    return incoming(root)
-
-
 def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
     """Manifests that were offered and never deployed; not those that a deployment is about."""
     wanted = set()
@@ -179,7 +172,7 @@ def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
         if job.read().state in LIVE:
             request = job.request()
             wanted.add("" if request is None else str(request.request.get("digest")))
-    for folder in _offers(root):
+    for folder in incoming(root):
         if folder.name not in wanted and _is_old(folder, horizon, now):
             folder.rename(work / ("offer-" + folder.name))
             fsync_folder(folder.parent)
@@ -188,11 +181,11 @@ def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
 def _drop_parts(root: Root, horizon: float, now: float) -> int:
     """Removes what arrived of blobs that no offered manifest waits for; returns the bytes."""
     awaited: Set[str] = set()
-    for folder in _offers(root):
+    for folder in incoming(root):
         with contextlib.suppress(DeviceError, OSError):
             awaited.update(parse((folder / MANIFEST).read_bytes()).sizes())
     freed = 0
-    for digest, size, _ in partials(root.folder):
+    for digest, size in partials(root.folder):
         path = root.folder / "partial" / digest
         if digest not in awaited and _is_old(path, horizon, now):
             path.unlink()
@@ -265,7 +258,7 @@ def _named_blobs(root: Root) -> Set[str]:
     for app in root.apps():
         for name in app.releases():
             named.update(_manifest_of(app, name).sizes())
-    for folder in _offers(root):
+    for folder in incoming(root):
         # one that cannot be read can become no release either
         with contextlib.suppress(DeviceError, OSError):
             named.update(parse((folder / MANIFEST).read_bytes()).sizes())

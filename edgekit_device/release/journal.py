@@ -20,11 +20,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import (
-    durable_folder,
     fsync_folder,
     is_locked,
     locked,
-    take_lock,
+    open_locked,
     write_durably,
 )
 from edgekit_device.protocol.codec import (
@@ -386,12 +385,6 @@ def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[TakenBa
             write_durably(path, dump(_Remembered({**known.apps, name: retained})))
 
 
-def writable(app: App) -> None:
-    """Makes the app's folder, durably, where it is not there yet."""
-    with map_os_errors(str(app.folder)):
-        durable_folder(app.folder)
-
-
 def references(app: App) -> Set[str]:
     """Releases that a deployment which has not ended may need."""
     journal = read_journal(app)
@@ -470,24 +463,15 @@ def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
     Raises:
         DeviceError: "deploy.busy" with who deploys what.
     """
-    writable(app)
-    deadline = time.monotonic() + wait_s
-    while True:
-        with map_os_errors(str(app.folder)):
-            path = str(app.folder / LOCK)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if not take_lock(handle, deadline - time.monotonic()):
-                raise busy(app)
-            # whoever held it may have removed the app
-            if os.path.exists(path) and os.path.samestat(os.fstat(handle), os.stat(path)):
-                for left in app.folder.glob(".{}.*".format(JOURNAL)):
-                    left.unlink()
-                yield handle
-                return
-        finally:
-            os.close(handle)
-        writable(app)
+    handle = open_locked(app.folder / LOCK, wait_s)
+    if handle is None:
+        raise busy(app)
+    try:
+        for left in app.folder.glob(".{}.*".format(JOURNAL)):
+            left.unlink()
+        yield handle
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -282,15 +282,12 @@ def _keep(root: Root, checked: Checked) -> None:
 
 def _known(root: Root, digest: str) -> Optional[bytes]:
     """A manifest that is here, by digest: an offered one or a release's."""
-    for folder in (root.folder / "incoming" / digest, *_releases(root, "*", digest[:12])):
+    releases = sorted(root.folder.glob("apps/*/releases/*-{}".format(digest[:12])))
+    for folder in (root.folder / "incoming" / digest, *releases):
         manifest = _read(folder / MANIFEST)
         if manifest is not None and hashlib.sha256(manifest).hexdigest() == digest:
             return manifest
     return None
-
-
-def _releases(root: Root, app: str, short: str) -> List[Path]:
-    return sorted(root.folder.glob("apps/{}/releases/*-{}".format(app, short)))
 
 
 def _read(path: Path) -> Optional[bytes]:

@@ -16,15 +16,12 @@ from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.runtimes import check_board
 
 
-def check_requires(root: Root, manifest: Manifest) -> Dict[str, Any]:
+def check_requires(root: Root, manifest: Manifest) -> None:
     """Compares what a bundle requires with this board.
 
     Args:
         root: The installation; what it has of the bundle already needs no more space.
         manifest: The bundle's checked manifest; one without "requires" needs nothing.
-
-    Returns:
-        "checked" (whether the bundle says anything), and the facts that were compared.
 
     Raises:
         DeviceError: "requires.loader", "requires.backend", "requires.runtime", "requires.board",
@@ -32,25 +29,18 @@ def check_requires(root: Root, manifest: Manifest) -> Dict[str, Any]:
     """
     requires = manifest.requires
     if requires is None:
-        return {"checked": False}
-    facts = facts_here(root, requires)
-    sizes = manifest.sizes()
-    there = sum(size for digest, size in sizes.items() if root.store.size(digest) == size)
-    check_facts(requires, facts, where=manifest.name, there=there)
-    return dict(facts, checked=True)
-
-
-def facts_here(root: Root, requires: Requires) -> Dict[str, Any]:
-    """What ``check_facts`` compares, as it is on this board; None where it is not known."""
+        return
     system = Path("/")
     facts: Dict[str, Any] = write(hello(root.folder))
     if requires.cudla or requires.dla_cores:
         facts["dla_cores"] = len(inventory.dla_devices(system)) or None
         if facts["dla_cores"] is None:
             facts["dla_cores"] = query_tensorrt(MODULES["full"])[0].get("dla_cores")
-        if requires.cudla:
-            facts["cudla"] = bool("cudla" in inventory.libraries(system) or query_cudla())
-    return facts
+    if requires.cudla:
+        facts["cudla"] = bool("cudla" in inventory.libraries(system) or query_cudla())
+    sizes = manifest.sizes()
+    there = sum(size for digest, size in sizes.items() if root.store.size(digest) == size)
+    check_facts(requires, facts, where=manifest.name, there=there)
 
 
 def check_facts(

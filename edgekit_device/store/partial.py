@@ -7,18 +7,18 @@ trusted: the whole blob is hashed before it gets its name in the store.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import resource
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import durable_folder, fsync_folder, take_lock, workspace
+from edgekit_device.files import fsync_folder, open_locked, workspace
 from edgekit_device.protocol.codec import is_digest
 from edgekit_device.store.root import Root
 
@@ -46,17 +46,14 @@ def received_bytes(root: Path, digest: str) -> int:
         return 0
 
 
-def partials(root: Path) -> List[Tuple[str, int, float]]:
-    """Digest, bytes and time of the last write of every blob that is stored in part."""
+def partials(root: Path) -> List[Tuple[str, int]]:
+    """Digest and bytes of every blob that is stored in part."""
     found = []
     folder = _folder(root)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if is_digest(path.name):
-            try:
-                facts = path.stat()
-            except FileNotFoundError:
-                continue  # it became whole just now
-            found.append((path.name, facts.st_size, facts.st_mtime))
+            with contextlib.suppress(FileNotFoundError):  # it became whole just now
+                found.append((path.name, path.stat().st_size))
     return found
 
 
@@ -82,19 +79,15 @@ class Partial:
             DeviceError: "board.busy" when another channel holds it for longer than ``wait_s``.
         """
         path = _folder(root) / digest
-        deadline = time.monotonic() + wait_s
-        while True:
-            with map_os_errors(str(path)):
-                durable_folder(path.parent)
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                handle = os.open(str(path), flags, 0o600)
-            try:
-                if _lock(handle, deadline, path):
-                    return cls(path, handle)
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)
+        handle = open_locked(path, wait_s)
+        if handle is None:
+            raise DeviceError(
+                "another transfer is sending this blob",
+                code="board.busy",
+                where=path.name,
+                hint="wait for it to end, then try again",
+            )
+        return cls(path, handle)
 
     def __enter__(self) -> "Partial":
         return self
@@ -105,7 +98,8 @@ class Partial:
     def close(self) -> None:
         """Unlocks the file for other writers; removes it where it is empty."""
         try:
-            if _is(self.handle, self.path) and os.fstat(self.handle).st_size == 0:
+            facts = os.fstat(self.handle)
+            if facts.st_size == 0 and facts.st_nlink:
                 self.path.unlink()
         finally:
             os.close(self.handle)
@@ -113,19 +107,6 @@ class Partial:
     def drop(self) -> None:
         """Removes the bytes."""
         self.path.unlink()
-
-
-def _lock(handle: int, deadline: float, path: Path) -> bool:
-    """Waits for the lock; False when the file is no longer the one of that name."""
-    if not take_lock(handle, deadline - time.monotonic()):
-        raise DeviceError(
-            "another transfer is sending this blob",
-            code="board.busy",
-            where=path.name,
-            hint="wait for it to end, then try again",
-        )
-    # whoever held it may have finished the blob and given the file its name in the store
-    return _is(handle, path)
 
 
 def hash_start(handle: int, count: int) -> "hashlib._Hash":
@@ -144,13 +125,6 @@ def hash_start(handle: int, count: int) -> "hashlib._Hash":
         found.update(block[:got])
         done += got
     return found
-
-
-def _is(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(str(path)))
-    except FileNotFoundError:
-        return False
 
 
 # Bytes are made durable first, then names, then the folders: a name in the store means whole bytes.

@@ -3,8 +3,8 @@ its releases and its links ``current`` and ``previous``, ``BlobStore`` the blobs
 The two links change as one: what both shall be is written to links.json first, so that the
 next holder of the app's lock finishes a change that a power cut interrupted.
 
-A blob is written into a temporary folder, hashed on the way, made durable and renamed, so that a
-name in the store always means complete, correct bytes, also after a power cut.
+A blob's bytes are made durable before it gets its name (``store.partial``), so that a name in the
+store always means complete, correct bytes, also after a power cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import (
@@ -31,6 +31,7 @@ from edgekit_device.files import (
     write_durably,
 )
 from edgekit_device.protocol.codec import (
+    APP_NAMES,
     dump,
     is_app_name,
     is_digest,
@@ -41,7 +42,6 @@ from edgekit_device.protocol.codec import (
     release_name,
 )
 
-_CHUNK = 1 << 20
 LINKS = "links.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -116,44 +116,6 @@ class BlobStore:
         with map_os_errors(str(self.folder)):
             os.utime(self.path(digest))
 
-    def receive(self, digest: str, size: int, source: BinaryIO, work: Path) -> None:
-        """Reads ``size`` bytes from ``source`` into the store, through the folder ``work``.
-
-        Raises:
-            DeviceError: "transfer.truncated", "blob.digest-mismatch", "board.disk-full".
-        """
-        final, temporary = self.path(digest), work / digest
-        with map_os_errors(str(self.folder)):
-            free = os.statvfs(work).f_bavail * os.statvfs(work).f_frsize
-            if size > free:
-                raise DeviceError(
-                    "the blob needs {} bytes, {} are free".format(size, free),
-                    code="board.disk-full",
-                    where=str(self.folder),
-                    hint="free space there, or remove old releases with gc --keep 1",
-                )
-            found = hashlib.sha256()
-            try:
-                with temporary.open("xb") as file:
-                    for chunk in _chunks(source, size, digest):
-                        found.update(chunk)
-                        file.write(chunk)
-                    file.flush()
-                    os.fsync(file.fileno())
-                if found.hexdigest() != digest:
-                    raise DeviceError(
-                        "the bytes received have another SHA-256: {}".format(found.hexdigest()),
-                        code="blob.digest-mismatch",
-                        where=digest,
-                        hint="the bundle or the transfer is damaged; send it again",
-                    )
-                final.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(temporary, final)
-                fsync_folder(final.parent)
-            finally:
-                if temporary.exists():
-                    temporary.unlink()
-
     def blobs(self) -> Iterator[Path]:
         """Every blob's path."""
         for path in sorted(self.folder.glob("??/*")):
@@ -164,21 +126,6 @@ class BlobStore:
         """Number of blobs and their bytes."""
         sizes = [path.stat().st_size for path in self.blobs()]
         return {"blobs": len(sizes), "bytes": sum(sizes)}
-
-
-def _chunks(source: BinaryIO, size: int, digest: str) -> Iterator[bytes]:
-    left = size
-    while left:
-        chunk = source.read(min(_CHUNK, left))
-        if not chunk:
-            raise DeviceError(
-                "the stream ended {} bytes early".format(left),
-                code="transfer.truncated",
-                where=digest,
-                hint="the connection broke; deploy again, whole blobs are kept",
-            )
-        left -= len(chunk)
-        yield chunk
 
 
 # Two symlinks cannot be renamed at once, so what both shall be is written down first (links.json,
@@ -284,8 +231,7 @@ class Root:
             raise DeviceError(
                 "{!r} cannot name an app".format(name[:80]),
                 code="app.bad-name",
-                hint="letters, digits, '.', '_' and '-', at most 64, "
-                "starting with a letter or digit",
+                hint=APP_NAMES,
             )
         app = App(self, name)
         if app.folder.is_symlink():

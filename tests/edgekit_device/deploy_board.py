@@ -7,7 +7,6 @@ every durable write is quick; tests/faults does the same with real processes.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,9 +20,10 @@ from edgekit_device.deployment import states
 from edgekit_device.deployment.job import deploy
 from edgekit_device.deployment.request import read_request
 from edgekit_device.errors import DeviceError
-from edgekit_device.files import workspace, write_durably
+from edgekit_device.files import write_durably
 from edgekit_device.release.offer import take_offer
 from edgekit_device.release.releases import REFIT
+from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import App, Root
 
 __all__ = ["Bench", "Cut", "bench_board", "cut_at"]
@@ -55,11 +55,10 @@ class Bench:
 
     def offer(self, bundle: Bundle) -> None:
         """What ``offer`` and ``receive`` do."""
-        with workspace(self.root.folder) as work:
+        with BlobWriter(self.root) as writer:
             for digest, blob in {**bundle.weights, **bundle.blobs}.items():
                 if not self.root.store.has(digest):
-                    data = bytes(blob_view(blob))
-                    self.root.store.receive(digest, len(data), io.BytesIO(data), work)
+                    writer.add(digest, bytes(blob_view(blob)))
         # signatures have tests of their own, and ssh-keygen its price
         take_offer(self.root, bundle.manifest_bytes, None, trust_unsigned=True)
 

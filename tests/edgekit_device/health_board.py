@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 from edgekit.bundles.manifest import Bundle, blob_view
-from edgekit_device.files import workspace
 from edgekit_device.release.releases import stage
 from edgekit_device.runtime.refit import refit_release
+from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import Root
 
 __all__ = ["put"]
@@ -16,11 +15,10 @@ __all__ = ["put"]
 
 def put(root: Root, bundle: Bundle) -> Path:
     """Stores, stages and refits; returns the release's folder."""
-    with workspace(root.folder) as work:
+    with BlobWriter(root) as writer:
         for digest, blob in {**bundle.weights, **bundle.blobs}.items():
             if not root.store.has(digest):
-                data = bytes(blob_view(blob))
-                root.store.receive(digest, len(data), io.BytesIO(data), work)
+                writer.add(digest, bytes(blob_view(blob)))
     release = stage(root, bundle.manifest_bytes, bundle.signature).release
     app = root.app(bundle.name)
     folder = app.releases_folder / release

@@ -62,7 +62,7 @@ def root(tmp_path: Path, signer_line: str) -> Root:
 
 def test_figures_are_retained_and_say_on_which_clock(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key, seed=0, least=0.999))
-    found = examine(root, "toy", folder, POLICY)
+    found = examine(root, root.app("toy"), folder, POLICY)
     assert found == write(read_health(folder)) == json.loads((folder / "health.json").read_text())
     assert (found["clock"], found["backend"]) == ("cpu-measured", "reference")
     assert found["golden"] == {"cases": 2, "bit_equal": True}
@@ -81,7 +81,7 @@ def test_another_networks_answers_are_distinguished_from_its_own(
 ) -> None:
     # what FP32 makes of other weights: as if the engines had lost their accuracy
     folder = put(root, bundle_with(signing_key, seed=0, metric=metric, least=None))
-    assert examine(root, "toy", folder, {**POLICY, "accuracy_min": least})["accuracy"]
+    assert examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": least})["accuracy"]
     wrong = dataclasses.replace(samples(1, metric=metric), least=None)
     made = pack(
         name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
@@ -89,7 +89,7 @@ def test_another_networks_answers_are_distinguished_from_its_own(
     )  # fmt: skip
     folder = put(root, made.signed(sign(made.manifest_bytes, signing_key)))
     with pytest.raises(DeviceError) as caught:
-        examine(root, "toy", folder, {**POLICY, "accuracy_min": least})
+        examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": least})
     assert caught.value.code == "health.accuracy"
     assert "two toys" in caught.value.message
     assert read_health(folder) is None
@@ -111,12 +111,12 @@ def test_labels_say_how_many_are_right(root: Root, signing_key: Path) -> None:
         ([[right[0]], [(right[1] + 1) % 10]], 0.5),
     ):
         folder = put(root, labelled(signing_key, labels))
-        found = examine(root, "toy", folder, {**POLICY, "accuracy_min": 0.5})["accuracy"]
+        found = examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.5})["accuracy"]
         assert (found["metric"], found["value"], found["top1_agreement"]) == (
             "top1_accuracy", share, 1.0,
         )  # fmt: skip
     with pytest.raises(DeviceError) as caught:
-        examine(root, "toy", folder, {**POLICY, "accuracy_min": 0.75})
+        examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.75})
     assert caught.value.code == "health.accuracy"
     assert "top1_accuracy" in caught.value.message
 
@@ -138,7 +138,7 @@ def test_labels_that_are_none(
 def test_a_gate_without_samples_is_no_pass(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key))
     with pytest.raises(DeviceError) as caught:
-        examine(root, "toy", folder, {**POLICY, "accuracy_min": 0.5})
+        examine(root, root.app("toy"), folder, {**POLICY, "accuracy_min": 0.5})
     assert caught.value.code == "health.accuracy"
     assert "samples" in caught.value.hint
 
@@ -150,7 +150,7 @@ def test_wrong_answers_fail_the_golden_vectors(root: Root, signing_key: Path) ->
     )  # fmt: skip
     folder = put(root, made.signed(sign(made.manifest_bytes, signing_key)))
     with pytest.raises(DeviceError) as caught:
-        examine(root, "toy", folder, POLICY)
+        examine(root, root.app("toy"), folder, POLICY)
     assert caught.value.code == "selftest.failed"
 
 
@@ -184,11 +184,11 @@ def test_a_budget_counts_what_half_of_the_frames_need(
     clock = Clock(monkeypatch)
     # every tenth frame waits for something else on the board
     clock.last[bundle.digest] = lambda n: 0.1 if n % 10 == 0 else 0.004
-    found = examine(root, "toy", folder, {"latency_ms": 5, "measure_s": 1})
+    found = examine(root, root.app("toy"), folder, {"latency_ms": 5, "measure_s": 1})
     assert found["latency_ms"]["p50"] == pytest.approx(4)
     assert found["latency_ms"]["p99"] == pytest.approx(100)
     with pytest.raises(DeviceError) as caught:
-        examine(root, "toy", folder, {"latency_ms": 3.9, "measure_s": 1})
+        examine(root, root.app("toy"), folder, {"latency_ms": 3.9, "measure_s": 1})
     assert caught.value.code == "health.latency"
     assert "cpu-measured" in caught.value.message
 
@@ -202,19 +202,19 @@ def test_one_slow_round_is_measured_again_before_it_counts(
     requested = {"latency_ms": 20, "measure_s": 0}
     slow_until = clock.frames + 15
     clock.last[bundle.digest] = lambda n: 0.030 if n < slow_until else 0.010
-    assert examine(root, "toy", folder, requested)["latency_ms"]["rounds"] == 2
+    assert examine(root, root.app("toy"), folder, requested)["latency_ms"]["rounds"] == 2
     # the release that serves is no measure: neither loaded nor run
     other = bundle_with(signing_key, seed=1)
     switch(root.app("toy"), put(root, other).name)
     clock.ran.clear()
-    examine(root, "toy", folder, requested)
+    examine(root, root.app("toy"), folder, requested)
     assert clock.ran == {bundle.digest}
 
 
 def test_a_soak_keeps_the_figures_of_before(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key))
-    before = examine(root, "toy", folder, {"measure_s": 0.01})["latency_ms"]
-    assert examine(root, "toy", folder, POLICY)["latency_ms"] == before
+    before = examine(root, root.app("toy"), folder, {"measure_s": 0.01})["latency_ms"]
+    assert examine(root, root.app("toy"), folder, POLICY)["latency_ms"] == before
 
 
 def test_a_release_that_was_not_refitted_is_not_examined(root: Root, signing_key: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_release_that_was_not_refitted_is_not_examined(root: Root, signing_key
     folder = put(root, bundle)
     (folder / "refit.json").unlink()
     with pytest.raises(DeviceError) as caught:
-        examine(root, "toy", folder, POLICY)
+        examine(root, root.app("toy"), folder, POLICY)
     assert caught.value.code == "release.not-ready"
 
 

@@ -83,9 +83,7 @@ def test_what_is_there_already_needs_no_more_space() -> None:
 def test_a_bundle_of_this_machine_fits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = parse(toy_bundle().manifest_bytes)
     root = Root(tmp_path)
-    found = check_requires(root, manifest)
-    assert found["checked"] is True
-    assert found["memory_bytes"] > 0
+    check_requires(root, manifest)
     assert manifest.requires is not None
     assert manifest.requires.runtime == RequiredRuntime("onnxruntime", "1.12", "")
     assert manifest.requires.disk_bytes == sum(manifest.sizes().values())
@@ -96,4 +94,4 @@ def test_a_bundle_of_this_machine_fits_it(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(DeviceError) as caught:
         check_requires(root, manifest)
     assert caught.value.code == "requires.memory"
-    assert check_requires(root, dataclasses.replace(manifest, requires=None)) == {"checked": False}
+    check_requires(root, dataclasses.replace(manifest, requires=None))
