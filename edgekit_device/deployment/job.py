@@ -29,6 +29,7 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failure
+from edgekit_device.protocol.server import reload
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
     ROLLBACK_SCHEMA,
@@ -47,7 +48,6 @@ from edgekit_device.release.journal import (
     stamp,
 )
 from edgekit_device.release.releases import RolledBack, rollback
-from edgekit_device.serve.messages import reload
 from edgekit_device.store.root import App, Root, no_such_app
 
 BACK = "back.json"
@@ -250,7 +250,7 @@ def roll_back(
         if ended:
             record_end(app, ended[0])
         with contextlib.suppress(DeviceError):
-            reload(app)
+            reload(app.folder)
         return _answer(app, before)
 
 

@@ -23,6 +23,8 @@ from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_c
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import parse
+from edgekit_device.protocol.server import reload, serving
+from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.collect import collect, remove
 from edgekit_device.release.download import fetch_from
 from edgekit_device.release.journal import (
@@ -36,8 +38,6 @@ from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
 from edgekit_device.release.sources import open_sources
 from edgekit_device.runtime.refit import refit_release
-from edgekit_device.serve.documents import ServingStatus
-from edgekit_device.serve.messages import reload, serving
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import BundleFiles, check_bundle, open_release
 from edgekit_device.trust.counters import count, issue_of
@@ -231,7 +231,7 @@ class Deployment:
         facts = self.journal.facts
         restore(self.app, facts.previous, facts.fallback)
         with contextlib.suppress(DeviceError):
-            reload(self.app, self.policy.timeouts.test_s)
+            reload(self.app.folder, self.policy.timeouts.test_s)
 
     def _withdraw(self) -> None:
         """Removes a release that this deployment made and that does not serve."""
@@ -374,7 +374,7 @@ def _examine(run: Deployment, policy: Policy) -> None:
 
 def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
     """Has a server take the release; None where none runs."""
-    found = reload(run.app, limit_s)
+    found = reload(run.app.folder, limit_s)
     if found is not None and found.release != run.journal.facts.release:
         why = _last_error(found) or "it answers with {}".format(found.release)
         raise _bad(run, "the server did not take the release: {}".format(why))
@@ -383,7 +383,7 @@ def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
 
 def _watch(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
     """Compares a server's counters with those of before."""
-    found = serving(run.app)
+    found = serving(run.app.folder)
     if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
             raise _bad(run, "the server ended")

@@ -24,6 +24,8 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failed, Failure, or_failed
+from edgekit_device.protocol.server import serving
+from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import Changed, changed_of
 from edgekit_device.release.journal import (
     DeploymentFacts,
@@ -34,8 +36,6 @@ from edgekit_device.release.journal import (
     read_journal,
 )
 from edgekit_device.release.releases import AppReleases, describe
-from edgekit_device.serve.documents import ServingStatus
-from edgekit_device.serve.messages import serving
 from edgekit_device.store.partial import partials
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.keys import Refusal, refusals
@@ -144,7 +144,7 @@ def _app(root: Root, app: App) -> AppStatus:
         history=tuple(history(app)[-_SHOWN:]),
         error=failure,
         refused=tuple(refusals(app, linked)),
-        serving=_or_failed(lambda: serving(app)),
+        serving=_or_failed(lambda: serving(app.folder)),
         changed=_or_failed(lambda: changed_of(root, app)),
     )
 

@@ -23,7 +23,15 @@ from typing import (
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import DTYPES, nbytes
-from edgekit_device.serve.documents import (
+from edgekit_device.protocol.server import (
+    AnsweredError,
+    Closed,
+    MessageReader,
+    connect_to,
+    exchange,
+    socket_of,
+)
+from edgekit_device.protocol.serving import (
     Description,
     MemoryRegion,
     PlacedTensor,
@@ -33,14 +41,6 @@ from edgekit_device.serve.documents import (
     StatusAnswer,
 )
 from edgekit_device.serve.memory import SharedMemory, aligned, view_of
-from edgekit_device.serve.messages import (
-    AnsweredError,
-    Closed,
-    MessageReader,
-    connect_to,
-    exchange,
-    socket_of,
-)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,9 +25,9 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failed
+from edgekit_device.protocol.server import SOCKET, read_record, reload, send_request, serving
+from edgekit_device.protocol.serving import ServingStatus, StopAnswer
 from edgekit_device.release.journal import TakenBack, last_taken_back
-from edgekit_device.serve.documents import ServingStatus, StopAnswer
-from edgekit_device.serve.messages import SOCKET, read_record, reload, send_request, serving
 from edgekit_device.store.root import App, Root
 
 #: The loader that a server runs from: hosts replace those in ROOT/bin.
@@ -91,13 +91,13 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
 def do_serve_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Says what serves; with --reload, has it take the current release first."""
     app = root.app(arguments.app)
-    return _answer(app, reload(app) if arguments.reload else serving(app))
+    return _answer(app, reload(app.folder) if arguments.reload else serving(app.folder))
 
 
 def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Has a server answer what it has taken, and end; waits for that."""
     app = root.app(arguments.app)
-    answer = send_request(StopAnswer, app, "stop", _STOP_S)
+    answer = send_request(StopAnswer, app.folder, "stop", _STOP_S)
     if answer is not None:
         # its lock is free when its process has ended
         with locked(app.folder / "serve.lock", wait_s=_STOP_S):
@@ -197,12 +197,12 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
         )
         try:
             while process.poll() is None:
-                found = serving(app)
+                found = serving(app.folder)
                 if found is not None and found.pid == process.pid:
                     # answers when the release serves, or has failed: the status says with what
                     with contextlib.suppress(DeviceError):
-                        reload(app)
-                    return _answer(app, serving(app))
+                        reload(app.folder)
+                    return _answer(app, serving(app.folder))
                 time.sleep(_POLL_S)
         finally:
             if process.returncode is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Optional
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.protocol.manifest import nbytes
-from edgekit_device.serve.documents import PlacedTensor
+from edgekit_device.protocol.serving import PlacedTensor
 
 if TYPE_CHECKING:
     import numpy as np

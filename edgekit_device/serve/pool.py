@@ -17,8 +17,8 @@ from typing import Any, Dict, List, Optional
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import child_argv
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.serve.documents import FailedAnswer, Ready
-from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, pack, send_with
+from edgekit_device.protocol.server import MAX_HEAD, Closed, MessageReader, pack, send_with
+from edgekit_device.protocol.serving import FailedAnswer, Ready
 from edgekit_device.serve.worker import CODE, frame
 from edgekit_device.store.root import App
 

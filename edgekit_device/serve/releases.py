@@ -8,8 +8,8 @@ from collections import deque
 from typing import Callable, Deque, List, Optional, Tuple, Union
 
 from edgekit_device.protocol.failure import Failure
+from edgekit_device.protocol.serving import FailedAnswer, LastError, Latency, Ready
 from edgekit_device.release.journal import stamp
-from edgekit_device.serve.documents import FailedAnswer, LastError, Latency, Ready
 from edgekit_device.serve.pool import ServeOptions, Worker, WorkerPool
 from edgekit_device.store.root import App
 

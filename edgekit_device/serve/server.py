@@ -23,7 +23,18 @@ from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 from edgekit_device.protocol.codec import dump
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.serve.documents import (
+from edgekit_device.protocol.server import (
+    MAX_HEAD,
+    RECORD,
+    Closed,
+    framed,
+    pack,
+    parse_head,
+    reach,
+    read_answer,
+    read_request,
+)
+from edgekit_device.protocol.serving import (
     Description,
     FailedAnswer,
     Ready,
@@ -34,17 +45,6 @@ from edgekit_device.serve.documents import (
     ServingStatus,
     StatusAnswer,
     StopAnswer,
-)
-from edgekit_device.serve.messages import (
-    MAX_HEAD,
-    RECORD,
-    Closed,
-    framed,
-    pack,
-    parse_head,
-    reach,
-    read_answer,
-    read_request,
 )
 from edgekit_device.serve.pool import (
     Peer,

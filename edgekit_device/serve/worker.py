@@ -19,17 +19,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.processes import ending_with_parent
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import TensorEntry, nbytes
-from edgekit_device.release.releases import check_release, need_ready
-from edgekit_device.serve.documents import (
-    FailedAnswer,
-    PlacedTensor,
-    Ready,
-    RunAnswer,
-    RunRequest,
-    ServedTensor,
-)
-from edgekit_device.serve.memory import ALIGN, aligned, input_of, map_sealed, outside, view_of
-from edgekit_device.serve.messages import (
+from edgekit_device.protocol.server import (
     MAX_HEAD,
     Closed,
     MessageReader,
@@ -38,6 +28,16 @@ from edgekit_device.serve.messages import (
     parse_head,
     read_request,
 )
+from edgekit_device.protocol.serving import (
+    FailedAnswer,
+    PlacedTensor,
+    Ready,
+    RunAnswer,
+    RunRequest,
+    ServedTensor,
+)
+from edgekit_device.release.releases import check_release, need_ready
+from edgekit_device.serve.memory import ALIGN, aligned, input_of, map_sealed, outside, view_of
 from edgekit_device.store.root import Root
 
 if TYPE_CHECKING:

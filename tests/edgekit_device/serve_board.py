@@ -17,9 +17,9 @@ from typing import Any
 
 from edgekit_device.files import replace_link
 from edgekit_device.protocol.codec import dump, write
-from edgekit_device.serve.documents import RunAnswer
+from edgekit_device.protocol.server import MessageReader, connect_to, exchange, serving
+from edgekit_device.protocol.serving import RunAnswer
 from edgekit_device.serve.memory import SharedMemory
-from edgekit_device.serve.messages import MessageReader, connect_to, exchange, serving
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import ReleaseRecord
 from tests.bundles.bundle_toys import toy_bundle
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parents[2]
 WORKER = """
 import json, os, signal, socket, time
 from pathlib import Path
-from edgekit_device.serve.messages import Closed, MessageReader, pack
+from edgekit_device.protocol.server import Closed, MessageReader, pack
 
 number, root, app, release, threads = sys.argv[1:]
 server = os.getppid()
@@ -122,7 +122,9 @@ class ServedBoard:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONWARNINGS": "error", **(env or {})},
         )  # fmt: skip
-        wait_for(lambda: serving(self.app) or (self.process and self.process.poll() is not None))
+        wait_for(
+            lambda: serving(self.app.folder) or (self.process and self.process.poll() is not None)
+        )
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[dict[str, Any], str]:
         """Ends it with a signal; returns its answer and its log."""
@@ -134,7 +136,7 @@ class ServedBoard:
         return json.loads(said), log.decode()
 
     def status(self) -> dict[str, Any]:
-        found = serving(self.app)
+        found = serving(self.app.folder)
         assert found is not None
         return dict(write(found))
 

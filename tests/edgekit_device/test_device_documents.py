@@ -40,10 +40,10 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.manifest import Manifest, parse
+from edgekit_device.protocol.serving import Request, RunRequest, ServingRecord
 from edgekit_device.release.changed import Health
 from edgekit_device.release.journal import DeploymentFacts, HistoryEntry
 from edgekit_device.release.offer import Envelope
-from edgekit_device.serve.documents import Request, RunRequest, ServingRecord
 from edgekit_device.store.root import Links
 from edgekit_device.tensorrt.refit import RefittedPlan
 from edgekit_device.trust.bundle import ReleaseRecord

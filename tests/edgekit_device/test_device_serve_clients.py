@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.serve.memory import SharedMemory, map_sealed
-from edgekit_device.serve.messages import (
+from edgekit_device.protocol.server import (
     MAX_HEAD,
     Closed,
     MessageReader,
@@ -25,6 +24,7 @@ from edgekit_device.serve.messages import (
     send_with,
     serving,
 )
+from edgekit_device.serve.memory import SharedMemory, map_sealed
 from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
 
@@ -52,7 +52,7 @@ def test_a_full_queue_says_busy_and_a_stop_answers_what_was_taken(served: Served
             assert served.process is not None
             served.process.send_signal(signal.SIGTERM)
             # its door is shut, and its clients stay until they have their answers
-            wait_for(lambda: serving(served.app) is None)
+            wait_for(lambda: serving(served.app.folder) is None)
             with pytest.raises(DeviceError) as caught:
                 caller.run()
             assert caught.value.code == "serve.stopping"
@@ -152,7 +152,7 @@ def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(
     wait_for(lambda: served.status()["release"])
     old = served.client()
     (served.app.folder / "serve.sock").unlink()
-    assert wait_for(lambda: serving(served.app)).pid == served.status()["pid"]
+    assert wait_for(lambda: serving(served.app.folder)).pid == served.status()["pid"]
     new = served.client()
     assert old.run()["release"] == new.run()["release"]
     old.close()

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.protocol.server import MAX_HEAD, Closed, MessageReader, parse_head, read_request
+from edgekit_device.protocol.serving import RunRequest
 from edgekit_device.release import mirrors
 from edgekit_device.release.download import stream
 from edgekit_device.release.mirrors import Credentials
 from edgekit_device.release.sources import Mirror
 from edgekit_device.serve.client import connect
-from edgekit_device.serve.documents import RunRequest
 from edgekit_device.serve.memory import SharedMemory
-from edgekit_device.serve.messages import MAX_HEAD, Closed, MessageReader, parse_head, read_request
 from edgekit_device.serve.worker import _Answers
 from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
 from tests.security.test_fuzz_board import survive

@@ -15,14 +15,13 @@ from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import load, parse_json, read, write
-from edgekit_device.serve.documents import (
+from edgekit_device.protocol.serving import (
     FailedAnswer,
     Request,
     ServingRecord,
     ServingStatus,
     StatusAnswer,
 )
-from edgekit_device.store.root import App
 
 VERSION = 1
 
@@ -276,23 +275,23 @@ def exchange(
     return answer
 
 
-def serving(app: App) -> Optional[ServingStatus]:
-    """Returns the status of the server of ``app``; None when nothing serves.
+def serving(app_folder: Path) -> Optional[ServingStatus]:
+    """Returns the status of the server of an app; None when nothing serves.
 
     Raises:
         DeviceError: "serve.silent" or "serve.refused" when there is one that does not answer.
     """
-    answer = send_request(StatusAnswer, app, "status", _STATUS_S)
+    answer = send_request(StatusAnswer, app_folder, "status", _STATUS_S)
     return None if answer is None else answer.serving
 
 
-def reload(app: App, timeout_s: float = _RELOAD_S) -> Optional[ServingStatus]:
+def reload(app_folder: Path, timeout_s: float = _RELOAD_S) -> Optional[ServingStatus]:
     """Has the server take the current release, and waits until it answers requests.
 
     Every request that is sent after this has returned is answered by the current release.
 
     Args:
-        app: The app.
+        app_folder: The app's folder.
         timeout_s: Until the wait is given up; the server goes on.
 
     Returns:
@@ -302,13 +301,15 @@ def reload(app: App, timeout_s: float = _RELOAD_S) -> Optional[ServingStatus]:
         DeviceError: What the release failed with ("serve.crashed", "selftest.failed", "engine.*");
             the one before it serves on. "serve.silent" after ``timeout_s``.
     """
-    answer = send_request(StatusAnswer, app, "reload", timeout_s)
+    answer = send_request(StatusAnswer, app_folder, "reload", timeout_s)
     return None if answer is None else answer.serving
 
 
-def send_request(kind: Type[_Answer], app: App, op: str, timeout_s: float) -> Optional[_Answer]:
-    """Sends the server of ``app`` one request; returns None if none serves."""
-    peer = connect_to(socket_of(app.folder), timeout_s)
+def send_request(
+    kind: Type[_Answer], app_folder: Path, op: str, timeout_s: float
+) -> Optional[_Answer]:
+    """Sends the server of an app one request; returns None if none serves."""
+    peer = connect_to(socket_of(app_folder), timeout_s)
     if peer is None:
         return None
     reader = MessageReader()
@@ -321,12 +322,12 @@ def send_request(kind: Type[_Answer], app: App, op: str, timeout_s: float) -> Op
         peer.close()
 
 
-def socket_of(folder: Path) -> Path:
-    """Where the server of the app in ``folder`` listens, or would."""
-    named = read_record(folder).socket
-    return folder / SOCKET if named is None else Path(named)
+def socket_of(app_folder: Path) -> Path:
+    """Where the server of an app listens, or would."""
+    named = read_record(app_folder).socket
+    return app_folder / SOCKET if named is None else Path(named)
 
 
-def read_record(folder: Path) -> ServingRecord:
+def read_record(app_folder: Path) -> ServingRecord:
     """What the server has noted in serving.json; empty where there is none."""
-    return load(ServingRecord, folder / RECORD) or ServingRecord()
+    return load(ServingRecord, app_folder / RECORD) or ServingRecord()
