@@ -47,12 +47,16 @@ class Sheets:
         return sheet.save(self._folder / f"{family}-{opset}.onnx", opset)
 
     def _layers(self, family: str, opset: int, setting: Setting) -> Layers:
-        document = edgekit.check(
-            self._file(family, opset),
-            target=setting.board,
-            precision=setting.precision,
-            tensorrt=setting.tensorrt,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            if setting.tensorrt != "10.3":
+                # what mending a layer would gain takes four fifths of a check: once is enough
+                patch.setattr("edgekit.pipeline.steps.check.fixes", lambda *_: ())
+            document = edgekit.check(
+                self._file(family, opset),
+                target=setting.board,
+                precision=setting.precision,
+                tensorrt=setting.tensorrt,
+            )
         found: Layers = {}
         for layer in document["layers"]:
             for node in layer["nodes"]:
