@@ -150,8 +150,8 @@ def config_of(life: Life, *rows: str, extra: str = "") -> Path:
     return path
 
 
-def test_a_release_comes_and_goes(life: Life) -> None:
-    config, out = config_of(life), ("-o", life.folder / "out")
+def test_a_release_comes_and_goes(life: Life, warm: Path) -> None:
+    config, out = config_of(life, life.board("lab", warm)), ("-o", life.folder / "out")
     life.run("bundle", "bundle", config, *out)
     life.run("deploy-untrusted", "deploy", config, *out)
     life.run("trust-add", "trust", config, "--add", f"{life.key}.pub", "--identity", "ci")
@@ -176,8 +176,8 @@ def test_a_release_comes_and_goes(life: Life) -> None:
     life.run("status-nothing", "status", config)
 
 
-def test_a_run_and_what_shows_it(life: Life) -> None:
-    config, out = config_of(life), ("-o", life.folder / "out")
+def test_a_run_and_what_shows_it(life: Life, warm: Path) -> None:
+    config, out = config_of(life, life.board("lab", warm)), ("-o", life.folder / "out")
     life.run("doctor", "doctor", config)
     life.run("run", "run", config, *out, "--trust-key")
     life.run("report", "report", config, *out)

@@ -23,11 +23,12 @@ KINDS = ("image", "normal", "uniform", "centred")
 Array = np.ndarray[Any, Any]
 
 
-# those of more weights take seconds to fill
+# each takes seconds: without --all the smallest stands for them
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=pytest.mark.whole if name in QUICK[:2] else []) for name in QUICK
+        pytest.param(name, marks=[] if name == "light_squeezenet" else pytest.mark.whole)
+        for name in QUICK
     ],
 )
 def model(request: pytest.FixtureRequest) -> Model:
