@@ -173,6 +173,13 @@ class RolloutStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "rollouts"
+        if (old := folder / "fleet.db").exists():
+            raise EnvironmentLack(
+                "the rollouts in this folder are an older edgekit's",
+                code="fleet.state",
+                where=str(old),
+                hint="finish them with that edgekit, or give another folder: --state FOLDER",
+            )
         try:
             for made in (self.path, folder / "bundles"):
                 made.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -100,6 +100,14 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     assert caught.value.code == "fleet.state"
 
 
+def test_rollouts_of_an_older_edgekit_are_refused(tmp_path):
+    (tmp_path / "fleet.db").write_bytes(b"SQLite format 3\x00")
+    with pytest.raises(EnvironmentLack) as caught:
+        RolloutStore(tmp_path)
+    assert (caught.value.code, caught.value.where) == ("fleet.state", str(tmp_path / "fleet.db"))
+    assert "--state" in caught.value.hint
+
+
 def test_a_change_is_on_the_disk_before_it_is_acted_upon(given, monkeypatch):
     synced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(number) or real(number))
