@@ -98,7 +98,7 @@ COMMANDS = {
     "fleet": (
         "fleet",
         "fleet_command",
-        "Bring a release to many boards in waves; pause, resume, roll back, compare.",
+        "Bring a release to many boards in waves; pause, resume, roll back.",
     ),
     "trust": (
         "boards",
