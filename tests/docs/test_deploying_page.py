@@ -16,10 +16,8 @@ from tests.pipeline.nets import small_net
 PAGE = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text()
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.S)
-    assert found is not None
-    return found[1]
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
 
 
 @pytest.mark.boards
@@ -29,20 +27,31 @@ def test_the_commands_in_their_order(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     small_net(tmp_path / "model.onnx")
-    (tmp_path / "app.yaml").write_text(block("yaml"))
-    said = {}
-    for line in block("sh").splitlines():
-        program, *arguments = shlex.split(line)
-        assert program == "edgekit"
-        with pytest.raises(SystemExit) as caught:
-            main.main([*arguments, "-q"])
-        reported = capsys.readouterr()
-        assert not caught.value.code, reported.err
-        said[arguments[0]] = reported.out
+    (tmp_path / "app.yaml").write_text(blocks("yaml")[0])
+
+    def run(lines: str) -> dict[str, str]:
+        said = {}
+        for line in lines.splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "edgekit"
+            with pytest.raises(SystemExit) as caught:
+                main.main([*arguments, "-q"])
+            reported = capsys.readouterr()
+            assert not caught.value.code, reported.err
+            said[arguments[0]] = reported.out
+        return said
+
+    first, back, _ = blocks("sh")  # the third is the board's own: test_on_board_commands.py
+    said = run(first)
     (board,) = json.loads(said["status"])["boards"]
     app = board["apps"]["app"]
     assert app["deployment"]["state"] == "committed"
     assert app["current"] in said["releases"]
+    small_net(tmp_path / "model.onnx", seed=5)
+    run("edgekit deploy app.yaml")
+    said = run(back)
+    assert app["current"] in said["rollback"]
+    assert app["current"] in said["remove"]
 
 
 def test_every_state_is_in_the_table() -> None:
