@@ -19,3 +19,9 @@ def test_every_file_that_it_names_is_there() -> None:
         for name in re.findall(r"`([\w/.-]+\.py)`", cell):
             folder = (ROOT / name).parent if "/" in name else folder
             assert (folder / Path(name).name).exists(), name
+
+
+def test_its_command_is_one_of_signing() -> None:
+    """tests/docs/test_signing_page.py runs it."""
+    (line,) = re.findall(r"```sh\n(.*)\n```", TEXT)
+    assert f"\n{line}\n" in (ROOT / "docs/signing.md").read_text(encoding="utf-8")
