@@ -56,13 +56,16 @@ def manifest_page() -> str:
     if set(example) != set(required):
         raise ValueError("the example of scripts/data/manifest.md has not the reader's fields")
     limits = [
-        f"- Schema: `{manifest.SCHEMA}`; at most {manifest.MAX_MANIFEST >> 20} MiB.",
-        f"- Required fields: {_names(required)}.",
-        f"- Optional fields: {_names(optional)}.",
-        f"- Devices: {_names(manifest.DEVICES)}; modes: {_names(manifest.MODES)}; "
-        f"kinds of blobs: {_names(manifest.BLOB_KINDS)}.",
-        f"- Types of tensors: {_names(manifest.DTYPES)}; of weights also "
-        f"{_names(set(manifest.WEIGHT_DTYPES) - set(manifest.DTYPES))}.",
+        "| | |",
+        "|---|---|",
+        f"| Schema | `{manifest.SCHEMA}`, at most {manifest.MAX_MANIFEST >> 20} MiB |",
+        f"| Required fields | {_names(required)} |",
+        f"| Optional fields | {_names(optional)} |",
+        f"| Devices | {_names(manifest.DEVICES)} |",
+        f"| Modes | {_names(manifest.MODES)} |",
+        f"| Kinds of blobs | {_names(manifest.BLOB_KINDS)} |",
+        f"| Types of tensors | {_names(manifest.DTYPES)} |",
+        f"| Types of weights | also {_names(set(manifest.WEIGHT_DTYPES) - set(manifest.DTYPES))} |",
     ]
     classes = "\n\n".join("\n".join(_class(kind)) for kind in _dataclasses(manifest))
     return _filled("manifest.md", limits="\n".join(limits), classes=classes)
