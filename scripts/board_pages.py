@@ -16,6 +16,9 @@ from types import ModuleType
 import yaml
 
 from edgekit_device import commands
+from edgekit_device.benchmark import settings
+from edgekit_device.build import request as build_request
+from edgekit_device.deployment import request as deployment_request
 from edgekit_device.protocol import manifest
 
 DATA = Path(__file__).parent / "data"
@@ -39,7 +42,13 @@ def board_protocol_page() -> str:
     sections = [
         "\n".join(_command(name, parser, described[name])) for name, parser in parsers.items()
     ]
-    return _filled("board-protocol.md", commands="\n\n".join(sections))
+    return _filled(
+        "board-protocol.md",
+        commands="\n\n".join(sections),
+        deployments=_classes(deployment_request),
+        settings=_classes(settings),
+        builds=_classes(build_request),
+    )
 
 
 def manifest_page() -> str:
@@ -67,8 +76,7 @@ def manifest_page() -> str:
         f"| Types of tensors | {_names(manifest.DTYPES)} |",
         f"| Types of weights | also {_names(set(manifest.WEIGHT_DTYPES) - set(manifest.DTYPES))} |",
     ]
-    classes = "\n\n".join("\n".join(_class(kind)) for kind in _dataclasses(manifest))
-    return _filled("manifest.md", limits="\n".join(limits), classes=classes)
+    return _filled("manifest.md", limits="\n".join(limits), classes=_classes(manifest))
 
 
 def _filled(name: str, **parts: str) -> str:
@@ -95,11 +103,8 @@ def _command(name: str, parser: argparse.ArgumentParser, described: dict[str, st
     options = [action for action in parser._actions if action.dest not in _COMMON]
     if options:
         lines += ["", "| option | default | |", "|---|---|---|", *map(_option, options)]
-    lines.append("")
-    if "stdin" in described:
-        lines.append(f"- stdin: {described['stdin'].strip()}")
-    lines.append(f"- stdout: {described['stdout'].strip()}")
-    return lines
+    reads, writes = described.get("stdin", "").strip(), described["stdout"].strip()
+    return [*lines, "", "| stdin | stdout |", "|---|---|", f"| {reads} | {writes} |"]
 
 
 def _option(action: argparse.Action) -> str:
@@ -116,14 +121,17 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _dataclasses(module: ModuleType) -> list[type]:
-    return [
+def _classes(module: ModuleType) -> str:
+    """Returns a table for each class that the module reads documents into."""
+    kinds = [
         kind
         for kind in vars(module).values()
         if dataclasses.is_dataclass(kind)
         and isinstance(kind, type)
         and kind.__module__ == module.__name__
+        and any("rule" in item.metadata for item in dataclasses.fields(kind))
     ]
+    return "\n\n".join("\n".join(_class(kind)) for kind in kinds)
 
 
 def _class(kind: type) -> list[str]:
