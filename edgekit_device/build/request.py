@@ -133,9 +133,16 @@ class ProfileShapes:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """One engine to build; see docs/board-protocol.md.
+    """One engine to build.
 
-    ``model`` is an ONNX file's digest; ``data`` those of the files that it keeps weights in.
+    Attributes:
+        model: Digest of an ONNX file in the board's store.
+        device: "GPU", or the DLA core that the engine drives.
+        calibration: Digest of a calibration cache.
+        refit_individual: Names of the weights that are marked refittable one by one.
+        attempts: Tried in order until one builds, loads and refits.
+        trtexec: Its arguments, for each attempt.
+        data: Digests of the files that ``model`` keeps weights in, by file name.
     """
 
     key: str = member(_KEY)
@@ -273,7 +280,7 @@ class BuiltTensor:
 
 @dataclass(frozen=True)
 class EngineResult:
-    """An engine of the result (docs/board-protocol.md).
+    """An engine of the result.
 
     Attributes:
         full: Digest of the plan refitted and whole; None where ``engine`` lacks nothing.

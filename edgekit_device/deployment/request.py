@@ -39,7 +39,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Policy:
-    """By what a release is judged and how long that may take (docs/health.md).
+    """By what a release is judged and how long that may take; the keys of ``deploy.health``.
 
     Attributes:
         latency_ms: What the median may be; None for no gate.
@@ -84,7 +84,7 @@ class DeployRequest:
     Attributes:
         app: The app.
         digest: SHA-256 of the manifest.
-        policy: As it came; ``read_policy`` says what it means.
+        policy: A ``Policy``, as it came.
         source: Where the board itself gets what it lacks; None when it was sent.
         operator: Who deploys, for others to read.
         nonce: Makes two requests two jobs.
