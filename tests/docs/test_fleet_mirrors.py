@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from benchmarks import fleet, fleet_ansible
+from edgekit.cli.fleet import fleet_command
 from edgekit.cli.fleet import fleet_export_command as export
 from edgekit.cli.steps import push
 from edgekit.config.schema import DeploySection
@@ -37,8 +38,8 @@ def test_commands_are_understood(line, tmp_path, monkeypatch):
     _, *words = shlex.split(line)
     if words[:2] == ["bundle", "push"]:
         push.make_context("push", words[2:])
-    elif words[:2] == ["fleet", "export"]:
-        export.make_context("export", words[2:])
+    elif words[0] == "fleet":
+        fleet_command.get_command(None, words[1]).make_context(words[1], words[2:])
     else:
         from edgekit.cli.steps import bundle_command
 
