@@ -1,26 +1,23 @@
-"""The page ``docs/dla-support.md``, made from the rule files and the JetPack table."""
+"""The page ``docs/dla-support.md``, made from the rule files and the support database."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dla_database import DlaSupport, OperatorRow, database
+
 from edgekit.dla.formats import FORMATS, nbytes, strides
-from edgekit.dla.judge import drives_dla
 from edgekit.dla.memory import disputes_of
 from edgekit.dla.rules import (
     GENERATIONS,
     PRECISIONS,
-    Operator,
     Rule,
     Rules,
     format_facts,
     load_rules,
     memory_facts,
 )
-from edgekit.targets import loader
-from edgekit.targets.jetpack import jetpacks
-from edgekit.targets.loader import get
 from edgekit.text import table_head, table_row
 
 _POOLS = {
@@ -29,6 +26,10 @@ _POOLS = {
     "global_dram": ("Global DRAM", "weights; adds up over loadables"),
 }
 _EXAMPLE = (1, 3, 480, 645)
+# TensorRT of JetPack 6.1 to 6.2.3
+_SHOWN = "10.3.0"
+_STATUS = {"composed": "several layers", "folded": "no layer"}
+_USABLE = {"implicit": "yes, cache", "qdq": "yes, Q/DQ", "none": "no", "unknown": "not known"}
 _FIRST = "general"
 _NOTHING = "nothing to do"
 
@@ -105,39 +106,85 @@ class _Sources:
         return [f"{n}. {title}: {place}" for n, (title, place) in enumerate(self.known.items(), 1)]
 
 
+_INTRODUCTION = """# What runs on the DLA
+
+For everyone who wants to know whether a Jetson module has a usable DLA, and what it runs. The
+[search page](dla-support-search.html) needs no installation: it answers for a module and a JetPack
+release, and filters by operator, rule, TensorRT and precision. On a machine with edgekit:
+
+```sh
+edgekit explain Softmax
+edgekit explain convolution.kernel
+```
+
+The first prints an operator, the second one rule. `edgekit check MODEL` applies them to a model.
+Data {version} of {date}, made from the files under `dla/` and `targets/`. Numbers name the
+[sources](#sources).
+"""
+_TOOLS = """## The same for other tools
+
+[data/dla-support.json](data/dla-support.json) has everything on this page,
+[data/dla-support.schema.json](data/dla-support.schema.json) is its JSON Schema. Within
+`edgekit.dla-support/1` fields and values of `status` are only added; none is removed or changes its
+meaning. `version` and `digest` change when a fact changes.
+
+```python
+import json
+from pathlib import Path
+
+database = json.loads(Path("docs/data/dla-support.json").read_text(encoding="utf-8"))
+assert database["schema"] == "edgekit.dla-support/1"
+for row in database["matrix"]:
+    if row["board"] == "jetson-agx-orin-64gb" and row["jetpack"] in ("6.2", "7.2", "7.2.2"):
+        print(row["jetpack"], row["usable"], row["int8"])
+```
+
+- `matrix`: module and JetPack, with `usable` (null where not known), `int8` (`implicit`, `qdq`,
+  `none`, `unknown`), `why` and the rule that refuses.
+- `operators`: ONNX operator, TensorRT layers, and `support` by DLA generation, precision and
+  release. `status` is `runs`, `limits` (sizes and parameters decide), `disputed`, `composed`
+  (several layers, each with its rules), `folded` (no layer) or `never`.
+- `rules`: text, limit with value and unit, range of releases, fix, sources and dispute.
+- `boards`, `releases`, `sources`: what the others refer to.
+"""
+_WORDS = """"Disputed" marks what the sources leave open or contradict: only a board settles it. "A
+risk" leaves the layer on the DLA and says what speaks against it. Most rules without "Allowed" are
+notes: no layer is checked for them.
+"""
+
+
 def dla_page() -> str:
-    """Returns the Markdown page of all rules, the operator matrix and the JetPack releases."""
-    rules, sources = load_rules(), _Sources()
+    """Returns the Markdown page of modules, releases, operators and rules."""
+    rules, sources, data = load_rules(), _Sources(), database()
     lines = [
-        "# What runs on the DLA",
+        *_INTRODUCTION.format(version=data.version, date=data.date).splitlines(),
         "",
-        "Made from the files under `dla/` and `targets/`; do not edit. `edgekit explain ID` prints",
-        "one rule, `edgekit explain OPERATOR` one row of the operator matrix. Numbers name the",
-        "[sources](#sources).",
+        "## Does my module have a DLA that my release can use?",
         "",
-        '"Disputed" marks what the sources leave open or contradict: only a board settles it. A',
-        'rule that is "a risk" leaves the layer on the DLA and says what speaks against it.',
+        *_usable(data),
+        "",
+        *_TOOLS.splitlines(),
+        "",
+        "## Operators",
+        "",
+        *_operators(rules, data, sources),
+        "",
+        "## Rules",
+        "",
+        *_WORDS.splitlines(),
         "",
     ]
     for family in sorted(rules.titles, key=lambda name: (name != _FIRST, rules.titles[name])):
         members = [rule for rule in rules if rule.family == family]
-        if not members:
-            continue
-        checked = [rule for rule in members if rule.effect != "note"]
-        notes = [rule for rule in members if rule.effect == "note"]
-        lines += [f"## {rules.titles[family]}", ""]
-        if checked:
-            lines += table_head(
-                ("Rule", "Restriction", "Allowed", "Holds for", "What to do", "Source")
-            )
-            lines += [*(_row(rule, sources) for rule in checked), ""]
-        lines += [*(_note(rule, sources) for rule in notes), *([""] if notes else [])]
+        lines += [f"### {rules.titles[family]}", ""]
+        lines += table_head(("Rule", "Restriction", "Allowed", "Holds for", "What to do", "Source"))
+        members.sort(key=lambda rule: rule.effect == "note")
+        lines += [*(_row(rule, sources) for rule in members), ""]
         heads, *facts = fact_rows(family) or [()]
         if facts:
             lines += [*table_head(heads), *(table_row(row) for row in facts), ""]
     lines += ["## The guide of TensorRT 10.7, sentence by sentence", "", *_guide(rules), ""]
-    lines += ["## Operators", "", *_operators(rules, sources), ""]
-    lines += ["## JetPack releases", "", *_jetpacks(), "", "## Sources", "", *sources.lines()]
+    lines += ["## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 
 
@@ -162,7 +209,7 @@ def _guide(rules: Rules) -> list[str]:
 
 def _row(rule: Rule, sources: _Sources) -> str:
     numbers = sources.numbers(rule.sources, rule.places)
-    scope, todo = _scope(rule) or "all", _fix(rule)
+    scope, todo = _scope(rule) or "all", "" if rule.fix == _NOTHING else _fix(rule)
     return table_row((f"`{rule.id}`", rule.text, rule.limit, scope, todo, numbers))
 
 
@@ -171,14 +218,6 @@ def _fix(rule: Rule) -> str:
     found = rule.to_json()
     several = [f"{one['for']}: {one['fix']}" for one in found["fixes"]]
     return "; ".join(several) or str(found["fix"])
-
-
-def _note(rule: Rule, sources: _Sources) -> str:
-    scope = _scope(rule)
-    where = f" ({scope})" if scope else ""
-    numbers = sources.numbers(rule.sources, rule.places)
-    todo = "" if rule.fix == _NOTHING else f" What to do: {_fix(rule)}."
-    return f"- `{rule.id}`{where}: {rule.text}{todo} [{numbers}]"
 
 
 def _scope(rule: Rule) -> str:
@@ -198,46 +237,93 @@ def _scope(rule: Rule) -> str:
     return "; ".join(parts)
 
 
-def _operators(rules: Rules, sources: _Sources) -> list[str]:
+def _operators(rules: Rules, data: DlaSupport, sources: _Sources) -> list[str]:
     numbers = sources.numbers(
         [source["title"] for source in rules.matrix_sources],
         [source["where"] for source in rules.matrix_sources],
     )
     lines = [
-        "NVIDIA's matrix for Orin: what TensorRT exposes, and what the DLA software has below it",
+        f"FP16 and INT8 stand for Orin with TensorRT {_SHOWN} (JetPack 6.2); the search page has",
+        "the other releases. TensorRT, From and DLA software are NVIDIA's matrix for Orin",
         f"[{numbers}].",
+        '"Limits": sizes and parameters decide, by the rules of the families in the row.',
+        '"Several layers": TensorRT\'s parser writes them, each with its own rules.',
         "",
-        *table_head(("Operator", "TensorRT", "From", "DLA software", "Rules", "Instead")),
+        *table_head(
+            ("Operator", "FP16", "INT8", "TensorRT", "From", "DLA software", "Rules", "Instead")
+        ),
     ]
-    return [*lines, *(_operator_row(row, rules) for row in rules.operators.values())]
+    return [*lines, *(_operator_row(row, rules) for row in data.operators)]
 
 
-def _operator_row(row: Operator, rules: Rules) -> str:
-    software = rules.meanings[row.dla] + (f", from {row.dla_since}" if row.dla_since else "")
-    exposed = rules.meanings[row.trt]
-    return table_row((row.name, exposed, row.since, software, ", ".join(row.families), row.fix))
+def _operator_row(row: OperatorRow, rules: Rules) -> str:
+    matrix = rules.operators.get(row.operator)
+    shown = [
+        _STATUS.get(one.status, one.status)
+        for precision in PRECISIONS
+        for one in row.support
+        if (one.generation, one.precision) == ("2.0", precision) and _SHOWN in one.tensorrt
+    ]
+    if matrix is None:
+        families = rules.unlisted[row.operator]["families"]
+        return table_row((row.operator, *shown, "no row", "", "no row", ", ".join(families), ""))
+    software = rules.meanings[matrix.dla]
+    software += f", from {matrix.dla_since}" if matrix.dla_since else ""
+    families = ", ".join(matrix.families)
+    exposed = rules.meanings[matrix.trt]
+    return table_row((row.operator, *shown, exposed, matrix.since, software, families, matrix.fix))
 
 
-def _jetpacks() -> list[str]:
-    """The JetPack releases by TensorRT, with the boards whose DLA it drives."""
-    boards = [get(name) for name in loader.names()]
-    found = {
-        release.versions: (release, [b for b in boards if release in jetpacks(b)])
-        for board in boards
-        for release in jetpacks(board)
-    }
-    lines = table_head(("JetPack", "Jetson Linux", "TensorRT", "Drives the DLA of", "Remarks"))
-    for release, having in sorted(found.values(), key=lambda item: item[0].versions):
-        driven = [b.name for b in having if release.tensorrt and drives_dla(b, release.tensorrt)]
+def _usable(data: DlaSupport) -> list[str]:
+    """The JetPack releases by TensorRT, with the modules of the same answers in one column."""
+    answers: dict[tuple[str, ...], list[str]] = {}
+    for board in data.boards:
+        of_board = {row.jetpack: row for row in data.matrix if row.board == board.board}
+        found = tuple(
+            _USABLE[row.int8] if (row := of_board.get(release.jetpack[0])) else "-"
+            for release in data.releases
+        )
+        if of_board:
+            answers.setdefault((str(board.dla_cores), *found), []).append(board.title)
+    columns = sorted(answers.items(), key=lambda item: item[1])
+    heads = [", ".join(title.removeprefix("NVIDIA Jetson ") for title in t) for _, t in columns]
+    lines = [
+        "A yes names how INT8 is given: by a calibration cache (the model has no Q/DQ nodes), or",
+        'by Q/DQ nodes in the model. "-": the release is not for the module.',
+        *_without_jetpack(data),
+        "",
+        *table_head(("JetPack", "Jetson Linux", "TensorRT", *heads, "Remarks")),
+        table_row(("DLA cores", "", "", *(found[0] for found, _ in columns), "")),
+    ]
+    for at, release in enumerate(data.releases, 1):
         lines.append(
             table_row(
                 (
-                    ", ".join(release.versions),
-                    ", ".join(release.l4t) or "not known",
+                    _span(release.jetpack),
+                    _span(release.l4t) or "not known",
                     release.tensorrt or "not known",
-                    ", ".join(driven) or ("none" if release.tensorrt else "not known"),
+                    *(found[at] for found, _ in columns),
                     release.note,
                 )
             )
         )
     return lines
+
+
+def _without_jetpack(data: DlaSupport) -> list[str]:
+    using = {row.board for row in data.matrix}
+    return [
+        f"{board.title} runs no JetPack; its DLA works with TensorRT {found}."
+        for board in data.boards
+        if board.board not in using
+        for found in [
+            ", ".join(
+                f"{one.since} and later" + (f", before {one.until}" if one.until else "")
+                for one in board.tensorrt
+            )
+        ]
+    ]
+
+
+def _span(versions: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys((*versions[:1], *versions[-1:])))

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from board_pages import board_protocol_page, manifest_page
 from config_page import config_page, json_schema
 from cost_tables import cost_page
+from dla_database import SCHEMA, DlaSupport, database, search_page
 from dla_page import dla_page
 from rewrites_page import rewrites_page
 from tensorrt_page import tensorrt_page
@@ -31,23 +32,26 @@ DOCS = Path(__file__).parent.parent / "docs"
 def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
     return {
-        "bench.schema.json": _schema(document_schema(Bench, "edgekit.bench/1")),
+        "bench.schema.json": _json(document_schema(Bench, "edgekit.bench/1")),
         "board-protocol.md": board_protocol_page(),
-        "compare.schema.json": _schema(document_schema(Comparison, "edgekit.compare/1")),
+        "compare.schema.json": _json(document_schema(Comparison, "edgekit.compare/1")),
         "config.md": config_page(),
-        "config.schema.json": _schema(json_schema()),
-        "dla-support.md": dla_page(),
+        "config.schema.json": _json(json_schema()),
         "cost-model.md": cost_page(),
-        "history.schema.json": _schema(document_schema(History, "edgekit.history/1")),
+        "data/dla-support.json": _json(database().to_json()),
+        "data/dla-support.schema.json": _json(document_schema(DlaSupport, SCHEMA)),
+        "dla-support.md": dla_page(),
+        "dla-support-search.html": search_page(),
+        "history.schema.json": _json(document_schema(History, "edgekit.history/1")),
         "manifest.md": manifest_page(),
-        "report.schema.json": _schema(report_schema()),
+        "report.schema.json": _json(report_schema()),
         "rewrites.md": rewrites_page(),
         "tensorrt.md": tensorrt_page(),
     }
 
 
-def _schema(schema: dict[str, Any]) -> str:
-    return json.dumps(schema, indent=2) + "\n"
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"
 
 
 def main() -> int:
@@ -59,6 +63,7 @@ def main() -> int:
             continue
         stale.append(name)
         if "--check" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     verb = "stale" if "--check" in sys.argv else "written"
     for name in stale:

@@ -1,0 +1,513 @@
+"""The DLA support database, ``docs/data/dla-support.json``: one definition of document and schema.
+
+Everything in it comes from the files under ``dla/`` and ``targets/``, read by the code that
+``check`` and ``explain`` use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from edgekit.dla.explanation import explain
+from edgekit.dla.judge import drives_dla, reads_qdq
+from edgekit.dla.rules import GENERATIONS, PRECISIONS, Rule, Rules, load_rules, parse_version
+from edgekit.documents import Document
+from edgekit.knowledge import data_folder, read_knowledge
+from edgekit.network.lowering.pointwise import ACTIVATIONS, ELEMENTWISE, UNARY
+from edgekit.targets import loader
+from edgekit.targets.board import Target
+from edgekit.targets.jetpack import JetPack, jetpacks
+
+SCHEMA = "edgekit.dla-support/1"
+# by what a rule's check compares
+_UNITS = {
+    "batches": "images", "bytes": "bytes", "cbuf_banks": "banks", "cbuf_banks_fp16": "banks",
+    "channels": "channels", "dilation": "elements", "full_window_weights": "weights",
+    "groups": "groups", "input_ranks": "dimensions", "kernel": "elements",
+    "non_batch_dims": "elements", "operands": "inputs", "out_maps": "maps", "pads": "elements",
+    "spatial_dims": "dimensions", "square_kernel": "elements", "square_stride": "elements",
+    "stride": "elements", "strides": "elements", "weights": "bytes", "window": "elements",
+}  # fmt: skip
+_ADDRESS = re.compile(r"[a-z0-9.-]+\.[a-z]{2,3}/[^\s,:()]+")
+_MATRIX_SAYS_NO = "operators.not_exposed"
+_SINCE = "operators.since"
+
+
+class Source(Document):
+    """Where a fact comes from."""
+
+    title: str
+    where: str = Field(description="document, section or file, with the commit where known")
+    url: str | None
+
+
+class Dispute(Document):
+    """What sources leave open or contradict; only a board settles it."""
+
+    text: str
+    sources: list[str]
+
+
+class Limit(Document):
+    """What a rule allows."""
+
+    text: str
+    of: str | None = Field(description="the value that is compared; null for several at once")
+    operator: str | None = Field(
+        description="range, outside, in, not_in, equal, not_equal, at_most, at_least, below or "
+        "whole"
+    )
+    value: Any = Field(description="what it is compared with")
+    unit: str | None = Field(description="null where the value has none")
+
+
+class Fix(Document):
+    """What to do in one case."""
+
+    for_: str = Field(alias="for")
+    fix: str
+
+
+class RuleRow(Document):
+    """One restriction, or a note that no layer is checked for."""
+
+    id: str
+    family: str
+    text: str
+    effect: Literal["refuse", "risk", "note"] = Field(
+        description="refuse: the layer runs on the GPU; risk: it stays on the DLA, unsure"
+    )
+    limit: Limit | None
+    layers: list[str] = Field(description="TensorRT layer types; * is all")
+    generations: list[str] = Field(description="1.0 is Xavier's DLA, 2.0 is Orin's")
+    precisions: list[str]
+    since: str | None = Field(description="first TensorRT release that it holds for")
+    until: str | None = Field(description="first TensorRT release that it no longer holds for")
+    fix: str
+    fixes: list[Fix] = Field(description="by case, where the fix differs; empty otherwise")
+    sources: list[str] = Field(description="keys of `sources`")
+    dispute: Dispute | None
+
+
+class Support(Document):
+    """What holds for an operator on one DLA generation, in one precision, for some releases."""
+
+    generation: str
+    precision: str
+    tensorrt: list[str]
+    status: Literal["runs", "limits", "disputed", "composed", "folded", "never"] = Field(
+        description="runs: only the rules for every layer (`general`) apply; limits: within its "
+        "rules; disputed: some source says no; composed: TensorRT's parser writes several layers, "
+        "each with its own rules; folded: computed at build time, no layer; never: GPU"
+    )
+    decided_by: list[str] = Field(description="rules that refuse or dispute it")
+
+
+class OperatorRow(Document):
+    """An ONNX operator."""
+
+    operator: str
+    layers: list[str] = Field(description="TensorRT layer types; empty where the DLA has none")
+    since: str | None = Field(description="first TensorRT release with it on the DLA, where known")
+    matrix: str | None = Field(description="what NVIDIA's operator matrix says; null: no row")
+    verdict: str = Field(description="what `edgekit check` makes of it")
+    rules: list[str]
+    instead: str = Field(description="what to do where it does not run; may be empty")
+    support: list[Support]
+    sources: list[str]
+    dispute: Dispute | None
+
+
+class DrivenBy(Document):
+    """A range of TensorRT releases; ``until`` is no part of it."""
+
+    since: str
+    until: str | None
+
+
+class BoardRow(Document):
+    """A module."""
+
+    board: str = Field(description="edgekit's name for it, as for --target")
+    title: str
+    dla_cores: int
+    generation: str | None
+    tensorrt: list[DrivenBy] = Field(description="releases that drive its DLA")
+    sources: list[str]
+
+
+class ReleaseRow(Document):
+    """JetPack releases that bring the same TensorRT."""
+
+    jetpack: list[str]
+    l4t: list[str] = Field(description="empty where not publicly known")
+    tensorrt: str | None = Field(description="null where not publicly known")
+    note: str
+    sources: list[str]
+
+
+class MatrixRow(Document):
+    """Whether a module has a DLA that a JetPack release can use."""
+
+    board: str
+    jetpack: str
+    tensorrt: str | None
+    has_dla: bool
+    usable: bool | None = Field(description="null where its TensorRT is not publicly known")
+    int8: Literal["implicit", "qdq", "none", "unknown"] = Field(
+        description="implicit: a calibration cache, no Q/DQ nodes; qdq: Q/DQ nodes only"
+    )
+    why: str
+    rule: str | None = Field(description="the rule that refuses the DLA")
+    sources: list[str]
+
+
+class DlaSupport(Document):
+    """What runs on the DLA of NVIDIA's Jetson modules, rule by rule, with sources."""
+
+    schema_: Literal["edgekit.dla-support/1"] = Field(alias="schema")
+    version: str = Field(description="of the data; raised whenever a fact changes")
+    date: str = Field(description="of that version")
+    digest: str = Field(description="SHA-256 of all that follows, to see a change")
+    families: dict[str, str] = Field(description="titles of the rules' families")
+    rules: list[RuleRow]
+    operators: list[OperatorRow]
+    boards: list[BoardRow]
+    releases: list[ReleaseRow]
+    matrix: list[MatrixRow]
+    sources: dict[str, Source]
+
+
+@cache
+def database() -> DlaSupport:
+    """Returns the database."""
+    known = load_rules()
+    origins = read_knowledge(data_folder("dla") / "_sources.yaml")
+    boards = [loader.get(name) for name in loader.names()]
+    operators = [_operator(known, name) for name in sorted((*known.operators, *known.unlisted))]
+    content = {
+        "families": dict(known.titles),
+        "rules": [_rule(rule) for rule in known],
+        "operators": operators,
+        "boards": [_board(board) for board in boards],
+        "releases": _releases(boards),
+        "matrix": [row for board in boards for row in _matrix(known, board)],
+        "sources": _sources(),
+    }
+    plain = DlaSupport.model_construct(**content).model_dump(by_alias=True)
+    text = json.dumps(plain, sort_keys=True)
+    return DlaSupport(
+        schema=SCHEMA,
+        version=origins["version"],
+        date=origins["date"],
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        **content,
+    )
+
+
+def search_page() -> str:
+    """Returns the page that searches the database: one HTML file that asks for no other."""
+    template = (Path(__file__).parent / "dla_search.html").read_text(encoding="utf-8")
+    data = json.dumps(database().to_json(), ensure_ascii=False, separators=(",", ":"))
+    return template.replace("DATA", data.replace("</", "<\\/"), 1)
+
+
+def _sources() -> dict[str, Source]:
+    rows = {}
+    for key, row in read_knowledge(data_folder("dla") / "_sources.yaml")["sources"].items():
+        rows[f"dla/{key}"] = _source(row["title"], row["where"])
+    for key, text in read_knowledge(data_folder("targets") / "_sources.yaml")["sources"].items():
+        rows[f"targets/{key}"] = _source(text, text)
+    return rows
+
+
+def _source(title: str, where: str) -> Source:
+    address = _ADDRESS.search(where)
+    return Source(title=title, where=where, url=f"https://{address[0]}" if address else None)
+
+
+@cache
+def _keys() -> Mapping[str, str]:
+    rows = read_knowledge(data_folder("dla") / "_sources.yaml")["sources"]
+    return {row["title"]: f"dla/{key}" for key, row in rows.items()}
+
+
+def _of_board(keys: list[str]) -> list[str]:
+    return [f"targets/{key}" for key in keys]
+
+
+@cache
+def _checks() -> Mapping[str, Mapping[str, Any]]:
+    """The checks of all rules as they are written."""
+    rows = [
+        row
+        for path in sorted(data_folder("dla").glob("*.yaml"))
+        for row in read_knowledge(path).get("rules", ())
+    ]
+    return {row["id"]: row.get("check") or _pool(row) for row in rows}
+
+
+def _pool(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"of": "bytes", "at_most": row["bytes"]} if "bytes" in row else {}
+
+
+def _rule(rule: Rule) -> RuleRow:
+    shown = rule.to_json()
+    sources = [_keys()[title] for title in rule.sources]
+    disputed = rule.certainty == "disputed"
+    return RuleRow(
+        id=rule.id,
+        family=rule.family,
+        text=rule.text,
+        effect=rule.effect,  # type: ignore[arg-type]
+        limit=_limit(rule),
+        layers=list(rule.kinds),
+        generations=list(rule.generations),
+        precisions=list(rule.precisions),
+        since=rule.since,
+        until=rule.until,
+        fix=shown["fix"],
+        fixes=[Fix.model_validate(one) for one in shown["fixes"]],
+        sources=sources,
+        dispute=Dispute(text=rule.text, sources=sources) if disputed else None,
+    )
+
+
+def _limit(rule: Rule) -> Limit | None:
+    check = _checks().get(rule.id, {})
+    names = [key for key in check if key != "of"]
+    if not rule.limit and not names:
+        return None
+    simple = "of" in check and len(names) == 1
+    of = check["of"] if simple else None
+    value = check[names[0]] if simple else None
+    numbers = value if isinstance(value, list) else [value]
+    counted = all(isinstance(n, (int, float)) and not isinstance(n, bool) for n in numbers)
+    return Limit(
+        text=rule.limit,
+        of=of,
+        operator=names[0] if simple else None,
+        value=value,
+        unit=_UNITS.get(of) if of and counted else None,
+    )
+
+
+def _operator(known: Rules, name: str) -> OperatorRow:
+    shown = explain(name)
+    row = known.operators.get(name)
+    layers = list(dict.fromkeys(_kind(family) for family in shown["families"]))
+    matrix_sources = [_keys()[source["title"]] for source in shown["sources"]]
+    dispute = None
+    support = list(_support(known, name, layers, shown["rules"]))
+    if any(_MATRIX_SAYS_NO in one.decided_by for one in support):
+        function = _functions().get(name, "")
+        allowing = list(
+            dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
+        )
+        dispute = Dispute(
+            text=f"{'; '.join(allowing) or 'The layer rules'} allow {', '.join(layers)} layers; "
+            "NVIDIA's operator matrix says that TensorRT does not expose the operator",
+            sources=[*(_keys()[title] for title in allowing), *matrix_sources],
+        )
+    return OperatorRow(
+        operator=name,
+        layers=layers,
+        since=shown["since"],
+        matrix=shown["text"] if row else None,
+        verdict=shown["verdict"],
+        rules=shown["rules"],
+        instead=shown["fix"],
+        support=support,
+        sources=matrix_sources,
+        dispute=dispute,
+    )
+
+
+def _kind(family: str) -> str:
+    """The layer type that a family is about; its rules may be for others besides."""
+    return str(read_knowledge(data_folder("dla") / f"{family}.yaml")["kinds"][0])
+
+
+@cache
+def _functions() -> Mapping[str, str]:
+    activations = {name: function for name, (function, _) in ACTIVATIONS.items()}
+    return {**activations, **ELEMENTWISE, **UNARY}
+
+
+@cache
+def _driving() -> Mapping[str, tuple[str, ...]]:
+    """The TensorRT releases that drive a DLA, oldest first, by its generation."""
+    found: dict[str, set[str]] = {generation: set() for generation in GENERATIONS}
+    for name in loader.names():
+        board = loader.get(name)
+        if board.dla.cores:
+            releases = {release.tensorrt for release in jetpacks(board)} | {board.tensorrt}
+            driving = {one for one in releases if one and drives_dla(board, one)}
+            found[board.dla.generation] |= driving
+    return {generation: _by_number(releases) for generation, releases in found.items()}
+
+
+def _by_number(releases: set[str]) -> tuple[str, ...]:
+    """Returns releases, oldest first; "10.3" of a board's file and JetPack's "10.3.0" are one."""
+    longest = {parse_version(one): one for one in sorted(releases, key=len)}
+    return tuple(longest[version] for version in sorted(longest))
+
+
+def _support(known: Rules, name: str, layers: list[str], rules: list[str]) -> Iterator[Support]:
+    for generation, releases in _driving().items():
+        for precision in PRECISIONS:
+            groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+            for release in releases:
+                found = _status(known, name, layers, rules, (generation, precision, release))
+                groups.setdefault(found, []).append(release)
+            for (status, decided), driven in groups.items():
+                yield Support(
+                    generation=generation,
+                    precision=precision,
+                    tensorrt=driven,
+                    status=status,  # type: ignore[arg-type]
+                    decided_by=list(decided),
+                )
+
+
+def _status(
+    known: Rules, name: str, layers: list[str], rules: list[str], at: tuple[str, str, str]
+) -> tuple[str, tuple[str, ...]]:
+    generation, precision, release = at
+    version, row = parse_version(release), known.operators.get(name)
+    if row is not None:
+        if row.settled_by:
+            settled = known.rules[row.settled_by].holds_for("*", generation, version)
+            return ("never", (row.settled_by,)) if settled else ("limits", ())
+        if row.trt == "folded":
+            return "folded", ()
+        if row.since and version < parse_version(row.since):
+            return "never", (_SINCE,)
+        if row.composed:
+            return "composed", ("operators.composed",)
+    if not layers:
+        if row is not None and row.trt == "native":
+            return "folded", ()
+        return "never", tuple(rule for rule in rules if rule.startswith("general."))
+    in_force = [known.rules[one] for one in rules if precision in known.rules[one].precisions]
+    facts = {"op": name, "precision": precision, "generation": generation}
+    if name in _functions():
+        facts["function"] = _functions()[name]
+    # by layer type: the rules in force with whether the operator breaks them
+    verdicts = [
+        [
+            (rule, _breaks(rule, {**facts, "kind": kind}))
+            for rule in in_force
+            if rule.check is not None and rule.holds_for(kind, generation, version)
+        ]
+        for kind in layers
+    ]
+    refused = [
+        next((rule.id for rule, broken in kind if broken and rule.effect == "refuse"), "")
+        for kind in verdicts
+    ]
+    if all(refused):
+        return "never", tuple(dict.fromkeys(refused))
+    risks = tuple(
+        rule.id for kind in verdicts for rule, broken in kind if broken and rule.effect == "risk"
+    )
+    if row is not None and row.trt != "native":
+        risks = (_MATRIX_SAYS_NO, *risks)
+    if risks:
+        return "disputed", tuple(dict.fromkeys(risks))
+    open_ = any(
+        broken is None and rule.effect == "refuse" for kind in verdicts for rule, broken in kind
+    )
+    return ("limits" if open_ or any(refused) else "runs"), ()
+
+
+def _breaks(rule: Rule, facts: Mapping[str, Any]) -> bool | None:
+    """Whether an operator breaks a rule; None where its sizes and parameters decide."""
+    try:
+        applies = rule.when is None or rule.when(facts) is None
+        return applies and rule.check is not None and rule.check(facts) is not None
+    except KeyError:
+        return None
+
+
+def _board(board: Target) -> BoardRow:
+    part: Any = board.facts["dla"]
+    return BoardRow(
+        board=board.name,
+        title=board.title,
+        dla_cores=board.dla.cores,
+        generation=board.dla.generation or None,
+        tensorrt=[
+            DrivenBy(since=one["since"], until=one.get("until")) for one in part.get("tensorrt", ())
+        ],
+        sources=_of_board(part["source"]),
+    )
+
+
+def _releases(boards: list[Target]) -> list[ReleaseRow]:
+    found = {release.versions: release for board in boards for release in jetpacks(board)}
+    ordered = sorted(found.values(), key=lambda release: parse_version(release.versions[0]))
+    return [
+        ReleaseRow(
+            jetpack=list(release.versions),
+            l4t=list(release.l4t),
+            tensorrt=release.tensorrt or None,
+            note=release.note,
+            sources=_of_board(_release_sources(release)),
+        )
+        for release in ordered
+    ]
+
+
+def _release_sources(release: JetPack) -> list[str]:
+    rows = read_knowledge(data_folder("targets") / "_jetpack.yaml")["releases"]
+    return next(row["source"] for row in rows if tuple(row["jetpack"]) == release.versions)
+
+
+def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
+    part: Any = board.facts["dla"]
+    for release in jetpacks(board):
+        sources = _of_board([*part["source"], *_release_sources(release)])
+        usable, int8, why, rule = _usable(known, board, release)
+        if rule:
+            sources += [_keys()[title] for title in known.rules[rule].sources]
+        for version in release.versions:
+            yield MatrixRow(
+                board=board.name,
+                jetpack=version,
+                tensorrt=release.tensorrt or None,
+                has_dla=board.dla.cores > 0,
+                usable=usable,
+                int8=int8,  # type: ignore[arg-type]
+                why=why,
+                rule=rule,
+                sources=list(dict.fromkeys(sources)),
+            )
+
+
+def _usable(
+    known: Rules, board: Target, release: JetPack
+) -> tuple[bool | None, str, str, str | None]:
+    """Whether a release can use a board's DLA, how INT8 is given, why, and the refusing rule."""
+    note = f" ({release.note})" if release.note else ""
+    if not board.dla.cores:
+        return False, "none", "This module has no DLA", "general.no_dla"
+    if not release.tensorrt:
+        return None, "unknown", "The TensorRT of this JetPack is not publicly known", None
+    if not drives_dla(board, release.tensorrt):
+        driving = f"releases that do: {known.rules['general.tensorrt'].limit}"
+        why = f"TensorRT {release.tensorrt} does not drive the DLA of this module{note}; {driving}"
+        return False, "none", why, "general.tensorrt"
+    cores = f"{board.dla.cores} DLA core{'s' if board.dla.cores > 1 else ''}"
+    driven = f"TensorRT {release.tensorrt} drives {cores}{note}"
+    if reads_qdq(board, release.tensorrt):
+        return True, "qdq", f"{driven}; INT8 from Q/DQ nodes in the model only", None
+    return True, "implicit", f"{driven}; INT8 from a calibration cache, without Q/DQ nodes", None

@@ -1,0 +1,164 @@
+"""docs/dla-support.md and docs/data/dla-support.json: the example runs, the facts are check's."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from edgekit.cli import main
+from edgekit.dla.judge import drives_dla, reads_qdq
+from edgekit.dla.rules import limit, load_rules
+from edgekit.targets import loader
+from edgekit.targets.jetpack import tensorrt_of_jetpack
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "dla-support.md").read_text(encoding="utf-8")
+DATA = ROOT / "docs" / "data" / "dla-support.json"
+
+
+@pytest.fixture(scope="module")
+def database() -> Any:
+    return json.loads(DATA.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def definition() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "dla_database", ROOT / "scripts" / "dla_database.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # pydantic looks annotations up there
+    sys.modules["dla_database"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def row_of(rows: Any, **wanted: str) -> Any:
+    [found] = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return found
+
+
+def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/dla-support.md", "exec"), {})
+    assert printed.getvalue().splitlines() == [
+        "6.2 True implicit",
+        "7.2 False none",
+        "7.2.2 True qdq",
+    ]
+
+
+def test_the_commands_run(capsys: pytest.CaptureFixture[str]) -> None:
+    [block] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "edgekit"
+        with pytest.raises(SystemExit) as caught:
+            main.main(arguments)
+        assert caught.value.code in (None, 0)
+        assert arguments[-1] in capsys.readouterr().out
+
+
+def test_the_document_is_as_defined(database: Any, definition: ModuleType) -> None:
+    read = definition.DlaSupport.model_validate(database)
+    assert read.to_json() == database
+    schema = json.loads(DATA.with_suffix(".schema.json").read_text(encoding="utf-8"))
+    assert schema["title"] == database["schema"] == "edgekit.dla-support/1"
+    assert set(schema["required"]) == set(database) == set(schema["properties"])
+
+
+def test_what_is_named_is_there(database: Any) -> None:
+    rules = {rule["id"] for rule in database["rules"]}
+    sources, boards = set(database["sources"]), {row["board"] for row in database["boards"]}
+    assert rules == set(load_rules().rules)
+    assert {rule["family"] for rule in database["rules"]} == set(database["families"])
+    assert boards == set(loader.names())
+    for row in (*database["rules"], *database["operators"], *database["matrix"]):
+        assert row["sources"]
+        assert sources.issuperset(row["sources"])
+    for row in (*database["rules"], *database["operators"]):
+        assert row["dispute"] is None or sources.issuperset(row["dispute"]["sources"])
+    for row in database["operators"]:
+        assert rules.issuperset(row["rules"])
+        for one in row["support"]:
+            assert rules.issuperset(one["decided_by"])
+            assert one["decided_by"] or one["status"] in {"runs", "limits", "folded"}
+
+
+def test_every_source_with_an_address_has_a_link(database: Any) -> None:
+    for source in database["sources"].values():
+        assert source["title"]
+        assert (source["url"] is not None) == bool(
+            re.search(r"\b[a-z.]+\.(com|cn|org|io)/\w", source["where"])
+        ), source
+
+
+def test_the_matrix_is_what_check_decides(database: Any) -> None:
+    for row in database["matrix"]:
+        board = loader.get(row["board"])
+        assert row["has_dla"] == (board.dla.cores > 0)
+        if row["tensorrt"] is None:
+            assert row["usable"] is (None if row["has_dla"] else False)
+            continue
+        release = tensorrt_of_jetpack(board, row["jetpack"])
+        assert release == row["tensorrt"]
+        assert row["usable"] == (row["has_dla"] and drives_dla(board, release))
+        if row["usable"]:
+            assert row["int8"] == ("qdq" if reads_qdq(board, release) else "implicit")
+        else:
+            assert row["int8"] == "none"
+            assert row["rule"] in {"general.no_dla", "general.tensorrt"}
+
+
+def test_limits_have_value_and_unit(database: Any) -> None:
+    kernel = row_of(database["rules"], id="convolution.kernel")["limit"]
+    assert kernel["operator"] == "range"
+    assert kernel["value"] == list(limit("convolution.kernel"))
+    assert kernel["unit"] == "elements"
+    weights = row_of(database["rules"], id="memory.weights")["limit"]
+    assert (weights["value"], weights["unit"]) == (512 << 20, "bytes")
+
+
+@pytest.mark.parametrize(
+    ("operator", "precision", "release", "status", "decided"),
+    [
+        ("Relu", "fp16", "10.3.0", "runs", []),
+        ("Conv", "int8", "10.3.0", "limits", []),
+        ("Div", "fp16", "10.3.0", "never", ["elementwise.div_int8"]),
+        ("Div", "int8", "10.3.0", "limits", []),
+        ("Div", "int8", "8.5.2", "never", ["operators.since"]),
+        ("Equal", "fp16", "10.3.0", "never", ["comparison.precision"]),
+        ("Min", "fp16", "10.3.0", "disputed", ["operators.not_exposed"]),
+        ("HardSigmoid", "fp16", "10.3.0", "never", ["activation.function"]),
+        ("QuantizeLinear", "int8", "10.3.0", "never", ["general.explicit_quantization"]),
+        ("QuantizeLinear", "int8", "11.4.1", "limits", []),
+        ("Shape", "fp16", "10.3.0", "folded", []),
+        ("Gather", "int8", "10.3.0", "never", ["general.kind", "general.plugin"]),
+    ],
+)
+def test_an_operator_by_precision_and_release(
+    database: Any, operator: str, precision: str, release: str, status: str, decided: list[str]
+) -> None:
+    rows = row_of(database["operators"], operator=operator)["support"]
+    [found] = [
+        one
+        for one in rows
+        if (one["generation"], one["precision"]) == ("2.0", precision)
+        and release in one["tensorrt"]
+    ]
+    assert (found["status"], found["decided_by"]) == (status, decided)
