@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from onnx import TensorProto, defs, helper
 from pydantic import Field
 
 from edgekit.dla.explanation import explain
@@ -21,7 +22,8 @@ from edgekit.dla.judge import drives_dla, reads_qdq
 from edgekit.dla.rules import GENERATIONS, PRECISIONS, Rule, Rules, load_rules, parse_version
 from edgekit.documents import Document
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.network.lowering.pointwise import ACTIVATIONS, ELEMENTWISE, UNARY
+from edgekit.network.loading.load import canonical
+from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import JetPack, jetpacks
@@ -36,6 +38,12 @@ _UNITS = {
     "spatial_dims": "dimensions", "square_kernel": "elements", "square_stride": "elements",
     "stride": "elements", "strides": "elements", "weights": "bytes", "window": "elements",
 }  # fmt: skip
+_DECIDED_BY_OPERATOR = frozenset(
+    {"activation", "comparison", "elementwise", "pooling", "reduce", "shuffle", "unary"}
+)
+_OPSET = 13
+# attributes that an operator must have, with values that any rule allows
+_NEEDED = {"blocksize": 2, "kernel_shape": [2, 2]}
 _ADDRESS = re.compile(r"[a-z0-9.-]+\.[a-z]{2,3}/[^\s,:()]+")
 _MATRIX_SAYS_NO = "operators.not_exposed"
 _SINCE = "operators.since"
@@ -308,7 +316,7 @@ def _operator(known: Rules, name: str) -> OperatorRow:
     dispute = None
     support = list(_support(known, name, layers, shown["rules"]))
     if any(_MATRIX_SAYS_NO in one.decided_by for one in support):
-        function = _functions().get(name, "")
+        function = _decided_by_operator(name).get("function", "")
         allowing = list(
             dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
         )
@@ -337,9 +345,34 @@ def _kind(family: str) -> str:
 
 
 @cache
-def _functions() -> Mapping[str, str]:
-    activations = {name: function for name, (function, _) in ACTIVATIONS.items()}
-    return {**activations, **ELEMENTWISE, **UNARY}
+def _decided_by_operator(name: str) -> Mapping[str, str]:
+    """What the layer that TensorRT's parser writes for an operator has whatever its attributes are.
+
+    Of the families whose layers the operator alone decides; nothing for the others.
+    """
+    known = load_rules()
+    row = known.operators.get(name)
+    families = row.families if row else known.unlisted[name]["families"]
+    if not _DECIDED_BY_OPERATOR.intersection(families):
+        return {}
+    schema = defs.get_schema(name, _OPSET, "")
+    given = schema.inputs[: max(schema.min_input, 1)]
+    variadic = given[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    if any({"tensor(float)", "tensor(bool)"}.isdisjoint(one.types) for one in given):
+        return {}  # its second input is a shape or a list of axes
+    names = [f"x{index}" for index in range(2 if variadic else len(given))]
+    dtype = TensorProto.FLOAT if "tensor(float)" in given[0].types else TensorProto.BOOL
+    needed = {key: _NEEDED[key] for key, one in schema.attributes.items() if one.required}
+    graph = helper.make_graph(
+        [helper.make_node(name, names, ["y"], name="n", **needed)],
+        "one",
+        [helper.make_tensor_value_info(one, dtype, [1, 8, 16, 16]) for one in names],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
+    model.ir_version = 8
+    [layer, *_] = layers_of(canonical(model, None)).layers
+    return {key: layer.params[key] for key in ("function", "mode") if key in layer.params}
 
 
 @cache
@@ -399,8 +432,7 @@ def _status(
         return "never", tuple(rule for rule in rules if rule.startswith("general."))
     in_force = [known.rules[one] for one in rules if precision in known.rules[one].precisions]
     facts = {"op": name, "precision": precision, "generation": generation}
-    if name in _functions():
-        facts["function"] = _functions()[name]
+    facts.update(_decided_by_operator(name))
     # by layer type: the rules in force with whether the operator breaks them
     verdicts = [
         [

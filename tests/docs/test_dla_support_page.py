@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from edgekit.cli import main
-from edgekit.dla.judge import drives_dla, reads_qdq
+from edgekit.dla.judge import drives_dla, judge, reads_qdq
 from edgekit.dla.rules import limit, load_rules
 from edgekit.targets import loader
 from edgekit.targets.jetpack import tensorrt_of_jetpack
+from tests.dla.builder import Builder
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dla-support.md").read_text(encoding="utf-8")
@@ -144,6 +145,8 @@ def test_limits_have_value_and_unit(database: Any) -> None:
         ("Div", "int8", "8.5.2", "never", ["operators.since"]),
         ("Equal", "fp16", "10.3.0", "never", ["comparison.precision"]),
         ("Min", "fp16", "10.3.0", "disputed", ["operators.not_exposed"]),
+        ("ReduceMean", "int8", "10.3.0", "never", ["reduce.function"]),
+        ("DepthToSpace", "fp16", "10.3.0", "never", ["shuffle.mode"]),
         ("HardSigmoid", "fp16", "10.3.0", "never", ["activation.function"]),
         ("QuantizeLinear", "int8", "10.3.0", "never", ["general.explicit_quantization"]),
         ("QuantizeLinear", "int8", "11.4.1", "limits", []),
@@ -162,3 +165,24 @@ def test_an_operator_by_precision_and_release(
         and release in one["tensorrt"]
     ]
     assert (found["status"], found["decided_by"]) == (status, decided)
+
+
+@pytest.mark.parametrize("release", ["8.5.2", "10.3.0"])
+def test_what_runs_and_what_never_does_is_what_check_decides(
+    database: Any, tmp_path: Path, release: str
+) -> None:
+    orin = loader.get("jetson-agx-orin-64gb")
+    compared = set()
+    for row in database["operators"]:
+        if row["layers"] not in (["ACTIVATION"], ["UNARY"], ["REDUCE"]) or row["operator"] == "Not":
+            continue
+        build = Builder(x=(1, 8, 16, 16))
+        network = build.network(tmp_path, build.add(row["operator"], "n", "x"))
+        for one in row["support"]:
+            if one["generation"] == "2.0" and release in one["tensorrt"]:
+                judged = judge(network, orin, precision=one["precision"], tensorrt=release)
+                on_dla = all(verdict.ok for verdict in judged.verdicts.values())
+                if one["status"] in {"runs", "never"}:
+                    assert on_dla == (one["status"] == "runs"), (row["operator"], one)
+                    compared.add(row["operator"])
+    assert len(compared) > 30
