@@ -507,10 +507,10 @@ def _release_sources(release: JetPack) -> list[str]:
 def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
     part: Any = board.facts["dla"]
     for release in jetpacks(board):
-        sources = _of_board([*part["source"], *_release_sources(release)])
         usable, int8, why, rule = _usable(known, board, release)
-        if rule:
-            sources += [_keys()[title] for title in known.rules[rule].sources]
+        # what the answer rests on comes first
+        sources = [_keys()[title] for title in known.rules[rule].sources] if rule else []
+        sources += _of_board([*_release_sources(release), *part["source"]])
         for version in release.versions:
             yield MatrixRow(
                 board=board.name,
