@@ -11,6 +11,12 @@ from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
+BUILD_LOG = """\
+[TRT] ---------- Layers Running on DLA ----------
+[TRT] [DlaLayer] {ForeignNode[conv1...pool]}
+[TRT] ---------- Layers Running on GPU ----------
+[TRT] [GpuLayer] CONVOLUTION: conv2
+"""
 
 
 def commands() -> list[str]:
@@ -21,6 +27,10 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("line", commands())
 def test_example(line, tmp_path, monkeypatch, capsys):
     small_net(tmp_path / "model.onnx")
+    (tmp_path / "build.log").write_text(BUILD_LOG)
+    (tmp_path / "calibration.cache").write_text(
+        "TRT-100300-EntropyCalibration2\nx: 3c010a14\nc1: 3c010a14\n"
+    )
     monkeypatch.chdir(tmp_path)
     program, *arguments = shlex.split(line)
     assert program == "edgekit"
@@ -32,7 +42,7 @@ def test_example(line, tmp_path, monkeypatch, capsys):
 
 def test_every_key_of_the_tables_is_in_the_document(tmp_path, monkeypatch, capsys):
     small_net(tmp_path / "model.onnx")
-    (tmp_path / "build.log").write_text("[TRT] [GpuLayer] CONVOLUTION: conv2\n")
+    (tmp_path / "build.log").write_text(BUILD_LOG)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main.main(
