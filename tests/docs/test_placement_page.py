@@ -1,4 +1,4 @@
-"""The examples of docs/placement.md run as they stand."""
+"""The examples of docs/placement.md and docs/cost-model.md run as they stand."""
 
 import json
 import re
@@ -13,8 +13,13 @@ from tests.pipeline.nets import small_net
 PAGE = Path(__file__).parents[2] / "docs" / "placement.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
+def blocks(language: str, page: Path = PAGE) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
+
+
+def commands() -> list[str]:
+    pages = (PAGE, PAGE.with_name("cost-model.md"))
+    return [line for page in pages for block in blocks("sh", page) for line in block.splitlines()]
 
 
 def run(line: str) -> None:
@@ -33,7 +38,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines()])
+@pytest.mark.parametrize("line", commands())
 def test_example(line, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
