@@ -10,14 +10,31 @@ from edgekit.config.schema import ConfigFile
 _INTRODUCTION = """\
 # Configuration
 
-Made from the schema by `scripts/make_docs.py`; do not edit. Editors read
-[config.schema.json](config.schema.json).
+For anyone who writes a configuration: every key with its type and default. `edgekit init` writes a
+commented file for your model, and all commands read it:
 
-A configuration is one YAML file. Unknown keys are refused with the nearest known key, and every
-fault of the file is reported at once, with line and column. Relative paths are relative to the
-file. `${ENV}` is expanded in the `deploy` section and nowhere else. A plain scalar is a boolean
-only when it is `true` or `false`; numbers are plain decimals (`012`, `1_000` and `22:22` are
-refused without quotes).
+```sh
+edgekit init model.onnx --target jetson-agx-orin-64gb
+edgekit plan model.yaml
+```
+
+The least that a file needs:
+
+```yaml
+version: 1
+name: model
+model: {onnx: model.onnx}
+target: jetson-agx-orin-64gb
+```
+
+- All errors of a file are reported at once, with line and column; for an unknown key also the
+  nearest known one. Editors can read [config.schema.json](config.schema.json).
+- Relative paths are relative to the file.
+- `${ENV}` is expanded in the `deploy` section only.
+- Only `true` and `false` are booleans, and numbers are plain decimals: `012`, `1_000` and `22:22`
+  need quotes.
+
+This page is made from `edgekit/config/schema.py` by `scripts/make_docs.py`; do not edit it.
 """
 
 
@@ -33,18 +50,22 @@ def config_page() -> str:
     """Returns ``docs/config.md``."""
     schema = json_schema()
     definitions = schema["$defs"]
-    parts = [_INTRODUCTION, "## Top level", "", *_table(schema, definitions)]
-    for name, field in schema["properties"].items():
-        section = _section(field, definitions)
-        if section is None:
-            continue
-        parts += ["", f"## {name}", "", section["description"], "", *_table(section, definitions)]
-        for inner, inner_field in section["properties"].items():
-            nested = _section(inner_field, definitions)
-            if nested is not None:
-                parts += ["", f"### {name}.{inner}", "", nested["description"], ""]
-                parts += _table(nested, definitions)
+    parts = [_INTRODUCTION, "## Top level", "", *_table(schema)]
+    parts += _sections(schema, definitions)
     return "\n".join(parts) + "\n"
+
+
+def _sections(
+    schema: dict[str, Any], definitions: dict[str, Any], place: tuple[str, ...] = ()
+) -> list[str]:
+    parts = []
+    for name, field in schema["properties"].items():
+        section, inner = _section(field, definitions), (*place, name)
+        if section is not None:
+            title = f"{'##' if not place else '###'} {'.'.join(inner)}"
+            parts += ["", title, "", section["description"], "", *_table(section)]
+            parts += _sections(section, definitions, inner)
+    return parts
 
 
 def _section(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any] | None:
@@ -58,7 +79,7 @@ def _section(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
     return None
 
 
-def _table(schema: dict[str, Any], definitions: dict[str, Any]) -> list[str]:
+def _table(schema: dict[str, Any]) -> list[str]:
     rows = ["| key | type | default | |", "|---|---|---|---|"]
     required = schema.get("required", [])
     for name, field in schema["properties"].items():
@@ -86,10 +107,10 @@ def _type(field: dict[str, Any]) -> str:
         return f"`{field['const']}`"
     if field.get("type") == "array":
         inner = field.get("items", {})
-        return "list" if "$ref" in inner else f"list of {_type(inner)}"
+        return "list" if "$ref" in inner else f"list of {_type(inner)}s"
     if field.get("type") == "object":
         inner = field.get("additionalProperties")
-        return f"names to {_type(inner)}" if isinstance(inner, dict) else "section"
+        return f"{_type(inner)} by name" if isinstance(inner, dict) else "section"
     kind = str(field.get("type", ""))
     words = {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}
     return words.get(kind, kind)
