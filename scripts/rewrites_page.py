@@ -4,44 +4,47 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import fill
 from typing import Any
 
 from edgekit.knowledge import data_folder, read_knowledge
-from edgekit.rewriting.engine.opset import RAISED, RAISED_REASON
+from edgekit.rewriting.engine.opset import RAISED
 from edgekit.rewriting.graph import APPROXIMATE, Rewrite
 from edgekit.rewriting.rules.order import REWRITES
 
-_WIDTH = 100
 _MOST_OPERATORS = 12
 _SHOWN_OPERATORS = 8
 _HEAD = """# All rewrites
 
-Made from `edgekit/rewriting/rules/` and `dla/reconstruction.yaml`; do not edit.
-[rewriting.md](rewriting.md) says how to use them; `edgekit rewrite --list` prints them.
+For anyone who wants to know which rewrite helps an operator, or that none does.
+[rewriting.md](rewriting.md) says how to use them.
 
-"Replaces" are the ONNX operators at which a rewrite begins. An exact rewrite gives the same results
-in real arithmetic. An approximate one is off unless it is allowed by name; its number is the
-largest difference between the two functions' values. What "opens the way" is also tried where it
-changes no verdict by itself, and is taken back where nothing came of it.
+```sh
+edgekit rewrite --list
+```
 
-`{raised}` comes before all others where a model's opset is below 13.
-{reason}.
-It is proved like a rewrite and can be disabled like one; then such a model is left as it is.
+- *Replaces*: ONNX operators at which the rewrite begins.
+- *Exact*: yes, or the largest difference between the two functions' values. A rewrite that is not
+  exact is off unless you allow it by name.
+- *Opens the way*: also tried where it changes no verdict by itself, and taken back where no other
+  rewrite follows.
+
+`{raised}` comes first where a model's opset is below 13
+([rewriting.md](rewriting.md#when-it-is-applied)).
+
+This page is made from `edgekit/rewriting/rules/` and `dla/reconstruction.yaml` by
+`scripts/make_docs.py`; do not edit it.
 """
-_MARKED = """NVIDIA's matrix ([dla-support.md](dla-support.md#operators)) marks operators that a
-DLA runs only when they are expressed with others. This is what edgekit does about each of them.
+_MARKED = """NVIDIA's operator matrix marks these ([dla-support.md](dla-support.md#operators)).
 """
 _WITHOUT = (
-    "A DLA has no layer for these, or only in some releases, and no exact form in its layers."
+    "A DLA has no layer for these, or only in some releases, and its layers have no exact form."
 )
 
 
 def rewrites_page() -> str:
     """Returns the Markdown page of all rewrites and of the operators and forms they are for."""
     known = read_knowledge(data_folder("dla") / "reconstruction.yaml")
-    reason = fill(_sentence(RAISED_REASON), _WIDTH)
-    lines = [_HEAD.format(raised=RAISED, reason=reason)]
+    lines = [_HEAD.format(raised=RAISED)]
     for title, items in _groups().items():
         lines += [f"## {title}", ""]
         lines += [_cells(("Rewrite", "Replaces", "Reason", "Exact", "Opens the way")), _rule(5)]

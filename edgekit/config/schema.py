@@ -50,7 +50,7 @@ class CalibrationSection(Section):
         None,
         description="A folder of images, an `.npz` or `.npy` file or a folder of them, relative "
         "to this file, or `python:module:function`, which runs that function; see "
-        "[calibration.md](calibration.md). Synthetic inputs when absent, with a note.",
+        "[calibration.md](calibration.md). Synthetic seeded inputs when absent, and said so.",
         examples=["images/"],
     )
     cache: FilePath = Field(
@@ -58,13 +58,13 @@ class CalibrationSection(Section):
     )
     missing: Literal["error", "fp16"] = Field(
         "error",
-        description="For tensors without a scale in the cache: an error, or FP16 for the layers "
-        "that need one.",
+        description="What a tensor without a scale in the cache means: an error, or FP16 for the "
+        "layers that need it.",
     )
     method: Literal["auto", "entropy", "minmax", "percentile", "mse"] = Field(
         "auto",
-        description="How a range follows from observed values; `auto` takes the method with the "
-        "best SNR on held-out inputs, measured for each network.",
+        description="How a range follows from the values seen; `auto` is the method with the best "
+        "SNR on inputs held out, measured here for each network.",
     )
     count: int = Field(
         16, ge=1, le=100_000, description="At most this many samples (of a batch of one)."
@@ -75,14 +75,14 @@ class CalibrationSection(Section):
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the synthetic inputs.")
     preset: Literal["imagenet", "yolo", "tf", "caffe"] | None = Field(
         None,
-        description="Values of the keys below as in well-known training pipelines; keys that you "
-        "give win.",
+        description="Values of the keys below as well-known training pipelines have them; a key "
+        "that is given wins.",
     )
     resize: Literal["cover", "letterbox", "stretch"] | Pixels | Sides | None = Field(
         None,
-        description="How an image is brought to the input's size: `cover` it and cut the rest off "
-        "(the default), fit into it with bars (`letterbox`), `stretch`, or resize to these pixels "
-        "(the shorter side, or [height, width]) and cut the input from the middle.",
+        description="How an image becomes as large as the input: `cover` it and cut the rest off "
+        "(the default), fit into it with bars (`letterbox`), `stretch`, or the shorter side or "
+        "[height, width] in pixels, from whose middle the input is cut.",
         examples=[256],
     )
     crop: Share | Pixels | Sides | None = Field(
@@ -101,7 +101,7 @@ class CalibrationSection(Section):
         None, description="Order of the channels; `RGB`, and `gray` for an input with one channel."
     )
     scale: Positive | None = Field(
-        None, description="Factor on pixels 0 to 255 before mean and std; 1/255."
+        None, description="What pixels 0 to 255 are multiplied by before mean and std; 1/255."
     )
     mean: list[float] | None = Field(
         None, description="Per-channel mean of image data, after `scale`, in the order of `color`."
@@ -115,7 +115,7 @@ class CalibrationSection(Section):
         "channels, `NCHW` otherwise.",
     )
     skip_broken: bool = Field(
-        False, description="Leave out images that cannot be read, and list them."
+        False, description="Leave out images that cannot be read, and say which."
     )
     fp16_layers: list[str] = Field(
         default_factory=list,
@@ -148,7 +148,7 @@ class CalibrationSection(Section):
 
 
 class BuildSection(Section):
-    """How engines are built; [tensorrt.md](tensorrt.md) says what each release accepts."""
+    """How engines are built; what goes together on which release: [tensorrt.md](tensorrt.md)."""
 
     mode: Literal["hybrid", "standalone", "split"] = Field(
         "hybrid",
@@ -159,7 +159,7 @@ class BuildSection(Section):
         "auto", description="`auto`: the reference backend without a board that has TensorRT."
     )
     strip: Literal["auto"] | bool = Field(
-        "auto", description="Build engines without weights and refit them on the board."
+        "auto", description="Take the weights out of the engines and refit on the board."
     )
     refit: Literal["identical", "any"] | list[Text] = Field(
         "identical",
@@ -172,12 +172,11 @@ class BuildSection(Section):
     )
     lean: Literal["auto", "embedded", "external"] = Field(
         "auto",
-        description="Where the lean runtime of a version compatible engine is: in the engine "
-        "(signed bundles only, because the board runs this code) or on the board; `auto` is "
-        "`external`.",
+        description="Where a version compatible engine's lean runtime is: in the engine (code that "
+        "the board runs, so for signed bundles only) or on the board; `auto` is `external`.",
     )
     hardware_compatible: bool = Field(
-        False, description="Build engines for other GPUs, too; no Jetson supports that."
+        False, description="Build engines for other GPUs too; no Jetson has it."
     )
     constraints: Literal["prefer", "obey"] = Field(
         "prefer",
@@ -226,24 +225,25 @@ class ContainerSection(Section):
 
 
 class HealthSection(Section):
-    """What a release must reach on a board, before and while it serves: [health.md](health.md)."""
+    """What a release must reach on a board, first and while it serves: [health.md](health.md)."""
 
     latency_ms: Positive | None = Field(
         None,
-        description="Highest median latency on the board, milliseconds.",
+        description="Longest time that half of the frames may need on the board, milliseconds.",
         examples=[33],
     )
     accuracy_min: Finite | None = Field(
         None,
-        description="Lowest `accuracy.metric` on the board, on the samples; needs `samples`.",
+        description="What `accuracy.metric` must reach on the board, on the samples; needs "
+        "`samples`.",
         examples=[0.99],
     )
     samples: int = Field(
         0,
         ge=0,
         le=4096,
-        description="Number of calibration inputs in the bundle, each with the FP32 network's "
-        "outputs.",
+        description="How many of the calibration inputs travel with the bundle, with what the FP32 "
+        "network makes of them.",
     )
     labels: FilePath = Field(
         None,
@@ -256,7 +256,7 @@ class HealthSection(Section):
         0, ge=0, le=_DAY_S, description="How long the new release is watched while it serves."
     )
     soak_every_s: float = Field(
-        1, ge=0.01, le=_DAY_S, description="Time between two checks of it in that time."
+        1, ge=0.01, le=_DAY_S, description="Time between two looks at it in that time."
     )
     download_s: Seconds = Field(3600, description="Longest time of a download by the board.")
     refit_s: Seconds = Field(600, description="Longest time of a refit.")
@@ -298,20 +298,20 @@ class BoardSection(Section):
 
 
 class ReleaseSection(Section):
-    """Release data of a signed bundle, which boards check at unattended installs."""
+    """What a signed bundle says of itself; boards check unattended installs by it."""
 
     counter: int | None = Field(
         None,
         ge=1,
         lt=1 << 63,
-        description="Release counter: `install` on a board refuses a lower one than it has seen "
-        "from this signer for this application. `edgekit bundle --counter` sets it, too.",
+        description="Release counter: `install` on a board takes no bundle of a lower one than it "
+        "has seen of this signer and application. `edgekit bundle --counter` gives it too.",
         examples=[42],
     )
     valid_until: str | None = Field(
         None,
         pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
-        description="`install` accepts the bundle until then: a day (its end) or a time, in UTC.",
+        description="`install` takes the bundle until then: a day (its end) or a time, in UTC.",
         examples=["2027-01-31"],
     )
 
@@ -391,12 +391,12 @@ class BenchSection(Section):
     )
     lock_clocks: bool = Field(
         False,
-        description="Hold every clock at its highest (jetson_clocks) meanwhile, then restore them.",
+        description="Hold every clock at its highest (jetson_clocks) meanwhile, and restore them.",
     )
     power_mode: str | None = Field(
         None,
-        description="Power mode to measure in, by name or id; the board returns to its own "
-        "afterwards. The present one when absent.",
+        description="Power mode to measure in, by name or id, and to come back from; the board's "
+        "present one when absent.",
         examples=["MAXN"],
     )
     with_trtexec: bool = Field(
@@ -406,14 +406,14 @@ class BenchSection(Section):
         100,
         ge=0,
         le=60_000,
-        description="Time between two samples of clocks, temperatures, power and load; 0: none.",
+        description="Between two looks at clocks, temperatures, power and load; 0: do not look.",
     )
     idle_s: float | None = Field(
         None,
         ge=0,
         le=600,
-        description="Sample the idle board this long first, as the baseline of its power. When "
-        "absent, 2 s on a board with TensorRT, not at all on the reference backend.",
+        description="Watch the board idle this long first: the baseline of its power. 2 s on a "
+        "board with TensorRT, not at all on the reference backend when absent.",
     )
 
     @model_validator(mode="after")
@@ -442,19 +442,18 @@ class _Source(Section):
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of a built-in network's weights.")
     shapes: dict[str, list[Dimension]] = Field(
         default_factory=dict,
-        description="Shape by input name, where the file leaves more open than the batch; also of "
-        "tensors whose shape depends on a plugin or on data.",
+        description="Static shape by input name; needed where the file leaves more open than the "
+        "batch. Also of tensors whose shape a plugin or the data decide.",
         examples=[{"input": [1, 3, 224, 224]}],
     )
     batch: Dimension | None = Field(
         None,
-        description="The batch where the file leaves it open; 1 when absent, with a note.",
+        description="The batch where the file leaves it open; 1 when absent, and said so.",
         examples=[4],
     )
     outputs: list[str] = Field(
         default_factory=list,
-        description="Cut the network at these tensors, for example before a detector's "
-        "post-processing.",
+        description="Cut the network at these tensors, as detection heads need.",
         examples=[["head_0", "head_1"]],
     )
 
@@ -531,7 +530,7 @@ class RewriteSection(Section):
     )
     always: bool = Field(
         False,
-        description="Use the rewrites even where the plan is predicted to be worse with them.",
+        description="Use the rewrites also where the plan is predicted to be worse with them.",
     )
 
 
@@ -563,12 +562,12 @@ class PoolsSection(Section):
 
 
 class PlacementSection(Section):
-    """Objective and constraints of the placement: [placement.md](placement.md)."""
+    """What the placement optimises and what it must keep."""
 
     objective: Literal["latency", "throughput", "period", "energy", "gpu_time", "makespan"] = Field(
         "latency",
-        description="What is made smallest (throughput: largest); `makespan` is for several "
-        "networks.",
+        description="What is made as small (throughput: as large) as possible; `makespan` is for "
+        "several networks.",
     )
     bounds: BoundsSection = Field(default_factory=BoundsSection, description="Upper bounds.")
     dla_cores: list[Annotated[int, Field(ge=0, le=7)]] = Field(
@@ -582,12 +581,12 @@ class PlacementSection(Section):
     )
     min_loadable_layers: int = Field(1, ge=1, description="The fewest layers of a loadable.")
     pools: Literal["auto"] | PoolsSection = Field(
-        "auto", description="Limits of a loadable in the DLA's memory pools."
+        "auto", description="What a loadable may have of the DLA's memory pools."
     )
     profile: FilePath = Field(
         None,
-        description="Measured times, relative to this file, which replace predicted ones: "
-        "[profiles.md](profiles.md).",
+        description="Measured times, relative to this file, which win over predicted ones: "
+        "a profile of trtexec, a bench of edgekit or a builder's verbose log.",
         examples=["profile.json"],
     )
     layer_info: FilePath = Field(
@@ -616,8 +615,8 @@ class AccuracySection(Section):
     )
     fallback: Literal["fp16", "none"] = Field(
         "fp16",
-        description="For an INT8 build below the gate: keep the fewest layers in FP16 that bring "
-        "it there (`fp16`), or fail at once (`none`).",
+        description="What an INT8 build below the gate does: keep the fewest layers in FP16 that "
+        "bring it there (`fp16`), or fail at once.",
     )
 
     @model_validator(mode="after")
@@ -634,9 +633,7 @@ class ConfigFile(Section):
     version: Literal[1] = Field(description="Version of this schema.")
     name: Name = Field(description="Name of the application and of its releases.")
     model: ModelSection = Field(description="The network.")
-    target: str = Field(
-        description="Board; `edgekit targets` lists them.", examples=["jetson-agx-orin-64gb"]
-    )
+    target: str = Field(description="A file under `targets/`.", examples=["jetson-agx-orin-64gb"])
     power_mode: str | None = Field(
         None, description="NVIDIA's name of the power mode; MAXN or the board's default if absent."
     )

@@ -1,4 +1,6 @@
-"""The examples of docs/rewriting.md run as they stand, and its tables have the documents' keys."""
+"""The examples of docs/rewriting.md and docs/rewrites.md run as they stand, and the tables of the
+first have the documents' keys.
+"""
 
 import json
 import re
@@ -16,8 +18,13 @@ from tests.pipeline.nets import small_net
 PAGE = Path(__file__).parents[2] / "docs" / "rewriting.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
+def blocks(language: str, page: Path = PAGE) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
+
+
+def commands() -> list[str]:
+    pages = (PAGE, PAGE.with_name("rewrites.md"))
+    return [line for page in pages for block in blocks("sh", page) for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,7 @@ def written(run):
     run(blocks("sh")[0].splitlines()[0])
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines()])
+@pytest.mark.parametrize("line", commands())
 def test_example(line, run, written):
     assert len(run(line).splitlines()) >= (1 if "--json" in line else 5)
 
