@@ -86,7 +86,7 @@ def _row(item: Rewrite) -> Sequence[str]:
 
 
 def _answers(head: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    lines = [_cells((head, "Rewrites", "Remarks")), _rule(3)]
+    lines = [_cells((head, "Rewrites", "Limits, or why none")), _rule(3)]
     for name, row in rows:
         named = ", ".join(f"`{item}`" for item in row.get("rewrites", ())) or "none"
         lines.append(

@@ -1,4 +1,4 @@
-"""Reshapes, what needs none, and layouts that are shared.
+"""Reshapes, operations that change nothing, and shared layouts.
 
 Reshapes merge, or move to the other side of an operation: they are read as views (:class:`View`),
 and :class:`Carried` is an operation written on the other side of one. Operations that change
