@@ -20,8 +20,14 @@ PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
 SECTION = re.search(r"\n## Calibration data\n(.*?)(?=\n## |\Z)", PAGE, re.S)[1]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", SECTION, re.S)
+FIRST = PAGE.split("\n## ")[0]
+
+
+def blocks(language: str, text: str = SECTION) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+
+
+LINES = [line for block in blocks("sh", FIRST + SECTION) for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def folder(tmp_path_factory):
     sys.modules.pop("feed", None)
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines()])
+@pytest.mark.parametrize("line", LINES)
 def test_example(line, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "kept"))
