@@ -20,7 +20,8 @@ def section() -> str:
 
 
 def commands() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", section(), re.S)
+    first = PAGE.read_text().split("\n## ")[0]
+    blocks = re.findall(r"```sh\n(.*?)```", first + section(), re.S)
     return [line for block in blocks for line in block.splitlines()]
 
 
