@@ -9,11 +9,28 @@ from typing import Any
 
 import pytest
 
+from edgekit.cli.measurements import bench_command
+from edgekit.cli.monitor import top_command
 from edgekit_device.board.monitor import Sampler
 from tests.edgekit_device.monitor_lines import fake_board
 
 PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text("utf-8")
 DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"
+
+
+@pytest.mark.parametrize(
+    "line", [x for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for x in block.splitlines()]
+)
+def test_commands_are_understood(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "board.log").touch()
+    program, name, *arguments = line.split()
+    assert program == "edgekit"
+    command = {"top": top_command, "bench": bench_command}[name]
+    context = command.make_context(name, [*arguments])
+    assert arguments[0] in context.params.values()
 
 
 def test_the_python_examples(
@@ -24,7 +41,9 @@ def test_the_python_examples(
     log, board = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     exec(log, {})
     energy = float(capsys.readouterr().out.split()[0])
-    said = re.search(r"finds ([\d.]+) inferences a second and watt.*?gives (\d+\.\d+)", PAGE, re.S)
+    said = re.search(
+        r"finds ([\d.]+) inferences a second and watt.*?gives (\d+\.\d+)", " ".join(PAGE.split())
+    )
     assert said is not None
     author, ours = map(float, said.groups())
     assert 1e6 / energy == pytest.approx(author, rel=0.03)
