@@ -39,10 +39,14 @@ _GUIDE = """\
 
 Made from the files under `trt/` by `scripts/make_docs.py`; do not edit.
 
-An engine of TensorRT runs where it was built, so the board builds. What a release can do, and what
-of it goes together, is data with sources under `trt/`, and it is looked at before anything is
-built: none of it was tried on a board by edgekit (see
-[not-yet-on-hardware.md](not-yet-on-hardware.md)).
+For everyone who sets the section `build` of a configuration. The board builds its engines; edgekit
+checks beforehand whether its TensorRT release has what you ask for:
+
+```sh
+edgekit build configs/resnet50-orin.yaml
+```
+
+These are the defaults:
 
 ```yaml
 build:
@@ -55,67 +59,79 @@ build:
   constraints: prefer       # obey: fail where a layer cannot have the plan's precision
 ```
 
-## What `auto` does
-
 `auto` takes a feature where the release has it and nothing forbids it, and drops it with a note
-elsewhere. `true`, or a value that is written out, is not dropped so: where it cannot be, the
-configuration is refused with both keys, their lines, the reason and its source.
+elsewhere. Where a value that you write is impossible, the configuration is refused with the keys,
+the reason and its source:
 
-For some combinations nobody says whether they work (**unknown** below), above all for a DLA with
-version compatible or stripped plans. Then the build tries: first with everything, then without what
-is least missed ({order}), and last without what the configuration asks for by name. An attempt
-without all that is `auto` is among them always: a plan that was built may still be of no use, as
-one that cannot be refitted. What an engine does without is reported. A build never gives up the
-DLA: where version compatibility matters more, `placement.dla_cores: []` plans for the GPU alone.
+```text
+{refusal}
+```
 
-Where TensorRT's parser makes plugins (`RoiAlign` and others), a version compatible plan would carry
-their library or need it in every runtime, which edgekit's loader does not give it: such a network
-is built without version compatibility. A plugin for an operator that ONNX does not know (`check`
-names it) must be in TensorRT's own plugin library on the board, which builder and loader register:
-the parser looks for the operator's name, version and namespace. Such a network's golden answers are
-the board's own, its accuracy is compared here up to the plugin, and `refit` refuses it.
+The tables below come from NVIDIA's headers, documents and programs, each row with its source.
+edgekit has tried none of them on a board ([not-yet-on-hardware.md](not-yet-on-hardware.md)).
 
-What a build shows is kept in the host's cache folder (`trt-outcomes.json`) by module, L4T, TensorRT
-and DLA compiler: the next build for such a board leaves out what the builder refused there, while
-something else went through. A lack of memory, a process that died or a plan that cannot be refitted
-is not kept, nor is `DIRECT_IO`; what is asked for outright is tried each time, and `--force` tries
-everything.
+## Unknown combinations
+
+Of some combinations no source says whether they work (**unknown** below), above all of a DLA with
+version compatible or stripped plans. There the build tries all features first, then leaves out, in
+this order, {order}, and
+last what the configuration names. It reports what an engine does without. It never gives up the
+DLA: for version compatibility without one, set `placement.dla_cores: []`.
+
+The host keeps what a board's builder refused (`trt-outcomes.json` in the cache folder, by module,
+L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tries everything again.
+
+## Plugins
+
+- Where TensorRT's parser makes plugins itself (`RoiAlign` and others), plans are not version
+  compatible.
+- A plugin for an operator that ONNX does not know must be in TensorRT's own plugin library on the
+  board, under the operator's name, version and namespace. Its golden answers are the board's own,
+  accuracy is compared up to the plugin, and `refit` refuses the network.
 
 ## Precision
 
-- TensorRT up to 10.16 gets precisions by flags and layer by layer (weakly typed), INT8 by a
-  calibration cache. A DLA takes no Q/DQ nodes there: `edgekit calibrate from-qdq` makes a plain
-  model and a cache.
-- TensorRT 11 takes the types in the network (strongly typed), INT8 from Q/DQ nodes: `edgekit
-  calibrate to-qdq`.
+Up to TensorRT 10.16 precisions are flags (weakly typed) and INT8 comes from a calibration cache.
+TensorRT 11 takes the types in the network (strongly typed) and INT8 from Q/DQ nodes. edgekit
+translates between them ([quantized-models.md](quantized-models.md)).
 
 ## trtexec
 
-With `build.backend: trtexec` the board builds without Python bindings. To run plans it needs them
-all the same: one of TensorRT's Python modules, the full one, or for version compatible plans the
-lean or dispatch one. `edgekit deploy` and `run` look for them before they build; `edgekit build`
-alone does without. Each release is given only flags that it knows ({versions}; those of 8.5.2
-follow from 8.6.1 and the release notes). What trtexec cannot be told is refused or noted
-beforehand:
-
-- names of layers with a comma, a quote or a star: its lists have no escape,
-- more layer precisions than one argument holds: then only the layers above the lowest precision are
-  named, with a note,
-- layers that TensorRT's parser leaves without a name, such as the addition of a Gemm's bias: they
-  stay on the default device, the DLA, with a note where the plan has their layer on the GPU (the
-  Python API places and types them with their layer),
-- INT8 without a calibration cache: it would make ranges up,
-- stripping and refit on a board without the Python module: nobody there can say which weights a
-  plan takes, so `strip: auto` keeps them in the plan,
-- refit of named weights; REFIT_IDENTICAL without stripping,
-- formats of loadables other than {formats},
-- more than one optimisation profile on TensorRT 8,
-- the engine's layers (`--exportLayerInfo`) of loadables, and of plans whose lean runtime is
-  elsewhere: by its help it cannot open these without that library.
+`build.backend: trtexec` builds without Python bindings. Running the plans needs one of TensorRT's
+Python modules (the lean or dispatch one for version compatible plans); `deploy` and `run` look for
+it before they build. Flags are those of the release
+({versions}; those of 8.5.2 follow from 8.6.1
+and the release notes). edgekit checks beforehand what trtexec cannot do:
 """
+_CANNOT = (
+    ("layer names with a comma, a quote or a star", "refused: its lists have no escape"),
+    (
+        "more layer precisions than one argument holds",
+        "only layers above the lowest precision are named, with a note",
+    ),
+    (
+        "layers that TensorRT's parser leaves without a name, such as the addition of a Gemm's "
+        "bias",
+        "they stay on the DLA, with a note where the plan has them on the GPU; "
+        "the Python API places them",
+    ),
+    ("INT8 without a calibration cache", "refused: it would make ranges up"),
+    (
+        "stripping and refit without the Python module on the board",
+        "`strip: auto` keeps the weights in the plan",
+    ),
+    ("refit of named weights; REFIT_IDENTICAL without stripping", "refused"),
+    ("formats of loadables other than {formats}", "refused"),
+    ("more than one optimisation profile on TensorRT 8", "refused"),
+    (
+        "the layers (`--exportLayerInfo`) of loadables, and of plans whose lean runtime is "
+        "elsewhere",
+        "not written",
+    ),
+)
 _FIRST = """\
-With `auto` everywhere, a hybrid build for an AGX Orin first sets these flags, and where a
-combination is unknown, then fewer:
+With `auto` everywhere, a hybrid build for an AGX Orin first sets these flags; where a combination
+is unknown, the fall-backs set fewer:
 """
 
 
@@ -126,11 +142,12 @@ def tensorrt_page() -> str:
     text = _GUIDE.format(
         order=", ".join(f"`{name}`" for name in give_up()),
         versions=", ".join(flag_facts()["versions"]),
-        formats=legal,
+        refusal=_refusal(),
     )
-    lines = [text, "## Releases", "", *_releases(), ""]
+    lines = [text, *table_head(("What", "Result"))]
+    lines += [table_row((what.format(formats=legal), result)) for what, result in _CANNOT]
+    lines += ["", "## Releases", "", *_releases(), ""]
     lines += [_FIRST, *_builds(), ""]
-    lines += ["A refusal reads like this:", "", "```text", _refusal(), "```", ""]
     lines += ["## What goes together", "", *_rows(), ""]
     return "\n".join(lines)
 
@@ -204,9 +221,9 @@ def _refusal() -> str:
 
 def _rows() -> list[str]:
     known = features()
-    lines = ["`VC` and the other names:", ""]
+    lines = table_head(("Feature", "What", "Key"))
     lines += [
-        f"- `{f.name}`: {f.what}" + (f" (`{f.key}`)" if f.key else "") for f in known.values()
+        table_row((f"`{f.name}`", f.what, f"`{f.key}`" if f.key else "")) for f in known.values()
     ]
     lines += ["", *table_head(("Features", "", "Releases", "Why", "Basis", "Source"))]
     lines += [
