@@ -17,6 +17,7 @@ from config_page import config_page, json_schema
 from cost_tables import cost_page
 from dla_database import SCHEMA, DlaSupport, database, search_page
 from dla_page import dla_page
+from llms_page import llms_page
 from rewrites_page import rewrites_page
 from tensorrt_page import tensorrt_page
 
@@ -31,7 +32,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
-    return {
+    made = {
         "bench.schema.json": _json(document_schema(Bench, "edgekit.bench/1")),
         "board-protocol.md": board_protocol_page(),
         "compare.schema.json": _json(document_schema(Comparison, "edgekit.compare/1")),
@@ -48,6 +49,7 @@ def pages() -> dict[str, str]:
         "rewrites.md": rewrites_page(),
         "tensorrt.md": tensorrt_page(),
     }
+    return {**made, "llms.txt": llms_page(DOCS, made)}
 
 
 def _json(document: dict[str, Any]) -> str:

@@ -9,6 +9,8 @@ import re
 from edgekit.dla.verdicts import MemoryNeed
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+# what a page leaves of them that drops the escape character
+_LEFT_ANSI = re.compile(r"\[(?:0|1;)?(?:3[0-7]|9[0-7])?m")
 _STAMP = r"\[\d{1,2}/\d{1,2}/\d{4}-\d{2}:\d{2}:\d{2}\]"
 _SEVERITY = r"\[[VIWEF]\]|(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR):(?=\s|$)"
 _TOKEN = re.compile(rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|\[TRT\]:?|\[TensorRT\])[ ]?")
@@ -35,6 +37,10 @@ def strip(line: str) -> tuple[str, str, bool]:
     """
     if "\x1b" in line:
         line = _ANSI.sub("", line)
+    elif "[0m" in line:
+        line = _LEFT_ANSI.sub("", line)
+    if line.startswith(">"):  # quoted in a discussion
+        line = line.lstrip("> ")
     severity, own = "", False
     journal = _JOURNAL.match(line)
     at = journal.end() if journal else 0

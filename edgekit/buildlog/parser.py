@@ -20,7 +20,10 @@ _VERSION = re.compile(
 )
 _TEXT = {
     "compute_capability": re.compile(r"^Compute Capability: (\d{1,2}\.\d)$"),
-    "device": re.compile(r"^Selected Device: (.{1,80})$"),
+    # trtexec, and the first line of Ultralytics
+    "device": re.compile(
+        r"^(?:Selected Device: |Ultralytics .{1,80}CUDA:\d (?=\())\(?([^,()]{1,80})"
+    ),
     "pinned": re.compile(r"^Layer Device Types: *(.{1,2000})$"),
 }
 _MODEL = re.compile(r"^(?:Model|Input filename):\s+(\S.{0,1000})$")
@@ -37,7 +40,8 @@ _LOOSE = 8
 PROFILES = "DLA requests all profiles have same min, max, and opt"
 # a line without any of these is TensorRT's, but says nothing about placement
 _KEYS = ("DLA", "Dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
-         " layers", "ompute ", "Selected", "onnx", "Model", "Batch size", "Default")  # fmt: skip
+         " layers", "ompute ", "Selected", "CUDA:", "onnx", "Model", "Batch size",
+         "Default")  # fmt: skip
 # a pattern is tried once, at the first place where its opening words stand: cost stays linear
 _SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
 _NODE = "{ForeignNode["

@@ -5,18 +5,25 @@ from __future__ import annotations
 import codecs
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit.buildlog.diagnosis import Diagnosis, LogDoctor
 from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.parser import LogParser, parse_log
+from edgekit.buildlog.summary import Summary, is_summary, parse_summary
 from edgekit.buildlog.timings import TimingParser, Timings
 from edgekit.errors import UsageError
 from edgekit.files import open_stream
 
 _CHUNK = 1 << 20
+_MOST_SUMMARY = 1000
 # a longer line is no line of a builder; its beginning is enough
 _LONGEST = 1 << 16
+LOOKED_FOR = (
+    'lines with [TRT], "&&&& RUNNING TensorRT", lists of layers on DLA and GPU, '
+    'Ultralytics\' "export with TensorRT", DeepStream\'s "NvDsInfer", and known errors'
+)
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
           (codecs.BOM_UTF16_BE, "utf-16-be"))  # fmt: skip
 
@@ -45,17 +52,60 @@ def read_timings(path: str | Path) -> tuple[BuildLog, Timings]:
         UsageError: As :func:`read_log`.
     """
     times = TimingParser()
+    return _read(path, lambda lines: _with_times(lines, times)), times.result()
+
+
+def _with_times(lines: Iterable[str], times: TimingParser) -> BuildLog:
+    log = LogParser()
+    for line in lines:
+        log.feed(line)
+        times.feed(line)
+    found, timed = log.result(), times.result()
+    count = len(timed.table) + len(timed.units)
+    return replace(found, recognised=found.recognised + count)
+
+
+@dataclass(frozen=True)
+class WholeLog:
+    """All that a log says.
+
+    Attributes:
+        log: Layers, loadables, refusals.
+        timings: Times of layers, in a verbose log.
+        summary: What trtexec measured of the whole.
+        diagnosis: Who wrote it, and its errors with their causes.
+    """
+
+    log: BuildLog
+    timings: Timings
+    summary: Summary
+    diagnosis: Diagnosis
+
+
+def read_whole(path: str | Path) -> WholeLog:
+    """Reads everything that a log of trtexec, Ultralytics, DeepStream or TensorRT's API says.
+
+    A log that holds known errors and nothing else is read, too.
+
+    Raises:
+        UsageError: As :func:`read_log`.
+    """
+    times, doctor = TimingParser(), LogDoctor()
+    ends: list[str] = []
+
+    def examined(lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            doctor.feed(line)
+            if len(ends) < _MOST_SUMMARY and is_summary(line):
+                ends.append(line)
+            yield line
 
     def take(lines: Iterable[str]) -> BuildLog:
-        log = LogParser()
-        for line in lines:
-            log.feed(line)
-            times.feed(line)
-        found, timed = log.result(), times.result()
-        count = len(timed.table) + len(timed.units)
-        return replace(found, recognised=found.recognised + count)
+        found = _with_times(examined(lines), times)
+        return replace(found, recognised=found.recognised + doctor.recognised)
 
-    return _read(path, take), times.result()
+    log = _read(path, take)
+    return WholeLog(log, times.result(), parse_summary(ends), doctor.result())
 
 
 def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildLog:
@@ -90,7 +140,7 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
             "this is no TensorRT build log: no line of it is TensorRT's",
             code="log.unknown",
             where=str(path),
-            hint="give the text that trtexec --verbose or TensorRT's logger prints",
+            hint=f"looked for {LOOKED_FOR}; give the text that trtexec --verbose prints",
         )
     return log
 

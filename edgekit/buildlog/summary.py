@@ -38,6 +38,11 @@ class Summary:
     errors: tuple[str, ...] = ()
 
 
+def is_summary(line: str) -> bool:
+    """Whether a line may be one of those that :func:`parse_summary` takes times from."""
+    return "min = " in line or "Throughput" in line or _NOISY in line
+
+
 def parse_summary(lines: Iterable[str]) -> Summary:
     """Reads a session's console; what is no number (nan, inf) is left out, as if not said."""
     throughput: float | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
+import click.shell_completion
 
 from edgekit.errors import UsageError
 
@@ -27,6 +28,17 @@ class _Argument(click.Argument):
     def __init__(self, *args: Any, summary: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.summary = summary
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Returns what a shell offers: files where nothing else is known, and actions."""
+        item = click.shell_completion.CompletionItem
+        found = super().shell_complete(ctx, incomplete)
+        if not found and isinstance(self.type, click.types.StringParamType):
+            found = [item(incomplete, type="file")]
+        actions = getattr(ctx.command, "actions", {}) if self is ctx.command.params[0] else {}
+        return [*found, *(item(name) for name in actions if name.startswith(incomplete))]
 
 
 class Command(click.Command):

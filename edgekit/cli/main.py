@@ -16,6 +16,7 @@ from typing import NoReturn
 import click
 
 from edgekit.cli.commands import write_examples
+from edgekit.cli.completion import VARIABLE, complete
 from edgekit.cli.output import Interrupted
 from edgekit.errors import ConfigError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.text import printable_output
@@ -24,7 +25,10 @@ from edgekit.version import __version__
 INTERRUPTED = 130
 
 # commands that look only: an interrupted one has nothing to keep
-_WITHOUT_STEPS = {"compare", "doctor", "explain", "history", "status", "targets", "top"}
+_WITHOUT_STEPS = {
+    "compare", "completion", "doctor", "explain", "explain-log", "history", "status",
+    "targets", "top",
+}  # fmt: skip
 INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
 
 # by name the module of edgekit.cli, the command in it and what it does, in the order of a project's
@@ -42,14 +46,19 @@ COMMANDS = {
         "Say what a board has, lacks and can do; --setup prepares it.",
     ),
     "check": (
-        "model",
+        "check",
         "check_command",
         "Say which layers can run on a DLA, and for the others which rule they break.",
     ),
     "explain": (
-        "model",
+        "check",
         "explain_command",
         "Print a DLA rule with its limit, its source and what to do about it.",
+    ),
+    "explain-log": (
+        "check",
+        "explain_log_command",
+        "Say what a TensorRT build log means: layers, rules, errors, fixes.",
     ),
     "rewrite": (
         "model",
@@ -142,6 +151,11 @@ COMMANDS = {
         "Say whether one measurement really differs from another; 1 for a regression.",
     ),
     "report": ("steps", "report_command", "Do what is not done yet and write the report."),
+    "completion": (
+        "completion",
+        "completion_command",
+        "Print the script that completes edgekit in a shell.",
+    ),
     "run": (
         "steps",
         "run_command",
@@ -178,6 +192,16 @@ class Commands(click.Group):
         found: click.Command = getattr(import_module(f"edgekit.cli.{module}"), attribute)
         found.help = summary
         return found
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Returns the commands that begin so, without importing them."""
+        from click.shell_completion import CompletionItem
+
+        named = [CompletionItem(name, help=text) for name, (_, _, text) in COMMANDS.items()
+                 if name.startswith(incomplete)]  # fmt: skip
+        return named or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes names and summaries."""
@@ -235,6 +259,8 @@ def _name_options(error: EdgekitError, context: click.Context) -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with the contract's status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if asked := os.environ.get(VARIABLE):
+        sys.exit(complete(_root, asked))
     # a terminated run cleans up like an interrupted one: boards stop, temporary files go
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)

@@ -4,37 +4,40 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgekit.cli import commands
+from edgekit.cli import commands, completion
 from edgekit.cli import options as o
 from edgekit.cli import output as output_module
 from edgekit.cli.commands import argument
 from edgekit.cli.output import (
-    Heartbeat,
     console,
     mark_printed,
     print_json,
     say,
-    say_page,
     show_page,
     terminal_format,
 )
 from edgekit.cli.planning import parse_names
-from edgekit.errors import GateError, UsageError
-from edgekit.text import percent
+from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.steps.check import CheckResult
+    pass
 
 
 @commands.command("init", "edgekit init model.onnx --target jetson-agx-orin-64gb")
 @argument("model", "ONNX file or builtin:NAME.")
-@click.option("-t", "--target", default="jetson-agx-orin-64gb", show_default=True, help="Board.")
+@click.option(
+    "-t",
+    "--target",
+    default="jetson-agx-orin-64gb",
+    show_default=True,
+    help="Board.",
+    shell_complete=completion.targets,
+)
 @o.batch
 @click.option("--output", type=o.FILE, help="File to write (NAME.yaml beside the model).")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
@@ -89,184 +92,6 @@ def targets_command(json: bool) -> None:
     console().print(table)
 
 
-def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and math.isnan(value):  # which is in every range
-        raise click.BadParameter("nan is no percentage")
-    return value
-
-
-@commands.command(
-    "check",
-    "edgekit check model.onnx --target jetson-agx-orin-64gb\n"
-    "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90\n"
-    "edgekit check model.onnx -t jetson-agx-orin-64gb --layer /fc/Gemm",
-)
-@o.model
-@o.target
-@o.precision
-@o.tensorrt
-@click.option("--jetpack", help="JetPack release, e.g. 6.2, instead of a TensorRT release.")
-@click.option("--power-mode", help="NVIDIA's name, e.g. MAXN, 30W; for the prediction.")
-@click.option("--cache", type=o.FILE, help="Calibration cache: INT8 only where it has a scale.")
-@o.cut
-@click.option("--by-layer", is_flag=True, help="One line a layer.")
-@click.option("--layer", metavar="NAME", help="All about a layer, ONNX node or loadable.")
-@click.option("--sparsity", is_flag=True, help="2:4 sparsity by convolution; reads the weights.")
-@click.option("--compare-log", type=o.FILE, help="Compare with a TensorRT or trtexec build log.")
-@click.option(
-    "--fail-under",
-    type=click.FloatRange(0, 100),
-    callback=_number,
-    help="Exit 1 below this percentage of MACs on the DLA.",
-)
-@click.option(
-    "--max-loadables", type=click.IntRange(min=0), help="Exit 1 with more loadables than this."
-)
-@o.talk
-def check_command(
-    model: str,
-    target: str | None,
-    precision: str | None,
-    tensorrt: str | None,
-    jetpack: str | None,
-    power_mode: str | None,
-    cache: Path | None,
-    part: dict[str, Any],
-    by_layer: bool,
-    layer: str | None,
-    sparsity: bool,
-    compare_log: Path | None,
-    fail_under: float | None,
-    max_loadables: int | None,
-    json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> None:
-    from edgekit.collector import collector_held
-
-    with collector_held():  # the modules make many objects too
-        from edgekit.pipeline.named_check import check_named
-
-    if by_layer + sparsity + (layer is not None) + (compare_log is not None) > 1:
-        raise UsageError(
-            "--by-layer, --layer, --sparsity and --compare-log each print something else",
-            hint="give one",
-        )
-    with Heartbeat("check", quiet=quiet) as beat:
-        result = check_named(
-            model,
-            jetpack=jetpack,
-            target=target,
-            precision=precision,
-            tensorrt=tensorrt,
-            power_mode=power_mode,
-            model=part,
-            calibration={"cache": None if cache is None else str(cache.absolute())},
-            on_note=beat,
-        )
-        beat("writing the answer")
-        document = _check_request(result, layer, sparsity, compare_log)
-    if not json:
-        say_page(_check_text(document, by_layer, verbose))
-    elif isinstance(document, dict):
-        print_json(document)
-    else:
-        print_json({**result.document, "compare": document.to_json()})
-    _gates(result.document, fail_under, max_loadables, json)
-
-
-def _check_request(result: CheckResult, layer: str | None, sparsity: bool, log: Path | None) -> Any:
-    """Returns the document to print, or the comparison with a log."""
-    if layer is not None:
-        from edgekit.pipeline.steps.check import layer_document
-
-        return layer_document(result, layer)
-    if sparsity:
-        from edgekit.pipeline.steps.check import sparsity_document
-
-        return sparsity_document(result)
-    if log is not None:
-        from edgekit.buildlog.comparison import compare
-        from edgekit.buildlog.reading import read_log
-
-        return compare(result.network, result.judgement, read_log(log), target=result.target)
-    return result.document
-
-
-def _check_text(document: Any, by_layer: bool, verbose: bool) -> str:
-    from edgekit.reports.terminal.buildlog import render_comparison
-    from edgekit.reports.terminal.check import (
-        check_layers,
-        check_one_layer,
-        sparsity_text,
-        summary_check,
-    )
-
-    width, colour = terminal_format()
-    if not isinstance(document, dict):
-        return render_comparison(document, verbose=verbose)
-    if document["schema"].startswith("edgekit.layer/"):
-        return check_one_layer(document, width=width or 80, colour=colour)
-    if document["schema"].startswith("edgekit.sparsity/"):
-        return sparsity_text(document, width=width, colour=colour)
-    if by_layer:
-        return check_layers(document, width=width, colour=colour)
-    return summary_check(document, width=min(width or 80, 80), colour=colour)
-
-
-def _gates(
-    document: dict[str, Any], fail_under: float | None, max_loadables: int | None, json: bool
-) -> None:
-    more = "check without --json tells"  # which has been printed otherwise
-    share = document["summary"]["dla_macs_fraction"]
-    if fail_under is not None and 100 * share < fail_under:
-        known = "known " if document.get("unknown_cost") else ""
-        # as the verdict above says it, with the digits that it takes to be below the limit
-        digits = next((n for n in range(1, 6) if round(100 * share, n) < fail_under), 6)
-        raise mark_printed(
-            GateError(
-                f"{percent(share, digits)} of the {known}MACs would run on the DLA, "
-                f"below {fail_under:g} %",
-                code="check.below-threshold",
-                where=document["model"],
-                hint=f"{more} why the rest cannot, and which fixes help" if json else "",
-            )
-        )
-    count = document["loadables"]
-    if max_loadables is not None and count > max_loadables:
-        raise mark_printed(
-            GateError(
-                f"{count} loadable{'' if count == 1 else 's'}, more than {max_loadables}",
-                code="check.too-many-loadables",
-                where=document["model"],
-                hint=f"{more} which layers split the network" if json else "",
-            )
-        )
-
-
-@commands.command(
-    "explain",
-    "edgekit explain convolution.cbuf\nedgekit explain pooling\nedgekit explain Gather",
-)
-@argument("rule", "A rule's id, as check prints it, a family of rules, or an ONNX operator.")
-@o.json
-@o.debug
-def explain_command(rule: str, json: bool) -> None:
-    from edgekit.dla.explanation import explain
-
-    found = explain(rule)
-    if json:
-        kinds = {"id": "rule", "operator": "operator"}
-        kind = next((kind for key, kind in kinds.items() if key in found), "family")
-        schema = f"edgekit.{kind}/1"
-        print_json({"schema": schema, **found})
-        return
-    from edgekit.reports.terminal.check import rule_text
-
-    width, colour = terminal_format()
-    say_page(rule_text(found, width=min(width or 80, 80), colour=colour))
-
-
 @commands.command(
     "rewrite",
     "edgekit rewrite model.onnx -t jetson-agx-orin-64gb -o out.onnx\nedgekit rewrite "
@@ -278,12 +103,23 @@ def explain_command(rule: str, json: bool) -> None:
 @click.option("-o", "--save", type=o.FILE, help="Write the rewritten model here.")
 @click.option("--record", type=o.FILE, help="Write here what was applied, with its proofs.")
 @o.precision
-@click.option("--enable", metavar="NAMES", help="Only these rewrites (A,B), or all or none.")
-@click.option("--disable", metavar="NAMES", help="All but these rewrites (A,B).")
+@click.option(
+    "--enable",
+    metavar="NAMES",
+    help="Only these rewrites (A,B), or all or none.",
+    shell_complete=completion.rewrites,
+)
+@click.option(
+    "--disable",
+    metavar="NAMES",
+    help="All but these rewrites (A,B).",
+    shell_complete=completion.rewrites,
+)
 @click.option(
     "--allow-approx",
     metavar="NAME",
     multiple=True,
+    shell_complete=completion.rewrites,
     help="Allow a rewrite that changes results; repeatable.",
 )
 @click.option("--data", type=o.FILE, help="Calibration data: what approximations change is of it.")

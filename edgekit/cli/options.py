@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit.cli import completion
 from edgekit.cli.commands import argument
 from edgekit.cli.output import progress, say
 from edgekit.errors import UsageError
@@ -25,7 +26,9 @@ _MODEL = "ONNX file, builtin:NAME or YAML configuration."
 model = argument("model", _MODEL)
 #: For a command that can do without one.
 optional_model = argument("model", _MODEL, required=False)
-target = click.option("-t", "--target", help="Board; see edgekit targets.")
+target = click.option(
+    "-t", "--target", help="Board; see edgekit targets.", shell_complete=completion.targets
+)
 precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
 tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
 #: What a tensor without a scale in the calibration cache means.

@@ -154,7 +154,8 @@ def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
     """Returns a document as Markdown.
 
     Args:
-        document: An ``edgekit.report/1``, ``edgekit.bench/1`` or ``edgekit.compare/1``.
+        document: An ``edgekit.report/1``, ``edgekit.bench/1``, ``edgekit.compare/1``,
+            ``edgekit.checks/1`` or ``edgekit.log/1``.
         limit: Characters at most.
 
     Raises:
@@ -164,6 +165,8 @@ def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
         "edgekit.report/1": write_report,
         "edgekit.bench/1": write_bench,
         "edgekit.compare/1": write_compare,
+        "edgekit.checks/1": write_checks,
+        "edgekit.log/1": write_log,
     }
     write = writers.get(str(document.get("schema")))
     if write is None:
@@ -360,6 +363,96 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
     order = order_words(document["layers"])
     paper.folded(f"Layers, the slowest first ({order})", head, layers, "llllrr")
+
+
+def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
+    """Writes checks of models: a row each, what failed, and the broken rules of each, folded."""
+    failures = document["failures"]
+    icon = "❌" if failures else "✅"
+    many = len(document["checks"])
+    paper.add(f"### {icon} edgekit check: {many} model{'' if many == 1 else 's'}")
+    failed = [f"- {code(one['where'])}: {escaped(one['message'], 400)}" for one in failures]
+    if failed:
+        paper.add("\n".join(failed), "what failed")
+    rows = [
+        [code(one["model"]), escaped(one["target"]), escaped(one["precision"].upper()),
+         escaped(one["tensorrt"]),
+         f"{one['summary']['dla_layers']:,} of {one['summary']['layers']:,}",
+         percent(one["summary"]["dla_macs_fraction"]), text.count(one["loadables"])]
+        for one in document["checks"]
+    ]  # fmt: skip
+    head = ("model", "board", "precision", "TensorRT", "layers on the DLA", "MACs on the DLA",
+            "loadables")  # fmt: skip
+    paper.table(head, rows, "llllrrr")
+    for one in document["checks"]:
+        paper.folded(
+            f"Why not on the DLA: {escaped(one['model'])}",
+            ("rule", "layers", "for example", "what to do"),
+            _reasons(one),
+            "lrll",
+        )
+
+
+def _reasons(check: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of the broken rules, the most frequent first; one that needs nothing done has no fix."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for layer in check["layers"]:
+        for reason in () if layer["dla"]["ok"] else layer["dla"]["reasons"]:
+            groups.setdefault(reason["rule"], []).append((layer["name"], reason["fix"]))
+    if lost := check.get("without_slot"):
+        groups[lost["rule"]] = [(name, lost["fix"]) for name in lost["layers"]]
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return [
+        [code(rule), text.count(len(found)), code(found[0][0]), escaped(found[0][1], 400)]
+        for rule, found in ordered
+    ]
+
+
+def write_log(document: Mapping[str, Any], paper: Paper) -> None:
+    """Writes what a build log says: the headline, errors, broken rules, and the layers, folded."""
+    paper.add(f"### edgekit explain-log: {code(document['file'])}")
+    paper.add("  \n".join(escaped(line, 400) for line in document["headline"]))
+    errors = [
+        f"- {escaped(one['cause'], 400)}. **Do:** {escaped(one['remedy'], 600)} "
+        f"({escaped(one['source'], 300)})"
+        for one in document["errors"]
+    ]
+    errors += [f"- no known cause: {code(one)}" for one in document["unknown_errors"]]
+    if errors:
+        paper.add("\n".join(errors), "errors")
+    rules = [
+        [code(one["rule"]), text.count(len(one["layers"])), code(one["layers"][0]),
+         escaped("; ".join(way["fix"] for way in one["fixes"] or [one]), 400),
+         escaped(one["source"], 300)]
+        for one in document["rules"]
+    ]  # fmt: skip
+    if rules:
+        paper.table(
+            ("rule", "layers", "for example", "what to do", "source"), rows=rules, right="lr"
+        )
+    unknown = [
+        [code(one["layer"]), escaped(one["kind"]), escaped("; ".join(one["words"]), 400)]
+        for one in document["unexplained"]
+    ]
+    paper.folded("Refused without a known rule", ("layer", "type", "words"), unknown)
+    loadables = [[code(one["name"]), text.count(len(one["layers"]))]
+                 for one in document["log"]["loadables"]]  # fmt: skip
+    paper.folded("Loadables on the DLA", ("loadable", "layers"), loadables, "lr")
+    layers = [[code(one["name"]), escaped(one["kind"])] for one in document["log"]["gpu_layers"]]
+    paper.folded("Layers on the GPU", ("layer", "type"), layers)
+    _write_log_times(document, paper)
+    if notes := [f"- {escaped(note, 400)}" for note in document["notes"]]:
+        paper.add("\n".join(notes), "notes")
+
+
+def _write_log_times(document: Mapping[str, Any], paper: Paper) -> None:
+    plan = document["plan"]
+    if plan is not None:
+        units = [
+            [code(one["name"]), one["device"], text.microseconds(one["us"])]
+            for one in plan["units"]
+        ]
+        paper.folded("Plan from the log's own times", ("unit", "device", "measured"), units, "llr")
 
 
 def write_compare(document: Mapping[str, Any], paper: Paper) -> None:

@@ -48,7 +48,7 @@ def test_a_check_reports_its_stages(tmp_path, monkeypatch):
         def __call__(self, text):
             reported.append(text)
 
-    monkeypatch.setattr("edgekit.cli.model.Heartbeat", Reported)
+    monkeypatch.setattr("edgekit.cli.check.Heartbeat", Reported)
     assert app(["check", str(tmp_path / "net.onnx"), "-t", "jetson-agx-orin-64gb", "-q"]) == 0
     assert reported[:2] == [("check", True), "reading the model"]
     assert "judging 10 layers" in reported

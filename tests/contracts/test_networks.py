@@ -182,3 +182,12 @@ def test_a_measurement_that_is_valid(golden: Golden) -> None:
     }  # fmt: skip
     target = get("jetson-agx-orin-64gb")
     golden("control/bench-valid", bench_document(measured, handmade_plan.plan(), target=target))
+
+
+def test_build_logs_are_explained(
+    commands: Commands, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1] / "data" / "build_logs")
+    for name in ("trtexec", "ultralytics", "deepstream"):
+        commands(f"explain-log {name}", "explain-log", f"{name}.txt")
+    golden("logs", commands.found)

@@ -79,7 +79,7 @@ def test_sources_are_all_named_and_all_used():
             for inner in value:
                 walk(inner)
 
-    for file in ("features.yaml", "releases.yaml", "trtexec_flags.yaml"):
+    for file in ("features.yaml", "log_errors.yaml", "releases.yaml", "trtexec_flags.yaml"):
         walk(read(file))
     assert used == known
 

@@ -1,0 +1,67 @@
+"""``edgekit completion``, and what a shell is offered for an argument: boards, rules, rewrites.
+
+A module that a list comes from is imported when a shell asks for it.
+"""
+
+from __future__ import annotations
+
+import click
+
+from edgekit.cli.commands import argument, command
+from edgekit.errors import EdgekitError
+
+VARIABLE = "_EDGEKIT_COMPLETE"
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def targets(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
+    """Returns the boards that begin so."""
+    from edgekit.targets.loader import names
+
+    return [name for name in names() if name.startswith(begun)]
+
+
+def rules(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
+    """Returns the ids, families and operators that begin so: what ``explain`` takes."""
+    from edgekit.dla.rules import load_rules
+
+    known = load_rules()
+    every = [*known.titles, *known.rules, *known.operators]
+    return [name for name in every if name.lower().startswith(begun.lower())]
+
+
+def rewrites(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
+    """Returns the rewrites that begin so, behind those of a list that are there already."""
+    from edgekit.rewriting.rules.order import REWRITES
+
+    before, comma, last = begun.rpartition(",")
+    names = (item.name for item in REWRITES)
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
+def complete(root: click.Command, instruction: str) -> int:
+    """Answers a shell's request, such as "bash_complete"; the words are in its variables."""
+    from click.shell_completion import shell_complete
+
+    try:
+        return shell_complete(root, {}, "edgekit", VARIABLE, instruction)
+    except EdgekitError:
+        return 0  # of a command line with a mistake nothing is known
+
+
+@command(
+    "completion",
+    "edgekit completion bash > ~/.local/share/bash-completion/completions/edgekit\n"
+    "edgekit completion zsh > ~/.zfunc/_edgekit\n"
+    "edgekit completion fish > ~/.config/fish/completions/edgekit.fish",
+)
+@argument("shell", ", ".join(_SHELLS) + ".", type=click.Choice(_SHELLS))
+def completion_command(shell: str) -> None:
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    context = click.get_current_context().find_root()
+    made = kind(context.command, {}, "edgekit", VARIABLE)
+    # not made.source(), which starts a bash to ask for its version
+    print(made.source_template % made.source_vars())

@@ -1,0 +1,260 @@
+"""A build log explained: where its layers went, which rules the others break, what its errors mean,
+and the plan that its own times lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.buildlog.comparison import LogComparison, compare, load_messages
+from edgekit.buildlog.facts import BuildLog, Fallback
+from edgekit.buildlog.reading import WholeLog, read_whole
+from edgekit.dla.judge import drives_dla
+from edgekit.dla.rules import load_rules, parse_version
+from edgekit.errors import DataError, UsageError
+from edgekit.targets.board import Target
+from edgekit.targets.loader import get, names
+from edgekit.text import counted, listed
+
+SCHEMA = "edgekit.log/1"
+_SHOWN = ("text", "fix", "fixes", "source", "sources", "certainty")
+_SLOTS = "memory.loadables"
+_RELEASE = "general.tensorrt"
+_NOT_AVAILABLE = "dla.not-available"
+
+
+@dataclass(frozen=True)
+class LogExplanation:
+    """What a log means.
+
+    Attributes:
+        document: The ``edgekit.log/1``.
+        comparison: Its placement beside the verdicts of the model that was given, or None.
+    """
+
+    document: dict[str, Any]
+    comparison: LogComparison | None
+
+
+def explain_log(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    model: str | None = None,
+    on_note: Callable[[str], object] = str,
+    **options: Any,
+) -> LogExplanation:
+    """Explains a log of trtexec, Ultralytics, DeepStream or TensorRT's API.
+
+    Args:
+        path: The log.
+        name: What to call it, instead of its path.
+        model: The model that was built, for a comparison with its verdicts ("compare").
+        on_note: Called with a line of text when the work on something begins.
+        options: As for a check: ``target`` and so on. What the log says is the default.
+
+    Raises:
+        UsageError: The file is no such log, or a model without a board that the log does not name.
+        EdgekitError: What a check of the model raises.
+    """
+    on_note("reading the log")
+    whole = read_whole(path)
+    log, boards = whole.log, _boards(whole.log)
+    rules, unexplained = _broken(log)
+    errors = [error.to_json() for error in whole.diagnosis.errors]
+    errors += _undriven(log, boards, {error["id"] for error in errors})
+    plan, notes = _plan(whole, path, on_note)
+    if log.evidence != "placement" and log.requested_dla is not False and not errors:
+        notes.append("a whole placement needs a log of trtexec --verbose up to its last line")
+    comparison = None
+    if model is not None:
+        given = {key: value for key, value in options.items() if value is not None}
+        if "target" not in given and not model.endswith((".yaml", ".yml")):
+            given["target"] = _likely(boards)
+            if len(boards) > 1:
+                notes.append(
+                    f"the log fits several boards; the verdicts are those of {given['target']}: "
+                    "--target names another"
+                )
+        comparison = _compared(model, log, on_note, given)
+    times = {"throughput_qps": whole.summary.throughput_qps,
+             "times_ms": {what: dict(row) for what, row in whole.summary.times_ms.items()},
+             "warnings": list(whole.summary.warnings)}  # fmt: skip
+    document = {
+        "schema": SCHEMA,
+        "file": name or str(path),
+        "program": whole.diagnosis.program or None,
+        "passed": whole.diagnosis.passed,
+        "targets": [board.name for board in boards],
+        "headline": _headline(whole, boards),
+        "log": log.to_json(),
+        "rules": rules,
+        "unexplained": unexplained,
+        "errors": errors,
+        "unknown_errors": list(whole.diagnosis.unknown),
+        "times": times,
+        "plan": plan,
+        "compare": comparison.to_json() if comparison is not None else None,
+        "notes": notes,
+    }
+    return LogExplanation(document, comparison)
+
+
+def _boards(log: BuildLog) -> list[Target]:
+    """Boards that the log may be from, by its GPU; none where it does not say."""
+    boards = [get(name) for name in names()]
+    if log.compute_capability:
+        return [one for one in boards if one.compute_capability == log.compute_capability]
+    words = set(log.device.replace("(", " ").split()) - {"NVIDIA", "Jetson", "Nano"}
+    return [one for one in boards if words & set(one.title.split())]
+
+
+def _likely(boards: list[Target]) -> str:
+    """Returns the board that verdicts are for: a Jetson with a DLA if one is among them.
+
+    Raises:
+        UsageError: None of them has a DLA.
+    """
+    able = [one.name for one in boards if one.dla.cores]
+    if not able:
+        raise UsageError("--model needs a board, and the log names none", hint="give --target")
+    return min(able, key=lambda name: (not name.startswith("jetson"), name))
+
+
+def _broken(log: BuildLog) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Refused layers by the rule that says the same, the most frequent first; and the others."""
+    messages, known = load_messages(), load_rules().rules
+    groups: dict[tuple[str, ...], list[Fallback]] = {}
+    unexplained = []
+    for fallback in log.fallbacks:
+        found = messages.rules(fallback.words, fallback.kind)
+        if fallback.cause == "slots":
+            found = (_SLOTS,)
+        if found:
+            groups.setdefault(found, []).append(fallback)
+        else:
+            unexplained.append({**fallback.to_json(), "families": _families(fallback.kind)})
+    rows = []
+    for (first, *also), layers in sorted(groups.items(), key=lambda item: -len(item[1])):
+        facts = known[first].to_json()
+        rows.append({
+            "rule": first,
+            "also": also,
+            "layers": [fallback.layer for fallback in layers],
+            "words": list(dict.fromkeys(word for one in layers for word in one.words))[:3],
+            **{key: facts[key] for key in _SHOWN},
+        })  # fmt: skip
+    return rows, unexplained
+
+
+def _families(kind: str) -> list[str]:
+    """Families of the rules that may refuse a layer of a type."""
+    return list(dict.fromkeys(rule.family for rule in load_rules()
+                              if kind in rule.kinds and rule.effect == "refuse"))  # fmt: skip
+
+
+def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
+    """The boards whose DLA the log's release drives; None where that is not known."""
+    version = log.tensorrt
+    if not version or parse_version(version) < (8, 4):
+        return None
+    return [
+        one for one in boards or map(get, names()) if one.dla.cores and drives_dla(one, version)
+    ]
+
+
+def _undriven(log: BuildLog, boards: list[Target], found: set[str]) -> list[dict[str, Any]]:
+    """The error that the log's release drives no DLA, if one was requested and no line says it."""
+    if log.requested_dla is not True or _NOT_AVAILABLE in found or _driving(log, boards) != []:
+        return []
+    rule = load_rules().rules[_RELEASE].to_json()
+    return [{
+        "id": "dla.release", "cause": f"{rule['text']}: TensorRT {log.tensorrt}",
+        "remedy": rule["fix"], "rules": [_RELEASE], "source": rule["source"],
+        "sources": rule["sources"], "words": "", "line": 0, "count": 0,
+    }]  # fmt: skip
+
+
+def _headline(whole: WholeLog, boards: list[Target]) -> list[str]:
+    log = whole.log
+    facts = [f"{whole.diagnosis.program or 'TensorRT'} log"]
+    facts.append(f"TensorRT {log.tensorrt}" if log.tensorrt else "TensorRT release not said")
+    facts.append(_board_words(log, boards))
+    if log.precisions:
+        facts.append("+".join(log.precisions).upper())
+    if log.dla_core is not None:
+        facts.append(f"DLA core {log.dla_core}")
+    lines = [", ".join(facts)]
+    if _driving(log, boards) == []:
+        lines.append(f"No DLA in this release: TensorRT {log.tensorrt} drives none of these boards")
+    lines.append(_placement_words(log))
+    if log.accepted is not None and log.accepted[0] < log.accepted[1]:
+        lines.append(f"{log.accepted[0]} of {counted(log.accepted[1], 'loadable')} found a slot")
+    latency = whole.summary.times_ms.get("latency", {})
+    if "median" in latency and whole.summary.throughput_qps is not None:
+        lines.append(f"trtexec measured {latency['median']:g} ms (median), "
+                     f"{whole.summary.throughput_qps:g} inferences a second")  # fmt: skip
+    if whole.diagnosis.passed is False:
+        lines.append("The run failed")
+    return lines
+
+
+def _board_words(log: BuildLog, boards: list[Target]) -> str:
+    if not (log.device or log.compute_capability):
+        return "board not said"
+    said = log.device or f"compute capability {log.compute_capability}"
+    return f"board {said} ({listed([one.name for one in boards], 4) or 'none that edgekit knows'})"
+
+
+def _placement_words(log: BuildLog) -> str:
+    refused = counted(len(log.fallbacks), "layer")
+    if log.requested_dla is False:
+        return "No DLA was requested: --useDLACore=0 --allowGPUFallback does"
+    if log.evidence == "placement" and not log.loadables:
+        return f"No layer is on the DLA; {refused} refused"
+    if log.evidence == "placement":
+        members = sum(len(one.layers) for one in log.loadables)
+        inside = f" with {counted(members, 'layer')}" if members else ""
+        return (
+            f"{counted(len(log.loadables), 'loadable')}{inside} on the DLA, "
+            f"{counted(len(log.gpu_layers), 'layer')} on the GPU, {refused} refused"
+        )
+    if log.evidence == "capability":
+        able = counted(len(log.capable), "layer")
+        return (
+            f"{able} could run on the DLA; the log ends before it says which do; {refused} refused"
+        )
+    if log.evidence == "refusals":
+        return f"The DLA refused {refused}; the log does not list where the others went"
+    return "The log says nothing of layers on a DLA"
+
+
+def _plan(
+    whole: WholeLog, path: str | Path, on_note: Callable[[str], object]
+) -> tuple[dict[str, Any] | None, list[str]]:
+    if not whole.timings.units:
+        return None, []
+    from edgekit.pipeline.questions import plan_of_profile
+
+    on_note("planning with the log's times")
+    try:
+        return plan_of_profile(Path(path)), []
+    except DataError as error:
+        return None, [f"no plan from the log's times: {error.message}"]
+
+
+def _compared(
+    model: str,
+    log: BuildLog,
+    on_note: Callable[[str], object],
+    given: Mapping[str, Any],
+) -> LogComparison:
+    from edgekit.pipeline.named_check import check_named
+
+    precision = next((one for one in ("int8", "fp16") if one in log.precisions), None)
+    said = {"precision": precision, "tensorrt": log.tensorrt or None}
+    result = check_named(model, on_note=on_note, **{**said, **given})
+    return compare(result.network, result.judgement, log, target=result.target)

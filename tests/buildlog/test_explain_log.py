@@ -1,0 +1,211 @@
+"""`edgekit explain-log`: what logs as people paste them mean."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgekit.cli import main
+from edgekit.dla.rules import load_rules
+from edgekit.errors import UsageError
+from edgekit.knowledge import data_folder
+from edgekit.pipeline.log_explanation import explain_log
+from tests.buildlog.timing_log import stem
+from tests.pipeline.nets import small_net
+
+LOGS = Path(__file__).parents[1] / "data" / "build_logs"
+ORIN = "jetson-agx-orin-64gb"
+
+
+def explained(text: str | bytes, folder: Path, **options: Any) -> dict[str, Any]:
+    path = folder / "pasted.log"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return explain_log(path, **options).document
+
+
+def test_trtexec() -> None:
+    """In Markdown fences, with colours, with and without their escape characters."""
+    found = explain_log(LOGS / "trtexec.txt").document
+    assert (found["program"], found["passed"]) == ("trtexec", True)
+    assert found["log"]["tensorrt"] == "10.3.0"
+    assert ORIN in found["targets"]
+    assert [(rule["rule"], rule["layers"]) for rule in found["rules"]] == [
+        ("reduce.function", ["/pool/mean"])
+    ]
+    assert found["rules"][0]["fixes"]
+    assert [one["families"] for one in found["unexplained"]] == [["shuffle"]]
+    assert [one["id"] for one in found["errors"]] == ["int8.no-calibrator"]
+    assert found["times"]["throughput_qps"] == 512.5
+    assert found["times"]["times_ms"]["latency"]["median"] == 1.95
+    assert found["plan"] is None
+
+
+def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
+    """Quoted, with the times of a CI; it says what JetPack 7.2 does not: the release has no DLA."""
+    found = explain_log(LOGS / "ultralytics.txt").document
+    assert found["program"] == "Ultralytics"
+    assert found["log"]["tensorrt"] == "10.16.2"
+    assert found["log"]["device"] == "Orin"
+    assert [one["id"] for one in found["errors"]] == [
+        "dla.all-on-gpu", "int8.no-scales", "dla.release",
+    ]  # fmt: skip
+    assert "general.tensorrt" in found["errors"][-1]["rules"]
+    assert any("No DLA in this release" in line for line in found["headline"])
+    assert [rule["rule"] for rule in found["rules"]] == ["slice.rank"]
+
+
+def test_deepstream() -> None:
+    found = explain_log(LOGS / "deepstream.txt").document
+    assert found["program"] == "DeepStream"
+    assert [one["name"] for one in found["log"]["loadables"]] == ["{conv_1...norm_1}", "{conv_2}"]
+    assert [rule["rule"] for rule in found["rules"]] == [
+        "concatenation.inputs", "memory.loadables",
+    ]  # fmt: skip
+    assert [one["id"] for one in found["errors"]] == ["deepstream.no-engine", "dla.no-fallback"]
+    # that the build failed is no error of its own
+    assert len(found["unknown_errors"]) == 1
+    assert "nobody has seen" in found["unknown_errors"][0]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("[E] Cannot create DLA engine, 0 not available", "dla.not-available"),
+        ("ImportError: libnvdla_compiler.so: cannot open shared object", "dla.compiler-missing"),
+        ("[2020-07-14 10:29:28   ERROR] Network has dynamic or shape inputs, but no optimization "
+         "profile has been defined.", "network.no-profile"),
+        ('ERROR: ModelImporter.cpp:457 [4] Assertion failed: "This version of the ONNX parser only '
+         'supports TensorRT INetworkDefinitions with an explicit batch dimension."',
+         "network.implicit-batch"),
+        ("[TRT] [E] Cannot use an explicit batch network here", "network.implicit-batch"),
+        ("[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT, "
+         "expecting library version 8.2.3 got 8.2.1, please rebuild.", "engine.other-release"),
+        ("[E] Error[10]: Error Code 10: Internal Error (Could not find any implementation for node "
+         "{ForeignNode[a...b]}.)", "build.no-implementation"),
+        ("[E] Unknown option: --buildOnly", "trtexec.unknown-option"),
+    ],
+)  # fmt: skip
+def test_one_pasted_line_is_enough(line: str, error: str, tmp_path: Path) -> None:
+    (found,) = explained(f"what is this?\n{line}\n", tmp_path)["errors"]
+    assert (found["id"], found["line"]) == (error, 2)
+    assert found["words"] in line
+    assert found["cause"]
+    assert found["remedy"]
+    assert found["source"]
+
+
+def test_every_known_error_is_whole() -> None:
+    rows = yaml.safe_load((data_folder("trt") / "log_errors.yaml").read_text())["errors"]
+    assert len({row["id"] for row in rows}) == len(rows) > 20
+    for row in rows:
+        assert set(row) <= {"id", "pattern", "cause", "remedy", "rules", "source"}
+        assert row["source"]
+        assert set(row.get("rules", ())) <= set(load_rules().rules)
+
+
+def test_a_log_with_times_has_a_plan(tmp_path: Path) -> None:
+    plan = explained("\n".join(stem()), tmp_path)["plan"]
+    assert plan["schema"] == "edgekit.logplan/1"
+    assert plan["units"]
+
+
+def test_a_cut_log_says_what_it_does_not_show(tmp_path: Path) -> None:
+    whole = (LOGS / "trtexec.txt").read_text()
+    found = explained(whole[: whole.index("[11/20/2026-10:00:02]")], tmp_path)
+    assert found["passed"] is None
+    assert "does not list" in found["headline"][1]
+    assert found["rules"]
+
+
+def test_a_model_adds_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_net(tmp_path / "model.onnx")
+    text = (
+        "[TRT] [I] Compute Capability: 8.7\n[TRT] [W] DLA cores do not support AVG Reduce operation"
+        ".\n[TRT] [W] Layer 'gap' (REDUCE): Unsupported on DLA. Switching\n"
+    )
+    model = str(tmp_path / "model.onnx")
+    compared = explained(text, tmp_path, model=model)["compare"]
+    assert any("--target" in note for note in explained(text, tmp_path, model=model)["notes"])
+    (gap,) = [layer for layer in compared["layers"] if layer["layer"] == "gap"]
+    assert (gap["predicted"], gap["builder"], gap["status"]) == ("GPU", "GPU", "agree")
+    assert run(str(tmp_path / "pasted.log"), "--model", model) == 0
+    assert "The builder's log and the prediction agree on" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="needs a board"):
+        explained("[TRT] [W] nothing\n", tmp_path, model=model)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [(b"", "log.empty"), (b"\0\xff" * 5000, "log.unknown"), (b"x" * 3_000_000, "log.unknown"),
+     (b"a letter\nabout trees\n", "log.unknown")],
+)  # fmt: skip
+def test_what_is_no_log_is_refused(data: bytes, code: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        explained(data, tmp_path)
+    assert caught.value.code == code
+    if code == "log.unknown":
+        assert "looked for" in caught.value.hint
+        assert "DeepStream" in caught.value.hint
+
+
+def test_huge_lines_of_a_log_cost_little(tmp_path: Path) -> None:
+    line = b"[TRT] [E] " + b"DLA (" * 400_000
+    found = explained(line + b"\n" + (LOGS / "trtexec.txt").read_bytes(), tmp_path)
+    assert found["rules"]
+    assert len(json.dumps(found)) < 100_000
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(cuts=st.lists(st.integers(0, 400), max_size=6), noise=st.binary(max_size=80))
+def test_damaged_logs_are_explained_or_refused(
+    cuts: list[int], noise: bytes, tmp_path: Path
+) -> None:
+    data = (LOGS / "trtexec.txt").read_bytes() + (LOGS / "deepstream.txt").read_bytes()
+    for cut in cuts:
+        data = data[: cut * 9] + noise + data[cut * 9 + 7 :]
+    # what they leave is known to hold lines of TensorRT: nothing else may be raised
+    with contextlib.suppress(UsageError):
+        json.dumps(explained(data, tmp_path), allow_nan=False)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main.main(["explain-log", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = io.TextIOWrapper(io.BytesIO((LOGS / "deepstream.txt").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", data)
+    assert run("-", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["file"] == "standard input"
+    assert document["rules"]
+
+
+def test_text_and_markdown_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "answer.md"
+    assert run(str(LOGS / "deepstream.txt"), "--markdown", str(page)) == 0
+    text = capsys.readouterr().out
+    for words in (
+        "DeepStream log",
+        "memory.loadables",
+        "allowGPUFallback",
+        "conv_9 ",
+        "nobody has",
+    ):
+        assert words in text
+        assert words in page.read_text()
