@@ -117,6 +117,27 @@ def test_names_of_a_model(
     assert status or "edgekit" in text or "layer" in text
 
 
+@pytest.mark.parametrize("more", [[], ["-v"], ["--markdown", "-"], ["--json"]])
+def test_names_of_a_build_log(
+    more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "build.log"
+    lines = (
+        f"[TRT] [W] {NAME}: DLA only supports slicing 4 dimensional tensors.",
+        f"[TRT] [W] Layer '{NAME}' (SLICE): Unsupported on DLA. Switching",
+        f"[TRT] [W] Layer '{NAME}2' (SHUFFLE): Unsupported on DLA. Switching",
+        f"[TRT] [I] [GpuLayer] SLICE: {NAME}",
+        f"[TRT] [I] [DlaLayer] {{ForeignNode[{NAME}...{NAME}2]}}",
+        f"[E] Unknown option: {NAME}",
+        f"[E] {NAME}",
+        f"[I] Selected Device: {NAME}",
+    )
+    path.write_text("\n".join(lines), "utf-8")
+    status, text = run(capfd, "explain-log", str(path), *more)
+    assert status == 0
+    assert "gpj.exe" in text
+
+
 def test_a_models_name_in_json_is_the_models(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +195,7 @@ WORDS = [
     ["check", "m.onnx", f"--{EVIL}"],
     ["check", "m.onnx", "--cache", EVIL, *TARGET],
     ["explain", EVIL],
+    ["explain-log", EVIL],
     ["compare", EVIL, "last"],
     ["history", EVIL],
     ["status", EVIL],
