@@ -44,8 +44,6 @@ def sarif(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _results(check: Mapping[str, Any], known: Mapping[str, Rule]) -> Iterator[dict[str, Any]]:
     for layer in check["layers"]:
-        if layer["placed"] == "DLA":
-            continue
         verdict = layer["dla"]
         if not verdict["ok"]:
             for reason in verdict["reasons"]:

@@ -63,6 +63,11 @@ def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
     assert [rule["rule"] for rule in found["rules"]] == ["slice.rank"]
 
 
+def test_a_build_for_the_gpu_has_no_error_about_the_dla(tmp_path: Path) -> None:
+    text = "TensorRT: starting export with TensorRT 10.16.2...\n[TRT] [I] Engine generation done\n"
+    assert explained(text, tmp_path)["errors"] == []
+
+
 def test_deepstream() -> None:
     found = explain_log(LOGS / "deepstream.txt").document
     assert found["program"] == "DeepStream"

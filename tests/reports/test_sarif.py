@@ -10,6 +10,7 @@ import pytest
 
 from edgekit.cli import main
 from edgekit.dla.rules import load_rules
+from edgekit.reports.sarif import sarif
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -61,15 +62,26 @@ def test_sarif_has_what_the_standard_and_code_scanning_require(folder: Path) -> 
     assert len(prints) == len(run["results"]) == 6
 
 
-def test_layers_without_a_slot_are_results(folder: Path) -> None:
-    from edgekit.reports.sarif import sarif
-
+def test_layers_without_a_slot_are_results() -> None:
     layer = {"name": "conv", "kind": "CONVOLUTION", "placed": "GPU", "dropped": "memory.loadables",
              "dla": {"ok": True, "certainty": "certain", "reasons": []}}  # fmt: skip
     check = {"model": "net.onnx", "target": ORIN, "precision": "int8", "tensorrt": "10.3",
              "layers": [layer]}  # fmt: skip
     (result,) = sarif([check])["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("memory.loadables", "note")
+
+
+def test_a_certain_reason_is_a_warning_and_a_disputed_one_a_note() -> None:
+    reason = {"rule": "reduce.function", "message": "AVG", "fix": ""}
+    layers = [
+        {"name": certainty, "kind": "REDUCE", "placed": "GPU", "dropped": None,
+         "dla": {"ok": False, "certainty": certainty, "reasons": [reason]}}
+        for certainty in ("certain", "disputed")
+    ]  # fmt: skip
+    check = {"model": "net.onnx", "target": ORIN, "precision": "int8", "tensorrt": "10.3",
+             "layers": layers}  # fmt: skip
+    results = sarif([check])["runs"][0]["results"]
+    assert [result["level"] for result in results] == ["warning", "note"]
 
 
 def test_one_document_of_several_models_and_one_failure(
