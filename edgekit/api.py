@@ -33,6 +33,19 @@ def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
     return check_named(config, **options).document
 
 
+def explain_log(
+    log: str | Path, *, model: str | Path | None = None, **options: Any
+) -> dict[str, Any]:
+    """Returns the ``edgekit.log/1`` of a build log: layers, broken rules, errors with remedies.
+
+    With a model it has the model's verdicts beside the builder's placement; ``options`` are those
+    of ``check`` (``target="jetson-agx-orin-64gb"``), and what the log says is the default.
+    """
+    from edgekit.pipeline.log_explanation import explain_log as explained
+
+    return explained(log, model=None if model is None else str(model), **options).document
+
+
 def rewrite(
     config: str | Path | Config,
     save: str | Path | None = None,
