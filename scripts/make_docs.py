@@ -18,6 +18,7 @@ from cost_tables import cost_page
 from dla_database import SCHEMA, DlaSupport, database, search_page
 from dla_page import dla_page
 from llms_page import llms_page
+from reference_pages import api_page, cli_page, documents_page, targets_page
 from rewrites_page import rewrites_page
 from tensorrt_page import tensorrt_page
 
@@ -33,8 +34,10 @@ DOCS = Path(__file__).parent.parent / "docs"
 def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
     made = {
+        "api.md": api_page(),
         "bench.schema.json": _json(document_schema(Bench, "edgekit.bench/1")),
         "board-protocol.md": board_protocol_page(),
+        "cli.md": cli_page(),
         "compare.schema.json": _json(document_schema(Comparison, "edgekit.compare/1")),
         "config.md": config_page(),
         "config.schema.json": _json(json_schema()),
@@ -43,10 +46,12 @@ def pages() -> dict[str, str]:
         "data/dla-support.schema.json": _json(document_schema(DlaSupport, SCHEMA)),
         "dla-support.md": dla_page(),
         "dla-support-search.html": search_page(),
+        "documents.md": documents_page(),
         "history.schema.json": _json(document_schema(History, "edgekit.history/1")),
         "manifest.md": manifest_page(),
         "report.schema.json": _json(report_schema()),
         "rewrites.md": rewrites_page(),
+        "targets.md": targets_page(),
         "tensorrt.md": tensorrt_page(),
     }
     return {**made, "llms.txt": llms_page(DOCS, made)}

@@ -192,7 +192,7 @@ with edgekit_device.connect("~/.edgekit/apps/toy") as client:
 def test_an_application_finds_the_module_through_the_documented_path(
     board: _OnBoard, tmp_path: Path
 ) -> None:
-    assert f"PYTHONPATH={LOADER} python3 app.py" in (ROOT / "README.md").read_text()
+    assert f"PYTHONPATH={LOADER} python3 app.py" in (ROOT / "docs/start.md").read_text()
     _push(board, 0, tmp_path)
     board.run("install --from SOURCE --app APP")
     board.environment["PYTHONPATH"] += f":{board.root}/bin/edgekit_device.pyz"

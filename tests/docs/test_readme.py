@@ -1,8 +1,9 @@
-"""The README's examples are run as they stand."""
+"""The commands of the README, the tour, the first page and the list of examples are run."""
 
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +16,16 @@ import edgekit
 from edgekit.config.loader import parse_config
 from edgekit.rewriting.graph import APPROXIMATE
 from edgekit.rewriting.rules.order import REWRITES
+from tests.cli.test_help import parse
 from tests.pipeline.nets import small_net
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README, START, TOUR = ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "index.md"
+EXAMPLES = ROOT / "configs" / "README.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.S)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
 
 
 def run_lines(shell: str, folder: Path) -> None:
@@ -35,33 +39,16 @@ def run_lines(shell: str, folder: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.whole
-def test_int8(tmp_path):
-    from PIL import Image
-
-    shell = next(block for block in blocks("sh") if "calibrate" in block)
-    small_net(tmp_path / "model.onnx")
-    (tmp_path / "images").mkdir()
-    random = np.random.default_rng(0)
-    for number in range(8):
-        pixels = random.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
-    to_qdq = "edgekit calibrate to-qdq model.onnx -t jetson-agx-orin-64gb --float32"
-    run_lines(f"{to_qdq} -o qat.onnx\n{shell}", tmp_path)
-    assert (tmp_path / "calib.cache").read_text().startswith("TRT-")
-    assert {"plain.onnx", "qat.cache", "typed.onnx"} <= {p.name for p in tmp_path.iterdir()}
-
-
 @pytest.mark.boards
 def test_first_own_model(tmp_path):
-    shell = next(block for block in blocks("sh") if "edgekit run" in block)
+    shell = next(block for block in blocks(START, "sh") if "edgekit run" in block)
     small_net(tmp_path / "model.onnx")
     small_net(tmp_path / "finetuned.onnx", scale=0.9)
     run_lines(shell, tmp_path)
     results = {path.name for path in (tmp_path / "edgekit-out" / "model").iterdir()}
     assert {"report.html", "trace.json", "bundle.ekb", "bench.json", "plan.json"} <= results
-    # what was deployed runs by the README's lines
-    (code,) = blocks("python")
+    # what was deployed runs by the page's lines
+    (code,) = blocks(START, "python")
     board = tmp_path / "cache" / "board"
     code = code.replace("~/.edgekit", str(board))
     image = np.zeros((1, 3, 16, 16), np.float32)
@@ -73,7 +60,7 @@ def test_first_own_model(tmp_path):
 
 
 def test_the_boards_yaml_is_valid(tmp_path):
-    (text,) = blocks("yaml")
+    (text,) = blocks(START, "yaml")
     head = "version: 1\nname: model\nmodel: {onnx: model.onnx}\ntarget: jetson-agx-orin-64gb\n"
     board = parse_config(head + text, "model.yaml", tmp_path).file.deploy.boards[0]
     assert board.name == "lab"
@@ -96,13 +83,13 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
         "gpu_time": ("gpu_us", text.microseconds),
     }
     rows = re.findall(
-        r"^\| \[\S+\]\((configs/\S+)\).*\| (\S[^|]+) \| (\S[^|]+) \|$", README.read_text(), re.M
+        r"^\| `(\S+\.yaml)` \|.*\| (\S[^|]+) \| (\S[^|]+) \|$", EXAMPLES.read_text(), re.M
     )
     assert len(rows) == 4
     monkeypatch.chdir(tmp_path)
     for config, own, alone in rows:
         with pytest.raises(SystemExit) as end:
-            main(["plan", str(README.parent / config), "--json"])
+            main(["plan", str(EXAMPLES.parent / config), "--json"])
         assert not end.value.code
         plan = json.loads(capsys.readouterr().out)
         key, words = figures[plan["objective"]]
@@ -117,7 +104,7 @@ def test_the_light_models_are_rewritten_as_the_table_says(name):
     from edgekit.reports import text
 
     row = rf"^\| light_{name} \| (\d+) -> (\d+) \| (\d+) -> (\d+) \| (\S+ .s) -> (\S+ .s) \|$"
-    (cells,) = re.findall(row, README.read_text(), re.M)
+    (cells,) = re.findall(row, TOUR.read_text(), re.M)
     light = Path(onnx.backend.test.__file__).parent / f"data/light/light_{name}.onnx"
     done = edgekit.rewrite(light, target="jetson-agx-orin-64gb", precision="int8")
     parts = done["before"], done["after"]
@@ -132,11 +119,11 @@ def test_the_light_models_are_rewritten_as_the_table_says(name):
     )
 
 
-def test_the_readme_has_the_error_that_reports_have():
+def test_the_tour_has_the_error_that_reports_have():
     from edgekit.placement.costs.kernel_costs import cost_data
 
     error = cost_data("error")["without_network"]
-    reported = " ".join(README.read_text().split())
+    reported = " ".join(TOUR.read_text().split())
     for words in (
         f"against {error['rows']} published measurements of networks",
         f"off by {error['median_percent']} % in the median",
@@ -147,10 +134,30 @@ def test_the_readme_has_the_error_that_reports_have():
 
 def test_the_readme_counts_the_rewrites():
     exact = [item for item in REWRITES if not item.name.startswith(APPROXIMATE)]
-    assert f"{len(exact)} exact rewrites" in " ".join(README.read_text().split())
+    for page in (README, TOUR):
+        assert f"{len(exact)} exact rewrites" in " ".join(page.read_text().split())
 
 
-def test_first_screen_shows_both_commands():
-    first_screen = "\n".join(README.read_text().splitlines()[:50])
-    assert "$ scripts/run" in first_screen
-    assert "$ scripts/test" in first_screen
+def test_the_readme_is_two_screens_and_its_commands_work(tmp_path):
+    assert len(README.read_text().splitlines()) <= 120
+    assert len(README.read_text().split()) <= 750
+    own, checkout = blocks(README, "sh")
+    for line in checkout.splitlines():
+        assert os.access(ROOT / line.split()[0], os.X_OK)
+    small_net(tmp_path / "model.onnx")
+    install, *lines = own.splitlines()
+    assert install == "pip install ."
+    run_lines("\n".join(lines), tmp_path)
+
+
+def test_the_tour_begins_with_a_command_that_works(tmp_path):
+    (command,) = blocks(TOUR, "sh")
+    run_lines(command, tmp_path)
+
+
+def test_the_examples_begin_with_commands_that_work():
+    (shell,) = blocks(EXAMPLES, "sh")
+    for line in shell.splitlines():
+        words = shlex.split(line, comments=True)
+        assert (ROOT / words[2]).exists()
+        parse(words[1:])

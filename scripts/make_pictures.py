@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Makes the README's pictures from real runs: docs/images/terminal.svg and report.png.
+
+Usage: scripts/make_pictures.py [terminal] [report]. The report takes some minutes and Chromium.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs" / "images"
+COMMANDS = (
+    "edgekit check builtin:light_resnet50 -t jetson-agx-orin-64gb | head -16",
+    "edgekit plan builtin:light_resnet50 -t jetson-agx-orin-64gb --objective throughput -q"
+    " | head -29",
+)
+CONFIGURATION = ROOT / "configs" / "resnet50-throughput.yaml"
+WIDTH = 100
+
+
+def output_of(command: str) -> str:
+    """Returns what a command line prints in a terminal of WIDTH columns.
+
+    Raises:
+        CalledProcessError: A command of it failed.
+    """
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command.replace(" | head", " | cat | head")],
+        stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT,
+        env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)},
+    ).stdout  # fmt: skip
+
+
+def terminal() -> str:
+    """Returns the recording of COMMANDS as SVG; it loads no font from elsewhere."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
+    for command in COMMANDS:
+        console.print(Text.assemble(("$ ", "green"), (command, "bold")))
+        console.print(Text(output_of(command)))
+    svg = console.export_svg(title="edgekit", theme=MONOKAI, unique_id="edgekit")
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
+    return svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace")
+
+
+def report(file: Path) -> None:
+    """Writes a picture of the first screen of a real report."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = [sys.executable, "-m", "edgekit", "run", str(CONFIGURATION), "--out", f"{folder}/out"]
+        subprocess.run(run, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        photograph(Path(folder, "out", "report.html"), file)
+
+
+def photograph(page: Path, file: Path) -> None:
+    """Writes what Chromium shows of a page, with few colours."""
+    options = "--headless --no-sandbox --hide-scrollbars --window-size=1200,800"
+    subprocess.run(
+        ["chromium", *options.split(), f"--screenshot={file}", page.as_uri()],
+        check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    Image.open(file).convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(
+        file, optimize=True
+    )
+
+
+def main() -> None:
+    """Makes what is named on the command line, or both."""
+    names = sys.argv[1:] or ["terminal", "report"]
+    IMAGES.mkdir(exist_ok=True)
+    if "terminal" in names:
+        (IMAGES / "terminal.svg").write_text(terminal(), encoding="utf-8")
+    if "report" in names:
+        report(IMAGES / "report.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The reference pages of the commands, the boards, the documents and the Python API."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import edgekit
+from edgekit.cli.main import COMMANDS, Commands
+from edgekit.targets import loader
+from edgekit.targets.board import Target
+from edgekit.targets.jetpack import jetpacks
+
+ROOT = Path(__file__).parent.parent
+_MADE = "Made by `scripts/make_docs.py`; do not edit.\n"
+_EVERYWHERE = {"--json", "--quiet", "--verbose", "--debug", "--help"}
+_SCHEMA = re.compile(r"\bedgekit\.[a-z-]+/\d+")
+_REFERENCE = {"api.md", "cli.md", "documents.md"}  # they name documents and describe none
+
+
+def cli_page() -> str:
+    """Returns ``docs/cli.md``: each command and action with arguments, options and examples."""
+    parts = [
+        "# Commands\n",
+        "For everyone who types `edgekit`; `edgekit COMMAND --help` prints the same.",
+        _MADE,
+        "```sh\nedgekit --help\n```\n",
+        "Every command also takes `--json` (one document on stdout and nothing else there), "
+        "`-q`, `-v` and `--debug` where they make sense, and ends with:\n",
+        "| exit code | meaning |\n|---|---|",
+        "| 0 | done |\n| 1 | done, and the answer is no |\n| 2 | wrong usage or configuration |",
+        "| 3 | something is missing on this machine |\n| 4 | a board or a build failed |",
+        "| 130 | interrupted |\n",
+        "| command | |\n|---|---|",
+        *(f"| [{name}](#edgekit-{name}) | {about} |" for name, (_, _, about) in COMMANDS.items()),
+    ]
+    root = Commands("edgekit")
+    for name in COMMANDS:
+        command = root.get_command(click.Context(root), name)
+        parts += _command(f"edgekit {name}", command, "##")
+        actions = getattr(command, "actions", None) or getattr(command, "commands", {})
+        for action, found in actions.items():
+            parts += _command(f"edgekit {name} {action}", found, "###")
+    return "\n".join(parts) + "\n"
+
+
+def _command(path: str, command: click.Command, level: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    yield f"\n{level} {path}\n"
+    yield f"{_line(command.help)}\n"
+    yield f"```text\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```\n"
+    rows = [
+        (item.human_readable_name, getattr(item, "summary", ""))
+        for item in command.params
+        if isinstance(item, click.Argument)
+    ]
+    for item in command.params:
+        record = item.get_help_record(context)
+        if record and not _EVERYWHERE & {*item.opts}:
+            rows.append(record)
+    if rows:
+        yield "| argument or option | |\n|---|---|"
+        yield from (f"| `{_cell(name)}` | {_cell(about)} |" for name, about in rows)
+        yield ""
+    yield f"```text\n{(command.epilog or '').strip()}\n```"
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _cell(text: str) -> str:
+    return _line(text).replace("|", "\\|")
+
+
+def targets_page() -> str:
+    """Returns ``docs/targets.md``: each board with its GPU, DLA, memory, modes and releases."""
+    boards = [loader.get(name) for name in loader.names()]
+    parts = [
+        "# Boards\n",
+        "For everyone who names a board: what `--target` takes and edgekit knows of each.",
+        f"The files under `targets/` name the source of each fact. {_MADE}",
+        "```sh\nedgekit targets\n```\n",
+        "| board | GPU | DLA | memory | TensorRT without `--tensorrt` | compute capability |",
+        "|---|---|---|---|---|---|",
+        *map(_board, boards),
+    ]
+    for board in boards:
+        parts += [f"\n## {board.name}\n", f"{board.title}.", *_releases(board), ""]
+        parts += ["| power mode | CPU cores | GPU | DLA | memory clock |", "|---|---|---|---|---|"]
+        for mode in board.power_modes.values():
+            dla = " and ".join(f"{clock:g}" for clock in mode.dla_mhz) if board.dla.cores else ""
+            name = f"`{mode.name}`{', the default' if mode.default else ''}"
+            parts.append(
+                f"| {name} | {mode.cpu_cores or ''} | {mode.gpu_sms} SMs, "
+                f"{mode.gpu_mhz:g} MHz | {dla + ' MHz' if dla else 'none'} "
+                f"| {100 * mode.memory_share:.0f} % |"
+            )
+    return "\n".join(parts) + "\n"
+
+
+def _board(board: Target) -> str:
+    dla, memory = board.dla, board.dram
+    cores = f"{dla.cores} x {dla.generation}, {dla.max_mhz:g} MHz" if dla.cores else "none"
+    return (
+        f"| [{board.name}](#{board.name}) | {board.gpu.arch}, {board.gpu.sms} SMs, "
+        f"{board.gpu.max_mhz:g} MHz | {cores} | {memory.bytes >> 30} GiB, "
+        f"{memory.bytes_per_second / 1e9:g} GB/s | {board.tensorrt} | {board.compute_capability} |"
+    )
+
+
+def _releases(board: Target) -> list[str]:
+    found = [
+        " to ".join(dict.fromkeys((release.versions[0], release.versions[-1])))
+        + f" with {release.tensorrt or 'one not publicly known'}"
+        for release in jetpacks(board)
+    ]
+    return [f"JetPack and its TensorRT: {'; '.join(found)}."] if found else []
+
+
+def documents_page() -> str:
+    """Returns ``docs/documents.md``: each schema id with what writes and describes it."""
+    pages: dict[str, list[str]] = defaultdict(list)
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        if page.name not in _REFERENCE:
+            for name in set(_SCHEMA.findall(page.read_text(encoding="utf-8"))):
+                pages[name].append(f"[{page.name}]({page.name})")
+    functions: dict[str, list[str]] = defaultdict(list)
+    for function in edgekit.__all__:
+        for name in set(_SCHEMA.findall(inspect.getdoc(getattr(edgekit, function)) or "")):
+            functions[name].append(f"[`edgekit.{function}`](api.md#{function})")
+    named = {
+        name
+        for module in (ROOT / "edgekit").rglob("*.py")
+        for name in _SCHEMA.findall(module.read_text(encoding="utf-8"))
+    }
+    rows = []
+    for name in sorted({*named, *pages}):
+        word = name.partition(".")[2].partition("/")[0]
+        command = [f"[`edgekit {word}`](cli.md#edgekit-{word})"] if word in COMMANDS else []
+        schema = f"{word}.schema.json"
+        link = f"[{schema}]({schema})" if (ROOT / "docs" / schema).exists() else ""
+        made = ", ".join([*command, *functions[name]])
+        if made or link or pages[name]:
+            rows.append(f"| `{name}` | {made} | {', '.join(pages[name])} | {link} |")
+    parts = [
+        "# Documents\n",
+        "For everyone whose program reads what edgekit writes. Each JSON document names its schema",
+        "and version under `schema`; a field that goes or changes its meaning raises the version.",
+        _MADE,
+        "```sh\nedgekit targets --json\n```\n",
+        "| schema | written by | described in | JSON Schema |\n|---|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def api_page() -> str:
+    """Returns ``docs/api.md``: each public function with its signature and docstring."""
+    parts = [
+        "# Python API\n",
+        "For programs on the host; each function does what the command of its name does.",
+        f"[start.md](start.md#on-the-board) has the board's. {_MADE}",
+        '```python\nimport edgekit\n\nprint(edgekit.check("builtin:light_squeezenet", '
+        'target="jetson-agx-orin-64gb")["summary"])\n```\n',
+        _code((inspect.getdoc(inspect.getmodule(edgekit.check)) or "").partition("\n\n")[2]),
+    ]
+    for name in edgekit.__all__:
+        function = getattr(edgekit, name)
+        if callable(function):
+            signature = re.sub(r"\b(\w+\.)+(\w)", r"\2", f"{name}{inspect.signature(function)}")
+            signature = re.sub(r"<function .*?>>?( at \w+>)?", "...", signature)
+            text = _code(inspect.getdoc(function) or "").replace("\nRaises:", "\nRaises:\n")
+            text = re.sub(r"^    (\w+: )", r"- \1", text, flags=re.M)
+            parts.append(f"\n## {name}\n\n```text\n{signature.replace(chr(39), '')}\n```\n\n{text}")
+    return "\n".join(parts) + "\n"
+
+
+def _code(text: str) -> str:
+    return text.replace("``", "`")

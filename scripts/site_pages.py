@@ -1,0 +1,22 @@
+"""The hooks of mkdocs: CONTRIBUTING.md is a page of the site, and links lead to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds CONTRIBUTING.md, whose links begin at the top of the repository."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "contributing.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Returns a page's text with the site's address of CONTRIBUTING.md."""
+    return markdown.replace("](../CONTRIBUTING.md", "](contributing.md")
