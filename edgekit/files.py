@@ -90,7 +90,9 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def _integer(text: str) -> int:
-    digits, most = len(text.lstrip("-")), sys.get_int_max_str_digits()
+    # Python 3.10 has the limit from 3.10.7 on
+    most = getattr(sys, "get_int_max_str_digits", lambda: 0)()
+    digits = len(text.lstrip("-"))
     if 0 < most < digits:
         raise ValueError(f"a number of {digits:,} digits")
     return int(text)

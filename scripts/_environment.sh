@@ -3,14 +3,14 @@
 
 edgekit_python() {
     local candidate
-    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python; do
+    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do
         [ -n "$candidate" ] || continue
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
             command -v "$candidate"
             return 0
         fi
     done
-    echo "edgekit needs Python 3.11 or newer; none was found (set PYTHON to name one)" >&2
+    echo "edgekit needs Python 3.10 or newer; none was found (set PYTHON to name one)" >&2
     return 3
 }
 
@@ -28,13 +28,27 @@ edgekit_pip() {  # quiet, but what pip says is shown when it fails
 
 edgekit_install() {  # tests get the locked versions, under which the recorded bytes hold
     if [ "$1" = "[dev]" ]; then
-        if edgekit_pip "$PY" -m pip install --require-hashes -r requirements-lock.txt 2>/dev/null; then
-            edgekit_pip "$PY" -m pip install --no-deps -e .
+        if edgekit_pip "$PY" -m pip install --require-hashes -r requirements-lock.txt; then
+            # the build backend is locked, too
+            edgekit_pip "$PY" -m pip install --no-deps --no-build-isolation -e .
             return
+        fi
+        if [ -n "${CI:-}" ]; then
+            echo "the versions of requirements-lock.txt do not install here; CI takes no others" >&2
+            return 3
         fi
         echo "the versions of requirements-lock.txt do not install here; taking the newest" >&2
     fi
     edgekit_pip "$PY" -m pip install -e ".$1"
+}
+
+edgekit_uv() {  # sets UV: the one that is installed, or one in a folder of its own
+    UV=$(command -v uv) && return 0
+    local home=${XDG_CACHE_HOME:-$HOME/.cache}/edgekit-uv base
+    UV=$home/bin/uv
+    [ ! -x "$UV" ] || return 0
+    base=$(edgekit_python) && "$base" -m venv "$home" || return 3
+    edgekit_pip "$home/bin/python" -m pip install 'uv>=0.5'
 }
 
 edgekit_compile() {  # also where PYTHONDONTWRITEBYTECODE would have every start compile again

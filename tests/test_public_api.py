@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import edgekit
+import edgekit_device
 from edgekit.errors import DataError, UsageError
 from edgekit.pipeline.exports import TraceFiles
 from tests.pipeline.nets import small_net
@@ -22,6 +24,14 @@ def test_functions_of_the_commands():
     assert all(callable(getattr(edgekit, name)) for name in names)
     with pytest.raises(AttributeError):
         _ = edgekit.nothing
+
+
+@pytest.mark.parametrize("package", [edgekit, edgekit_device], ids=lambda one: one.__name__)
+def test_the_public_names_are_the_documented_ones(package):
+    page = Path(__file__).parents[1] / "docs" / "api-stability.md"
+    listed = re.search(rf"^`{package.__name__}`: (.*?)\n\n", page.read_text(), re.M | re.S)
+    assert re.findall(r"`(\w+)`", listed[1]) == sorted(package.__all__)
+    assert all(getattr(package, name) is not None for name in package.__all__)
 
 
 # what each public function is called with beside a file that is not there

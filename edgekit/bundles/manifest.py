@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -291,8 +291,8 @@ def check_valid_until(day: str) -> None:
 def _now() -> datetime:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     if epoch.isdecimal() and len(epoch) <= _DIGITS:
-        return datetime.fromtimestamp(int(epoch), UTC)
-    return datetime.now(UTC)
+        return datetime.fromtimestamp(int(epoch), timezone.utc)
+    return datetime.now(timezone.utc)
 
 
 def _end(valid_until: str) -> str:

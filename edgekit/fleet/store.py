@@ -314,5 +314,5 @@ def _counts(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def _time(seconds: float) -> str:
-    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    at = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return at.isoformat(timespec="seconds")

@@ -8,7 +8,9 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
 
 from edgekit.config.loader import Config, rebased
 from edgekit.errors import BoardError, EdgekitError, UsageError

@@ -72,6 +72,11 @@ NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
 """SQL: the result is of no trial."""
 _TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
 _WAIT_S = 30.0
+_SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB = 1, 11, 26
+# what SQLite says where a file may be whole and cannot be used now
+_UNAVAILABLE = re.compile(
+    r"is locked|readonly|disk I/O|is full|unable to open|denied|locking protocol|interrupted"
+)
 _COLUMNS = (
     "id, at, board, host, bundle, release, fingerprint, git_commit, git_dirty, document, samples"
 )
@@ -271,13 +276,7 @@ def damaged(why: object) -> DataError:
 
 def failure(error: Exception, path: Path) -> EdgekitError:
     """Returns what a failure of SQLite or of the file means for a user."""
-    # a query of ours is an error only where the tables are not ours; and Python's own errors, which
-    # have no code of SQLite's, are of text that is not UTF-8, as it was kept
-    known = 0 if isinstance(error, OSError) else sqlite3.SQLITE_CORRUPT
-    broken = getattr(error, "sqlite_errorcode", known) & 0xFF in (
-        sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
-    )  # fmt: skip
-    if broken:
+    if _is_damage(error):
         return EnvironmentLack(
             f"the history is damaged: {error}", code="history.corrupt", where=str(path),
             hint="edgekit history --repair moves the file aside and keeps what can be read",
@@ -286,6 +285,17 @@ def failure(error: Exception, path: Path) -> EdgekitError:
         f"the history cannot be used: {error}", code="history.unavailable", where=str(path),
         hint="set EDGEKIT_HISTORY to a file in a folder that can be written",
     )  # fmt: skip
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the file is wrong, and not its lock, its folder or the disk."""
+    if isinstance(error, OSError):
+        return False
+    if (code := getattr(error, "sqlite_errorcode", None)) is not None:
+        # a query of ours is an error only where the tables are not ours
+        return code & 0xFF in (_SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB)
+    # Python 3.10 has no codes, and Python's own errors, of text that is not UTF-8, have none either
+    return not (isinstance(error, sqlite3.OperationalError) and _UNAVAILABLE.search(str(error)))
 
 
 def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:

@@ -12,7 +12,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
 
 from edgekit.benchmark.monitor import check_sample, rails_of
 from edgekit.config.loader import Config, check_config, open_config

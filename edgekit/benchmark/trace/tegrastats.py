@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -307,7 +307,7 @@ def _wall(sample: Mapping[str, Any]) -> float | None:
         said = datetime.strptime(sample["wall_text"], WALL_FORMAT)
     except (KeyError, ValueError):
         return None
-    return said.replace(tzinfo=UTC).timestamp()
+    return said.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _walls(

@@ -174,7 +174,9 @@ def _run(side: str, run: Mapping[str, Any]) -> dict[str, str]:
         "label": text.clean(run["label"]),
         "when": ABSENT
         if when is None
-        else datetime.datetime.fromtimestamp(when, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        else datetime.datetime.fromtimestamp(when, datetime.timezone.utc).strftime(
+            "%Y-%m-%d %H:%M UTC"
+        ),
         "commit": text.clean(f"{commit[:12]}{dirty}") if commit else ABSENT,
         "board": text.clean(run["board"] or ABSENT),
         "verdict": text.clean(run["verdict"] or ABSENT),
