@@ -73,7 +73,9 @@ def test_the_sdist_gives_the_same_wheel(built, tmp_path):
     wheel, sdist = built
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-        assert not [name for name in names if name.startswith(("tests", "benchmarks", ".ci", ".github"))]
+        assert not [
+            name for name in names if name.startswith(("tests", "benchmarks", ".ci", ".github"))
+        ]
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
     subprocess.run(
