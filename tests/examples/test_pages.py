@@ -1,0 +1,267 @@
+"""The pages of examples/: their commands run in order, as they stand, and do what the page says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+import yaml
+
+import edgekit_device
+from edgekit.bundles.files import build_zipapp, read
+from tests.boards.fixtures import home, need_sshd
+from tests.boards.warm_python import warm_python
+from tests.fleet.many_boards import farm
+
+__all__ = ["home"]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+#: Runs the page's next commands and returns what they printed; a status other than 0 is asked for.
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs blocks of a page in a copy of examples/; the test's ``example`` marker names it."""
+    name: str = request.param
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("out"))
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, "EDGEKIT_CACHE": str(home / ".cache" / "edgekit")}
+    blocks = iter(commands(name))
+
+    def run(status: int = 0) -> str:
+        shown = ""
+        for line in next(blocks):
+            words = shlex.split(line)
+            if words[0] == "edgekit":
+                words[:1] = [sys.executable, "-m", "edgekit"]
+            elif words[0] == "python":
+                words[0] = sys.executable
+            target = Path(words.pop()) if words[-2:-1] == [">"] else None
+            if target is not None:
+                words.pop()
+            done = subprocess.run(
+                words, env=environment, capture_output=True, text=True, timeout=300, check=False
+            )
+            assert done.returncode == status, f"{line}\n{done.stdout}{done.stderr}"
+            if target is not None:
+                target.write_text(done.stdout)
+            shown += done.stdout + done.stderr
+        return shown
+
+    return run
+
+
+def commands(name: str) -> list[list[str]]:
+    """Returns the commands of a page, by block."""
+    text = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.S)
+    return [block.replace("\\\n", " ").splitlines() for block in blocks]
+
+
+def of(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", [name], indirect=True, ids=[name])
+
+
+def told(text: str) -> str:
+    """Returns what was printed, in one line."""
+    return re.sub(r"\s+", " ", text)
+
+
+def test_the_index_has_every_example() -> None:
+    index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"\]\((\S+)/README\.md\)", index)) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_short_and_has_a_command(name: str) -> None:
+    assert len((EXAMPLES / name / "README.md").read_text(encoding="utf-8").split()) <= 320
+    assert commands(name)
+
+
+@pytest.mark.slow
+@pytest.mark.boards
+@of("detection")
+def test_the_cut_detector_runs_on_the_dla(page: Run, tmp_path: Path) -> None:
+    need_sshd()
+    assert "30 of 46 layers" in (whole := told(page()))
+    assert "3 of 16 loadables; 5 transitions" in whole
+    assert "26 of 26 layers" in (cut := told(page()))
+    assert "1 of 16 loadables; 0 transitions" in cut
+    boxes = re.findall(r"^class \d  0\.\d\d( +-?[\d.]+){4}$", page(), re.M)
+    assert boxes
+
+
+def test_decoding_on_the_host_is_the_networks_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib
+
+    import numpy as np
+    import onnxruntime as ort
+
+    monkeypatch.syspath_prepend(str(EXAMPLES / "detection"))
+    detector = importlib.import_module("detector")
+    detector.make(tmp_path / "whole.onnx")
+    onnx.utils.extract_model(
+        str(tmp_path / "whole.onnx"), str(tmp_path / "cut.onnx"), ["images"], ["head0", "head1"]
+    )
+    image = np.random.default_rng(3).random((1, 3, 160, 160), np.float32)
+    wanted, *heads = (
+        value
+        for name in ("whole.onnx", "cut.onnx")
+        for value in ort.InferenceSession(
+            str(tmp_path / name), providers=["CPUExecutionProvider"]
+        ).run(None, {"images": image})
+    )
+    found = detector.decode(dict(zip(("head0", "head1"), heads, strict=True)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+    sys.modules.pop("detector")
+
+
+@pytest.mark.slow
+@pytest.mark.boards
+@of("segmentation")
+def test_the_unet_comes_onto_the_dla_and_keeps_its_masks(page: Run) -> None:
+    need_sshd()
+    shown = told(page())
+    assert "16 of 24 layers" in shown
+    for row in (
+        "layers on the DLA 16 of 24 30 of 30", "loadables 9 1", "transitions 16 0",
+    ):  # fmt: skip
+        assert row in shown
+    shown = page()
+    with_discs, deployed, with_fp32 = map(float, re.findall(r"IoU with .*?([\d.]+)$", shown, re.M))
+    assert with_fp32 >= 0.95
+    assert deployed > 0.8
+    assert with_discs > 0.8
+
+
+@pytest.mark.slow
+@of("two-networks")
+def test_two_networks_keep_their_deadlines(page: Run, tmp_path: Path) -> None:
+    assert "All 2 networks keep their deadlines" in told(page())
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert {network["name"] for network in plan["networks"]} == {"detect", "classify"}
+
+
+def test_the_pages_show_the_configurations() -> None:
+    for name in NAMES:
+        text = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+        for block in re.findall(r"```yaml\n(.*?)```", text, re.S):
+            shown = yaml.safe_load(block)
+            (whole,) = (
+                yaml.safe_load(path.read_text()) for path in (EXAMPLES / name).glob("*.yaml")
+            )
+            assert shown.items() <= whole.items()
+
+
+@pytest.mark.slow
+@pytest.mark.boards
+@of("refit")
+def test_only_what_changed_travels(page: Run, home: Path) -> None:
+    need_sshd()
+    shown = told(page())
+    assert "2 of 10 tensors changed" in shown
+    sent = re.findall(r"\(([\d,]+) bytes sent\)", shown)
+    assert int(sent[-1].replace(",", "")) < 50_000
+    app = home / ".cache" / "edgekit" / "board" / "apps" / "refit"
+    releases = sorted(path.name for path in (app / "releases").iterdir())
+    assert len(releases) == 2
+    # and back again
+    assert os.readlink(app / "current").rpartition("/")[2] == releases[0]
+    assert edgekit_device.load(app).inputs[0].name == "image"
+
+
+@of("ci-gate")
+def test_the_gate_fails_below_its_limit(page: Run, tmp_path: Path) -> None:
+    page()
+    (tmp_path / "models").mkdir()
+    for name in ("good", "bad"):
+        kind = "Relu" if name == "good" else "Cos"
+        nodes = [
+            onnx.helper.make_node("Conv", ["x", "w"], ["c"], name="conv", kernel_shape=[1, 1]),
+            onnx.helper.make_node(kind, ["c"], ["y"], name="act"),
+        ]
+        size = [1, 4, 8, 8]
+        value = onnx.helper.make_tensor_value_info
+        graph = onnx.helper.make_graph(
+            nodes if name == "good" else [nodes[1]], name,
+            [value("x" if name == "good" else "c", 1, size)], [value("y", 1, size)],
+            [onnx.helper.make_tensor("w", 1, [4, 4, 1, 1], [0.5] * 16)] if name == "good" else [],
+        )  # fmt: skip
+        onnx.save(onnx.helper.make_model(graph, ir_version=8,
+                  opset_imports=[onnx.helper.make_opsetid("", 17)]),
+                  tmp_path / "models" / f"{name}.onnx")  # fmt: skip
+    (line,) = commands("ci-gate")[1]
+    gate = shlex.split(line)[:3]
+
+    def status(*models: str) -> int:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return subprocess.run([*gate, *models], env={**os.environ, "PATH": path}, check=False,
+                              capture_output=True, timeout=120).returncode  # fmt: skip
+
+    assert status("models/good.onnx") == 0
+    assert status("models/bad.onnx", "models/good.onnx") == 1
+    assert json.loads((tmp_path / "models" / "good.check.json").read_text())["schema"]
+    assert status("models/none.onnx") == 2
+
+
+def test_the_workflow_uses_what_the_action_has() -> None:
+    root = EXAMPLES.parent
+    workflow = yaml.safe_load((EXAMPLES / "ci-gate" / "workflow.yml").read_text())
+    *_, step = workflow["jobs"]["dla"]["steps"]
+    assert step["uses"] == "./edgekit"
+    action = yaml.safe_load((root / "action.yml").read_text())
+    assert step["with"].keys() <= action["inputs"].keys()
+
+
+@pytest.mark.slow
+@pytest.mark.boards
+@of("fleet")
+def test_a_fleet_goes_in_waves(page: Run, tmp_path: Path, home: Path) -> None:
+    need_sshd()
+    inventory = tmp_path / "examples" / "fleet" / "boards.yaml"
+    names = [board["name"] for board in yaml.safe_load(inventory.read_text())["boards"]]
+    loader = tmp_path / "loader.pyz"
+    build_zipapp(loader)
+    with (
+        warm_python(home, loader) as python,
+        farm(tmp_path / "boards", len(names), python) as boards,
+    ):
+        boards.inventory(inventory)
+        first, second, third = boards.names
+        boards.start([first, third])
+        shown = told(page())
+        assert "2 done, 1 skipped" in shown
+        assert boards.serving(first, "camera") == boards.serving(third, "camera") != ""
+        boards.start([second])
+        page()
+        before = boards.serving(second, "camera")
+        assert before == boards.serving(first, "camera")
+
+        bundle = tmp_path / "second.ekb"
+        subprocess.run(
+            [sys.executable, "-m", "edgekit", "bundle", "examples/fleet/second.yaml", "--full",
+             str(bundle)], check=True, capture_output=True, timeout=120,
+            env={**os.environ, "EDGEKIT_CACHE": str(home / ".cache" / "edgekit")},
+        )  # fmt: skip
+        boards.damage(third, read(bundle))
+        shown = told(page(status=1))
+        assert third in shown
+        assert boards.serving(second, "camera") == before
+        assert boards.serving(first, "camera") != before
+        page()
+        assert {boards.serving(name, "camera") for name in boards.names} == {before}
