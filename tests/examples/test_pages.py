@@ -26,7 +26,7 @@ __all__ = ["home"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
-#: Runs the page's next commands and returns what they printed; a status other than 0 is asked for.
+#: Runs the page's next block and returns what it printed; each command must end with ``status``.
 Run = Callable[..., str]
 
 
@@ -34,7 +34,7 @@ Run = Callable[..., str]
 def page(
     request: pytest.FixtureRequest, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Runs blocks of a page in a copy of examples/; the test's ``example`` marker names it."""
+    """Runs the blocks of a page, one after the other, in a copy of examples/."""
     name: str = request.param
     shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("out"))
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def of(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", [name], indirect=True, ids=[name])
 
 
-def told(text: str) -> str:
+def one_line(text: str) -> str:
     """Returns what was printed, in one line."""
     return re.sub(r"\s+", " ", text)
 
@@ -91,14 +91,15 @@ def test_a_page_is_short_and_has_a_command(name: str) -> None:
     assert commands(name)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards
 @of("detection")
 def test_the_cut_detector_runs_on_the_dla(page: Run, tmp_path: Path) -> None:
     need_sshd()
-    assert "30 of 46 layers" in (whole := told(page()))
+    assert "30 of 46 layers" in (whole := one_line(page()))
     assert "3 of 16 loadables; 5 transitions" in whole
-    assert "26 of 26 layers" in (cut := told(page()))
+    assert "26 of 26 layers" in (cut := one_line(page()))
     assert "1 of 16 loadables; 0 transitions" in cut
     boxes = re.findall(r"^class \d  0\.\d\d( +-?[\d.]+){4}$", page(), re.M)
     assert boxes
@@ -131,12 +132,13 @@ def test_decoding_on_the_host_is_the_networks_own(
     sys.modules.pop("detector")
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards
 @of("segmentation")
 def test_the_unet_comes_onto_the_dla_and_keeps_its_masks(page: Run) -> None:
     need_sshd()
-    shown = told(page())
+    shown = one_line(page())
     assert "16 of 24 layers" in shown
     for row in (
         "layers on the DLA 16 of 24 30 of 30", "loadables 9 1", "transitions 16 0",
@@ -149,10 +151,11 @@ def test_the_unet_comes_onto_the_dla_and_keeps_its_masks(page: Run) -> None:
     assert with_discs > 0.8
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @of("two-networks")
 def test_two_networks_keep_their_deadlines(page: Run, tmp_path: Path) -> None:
-    assert "All 2 networks keep their deadlines" in told(page())
+    assert "All 2 networks keep their deadlines" in one_line(page())
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert {network["name"] for network in plan["networks"]} == {"detect", "classify"}
 
@@ -173,7 +176,7 @@ def test_the_pages_show_the_configurations() -> None:
 @of("refit")
 def test_only_what_changed_travels(page: Run, home: Path) -> None:
     need_sshd()
-    shown = told(page())
+    shown = one_line(page())
     assert "2 of 10 tensors changed" in shown
     sent = re.findall(r"\(([\d,]+) bytes sent\)", shown)
     assert int(sent[-1].replace(",", "")) < 50_000
@@ -189,22 +192,21 @@ def test_only_what_changed_travels(page: Run, home: Path) -> None:
 def test_the_gate_fails_below_its_limit(page: Run, tmp_path: Path) -> None:
     page()
     (tmp_path / "models").mkdir()
-    for name in ("good", "bad"):
-        kind = "Relu" if name == "good" else "Cos"
-        nodes = [
-            onnx.helper.make_node("Conv", ["x", "w"], ["c"], name="conv", kernel_shape=[1, 1]),
-            onnx.helper.make_node(kind, ["c"], ["y"], name="act"),
-        ]
-        size = [1, 4, 8, 8]
+    for name, sizes in (
+        ("good", [8, 8]),
+        ("bad", [8, 8, 8]),
+    ):  # no DLA convolves in three dimensions
         value = onnx.helper.make_tensor_value_info
         graph = onnx.helper.make_graph(
-            nodes if name == "good" else [nodes[1]], name,
-            [value("x" if name == "good" else "c", 1, size)], [value("y", 1, size)],
-            [onnx.helper.make_tensor("w", 1, [4, 4, 1, 1], [0.5] * 16)] if name == "good" else [],
-        )  # fmt: skip
-        onnx.save(onnx.helper.make_model(graph, ir_version=8,
-                  opset_imports=[onnx.helper.make_opsetid("", 17)]),
-                  tmp_path / "models" / f"{name}.onnx")  # fmt: skip
+            [onnx.helper.make_node("Conv", ["x", "w"], ["y"], name="conv")],
+            name,
+            [value("x", 1, [1, 4, *sizes])],
+            [value("y", 1, [1, 4, *sizes])],
+            [onnx.helper.make_tensor("w", 1, [4, 4, *(1 for _ in sizes)], [0.5] * 16)],
+        )
+        opsets = [onnx.helper.make_opsetid("", 17)]
+        model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opsets)
+        onnx.save(model, tmp_path / "models" / f"{name}.onnx")
     (line,) = commands("ci-gate")[1]
     gate = shlex.split(line)[:3]
 
@@ -228,6 +230,7 @@ def test_the_workflow_uses_what_the_action_has() -> None:
     assert step["with"].keys() <= action["inputs"].keys()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards
 @of("fleet")
@@ -244,7 +247,7 @@ def test_a_fleet_goes_in_waves(page: Run, tmp_path: Path, home: Path) -> None:
         boards.inventory(inventory)
         first, second, third = boards.names
         boards.start([first, third])
-        shown = told(page())
+        shown = one_line(page())
         assert "2 done, 1 skipped" in shown
         assert boards.serving(first, "camera") == boards.serving(third, "camera") != ""
         boards.start([second])
@@ -259,7 +262,7 @@ def test_a_fleet_goes_in_waves(page: Run, tmp_path: Path, home: Path) -> None:
             env={**os.environ, "EDGEKIT_CACHE": str(home / ".cache" / "edgekit")},
         )  # fmt: skip
         boards.damage(third, read(bundle))
-        shown = told(page(status=1))
+        shown = one_line(page(status=1))
         assert third in shown
         assert boards.serving(second, "camera") == before
         assert boards.serving(first, "camera") != before
