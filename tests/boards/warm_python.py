@@ -108,6 +108,14 @@ def warm_python(folder: Path, loader: Path) -> Iterator[Path]:
             process.kill()
 
 
+class _Started:
+    """Says which zipapp a process was started with, not which one was imported beforehand."""
+
+    @property
+    def archive(self) -> str:
+        return sys.path[0]
+
+
 def _serve(name: str, program: str, loader: str) -> None:
     import ast
     import importlib
@@ -121,6 +129,9 @@ def _serve(name: str, program: str, loader: str) -> None:
         if member.endswith(".py") and member != "__main__.py":
             with contextlib.suppress(Exception):
                 importlib.import_module(member[:-3].replace("/", ".").removesuffix(".__init__"))
+    from edgekit_device.board import identity
+
+    identity.__loader__ = _Started()  # type: ignore[assignment]
     gc.collect()
     gc.freeze()
     server = socket.socket(socket.AF_UNIX)
