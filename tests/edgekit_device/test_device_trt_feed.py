@@ -29,7 +29,7 @@ class Kernels:
     def __init__(self, off: int = 0, error: str = "") -> None:
         self.off, self.error, self.calls = off, error, 0
 
-    def pack(self, src: int, source: DeviceTensor, dst: int, io: Any, stream: int) -> None:
+    def convert(self, src: int, source: DeviceTensor, dst: int, io: Any, stream: int) -> None:
         self.calls += 1
         if self.error:
             raise DeviceError("no", code=self.error)
