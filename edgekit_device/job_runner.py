@@ -331,11 +331,12 @@ def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
 
 def _do(job: Job, report: Report) -> None:
     """Does the work; result.json is written whole, or not at all."""
-    report(os.getpid())
     # a cancelled job sees it in its folder and has a moment to tidy up; a builder's C++ that
     # does not come back gets a SIGKILL after it
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
+        with contextlib.suppress(BrokenPipeError):  # it outlives its supervisor
+            report(os.getpid())
         request = job.request()
         module = None if request is None else JOBS.get(request.kind)
         if request is None or module is None:
