@@ -31,7 +31,7 @@ def root(tmp_path: Path, signer_line: str) -> Root:
 def examined(root: Root, key: Path) -> Path:
     folder = put(root, bundle_with(key, least=0.9))
     switch(root.app("toy"), folder.name)
-    examine(root, "toy", folder, POLICY)
+    examine(root, root.app("toy"), folder, POLICY)
     return folder
 
 
@@ -58,7 +58,7 @@ def test_another_runtime_is_refused_by_both_versions(
         "changes": [{"what": "runtime_version", "from": was, "to": "9.9.9"}],
     }
     # a deployment tests it anew, and from then on it is what it was tested on
-    examine(root, "toy", folder, POLICY)
+    examine(root, root.app("toy"), folder, POLICY)
     load(folder)
 
 
