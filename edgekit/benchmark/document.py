@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "edgekit.bench/1"
 CPU_NOTE = (
-    "Measured on a CPU with the reference backend, which imitates the target's numbers; "
-    "this is not a board time."
+    "Measured on a CPU with the reference backend, which imitates the target's "
+    "arithmetic; not a board time."
 )
 # what only newer loaders report, as they report it
 _COPIED_KEYS = (
@@ -155,16 +155,18 @@ def measured_facts(
         trtexec = compared(facts)
     except ValidationError as error:
         raise BoardError(
-            f"the measurement is not as a loader writes it ({fault_words(error)})",
-            code="board.protocol", hint="run `edgekit bench` again; report it if it stays",
-        ) from error  # fmt: skip
+            "the measurement does not have the form that edgekit_device writes "
+            f"({fault_words(error)})",
+            code="board.protocol",
+            hint="run `edgekit bench` again; report it if it happens again",
+        ) from error
     if facts.monitor is not None:
         measurement = {**measurement, "monitor": with_release_warning(measurement["monitor"])}
     samples = facts.samples_ms or []
     latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
     if "median" not in latency:
         raise BoardError(
-            "the measurement holds no times",
+            "the measurement contains no times",
             code="bench.empty", hint="set bench.iterations to 1 or more and run it again",
         )  # fmt: skip
     clock = facts.clock or CPU_MEASURED
@@ -317,9 +319,9 @@ def profile_notes(measurement: Mapping[str, Any]) -> list[str]:
     more = f"; and {len(worst) - _NOTES_SHOWN} more" if len(worst) > _NOTES_SHOWN else ""
     listed = "; ".join(worst[:_NOTES_SHOWN])
     return [
-        "single layers were timed in a few runs of their own, under the profiler, which were "
-        f"slower than what was measured: {listed}{more}. Their times say which layer takes "
-        "most, not how long"
+        "layer times come from a few separate runs under the profiler, which were "
+        f"slower than the measurement: {listed}{more}. They show which layers take "
+        "most, not how long they take"
     ]
 
 

@@ -101,9 +101,12 @@ def energy(
     if monitor.busy_from_s is not None:
         settled = [one for one in within if one[0] >= monitor.busy_from_s + settle]
         if within and within[-1][0] < monitor.busy_from_s + settle:
-            notes.append(f"the load had not lasted {settle:g} s: the rails still lag behind it")
+            notes.append(f"the load lasted less than {settle:g} s, so the rails had not settled")
         elif 0 < len(settled) < _FEWEST < len(within):
-            notes.append(f"few samples are {settle:g} s after the load began: all are taken")
+            notes.append(
+                f"few samples are later than {settle:g} s after the load started, so all "
+                "samples are used"
+            )
         if len(settled) < _FEWEST:
             settled = within
     if not settled or inferences <= 0 or seconds <= 0:
@@ -128,8 +131,9 @@ def energy(
     whole = TotalEnergy(**_power(settled, idle, total, each), rails=total) if total else None
     if whole and whole.over_idle_uj is None and whole.idle_mw is not None:
         notes.append(
-            f"nothing over {baseline}: the board drew {whole.idle_mw / 1000:.2f} W before and "
-            f"{whole.mean_mw / 1000:.2f} W while it was measured; something else ran then"
+            f"no energy over {baseline}: the board drew {whole.idle_mw / 1000:.2f} W before "
+            f"and {whole.mean_mw / 1000:.2f} W during the measurement; something else was "
+            "running before"
         )
     return Energy(
         by_rail=by_rail, total=whole, baseline=baseline,
@@ -153,8 +157,11 @@ def _baseline(
     if len(idle) >= LEAST:
         return (settled if len(settled) >= LEAST else idle), "idle"
     if idle:
-        few = f"the board was sampled idle {counted(len(idle), 'time')} only, no baseline: "
-        notes.append(few + "watch it for longer (--idle 2) or more often (--monitor 100)")
+        few = (
+            "no power baseline, because the idle board was sampled only "
+            f"{counted(len(idle), 'time')}: "
+        )
+        notes.append(few + "sample it for longer (--idle 2) or more often (--monitor 100)")
     if len(sampled) < LEAST:
         return [], None
     # without a total all that is known is added: only the order of samples matters here

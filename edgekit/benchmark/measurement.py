@@ -234,11 +234,14 @@ def read_measurement(document: Mapping[str, Any]) -> Measurement:
         return Measurement.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        hint = "run edgekit bench again; report it if it stays"
+        hint = "run edgekit bench again; report it if it happens again"
         if first["type"] in _NO_TIME and str(first["loc"][-1]).endswith(_TIME):
-            message = f"{place(first)} is {first['input']!r:.40}, which is no time of a measurement"
+            message = f"{place(first)} is {first['input']!r:.40}, which is not a valid time"
             raise DataError(message, code="trace.time", hint=hint) from None
-        message = f"the measurement is not as a loader writes it: {fault_words(error)}"
+        message = (
+            "the measurement does not have the form that edgekit_device writes: "
+            f"{fault_words(error)}"
+        )
         raise DataError(message, code="trace.form", hint=hint) from None
 
 
@@ -368,7 +371,7 @@ def in_flight_after_us(measurement: Measurement) -> float | None:
         return None
     if flight < alone:
         raise DataError(
-            f"pipelined_start_s is {flight!r}, which is no time of a measurement",
-            code="trace.time", hint="run edgekit bench again; report it if it stays",
+            f"pipelined_start_s is {flight!r}, which is not a valid time",
+            code="trace.time", hint="run edgekit bench again; report it if it happens again",
         )  # fmt: skip
     return 1e6 * (flight - alone)

@@ -119,10 +119,10 @@ def check_sample(line: Mapping[str, Any], board: str) -> None:
         LiveSample.model_validate(line)
     except ValidationError as error:
         raise BoardError(
-            f"the board's sample is not sound: {fault_words(error)}",
+            f"the board's sample is not valid: {fault_words(error)}",
             code="board.protocol",
             where=board,
-            hint="use the loader and the edgekit of the same version",
+            hint="use the same version of edgekit_device and edgekit",
         ) from None
 
 
@@ -145,6 +145,6 @@ def _unknown_release(l4t: str | None) -> str:
     if not l4t or jetpack_of_l4t(l4t):
         return ""
     return (
-        f"Jetson Linux {l4t[:40]!r} is none that edgekit knows (targets/_jetpack.yaml): "
-        "what its monitors say is read as the nearest release's"
+        f"Jetson Linux {l4t[:40]!r} is unknown to edgekit (targets/_jetpack.yaml): its "
+        "monitors are read as those of the nearest release"
     )

@@ -67,7 +67,7 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
     path = Path(path)
     try:
         if regular(path).stat().st_size > _LARGEST:
-            raise _no(path, "larger than any that trtexec writes")
+            raise _no(path, "too large for a file from trtexec")
         text = path.read_text("utf-8")
     except OSError as error:
         raise DataError(
@@ -86,7 +86,7 @@ def parse_times(text: str, path: Path = Path("--exportTimes")) -> tuple[Iteratio
     """
     body = text.strip()
     if not (body.startswith("[") and body.endswith("]")):
-        raise _no(path, "cut off, or not what --exportTimes writes")
+        raise _no(path, "cut off, or not from --exportTimes")
     found = tuple(
         _iteration(number, dict(_FIELD.findall(item)), path)
         for number, item in enumerate(_OBJECT.findall(body))
@@ -108,7 +108,7 @@ def _iteration(number: int, fields: dict[str, str], path: Path) -> Iteration:
             values[name] = math.nan
         if not math.isfinite(values[name]):
             raise DataError(
-                f"iteration {number}: {name} is {fields[name]}, which is no time",
+                f"iteration {number}: {name} is {fields[name]}, which is not a valid time",
                 code="times.value", where=str(path), hint="measure again",
             )  # fmt: skip
     return Iteration(
@@ -119,8 +119,8 @@ def _iteration(number: int, fields: dict[str, str], path: Path) -> Iteration:
 
 def _no(path: Path, why: str) -> DataError:
     return DataError(
-        f"not trtexec's times: {why}", code="times.form", where=str(path),
-        hint="give the file that trtexec --exportTimes wrote",
+        f"not times from trtexec: {why}", code="times.form", where=str(path),
+        hint="give a file from trtexec --exportTimes",
     )  # fmt: skip
 
 

@@ -35,17 +35,18 @@ RERUN_COMMAND = "edgekit bench CONFIG"
 """What measures again; in a verdict, CONFIG is the file that was measured."""
 _LOCK_COMMAND = "edgekit bench CONFIG --lock-clocks"
 _HELD = (
-    "they were held (--lock-clocks): see that neither heat, current nor another program moved them"
+    "they were locked (--lock-clocks): check whether heat, current limits or "
+    "another program changed them"
 )
 _COOL = (
-    "cool the board (fan, heat sink, rest) or choose a lower power mode with --power-mode; for "
-    "over-current, a stronger supply"
+    "cool the board (fan, heat sink, pause) or choose a lower power mode with "
+    "--power-mode; for over-current use a stronger power supply"
 )
-_STOP = "stop what runs beside it (`top` on the board shows it), then edgekit bench CONFIG"
+_STOP = "stop other programs on the board (`top` lists them), then run edgekit bench CONFIG"
 _CALM = (
     "stop other work on the machine, {}or measure for longer: edgekit bench CONFIG --duration 10"
 )
-_LOCK_ADVICE = "hold its clocks (edgekit bench CONFIG --lock-clocks), "
+_LOCK_ADVICE = "lock its clocks (edgekit bench CONFIG --lock-clocks), "
 
 
 class Reason(Document):
@@ -227,7 +228,7 @@ def _mode(measured: MeasurementFacts, judged: Findings) -> None:
     """The mode must be the one that the plan is for: that is what its times are compared with."""
     name = measured_mode(measured.facts)
     if name is None:
-        judged.unseen("power mode: nvpmodel told none")
+        judged.unseen("power mode: not reported by nvpmodel")
         return
     found, planned = _known(measured, name), _known(measured, measured.power_mode)
     wanted = planned.name if planned else _plain(measured.power_mode)
@@ -235,15 +236,19 @@ def _mode(measured: MeasurementFacts, judged: Findings) -> None:
         return
     what = f"measured in power mode {_plain(name)}"
     if found is not None and found.default:
-        what += ", in which this board starts"
-    message = f"{what}; the plan is for {wanted}"
+        what += ", the board's default"
+    message = f"{what}, but the plan is for {wanted}"
     if found is not None and found.warning:
         message += f" ({found.warning})"
     judged.no(
-        "bench.power-mode", message, _plain(name), wanted,
-        f"edgekit bench CONFIG --power-mode {wanted}, or set power_mode: {_plain(name)} in the "
-        "configuration and plan for it", option=f"--power-mode {wanted}",
-    )  # fmt: skip
+        "bench.power-mode",
+        message,
+        _plain(name),
+        wanted,
+        f"run edgekit bench CONFIG --power-mode {wanted}, or set power_mode: "
+        f"{_plain(name)} in the configuration and plan again",
+        option=f"--power-mode {wanted}",
+    )
 
 
 def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
@@ -257,11 +262,11 @@ def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
         wanted = planned.dla_mhz[min(number, len(planned.dla_mhz) - 1)]
         found = _dla_mhz(measured, number)
         if found is None:
-            judged.unseen(f"clock of {core}: neither tegrastats nor sysfs told it")
+            judged.unseen(f"clock of {core}: reported by neither tegrastats nor sysfs")
         elif found < share * wanted:
             judged.no(
                 "bench.dla-clock",
-                f"{core} ran at {found:.0f} MHz, {wanted:g} MHz belong to {planned.name}",
+                f"{core} ran at {found:.0f} MHz instead of {planned.name}'s {wanted:g} MHz",
                 found, share * wanted,
                 # jetson_clocks does not hold a DLA's clock
                 _way_to(planned.name, measured), by="dla_clock_share"
@@ -272,10 +277,10 @@ def _way_to(mode: str, measured: MeasurementFacts) -> str:
     """How the DLA gets a mode's clock: the mode decides it, and nothing else."""
     name = measured_mode(measured.facts)
     if name is None or _plain(name) != _plain(mode):
-        return f"edgekit bench CONFIG --power-mode {mode}: the power mode decides a DLA's clock"
+        return f"run edgekit bench CONFIG --power-mode {mode}; the power mode sets the DLA clock"
     return (
-        f"the board is in {name} as planned: see whether heat or current slows it down, and the "
-        "DLA's cap in /etc/nvpmodel.conf"
+        f"the board is in {name} as planned: check for throttling by heat or current, "
+        "and the DLA limit in /etc/nvpmodel.conf"
     )
 
 
@@ -300,22 +305,25 @@ def _moved(measured: MeasurementFacts, judged: Findings) -> None:
     for device in (*sorted(measured.devices), "EMC"):
         seen = [min(one) for sample in samples if (one := _clocks(sample, device))]
         if len(seen) < 2:
-            judged.unseen(f"clock of {device} while it was measured: no monitor told it")
+            judged.unseen(f"clock of {device} during the measurement: not reported by any monitor")
             continue
         low, high = min(seen), max(seen)
         if low < (1 - span) * high:
             judged.no(
                 "bench.clocks-moved",
-                f"the clock of {device} moved between {low:.0f} and {high:.0f} MHz while it was "
-                "measured",
-                low, (1 - span) * high, _steadier(measured, device), by="clock_span"
-            )  # fmt: skip
+                f"the clock of {device} changed between {low:.0f} and {high:.0f} MHz during the "
+                "measurement",
+                low,
+                (1 - span) * high,
+                _steadier(measured, device),
+                by="clock_span",
+            )
 
 
 def _steadier(measured: MeasurementFacts, device: str) -> str:
     if device.startswith("DLA"):  # jetson_clocks leaves it alone
         return (
-            "cool the board; jetson_clocks does not hold a DLA's clock, the power mode decides it"
+            "cool the board; the power mode sets the DLA clock, and jetson_clocks does not lock it"
         )
     return _HELD if measured.facts.power and measured.facts.power.locked else _LOCK_COMMAND
 
@@ -329,7 +337,7 @@ def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
     on = sorted({name for state in states for name, value in state.items() if value > 0})
     if on:
         judged.no(
-            "bench.throttled", f"slowed down for its heat: {', '.join(on)}",
+            "bench.throttled", f"thermal throttling: {', '.join(on)}",
             sum(any(value > 0 for value in state.values()) for state in states), 0, _COOL,
         )  # fmt: skip
     events = sum(
@@ -340,13 +348,15 @@ def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
     if events:
         judged.no(
             "bench.throttled",
-            f"slowed down {counted(events, 'time')} for too much current",
+            f"over-current throttling, {counted(events, 'time')}",
             events,
             0,
             _COOL,
         )
     if not states and not counts:
-        judged.unseen("throttling: the board shows neither cooling states nor over-current events")
+        judged.unseen(
+            "throttling: the board reports neither cooling states nor over-current events"
+        )
 
 
 def _clocks(sample: Sample, device: str) -> list[float]:
@@ -388,18 +398,18 @@ def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
         every = _cpu_percent(sample)
         if own is not None and every is not None:
             loads.append(max(every - own, 0.0))
-    when = "while it was measured"
+    when = "during the measurement"
     if not loads:
         loads = [one for sample in measured.idle() if (one := _cpu_percent(sample)) is not None]
-        when = "before it was measured"
+        when = "before the measurement"
     if not loads:
-        judged.unseen("other load of the CPU: no monitor told it")
+        judged.unseen("other CPU load: not reported by any monitor")
         return
     found, most = fmean(loads), measured.limit("other_cpu_percent")
     if found > most:
         judged.no(
             "bench.other-load",
-            f"other processes used {found:.0f} % of a core {when}, more than {most:g} %",
+            f"other processes used {found:.0f} % of a core {when} (limit {most:g} %)",
             found, most, _STOP, by="other_cpu_percent",
         )  # fmt: skip
 
@@ -407,14 +417,18 @@ def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
 def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
     loads = list(_percents(measured.idle(), "GR3D"))
     if not loads:
-        why = "no monitor told it" if measured.idle() else "nothing watched it before (--idle)"
-        judged.unseen(f"other load of the GPU: {why}")
+        why = (
+            "not reported by any monitor"
+            if measured.idle()
+            else "not sampled before the measurement (--idle)"
+        )
+        judged.unseen(f"other GPU load: {why}")
         return
     found, most = fmean(loads), measured.limit("other_gpu_percent")
     if found > most:
         judged.no(
             "bench.other-load",
-            f"the GPU was {found:.0f} % busy before it was measured, more than {most:g} %",
+            f"the GPU was {found:.0f} % busy before the measurement (limit {most:g} %)",
             found, most, _STOP, by="other_gpu_percent",
         )  # fmt: skip
 
@@ -426,12 +440,12 @@ def _swap(measured: MeasurementFacts, judged: Findings) -> None:
         if one.swap and one.swap.used_bytes is not None
     ]
     if len(used) < 2:
-        judged.unseen("swap: no monitor told it")
+        judged.unseen("swap: not reported by any monitor")
         return
     grown, most = max(used) - used[0], measured.limit("swap_bytes")
     if grown > most:
         judged.no(
-            "bench.swap", f"{grown / 1e6:.1f} MB went to swap while it was measured", grown, most,
+            "bench.swap", f"{grown / 1e6:.1f} MB went to swap during the measurement", grown, most,
             "free memory on the board, or use a smaller batch or fewer streams", by="swap_bytes"
         )  # fmt: skip
 
@@ -454,26 +468,33 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
     _length(measured, judged)
     samples = measured.facts.samples_ms or []
     if len(samples) < 2:
-        judged.unseen("coefficient of variation and outliers: there are no single times")
+        judged.unseen("coefficient of variation and outliers: single times are missing")
         return
     variation, most = coefficient_of_variation(samples), measured.limit("variation")
     if variation > most:
         judged.no(
             "bench.unstable",
-            f"times vary by {variation:.1%} (standard deviation over mean), more than {most:.0%}",
-            variation, most, _calmer(measured), by="variation"
-        )  # fmt: skip
+            f"times vary by {100 * variation:.1f} % (standard deviation over mean, limit "
+            f"{100 * most:.0f} %)",
+            variation,
+            most,
+            _calmer(measured),
+            by="variation",
+        )
     times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
     bound = times * median(samples)
     found = sum(value > bound for value in samples) / len(samples)
     if found > share:
         judged.no(
             "bench.outliers",
-            f"{found:.1%} of the frames take more than {times:g} medians, more than {share:.0%}",
-            found, share,
-            "look for what wakes up beside it (desktop, updates, swap), then edgekit bench CONFIG",
+            f"{100 * found:.1f} % of frames exceed {times:g}x the median (limit "
+            f"{100 * share:.0f} %)",
+            found,
+            share,
+            "stop programs that run now and then (desktop, updates, swap), then run "
+            "edgekit bench CONFIG",
             by="outlier_share",
-        )  # fmt: skip
+        )
 
 
 def _calmer(measured: MeasurementFacts) -> str:
@@ -489,25 +510,36 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
     if iterations < limits.iterations:
         judged.no(
             "bench.iterations",
-            f"{counted(iterations, 'iteration')}, fewer than {limits.iterations}",
-            iterations, limits.iterations,
-            f"edgekit bench CONFIG --iterations {limits.iterations}, or bench.iterations in the "
-            "configuration", by="iterations", option=f"--iterations {limits.iterations}"
-        )  # fmt: skip
+            f"only {counted(iterations, 'iteration')} (at least {limits.iterations})",
+            iterations,
+            limits.iterations,
+            f"run edgekit bench CONFIG --iterations {limits.iterations}, or set "
+            "bench.iterations in the configuration",
+            by="iterations",
+            option=f"--iterations {limits.iterations}",
+        )
     if duration is not None and duration < limits.duration_s:
         judged.no(
-            "bench.duration", f"{duration:.2f} s measured, less than {limits.duration_s:g} s",
-            duration, limits.duration_s,
-            f"edgekit bench CONFIG --duration {limits.duration_s:g}, or bench.duration_s in the "
-            "configuration", by="duration_s", option=f"--duration {limits.duration_s:g}"
-        )  # fmt: skip
+            "bench.duration",
+            f"only {duration:.2f} s measured (at least {limits.duration_s:g} s)",
+            duration,
+            limits.duration_s,
+            f"run edgekit bench CONFIG --duration {limits.duration_s:g}, or set "
+            "bench.duration_s in the configuration",
+            by="duration_s",
+            option=f"--duration {limits.duration_s:g}",
+        )
     if warmup is not None and warmup < limits.warmup_ms:
         judged.no(
-            "bench.warmup", f"{warmup:g} ms warm-up, less than {limits.warmup_ms:g} ms",
-            warmup, limits.warmup_ms,
-            f"edgekit bench CONFIG --warmup {limits.warmup_ms:g}, or bench.warmup_ms in the "
-            "configuration", by="warmup_ms", option=f"--warmup {limits.warmup_ms:g}"
-        )  # fmt: skip
+            "bench.warmup",
+            f"only {warmup:g} ms warm-up (at least {limits.warmup_ms:g} ms)",
+            warmup,
+            limits.warmup_ms,
+            f"run edgekit bench CONFIG --warmup {limits.warmup_ms:g}, or set "
+            "bench.warmup_ms in the configuration",
+            by="warmup_ms",
+            option=f"--warmup {limits.warmup_ms:g}",
+        )
 
 
 def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
@@ -521,13 +553,15 @@ def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
     for one in answer.engines:
         share, name = one.difference, f"{one.device} segment {one.index}"
         if share is None:
-            judged.unseen(f"trtexec's times of {name}: {one.why or 'it answer none'}")
+            judged.unseen(f"trtexec's times of {name}: {one.why or 'it gave none'}")
         elif abs(share) > most:
             judged.no(
                 "bench.trtexec-differs",
                 f"{name}: median {one.ours_ms:.3f} ms, trtexec's {one.trtexec_ms:.3f} ms "
-                f"({share:+.1%}, more than {most:.0%})",
-                share, most,
-                "edgekit bench CONFIG --with-trtexec --lock-clocks --duration 10; if it stays, "
-                "report it with both logs", by="trtexec_share"
-            )  # fmt: skip
+                f"({100 * share:+.1f} %, limit {100 * most:.0f} %)",
+                share,
+                most,
+                "run edgekit bench CONFIG --with-trtexec --lock-clocks --duration 10; if it "
+                "happens again, report it with both logs",
+                by="trtexec_share",
+            )

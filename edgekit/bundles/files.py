@@ -160,7 +160,7 @@ def _judge(
         except DeviceError as error:
             if error.code == "bundle.unknown-signer":
                 # the folder of the list is gone by now
-                error.message = "no key that is known here made the bundle's signature"
+                error.message = "the bundle is not signed by a key known on this machine"
             raise
 
 

@@ -56,7 +56,7 @@ host_options = o.all_of(
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "missing": ("MISSING", "bold red")}
 NOT_PREPARED = {
     "shown": "nothing was changed",
-    "by-hand": "sudo asks for a password there, so nothing was changed yet",
+    "by-hand": "sudo needs a password on the board; nothing was changed yet",
     "failed": "the board could not be prepared",
 }
 """By the states of a setup after which the board is not as it was asked for: how to say so."""
@@ -157,10 +157,19 @@ def plain(value: object) -> Text:
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
 @click.option("--python", default="python3", help="Python on the board, for a HOST.")
 @click.option("--setup", is_flag=True, help="Let the account set power modes and read clocks.")
-@click.option("--undo", is_flag=True, help="With --setup: take that back.")
-@click.option("--yes", is_flag=True, help="With --setup: do not ask.")
-@click.option("--selftest", is_flag=True, help="Run there what was never seen on hardware.")
-@click.option("-o", "--out", type=o.FILE, help="With --selftest: the file (edgekit-selftest.json).")
+@click.option("--undo", is_flag=True, help="With --setup: undo it.")
+@click.option("--yes", is_flag=True, help="With --setup: do not ask for confirmation.")
+@click.option(
+    "--selftest",
+    is_flag=True,
+    help="Run on the board the checks that no hardware has confirmed yet.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=o.FILE,
+    help="With --selftest: file for the answers (edgekit-selftest.json).",
+)
 @o.accept_host_key
 @o.talk
 def doctor_command(
@@ -212,10 +221,10 @@ def doctor_command(
 def _check_doctor_options(options: dict[str, Any]) -> None:
     """Refuses options that would do nothing."""
     if options["setup"] and options["selftest"]:
-        raise UsageError("--setup and --selftest are two things: one at a time")
+        raise UsageError("--setup and --selftest cannot be used together")
     for option, needed in (("undo", "setup"), ("yes", "setup"), ("out", "selftest")):
         if options[option] and not options[needed]:
-            raise UsageError(f"--{option} goes with --{needed}")
+            raise UsageError(f"--{option} needs --{needed}")
 
 
 def _no_board_of(
@@ -289,7 +298,7 @@ def _show_checks(document: dict[str, Any]) -> None:
         words.append("standalone loadables")
     if can["power_modes"]:
         words.append(f"power modes {', '.join(can['power_modes'])}")
-    screen.print(f"It can: {'; '.join(words)}.", markup=False, highlight=False)
+    screen.print(f"Supports: {'; '.join(words)}.", markup=False, highlight=False)
 
 
 def _unfit(documents: list[dict[str, Any]], json: bool) -> EdgekitError:
@@ -337,9 +346,9 @@ def set_up(client: BoardClient, options: dict[str, Any], json: bool) -> dict[str
 
 def _agreed(json: bool) -> bool:
     if json or not sys.stdin.isatty():
-        print("nothing was changed; --yes does it", file=sys.stderr)
+        print("nothing was changed; run again with --yes to apply", file=sys.stderr)
         return False
-    return click.confirm("Do it?", default=False, err=True)
+    return click.confirm("Apply these changes?", default=False, err=True)
 
 
 def selftest(client: BoardClient, out: Path, quiet: bool, json: bool, again: str) -> dict[str, Any]:
@@ -364,7 +373,7 @@ def selftest(client: BoardClient, out: Path, quiet: bool, json: bool, again: str
         print(f"{client.name}: {text}; the answers are in {path}")
         failed = [item["id"] for item in document["items"] if item["status"] == "failed"]
         if failed:
-            print(f"failed, which is an answer too: {', '.join(failed)}")
+            print(f"failed (recorded in the file): {', '.join(failed)}")
     return {**document, "ok": True, "file": str(path)}
 
 
@@ -409,9 +418,9 @@ def _show_status(document: dict[str, Any], again: list[str], verbose: bool) -> N
         if verbose:
             store = board["store"]
             notes.append(
-                f"{name}: {counted(store['blobs'], 'blob')}, {store['bytes']:,} bytes, "
-                f"of blobs on their way {store['partial_bytes']:,} bytes; "
-                f"{board['free_bytes']:,} bytes free"
+                f"{name}: {counted(store['blobs'], 'blob')}, {store['bytes']:,} bytes, of "
+                f"partial downloads {store['partial_bytes']:,} bytes; {board['free_bytes']:,} "
+                "bytes free"
             )
     show(rows, notes)
 
@@ -431,7 +440,7 @@ def _deployment(facts: dict[str, Any]) -> str:
         return "none"
     text = f"{found['state']} {found.get('state_at') or ''}".rstrip()
     if found.get("alive"):
-        text += f", by {found.get('operator') or 'somebody'}"
+        text += f", by {found.get('operator') or 'an unknown operator'}"
     return text
 
 
@@ -458,13 +467,13 @@ def _status_notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]
     if facts.get("error"):
         found.append(str(facts["error"].get("message")))
     for one in facts.get("refused", ()):
-        found.append(f"{one['release']} loads no more: {one['message']} (edgekit trust)")
+        found.append(f"{one['release']} can no longer be loaded: {one['message']} (edgekit trust)")
     changes = (facts.get("changed") or {}).get("changes") or ()
     if changes:
         text = "; ".join(f"{one['what']} {one['from']} -> {one['to']}" for one in changes)
         found.append(
-            f"the board has changed: {text}; {facts['current']} loads no more until it is deployed "
-            "again (edgekit deploy CONFIG)"
+            f"the board has changed: {text}; {facts['current']} cannot be loaded until it "
+            "is deployed again (edgekit deploy CONFIG)"
         )
     serving = facts["serving"] or {}
     if serving.get("release") not in (None, facts["current"]):
@@ -473,7 +482,7 @@ def _status_notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]
         found.append(f"the server's last error: {last}")
     job = deployment.get("job")
     if deployment.get("alive") and job:
-        found.append(f"edgekit jobs attach {job} {again} follows the deployment")
+        found.append(f"follow the deployment with: edgekit jobs attach {job} {again}")
     if verbose:
         for line in facts.get("history", ()):
             why = (line.get("error") or {}).get("message")
@@ -512,11 +521,15 @@ def releases_command(
                     more = (one["signer"] or "nobody", one["staged_at"])
                     rows.add_row(*map(plain, (*cells, *more)))
                     if why := one.get("refused"):
-                        notes.append(f"{board['board']}: {name}: {one['id']} loads no more: "
-                                     f"{why['message']} (edgekit trust)")  # fmt: skip
+                        notes.append(
+                            f"{board['board']}: {name}: {one['id']} can no longer be loaded: "
+                            f"{why['message']} (edgekit trust)"
+                        )
                     if back := one.get("taken_back"):
-                        notes.append(f"{board['board']}: {name}: {one['id']} was taken back at "
-                                     f"{back['at']}: {back['reason']}")  # fmt: skip
+                        notes.append(
+                            f"{board['board']}: {name}: {one['id']} was rolled back at "
+                            f"{back['at']}: {back['reason']}"
+                        )
         show(rows, notes)
     print_boards(document, answered, json)
 
@@ -537,7 +550,7 @@ def _release_mark(release: dict[str, Any], facts: dict[str, Any]) -> str:
 )
 @argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
 @app_option
-@click.option("--reason", help="For the board's history.")
+@click.option("--reason", help="Reason, kept in the board's history.")
 @host_options
 @o.talk
 def rollback_command(
@@ -566,7 +579,7 @@ def _rollback_words(board: dict[str, Any]) -> str:
 )
 @boards_argument
 @app_option
-@click.option("--release", help="Only this release; it must not be the one that serves.")
+@click.option("--release", help="Remove only this release; it must not be the current one.")
 @host_options
 @o.talk
 def remove_command(
@@ -581,11 +594,11 @@ def remove_command(
     from edgekit.pipeline.boards.status import remove_document
 
     document, answered = remove_document(wheres, app, release, **reached)
-    whole = f"the whole of {document['app']}: "
+    whole = f"application {document['app']} and all its releases: "
 
     def text(board: dict[str, Any]) -> str:
         gone = ", ".join(board["removed"])
-        return f"removed {gone if release is not None else whole + (gone or 'it had no release')}"
+        return f"removed {gone if release is not None else whole + (gone or 'it had no releases')}"
 
     print_each_board(document, answered, json, text)
 
@@ -598,15 +611,30 @@ def remove_command(
 )
 @argument("where", "USER@HOST:PORT, an alias of ~/.ssh/config, or a YAML configuration.")
 @click.option("--add", multiple=True, type=o.FILE, help="Public key that may sign; repeatable.")
-@click.option("--identity", help="What the board calls the keys of --add (the key's comment).")
-@click.option("--valid-after", metavar="DATE", help="YYYYMMDD[HHMM]: not before, for --add.")
-@click.option("--valid-before", metavar="DATE", help="YYYYMMDD[HHMM]: not after, for --add.")
-@click.option("--remove", multiple=True, metavar="KEY", help="Fingerprint, identity or key file.")
-@click.option("--force", is_flag=True, help="With --remove, --signers: also the last key.")
-@click.option("--revoke", multiple=True, type=o.FILE, help="Public key that never signs again.")
-@click.option("--signers", type=o.FILE, help="allowed_signers to take instead of the board's.")
-@click.option("--revocations", type=o.FILE, help="KRL or list of keys to take instead.")
-@click.option("--list", "listing", is_flag=True, help="Only list; so without any option.")
+@click.option("--identity", help="Identity for the keys of --add (default: the key's comment).")
+@click.option(
+    "--valid-after", metavar="DATE", help="With --add: the key is valid from then, YYYYMMDD[HHMM]."
+)
+@click.option(
+    "--valid-before",
+    metavar="DATE",
+    help="With --add: the key is valid until then, YYYYMMDD[HHMM].",
+)
+@click.option(
+    "--remove",
+    multiple=True,
+    metavar="KEY",
+    help="Key to remove: fingerprint, identity or key file.",
+)
+@click.option(
+    "--force", is_flag=True, help="With --remove or --signers: allow removing the last key."
+)
+@click.option("--revoke", multiple=True, type=o.FILE, help="Public key to revoke for good.")
+@click.option("--signers", type=o.FILE, help="allowed_signers file that replaces the board's.")
+@click.option("--revocations", type=o.FILE, help="KRL or list of keys that replaces the board's.")
+@click.option(
+    "--list", "listing", is_flag=True, help="List the keys and change nothing (the default)."
+)
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
 @click.option("--python", default="python3", help="Python on the board, for a HOST.")
 @o.accept_host_key
@@ -651,13 +679,13 @@ def _changes(options: dict[str, Any]) -> dict[str, Any]:
 
     given = {name for name, value in options.items() if value and name not in _NO_CHANGE}
     if options["listing"] and given:
-        raise UsageError("--list goes with no change")
+        raise UsageError("--list cannot be combined with changes")
     if given & {"valid_after", "valid_before"} and not options["add"]:
-        raise UsageError("--valid-after and --valid-before go with --add")
+        raise UsageError("--valid-after and --valid-before need --add")
     if options["identity"] and not options["add"]:
-        raise UsageError("--identity goes with --add")
+        raise UsageError("--identity needs --add")
     if options["force"] and not given & {"remove", "signers"}:
-        raise UsageError("--force goes with --remove and --signers")
+        raise UsageError("--force needs --remove or --signers")
     times = {"after": options["valid_after"], "before": options["valid_before"]}
     changes: dict[str, Any] = {
         "lines": [
@@ -732,13 +760,13 @@ def _show_trust(document: dict[str, Any], documents: list[dict[str, Any]], chang
         gone = ", revoked" if key["fingerprint"] in revoked["fingerprints"] else ""
         say(f"  {key['identity']}  {key['kind']} {key['fingerprint']}{times}{gone}")
     if not document["keys"]:
-        say("  nobody may sign: the board takes no bundle")
+        say("  no key is trusted: the board accepts no bundle")
     if revoked["kind"] == "krl":
-        say("  revoked: as the board's KRL says")
+        say("  revoked keys are in the board's KRL")
     for fingerprint in revoked["fingerprints"]:
         say(f"  revoked: {fingerprint}")
     for one in document["refused"]:
         role = _ROLES.get(one["role"], one["role"])
-        say(f"  {one['app']}/{one['release']} ({role}) loads no more: {one['message']}")
+        say(f"  {one['app']}/{one['release']} ({role}) can no longer be loaded: {one['message']}")
     if any(one["role"] == "current" for one in document["refused"]):
-        say("  deploy a release that is signed with a trusted key")
+        say("  deploy a release signed with a trusted key")

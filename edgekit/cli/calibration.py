@@ -36,22 +36,29 @@ _OPTIONS = o.all_of(
         help="Folder of images, .npz, .npy, folder of these, or python:module:function; "
         "synthetic when absent.",
     ),
-    click.option("--count", type=int, help="At most this many samples (16)."),
-    click.option("--pick", help="Which of more: first (the default) or spread."),
-    click.option("--preset", help="Images as for imagenet, yolo, tf or caffe."),
+    click.option("--count", type=int, help="Use at most this many samples (16)."),
     click.option(
-        "--resize", help="cover (the default), letterbox, stretch, a size, or HEIGHTxWIDTH."
+        "--pick",
+        help="Which samples to use when there are more: first (the default) or spread (evenly).",
     ),
-    click.option("--crop", help="The middle that is kept: 0.875, a size, or HEIGHTxWIDTH."),
-    click.option("--pad", help="Colour of a letterbox's bars (114)."),
-    click.option("--interpolation", help="nearest, bilinear, bicubic, lanczos or area."),
-    click.option("--color", help="RGB, BGR or gray."),
-    click.option("--scale", type=float, help="Factor of the pixels 0 to 255 (1/255)."),
-    click.option("--mean", help="By channel, after --scale: 0.485,0.456,0.406."),
-    click.option("--std", help="By channel, likewise."),
-    click.option("--layout", help="NCHW or NHWC."),
+    click.option("--preset", help="Preprocess images as for imagenet, yolo, tf or caffe."),
     click.option(
-        "--skip-broken", is_flag=True, default=None, help="Leave out images that cannot be read."
+        "--resize",
+        help="How images are resized: cover (the default), letterbox, stretch, a size, or "
+        "HEIGHTxWIDTH.",
+    ),
+    click.option("--crop", help="Centre crop: a share such as 0.875, a size, or HEIGHTxWIDTH."),
+    click.option("--pad", help="Colour of a letterbox's bars (114)."),
+    click.option(
+        "--interpolation", help="Resize filter: nearest, bilinear, bicubic, lanczos or area."
+    ),
+    click.option("--color", help="Colour order: RGB, BGR or gray."),
+    click.option("--scale", type=float, help="Factor for pixel values 0 to 255 (1/255)."),
+    click.option("--mean", help="Mean per channel, after --scale: 0.485,0.456,0.406."),
+    click.option("--std", help="Standard deviation per channel, after --scale."),
+    click.option("--layout", help="Layout of image data: NCHW or NHWC."),
+    click.option(
+        "--skip-broken", is_flag=True, default=None, help="Skip images that cannot be read."
     ),
 )
 _KEYS = (
@@ -59,7 +66,11 @@ _KEYS = (
     "mean", "std", "layout", "skip_broken",
 )  # fmt: skip
 sensitivity_options = o.all_of(
-    click.option("--sensitivity", is_flag=True, help="Rank the layers by what their INT8 costs."),
+    click.option(
+        "--sensitivity",
+        is_flag=True,
+        help="Rank the layers by the accuracy that INT8 costs in each.",
+    ),
     click.option(
         "--accuracy",
         metavar="METRIC=MIN",
@@ -67,7 +78,7 @@ sensitivity_options = o.all_of(
         "against FP32 (cosine, snr_db or top1_agreement).",
     ),
     click.option(
-        "--write-config", type=o.FILE, help="Write a configuration with the proposal here."
+        "--write-config", type=o.FILE, help="Write a configuration with the proposal to this file."
     ),
 )
 _ROWS_SHOWN = 20
@@ -132,13 +143,13 @@ def sensitivity_wanted(
     """
     if not sensitivity and (accuracy or write_config):
         raise UsageError(
-            f"{'--accuracy' if accuracy else '--write-config'} goes with --sensitivity",
+            f"{'--accuracy' if accuracy else '--write-config'} needs --sensitivity",
             hint="add --sensitivity",
         )
     if sensitivity and save is not None:
         raise UsageError(
-            "--sensitivity writes no cache",
-            hint="run edgekit calibrate --save by itself; the scales are not measured again",
+            "--sensitivity cannot be combined with --save",
+            hint="run edgekit calibrate --save separately; it reuses the measured scales",
         )
     if accuracy is None:
         return None, None
@@ -152,7 +163,7 @@ def sensitivity_wanted(
     # a word is no number, but "nan" is one
     problem = metric in METRICS and not math.isnan(minimum) and impossible(metric, minimum)
     if problem:
-        raise UsageError(problem, where=f"--accuracy {accuracy}", hint="ask for less")
+        raise UsageError(problem, where=f"--accuracy {accuracy}", hint="lower the limit")
     if metric not in METRICS or math.isnan(minimum):
         raise UsageError(
             f"--accuracy {accuracy!r} is not METRIC=MIN",
@@ -181,7 +192,7 @@ def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
         error = GateError(
             f"{document['shortfall']} ({document['data']})",
             code="accuracy.below-gate",
-            hint="calibrate on more or better data, or ask for less",
+            hint="calibrate on more or better data, or lower the limit",
         )
         raise mark_printed(error) if json else error
 
@@ -196,9 +207,9 @@ def show_sensitivity(document: dict[str, Any], *, json: bool) -> None:
 @data_options
 @click.option(
     "--method",
-    help="auto (the best by measuring, the default), entropy, minmax, percentile or mse.",
+    help="auto (the default: measures all and takes the best), entropy, minmax, percentile or mse.",
 )
-@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
+@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache to this file.")
 @sensitivity_options
 @o.cut
 @o.force
@@ -249,21 +260,22 @@ def calibrate_command(
 def _written_files(found: dict[str, int]) -> str:
     parts = []
     if found["without"]:
-        parts.append(f"{found['without']} with the scale 0, which have none")
+        parts.append(f"{found['without']} without a scale (written as 0)")
     if found["original"]:
-        parts.append(f"{found['original']} of the network before it was rewritten")
+        parts.append(f"{found['original']} of tensors before rewriting")
     return ", ".join([counted(found["tensors"], "tensor"), *parts])
 
 
 @calibrate_command.action(
     "show",
-    "Show a calibration cache, beside a model what it lacks.",
+    "Show a calibration cache and, with a model, which scales are missing.",
     "edgekit calibrate show calib.cache --model model.onnx",
-    "Show a calibration cache: each tensor's scale and range; beside a model which layer "
-    "writes and reads it, which tensors lack a scale, and which are none of the network's.",
+    "Show each tensor's scale and range in a calibration cache. With --model also "
+    "show which layers write and read it, which tensors lack a scale, and which "
+    "entries are not in the network.",
 )
 @argument("cache", "Calibration cache.", type=o.FILE)
-@click.option("--model", help="ONNX file or builtin:NAME that the cache is for.")
+@click.option("--model", help="ONNX file or builtin:NAME to compare the cache with.")
 @o.cut
 @o.talk
 def show(
@@ -304,9 +316,9 @@ def _print_model(document: dict[str, Any]) -> None:
     for lack in document["missing"]:
         say(f"missing: {lack['tensor']}, needed by {', '.join(lack['layers'])}")
     if not document["missing"]:
-        say("no other scale is missing" if document["without"] else "no scale is missing")
+        say("no other scales are missing" if document["without"] else "no scales are missing")
     if document["unnamed"]:
-        say(f"{document['unnamed']} of TensorRT's unnamed layers are left aside")
+        say(f"{document['unnamed']} entries of TensorRT's unnamed layers are not compared")
 
 
 @calibrate_command.action(
@@ -317,9 +329,14 @@ def _print_model(document: dict[str, Any]) -> None:
     "differ.",
 )
 @argument("first", "Calibration cache.", type=o.FILE)
-@argument("second", "Calibration cache to compare with it.", type=o.FILE)
-@click.option("--tolerance", type=float, default=0.0, help="Scales within 1 + TOLERANCE are equal.")
-@click.option("--ignore-header", is_flag=True, help="Compare the scales alone.")
+@argument("second", "Second calibration cache.", type=o.FILE)
+@click.option(
+    "--tolerance",
+    type=float,
+    default=0.0,
+    help="Treat scales as equal if their ratio is within 1 + TOLERANCE.",
+)
+@click.option("--ignore-header", is_flag=True, help="Ignore the headers.")
 @o.talk
 def diff(
     first: Path,
@@ -366,8 +383,8 @@ def _print_diff(document: dict[str, Any], *, all_rows: bool) -> None:
     "edgekit calibrate merge backbone.cache head.cache -o all.cache --policy error\n"
     "edgekit calibrate merge calib.cache -o calib.cache --tensorrt 10.3 --set conv1_out=6.5 "
     "--drop '(Unnamed*' --rename input:0=input",
-    "Merge and edit calibration caches; a single one is edited. Dropping comes first, then "
-    "renaming, then setting. The output may be one of the inputs.",
+    "Merge calibration caches, or edit a single one. Tensors are dropped first, "
+    "then renamed, then set. The output may be one of the inputs.",
 )
 @argument("caches", "Calibration caches.", type=o.FILE, nargs=-1, required=True)
 @click.option("-o", "--out", type=o.FILE, required=True, help="File to write.")
@@ -375,17 +392,15 @@ def _print_diff(document: dict[str, Any], *, all_rows: bool) -> None:
     "--policy",
     type=click.Choice(["last", "first", "max", "error"]),
     default="last",
-    help="Which scale counts where several caches have a tensor: that of the last cache (the "
-    "default) or the first, the largest; or differing ones are an error.",
+    help="Which scale wins when several caches have a tensor: last (the default), first "
+    "or the largest; error fails if they differ.",
 )
 @click.option(
     "--set", "amax", multiple=True, metavar="NAME=AMAX", help="Set a tensor's range; repeatable."
 )
-@click.option("--drop", multiple=True, metavar="GLOB", help="Leave tensors out; repeatable.")
-@click.option(
-    "--rename", multiple=True, metavar="OLD=NEW", help="Call a tensor otherwise; repeatable."
-)
-@click.option("--tensorrt", help="Write the header of this TensorRT release, e.g. 10.3.")
+@click.option("--drop", multiple=True, metavar="GLOB", help="Drop tensors; repeatable.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a tensor; repeatable.")
+@click.option("--tensorrt", help="TensorRT release for the header, e.g. 10.3.")
 @o.talk
 def merge(
     caches: tuple[Path, ...],
@@ -411,7 +426,7 @@ def merge(
     conflicts = document["conflicts"]
     if conflicts:
         more = f" and {len(conflicts) - 1} more" if conflicts[1:] else ""
-        say(f"scales differed for {conflicts[0]!r}{more}: {policy} counts")
+        say(f"scales differ for {conflicts[0]!r}{more}; kept by policy {policy}")
     _notes(document)
 
 
@@ -427,35 +442,36 @@ def _say_table(head: list[str], rows: list[list[str]]) -> None:
 
 @calibrate_command.action(
     "from-qdq",
-    "Turn a Q/DQ model into the plain model, its cache and its precisions.",
+    "Split a Q/DQ model into a plain model, a cache and precisions.",
     "edgekit calibrate from-qdq qdq.onnx -t jetson-agx-orin-64gb -o plain.onnx --save "
     "calib.cache --precisions layers.txt --precisions precisions.json",
-    "Translate a Q/DQ model to implicit INT8, which is what the DLA takes up to TensorRT "
-    "10.7: the plain model, a calibration cache of its scales and the layers that stay in "
-    "FP16. edgekit plan and run do so by themselves.",
+    "Convert a Q/DQ model to implicit INT8, which the DLA needs up to TensorRT "
+    "10.7: a plain model, a calibration cache with its scales and the list of FP16 "
+    "layers. edgekit plan and run do this automatically.",
 )
 @argument("model", "ONNX file with QuantizeLinear and DequantizeLinear nodes.")
 @o.target
 @o.tensorrt
-@click.option("-o", "--out", type=o.FILE, help="Write the plain model here.")
-@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
+@click.option("-o", "--out", type=o.FILE, help="Write the plain model to this file.")
+@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache to this file.")
 @click.option(
     "--precisions",
     type=o.FILE,
     multiple=True,
-    help="Write the FP16 layers here: for trtexec --layerPrecisions, or as .json; repeatable.",
+    help="Write the FP16 layers to this file, for trtexec --layerPrecisions or as "
+    ".json; repeatable.",
 )
 @click.option(
     "--unequal",
     type=click.Choice(["refuse", "largest"]),
     default="refuse",
-    help="What to do with a tensor that is quantised with several scales (refuse).",
+    help="How to handle a tensor that is quantised with several scales (refuse).",
 )
 @click.option(
     "--tied",
     is_flag=True,
-    help="Write scales that the builder has one for all of as it takes them: the largest. "
-    "edgekit calibrate MODEL --save does so.",
+    help="Where the builder shares one scale between tensors, write the largest for all "
+    "of them, as edgekit calibrate MODEL --save does.",
 )
 @o.cut
 @o.talk
@@ -484,7 +500,7 @@ def from_qdq(
         return
     say(
         f"{counted(document['quantizers'], 'scale')} of Q/DQ nodes, "
-        f"{len(document['propagated'])} that follow, "
+        f"{len(document['propagated'])} derived, "
         f"{counted(document['weights'], 'quantised constant')}"
     )
     rows = [f"{r['tensor']}: {r['scale']:.7g} ({r['rule']})" for r in document["propagated"]]
@@ -493,45 +509,45 @@ def from_qdq(
         say(f"no scale: {', '.join(document['missing'])}")
         say(f"FP16: {', '.join(document['fp16_nodes'])}")
     else:
-        say("no scale is missing")
+        say("no scales are missing")
     say_notes(document)
     files = document["files"]
     for path in (files["model"], files["cache"], *files["precisions"]):
         if path is not None:
             say(f"written to {path}")
     if document["trtexec"]:
-        say(f"build it with: {document['trtexec']}")
+        say(f"build with: {document['trtexec']}")
 
 
 @calibrate_command.action(
     "to-qdq",
     "Turn a plain model and its scales into a Q/DQ model.",
     "edgekit calibrate to-qdq model.onnx -t jetson-agx-orin-64gb --cache calib.cache -o qdq.onnx",
-    "Lower a plain model to Q/DQ nodes, which is how INT8 comes to the DLA from TensorRT "
-    "11.4.1 on; the scales are measured, or those of a calibration cache. edgekit plan and "
-    "run do so by themselves.",
+    "Add Q/DQ nodes to a plain model, which INT8 on the DLA needs from TensorRT "
+    "11.4.1 on. The scales are measured or read from a calibration cache. edgekit "
+    "plan and run do this automatically.",
 )
 @o.model
 @o.target
 @o.tensorrt
-@click.option("-o", "--out", type=o.FILE, required=True, help="Write the Q/DQ model here.")
+@click.option("-o", "--out", type=o.FILE, required=True, help="Write the Q/DQ model to this file.")
 @click.option("--cache", type=o.FILE, help="TensorRT calibration cache with the scales.")
 @data_options
 @click.option(
     "--method",
-    help="auto (the best by measuring, the default), entropy, minmax, percentile or mse.",
+    help="auto (the default: measures all and takes the best), entropy, minmax, percentile or mse.",
 )
 @o.missing
 @click.option(
     "--weights",
     type=click.Choice(["per_channel", "per_tensor"]),
     default="per_channel",
-    help="Scales of weights (per_channel: one for each output channel).",
+    help="Scales of weights: per_tensor or per_channel (one for each output channel).",
 )
 @click.option(
     "--float16/--float32",
     default=True,
-    help="Types of layers outside of INT8 (FP16, with casts; a DLA has no FP32).",
+    help="Type of the layers that are not INT8 (FP16, with casts; a DLA has no FP32).",
 )
 @o.cut
 @o.force
@@ -590,4 +606,4 @@ def to_qdq(
         say(f"FP16: {listed(fp16, len(fp16) if verbose else _REFUSALS_SHOWN)}")
     say_notes(document)
     say(f"written to {document['file']}")
-    say(f"build it with: {document['trtexec']}")
+    say(f"build with: {document['trtexec']}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
     if value is not None and math.isnan(value):  # which is in every range
-        raise click.BadParameter("nan is no percentage")
+        raise click.BadParameter("nan is not a percentage")
     return value
 
 
@@ -54,21 +54,29 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 @o.precision
 @o.tensorrt
 @click.option("--jetpack", help="JetPack release, e.g. 6.2, instead of a TensorRT release.")
-@click.option("--power-mode", help="NVIDIA's name, e.g. MAXN, 30W; for the prediction.")
-@click.option("--cache", type=o.FILE, help="Calibration cache: INT8 only where it has a scale.")
+@click.option("--power-mode", help="Power mode to predict for, by NVIDIA's name, e.g. MAXN, 30W.")
+@click.option(
+    "--cache", type=o.FILE, help="Calibration cache; only tensors with a scale can be INT8."
+)
 @o.cut
-@click.option("--by-layer", is_flag=True, help="One line a layer.")
-@click.option("--layer", metavar="NAME", help="All about a layer, ONNX node or loadable.")
-@click.option("--sparsity", is_flag=True, help="2:4 sparsity by convolution; reads the weights.")
-@click.option("--compare-log", type=o.FILE, help="Compare with a TensorRT or trtexec build log.")
+@click.option("--by-layer", is_flag=True, help="Show one line per layer.")
+@click.option("--layer", metavar="NAME", help="Show all details of a layer, ONNX node or loadable.")
+@click.option(
+    "--sparsity", is_flag=True, help="Show 2:4 sparsity of each convolution; reads the weights."
+)
+@click.option(
+    "--compare-log", type=o.FILE, help="Compare the verdicts with a TensorRT or trtexec build log."
+)
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 100),
     callback=_number,
-    help="Exit 1 below this percentage of MACs on the DLA.",
+    help="Exit with code 1 below this percentage of MACs on the DLA.",
 )
 @click.option(
-    "--max-loadables", type=click.IntRange(min=0), help="Exit 1 with more loadables than this."
+    "--max-loadables",
+    type=click.IntRange(min=0),
+    help="Exit with code 1 above this number of loadables.",
 )
 @click.option("--sarif", type=o.FILE, metavar="FILE", help="Write the reasons as SARIF 2.1.0, too.")
 @o.talk
@@ -93,7 +101,7 @@ def check_command(
     given = [name for name, value in shown.items() if value]
     if len(given) > 1:
         raise UsageError(
-            "--by-layer, --layer, --sparsity and --compare-log each print something else",
+            "--by-layer, --layer, --sparsity and --compare-log cannot be combined",
             hint="give one",
         )
     if given and len(models) > 1:
@@ -209,21 +217,21 @@ def _failures(
         digits = next((n for n in range(1, 6) if round(100 * share, n) < fail_under), 6)
         found.append(
             GateError(
-                f"{percent(share, digits)} of the {known}MACs would run on the DLA, "
-                f"below {fail_under:g} %",
+                f"{percent(share, digits)} of the {known}MACs would run on the DLA, below the "
+                f"limit of {fail_under:g} %",
                 code="check.below-threshold",
                 where=document["model"],
-                hint="check without --json tells why the rest cannot, and which fixes help",
+                hint="run check without --json to see why the rest cannot, and which fixes help",
             )
         )
     count = document["loadables"]
     if max_loadables is not None and count > max_loadables:
         found.append(
             GateError(
-                f"{count} loadable{'' if count == 1 else 's'}, more than {max_loadables}",
+                f"{count} loadable{'' if count == 1 else 's'}, above the limit of {max_loadables}",
                 code="check.too-many-loadables",
                 where=document["model"],
-                hint="check without --json tells which layers split the network",
+                hint="run check without --json to see which layers split the network",
             )
         )
     return found

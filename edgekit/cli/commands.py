@@ -115,7 +115,7 @@ class Command(click.Command):
         super().format_options(ctx, formatter)
         if self.actions:
             instead = self.params[0].human_readable_name
-            with formatter.section(f"Actions (instead of {instead}; each has its own --help)"):
+            with formatter.section(f"Actions (in place of {instead}; each has its own --help)"):
                 formatter.write_dl(
                     [(name, found.short_help or "") for name, found in self.actions.items()]
                 )

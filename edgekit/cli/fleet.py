@@ -34,7 +34,7 @@ select_option = click.option(
     "--select", "selector", help="Boards by label: 'site=a,kind!=xavier,!spare', or name=cam-*."
 )
 state_option = click.option(
-    "--state", type=o.FILE, help="Folder of the rollouts' state (fleet/ in edgekit's cache)."
+    "--state", type=o.FILE, help="Folder for rollout state (fleet/ in edgekit's cache)."
 )
 rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status lists them.")
 optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
@@ -56,21 +56,21 @@ _rollout_options = o.all_of(
         "budget",
         default="0",
         show_default=True,
-        help="Boards of a wave that may fail, N or P%; with more, the wave is rolled back.",
+        help="Failed boards allowed in a wave, N or P%; above that, the wave is rolled back.",
     ),
     click.option(
         "--parallel",
         type=click.IntRange(1, 256),
         default=8,
         show_default=True,
-        help="Boards that are worked on at a time.",
+        help="Boards to work on at the same time.",
     ),
     click.option(
         "--soak",
         "soak_s",
         type=_SECONDS,
         default=0,
-        help="Seconds that a wave is watched before the next one begins.",
+        help="Seconds to watch a wave before the next one starts.",
     ),
     click.option(
         "--deadline",
@@ -78,21 +78,21 @@ _rollout_options = o.all_of(
         type=_SECONDS,
         default=600,
         show_default=True,
-        help="Seconds that a board which cannot be reached is tried again.",
+        help="Seconds to keep retrying a board that cannot be reached.",
     ),
     click.option(
         "--offline",
         type=click.Choice(("skip", "fail")),
         default="skip",
         show_default=True,
-        help="What a board counts as that was away all along.",
+        help="How to count a board that was never reached.",
     ),
     click.option(
         "--driver",
         type=click.Choice(("ssh", "ansible")),
         default="ssh",
         show_default=True,
-        help="Who deploys: this process over SSH, or ansible-playbook, which runs the export.",
+        help="How to deploy: ssh (this process) or ansible (ansible-playbook with the export).",
     ),
 )
 
@@ -196,7 +196,7 @@ def stops(say: Callable[[str], None]) -> Iterator[Stops]:
         stopping.met = True
         for one, handler in before.items():
             signal.signal(one, handler)
-        say("pausing: boards that are under way are waited for; Ctrl-C again leaves at once")
+        say("pausing after the boards in progress; press Ctrl-C again to leave at once")
 
     for number in numbers:
         signal.signal(number, met)
@@ -236,7 +236,7 @@ def finish(
     else:
         _show_one(document)
     if stopped:
-        text = f"{state}; go on with: {goes_on}" if _remaining(document) else state
+        text = f"{state}; continue with: {goes_on}" if _remaining(document) else state
         click.echo(text, err=True)
         raise Interrupted
     if failure := document["failure"]:
@@ -250,12 +250,12 @@ def finish(
         )
     if state in ("paused", "aborted"):
         done = f"{document['counts'].get('done', 0)} of {counted(len(document['boards']), 'board')}"
-        hint = f"{goes_on} goes on with it"
+        hint = f"continue with: {goes_on}"
         if state == "aborted":
-            hint = f"{action_command('rollback', name, folder)} takes back what is done"
+            hint = f"roll back with: {action_command('rollback', name, folder)}"
         raise mark_printed(
             GateError(
-                f"{name} was {state} when {done} had been done",
+                f"{name} was {state} after {done}",
                 code=f"fleet.{state}",
                 where=name,
                 hint=hint,
@@ -338,16 +338,16 @@ def _print_remaining(row: Mapping[str, Any], folder: Path) -> None:
     from edgekit.fleet.hints import resume_command
 
     if _remaining(row) and not row["driven"]:
-        why = "" if row["state"] == "paused" else "no process drives it: "
+        why = "" if row["state"] == "paused" else "no process is running it: "
         output.say(
-            f"  {why}{resume_command(row['rollout'], folder, row['failure'])} goes on with it"
+            f"  {why}continue with: {resume_command(row['rollout'], folder, row['failure'])}"
         )
     elif row["state"] == "done" and "skipped" in row["counts"]:
-        output.say(f"  {resume_command(row['rollout'], folder, None)} tries what was skipped again")
+        output.say(f"  retry skipped boards with: {resume_command(row['rollout'], folder, None)}")
 
 
 def _show_one(document: Mapping[str, Any], *, every: bool = False) -> None:
-    driven = ", driven now" if document["driven"] else ""
+    driven = ", running now" if document["driven"] else ""
     output.say(f"{document['rollout']}: {document['state']}{driven}: {_counts(document['counts'])}")
     for wave in document["waves"]:
         text = _counts(wave["counts"])
@@ -386,7 +386,7 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 @_action(
     "deploy",
-    "Bring a release to an inventory's boards, wave by wave.",
+    "Deploy a release to the boards of an inventory, wave by wave.",
     "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --canary 2\n"
     "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --select site=a "
     "--waves 5,25%,100% --max-failures 5% --soak 60\n"
@@ -396,16 +396,19 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 @inventory_option
 @select_option
 @click.option(
-    "--canary", type=click.IntRange(min=0), default=0, help="Boards of a wave before all."
+    "--canary",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Boards in a first wave before all others.",
 )
 @click.option(
     "--waves",
     default="10%,50%,100%",
     show_default=True,
-    help="How far the rollout is after each wave, in boards or percent.",
+    help="Total boards reached after each wave, as counts or percent.",
 )
 @_rollout_options
-@click.option("--name", help="Name of the rollout (the application's and the time).")
+@click.option("--name", help="Name of the rollout (default: application and time).")
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
 @o.again
 @state_option
@@ -482,20 +485,20 @@ def _refuse_ssh_alone(context: click.Context) -> None:
     for parameter, option in _SSH_ALONE.items():
         if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(
-                f"{option} is nothing that Ansible does",
+                f"{option} is not supported by --driver ansible",
                 code="fleet.ansible-option",
                 hint=ACCEPT_KEY if parameter == "accept_host_key" else
-                "leave it out, or take --driver ssh",
+                "leave it out, or use --driver ssh",
             )  # fmt: skip
 
 
 @_action(
     "status",
-    "Say how rollouts are, board by board.",
+    "Show the state of rollouts, board by board.",
     "edgekit fleet status\nedgekit fleet status resnet50-20260601-120000 --boards",
 )
 @optional_rollout_argument
-@click.option("--boards", is_flag=True, help="Every board, not only those that are not well.")
+@click.option("--boards", is_flag=True, help="Show every board, not only those with problems.")
 @state_option
 @o.json
 @o.debug
@@ -529,7 +532,7 @@ def _request(rollout: str, state: Path | None, what: str, json: bool) -> None:
 
 @_action(
     "pause",
-    "Let a rollout finish the boards it works on, and stop.",
+    "Stop a rollout after the boards in progress.",
     "edgekit fleet pause resnet50-20260601-120000",
 )
 @rollout_argument
@@ -542,7 +545,7 @@ def fleet_pause_command(rollout: str, state: Path | None, json: bool) -> None:
 
 @_action(
     "resume",
-    "Go on with a rollout, also after this machine was restarted.",
+    "Continue a rollout, even after this machine was restarted.",
     "edgekit fleet resume resnet50-20260601-120000",
 )
 @rollout_argument
@@ -569,7 +572,7 @@ def fleet_resume_command(
 
 @_action(
     "abort",
-    "End a rollout; boards that are done keep the new release.",
+    "End a rollout; finished boards keep the new release.",
     "edgekit fleet abort resnet50-20260601-120000",
 )
 @rollout_argument
@@ -582,11 +585,11 @@ def fleet_abort_command(rollout: str, state: Path | None, json: bool) -> None:
 
 @_action(
     "rollback",
-    "Take a rollout's boards back to what served before it.",
+    "Roll the boards of a rollout back to their previous release.",
     "edgekit fleet rollback resnet50-20260601-120000 --wave 1",
 )
 @rollout_argument
-@click.option("--wave", type=click.IntRange(min=1), help="This wave alone.")
+@click.option("--wave", type=click.IntRange(min=1), help="Only this wave.")
 @state_option
 @o.accept_host_key
 @o.talk
@@ -612,7 +615,7 @@ def fleet_rollback_command(
 
 @_action(
     "export",
-    "Write a rollout for Ansible: inventory, playbooks and role.",
+    "Export a rollout for Ansible: inventory, playbooks and role.",
     "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml\n"
     "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml "
     "--mirror https://mirror.example.org/edgekit/ --max-failures 5%",
@@ -621,19 +624,31 @@ def fleet_rollback_command(
 @argument("folder", "Folder to write.", type=o.FILE)
 @click.option("-c", "--config", required=True, help="YAML configuration.")
 @click.option(
-    "-i", "--inventory", type=o.FILE, help="YAML of boards; the configuration's own if absent."
+    "-i",
+    "--inventory",
+    type=o.FILE,
+    help="YAML file of boards (default: the configuration's boards).",
 )
 @click.option("--select", "selector", help="Boards by label: 'site=a,kind!=xavier'.")
-@click.option("--bundle", type=o.FILE, help="This bundle instead of building one.")
+@click.option("--bundle", type=o.FILE, help="Use this bundle instead of building one.")
 @click.option(
-    "--mirror", multiple=True, help="URL that boards fetch from instead of copies; repeatable."
+    "--mirror",
+    multiple=True,
+    help="URL from which boards download instead of receiving copies; repeatable.",
 )
-@click.option("--canary", type=click.IntRange(min=0), default=0, help="Boards of a first wave.")
+@click.option("--canary", type=click.IntRange(min=0), default=0, help="Boards in the first wave.")
 @click.option(
-    "--waves", default="10%,50%,100%", show_default=True, help="How far each wave brings it."
+    "--waves",
+    default="10%,50%,100%",
+    show_default=True,
+    help="Total boards reached after each wave.",
 )
 @click.option(
-    "--max-failures", "budget", default="0", show_default=True, help="Percent of a wave: 5%."
+    "--max-failures",
+    "budget",
+    default="0",
+    show_default=True,
+    help="Failed boards allowed in a wave: 5%.",
 )
 @o.talk
 def fleet_export_command(
@@ -669,7 +684,8 @@ def fleet_export_command(
         output.say(f"  {app} {digest[:12]}")
     output.say(f"  cd {shlex.quote(found.folder)} && ansible-playbook deploy.yml")
     output.say(
-        "  a wave with more failures is taken back; those before it: ansible-playbook rollback.yml"
+        "  a wave with more failures is rolled back; roll back earlier waves with: "
+        "ansible-playbook rollback.yml"
     )
     for note in found.notes:
         output.say(f"note: {note}")

@@ -29,7 +29,7 @@ _SHORTEST = 4
 _ROOT, _PYTHON = "~/.edgekit", "python3"
 
 job_board_options = o.all_of(
-    click.option("--board", help="The board of that name, where there are several."),
+    click.option("--board", help="Board to use, where the configuration has several."),
     click.option("--root", default=_ROOT, help="Folder on the board, for a HOST."),
     click.option("--python", default=_PYTHON, help="Python on the board, for a HOST."),
     o.accept_host_key,
@@ -37,7 +37,7 @@ job_board_options = o.all_of(
 _WHERE = "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config."
 _EXAMPLE = "edgekit jobs attach 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
 _where_argument = argument("where", _WHERE)
-_job_argument = argument("job", "The job's id, or its first four characters or more.")
+_job_argument = argument("job", "Job id, or at least its first four characters.")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def connect_boards(
         names = ", ".join(board.name for board in boards)
         boards = [board for board in boards if board.name == wanted]
         if not boards:
-            raise UsageError(f"--board {wanted!r}: there is {names}", where=where)
+            raise UsageError(f"--board {wanted!r}: no such board; known: {names}", where=where)
     accept = settings["accept_host_key"]
     for board in boards:
         again = jobs_arguments(where, board, several, accept)
@@ -116,9 +116,9 @@ def find(
     """
     if len(start) < _SHORTEST:
         raise UsageError(
-            f"{start!r} is too short for a job's id: give at least {_SHORTEST} characters",
+            f"{start!r} is too short for a job id: give at least {_SHORTEST} characters",
             code="job.short",
-            hint=f"{shlex.join(['edgekit', 'jobs', 'list', where])} shows them",
+            hint=f"list them with: {shlex.join(['edgekit', 'jobs', 'list', where])}",
         )
     with contextlib.ExitStack() as stack:
         found: list[tuple[ConnectedBoard, dict[str, Any]]] = []
@@ -131,7 +131,7 @@ def find(
                 "no such job",
                 code="job.unknown",
                 where=start,
-                hint=f"{shlex.join(['edgekit', 'jobs', 'list', where])} names those that are there",
+                hint=f"list the jobs with: {shlex.join(['edgekit', 'jobs', 'list', where])}",
             )
         for one in lost:
             click.echo(f"{one.name} was not reached: {one.error and one.error.message}", err=True)
@@ -146,7 +146,7 @@ def _chosen(
     ids = sorted({row["job"] for _, row in found})
     if len(ids) > 1:
         raise UsageError(
-            f"{start!r} begins several jobs: {', '.join(ids)}", hint="give more of the id"
+            f"{start!r} matches several jobs: {', '.join(ids)}", hint="give more of the id"
         )
     meant = [(one, row) for one, row in found if row["state"] in states] or found
     if len(meant) > 1:
@@ -209,14 +209,15 @@ def follow(client: BoardClient, id: str, *, quiet: bool, again: str) -> dict[str
         detail = f"{client.name}: {error.message}"
         raise
     except KeyboardInterrupt:
-        status, detail = "left", f"{client.name}, where it goes on"
+        status, detail = "left", f"{client.name}, where it continues"
         raise
     finally:
         seconds = max(0.0, last["time"] - first["time"]) if last else 0.0
         shown.end(f"job {id[:8]}", status, seconds, detail)
         if status == "left":
             click.echo(
-                f"the job goes on; follow it again: edgekit jobs attach {id} {again}", err=True
+                f"the job continues; follow it again with: edgekit jobs attach {id} {again}",
+                err=True,
             )
 
 
@@ -255,7 +256,7 @@ def attach(job: str, where: str, json: bool, quiet: bool, **settings: Any) -> No
 )
 @_job_argument
 @_where_argument
-@click.option("--tail", type=click.IntRange(min=1), help="Only the last so many bytes.")
+@click.option("--tail", type=click.IntRange(min=1), help="Show only this many bytes from the end.")
 @job_board_options
 @o.talk
 def log(job: str, where: str, tail: int | None, json: bool, **settings: Any) -> None:

@@ -43,32 +43,32 @@ COMMANDS = {
     "doctor": (
         "boards",
         "doctor_command",
-        "Say what a board has, lacks and can do; --setup prepares it.",
+        "Show what a board has, lacks and supports; --setup prepares it.",
     ),
     "check": (
         "check",
         "check_command",
-        "Say which layers can run on a DLA, and for the others which rule they break.",
+        "Show which layers can run on a DLA, and which rule each other layer breaks.",
     ),
     "explain": (
         "check",
         "explain_command",
-        "Print a DLA rule with its limit, its source and what to do about it.",
+        "Show a DLA rule with its limit, source and fix.",
     ),
     "explain-log": (
         "check",
         "explain_log_command",
-        "Say what a TensorRT build log means: layers, rules, errors, fixes.",
+        "Explain a TensorRT build log: layers, rules, errors, fixes.",
     ),
     "rewrite": (
         "model",
         "rewrite_command",
-        "Apply every rewrite that improves the verdict, each proved on random inputs.",
+        "Apply every rewrite that lets more run on the DLA, each verified on random inputs.",
     ),
     "calibrate": (
         "calibration",
         "calibrate_command",
-        "Measure INT8 scales with ONNX Runtime, in TensorRT's calibration cache format.",
+        "Measure INT8 scales with ONNX Runtime and save them as a TensorRT calibration cache.",
     ),
     "plan": (
         "planning",
@@ -83,7 +83,7 @@ COMMANDS = {
     "jobs": (
         "jobs",
         "jobs_command",
-        "List, follow, read and cancel what boards are building by themselves.",
+        "List, follow and cancel background jobs on boards, and read their logs.",
     ),
     "bundle": (
         "steps",
@@ -93,64 +93,64 @@ COMMANDS = {
     "deploy": (
         "steps",
         "deploy_command",
-        "Ship, refit, self-test and switch to a new release; the old one is kept.",
+        "Install a release on boards: send, refit, self-test, switch. The old one is kept.",
     ),
-    "status": ("boards", "status_command", "Say what boards serve, deploy and keep."),
+    "status": ("boards", "status_command", "Show which releases boards run, install and keep."),
     "top": (
         "monitor",
         "top_command",
         "Show a board live: GPU, DLA, memory, power, temperatures, releases.",
     ),
     "releases": ("boards", "releases_command", "List the releases on boards."),
-    "rollback": ("boards", "rollback_command", "Switch boards back to the release before."),
+    "rollback": ("boards", "rollback_command", "Switch boards back to the previous release."),
     "remove": ("boards", "remove_command", "Remove a release or an application from boards."),
     "fleet": (
         "fleet",
         "fleet_command",
-        "Bring a release to many boards in waves; pause, resume, roll back.",
+        "Deploy a release to many boards in waves; pause, resume, roll back.",
     ),
     "trust": (
         "boards",
         "trust_command",
-        "Say whose signatures a board believes; add, remove and revoke keys.",
+        "Show which signing keys a board trusts; add, remove and revoke keys.",
     ),
     "serve": (
         "steps",
         "serve_command",
-        "Keep a release loaded on a board, behind a socket: start, ask or end its server.",
+        "Keep a release loaded on a board behind a socket: start, query or stop its server.",
     ),
     "refit": (
         "steps",
         "refit_command",
-        "Ship only the tensors that changed and refit the engines on the board.",
+        "Send only the changed tensors and refit the engines on the board.",
     ),
     "infer": ("steps", "infer_command", "Run one inference on the board."),
     "bench": (
         "measurements",
         "bench_command",
-        "Measure latency and throughput by trtexec's method and write a trace.",
+        "Measure latency and throughput as trtexec does, and write a trace.",
     ),
     "trace": (
         "measurements",
         "trace_command",
-        "Put measurements of bench, Nsight Systems, trtexec and cuDLA on one timeline.",
+        "Merge measurements of bench, Nsight Systems, trtexec and cuDLA into one timeline.",
     ),
     "tune": (
         "planning",
         "tune_command",
-        "Plan, build and measure until no plan that is left can be better.",
+        "Plan, build and measure until no remaining plan can be better.",
     ),
     "history": (
         "measurements",
         "history_command",
-        "List what was measured, with commit, bundle and board; show, mark, export, prune.",
+        "List measurements with commit, bundle and board; show, mark, export, prune.",
     ),
     "compare": (
         "measurements",
         "compare_command",
-        "Say whether one measurement really differs from another; 1 for a regression.",
+        "Test whether two measurements really differ; exit code 1 for a regression.",
     ),
-    "report": ("steps", "report_command", "Do what is not done yet and write the report."),
+    "report": ("steps", "report_command", "Run missing steps and write the report."),
     "completion": (
         "completion",
         "completion_command",
@@ -216,8 +216,9 @@ class Commands(click.Group):
 @click.group(
     "edgekit",
     cls=Commands,
-    help="Runs ONNX networks well on NVIDIA Jetson boards: says what fits the DLA and why not, "
-    "places layers on GPU and DLA, builds, ships signed bundles over SSH, measures.",
+    help="Run ONNX networks well on NVIDIA Jetson boards: show which layers the DLA can "
+    "run and why not, place layers on GPU and DLA, build engines, deploy signed "
+    "bundles over SSH and measure them.",
     epilog="edgekit check MODEL.onnx --target jetson-agx-orin-64gb",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -317,7 +318,7 @@ def _need_streams() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if closed:
         raise EnvironmentLack(
-            "stdout is closed", code="os.stdout", hint="to /dev/null it can go unread"
+            "stdout is closed", code="os.stdout", hint="redirect it to a file or to /dev/null"
         )
 
 
@@ -333,7 +334,7 @@ class _InterruptedError(EdgekitError):
 
     def __init__(self, arguments: list[str], more: str = "") -> None:
         steps = not _WITHOUT_STEPS & set(arguments[:1])
-        resumable = "finished steps are kept and are not done again" if steps else ""
+        resumable = "finished steps are kept; run the command again to continue" if steps else ""
         text = "; ".join(part for part in ("interrupted", resumable, more) if part)
         super().__init__(text, code="interrupted")
 
@@ -354,7 +355,7 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
     fault = EdgekitError(
         f"internal error: {type(error).__name__}: {error}",
         code="internal",
-        hint="this is a fault of edgekit; run again with --debug and report what it prints",
+        hint="this is a bug in edgekit; run again with --debug and report the output",
     )
     fault.exit_code = INTERNAL
     return fault

@@ -32,53 +32,134 @@ if TYPE_CHECKING:
 
 _RATE_MS = click.IntRange(10, 60_000)
 _OPTIONS = all_of(
-    click.option("--duration", "duration_s", type=float, metavar="S",
-                 help="Measure at least this long, s."),
-    click.option("--iterations", type=int, help="Measure at least this often, in each stream."),
-    click.option("--warmup", "warmup_ms", type=float, metavar="MS", help="Warm-up, ms."),
+    click.option(
+        "--duration",
+        "duration_s",
+        type=float,
+        metavar="S",
+        help="Measure for at least this many seconds.",
+    ),
+    click.option(
+        "--iterations", type=int, help="Measure at least this many inferences in each stream."
+    ),
+    click.option(
+        "--warmup",
+        "warmup_ms",
+        type=float,
+        metavar="MS",
+        help="Warm up for this many milliseconds.",
+    ),
     click.option("--streams", type=int, help="Frames in flight at once."),
-    click.option("--graph", is_flag=True, default=None,
-                 help="Replay frames as a CUDA graph; not with a DLA."),
-    click.option("--spin/--blocking", default=None,
-                 help="Wait for the GPU spinning, or blocked; as CUDA chooses otherwise."),
-    click.option("--no-transfers", "transfers", flag_value=False, default=None,
-                 help="Copy neither inputs nor outputs for each frame."),
-    click.option("--sleep", "sleep_ms", type=float, metavar="MS", help="Pause after each frame."),
-    click.option("--inputs", type=click.Path(path_type=Path, exists=True),
-                 help="Frames to measure with (.npz, .npy, images) instead of the bundle's."),
-    click.option("--lock-clocks", is_flag=True, default=None,
-                 help="Hold all clocks at their highest (jetson_clocks) meanwhile."),
-    click.option("--power-mode", metavar="MODE",
-                 help="Power mode (nvpmodel) to measure in and to come back from."),
-    click.option("--with-trtexec", is_flag=True, default=None,
-                 help="Measure the same plans with trtexec, too, and compare."),
-    click.option("--monitor", "monitor_ms", type=_RATE_MS, metavar="MS",
-                 help="Look at clocks, power and load this often."),
-    click.option("--no-monitor", is_flag=True, help="Do not look at them."),
-    click.option("--idle", "idle_s", type=float, metavar="S",
-                 help="Watch the board idle this long first, for the power's baseline."),
-)  # fmt: skip
+    click.option(
+        "--graph",
+        is_flag=True,
+        default=None,
+        help="Replay frames as a CUDA graph (GPU-only plans).",
+    ),
+    click.option(
+        "--spin/--blocking",
+        default=None,
+        help="Wait for the GPU by spinning or by blocking (default: CUDA's choice).",
+    ),
+    click.option(
+        "--no-transfers",
+        "transfers",
+        flag_value=False,
+        default=None,
+        help="Do not copy inputs and outputs for each frame.",
+    ),
+    click.option(
+        "--sleep",
+        "sleep_ms",
+        type=float,
+        metavar="MS",
+        help="Pause after each frame, in milliseconds.",
+    ),
+    click.option(
+        "--inputs",
+        type=click.Path(path_type=Path, exists=True),
+        help="Input frames (.npz, .npy, images) to use instead of the bundle's.",
+    ),
+    click.option(
+        "--lock-clocks",
+        is_flag=True,
+        default=None,
+        help="Lock all clocks at their maximum (jetson_clocks) while measuring.",
+    ),
+    click.option(
+        "--power-mode",
+        metavar="MODE",
+        help="Power mode (nvpmodel) to measure in; restored afterwards.",
+    ),
+    click.option(
+        "--with-trtexec",
+        is_flag=True,
+        default=None,
+        help="Also measure the same plans with trtexec and compare.",
+    ),
+    click.option(
+        "--monitor",
+        "monitor_ms",
+        type=_RATE_MS,
+        metavar="MS",
+        help="Sampling interval for clocks, power and load, in milliseconds.",
+    ),
+    click.option("--no-monitor", is_flag=True, help="Do not sample clocks, power and load."),
+    click.option(
+        "--idle",
+        "idle_s",
+        type=float,
+        metavar="S",
+        help="Sample the idle board for this many seconds first, as the power baseline.",
+    ),
+)
 _CELLS = (
-    "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
-    "backend", "bundle", "commit", "dirty", "iterations", "throughput_qps", "energy_uj",
-)  # fmt: skip
+    "id",
+    "at",
+    "name",
+    "clock",
+    "verdict",
+    "board",
+    "target",
+    "power_mode",
+    "precision",
+    "backend",
+    "bundle",
+    "commit",
+    "dirty",
+    "iterations",
+    "throughput_qps",
+    "energy_uj",
+)
 _LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _AGE = re.compile(r"(\d{1,5})d")
 _REGRESSION = 1
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
 _SIDE = (
-    "a bench.json, an id of edgekit history, last, last~N, baseline:NAME or a git revision; "
-    "several with commas."
+    "a bench.json, an id of edgekit history, last, last~N, baseline:NAME or a git "
+    "revision; separate several by commas."
 )
 
 
 def bench_options(function: Any) -> Any:
     """Gives a command these options as ``bench``; None is what was not given."""
     names = (
-        "duration_s", "iterations", "warmup_ms", "streams", "graph", "spin", "transfers",
-        "sleep_ms", "inputs", "lock_clocks", "power_mode", "with_trtexec", "monitor_ms", "idle_s",
-    )  # fmt: skip
+        "duration_s",
+        "iterations",
+        "warmup_ms",
+        "streams",
+        "graph",
+        "spin",
+        "transfers",
+        "sleep_ms",
+        "inputs",
+        "lock_clocks",
+        "power_mode",
+        "with_trtexec",
+        "monitor_ms",
+        "idle_s",
+    )
 
     @wraps(function)
     def with_bench(**given: Any) -> Any:
@@ -86,7 +167,9 @@ def bench_options(function: Any) -> Any:
         # not two options of one name: each would be held to the other's range
         if given.pop("no_monitor"):
             if bench["monitor_ms"] is not None:
-                raise UsageError("--monitor and --no-monitor are given at once", hint="give one")
+                raise UsageError(
+                    "--monitor and --no-monitor cannot be used together", hint="give one"
+                )
             bench["monitor_ms"] = 0
         if bench["inputs"] is not None:
             bench["inputs"] = str(bench["inputs"].absolute())
@@ -108,9 +191,11 @@ def bench_options(function: Any) -> Any:
 @bench_options
 @click.option(
     "--tegrastats", type=o.FILE,
-    help="Measure nothing: MODEL is a bench.json, which gets this log's power and energy.",
+    help="Measure nothing: add this log's power and energy to MODEL, a bench.json.",
 )  # fmt: skip
-@click.option("--require-valid", is_flag=True, help="Exit with 1 when the verdict is INVALID.")
+@click.option(
+    "--require-valid", is_flag=True, help="Exit with code 1 if the measurement is INVALID."
+)
 @o.cut
 @o.out
 @o.boards
@@ -149,7 +234,7 @@ def _with_tegrastats(model: str, log: Path) -> dict[str, Any]:
 
     if not model.lower().endswith(".json"):
         raise UsageError(
-            f"--tegrastats goes with what was measured, not with {model}",
+            f"--tegrastats needs a bench.json, not {model}",
             hint="edgekit bench bench.json --tegrastats FILE",
         )
     return with_tegrastats(Path(model), log)
@@ -184,9 +269,12 @@ def _show_bench(document: dict[str, Any], written: list[str]) -> None:
     help="Nsight Systems: an SQLite export, or a report where nsys is installed; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--profile", multiple=True, type=o.FILE,
-    help="Layer times: trtexec --exportProfile, an IProfiler's, a verbose build log; repeatable.",
-)  # fmt: skip
+    "--profile",
+    multiple=True,
+    type=o.FILE,
+    help="Layer times: trtexec --exportProfile, an IProfiler's output or a verbose "
+    "build log; repeatable.",
+)
 @click.option("--layer-info", type=o.FILE, help="trtexec --exportLayerInfo of the same engine.")
 @click.option("--times", type=o.FILE, help="trtexec --exportTimes.")
 @click.option("--tegrastats", type=o.FILE, help="A tegrastats log: power, temperature, clocks.")
@@ -195,9 +283,9 @@ def _show_bench(document: dict[str, Any], written: list[str]) -> None:
 )
 @click.option(
     "--dla-core", type=click.IntRange(0, 15), default=0,
-    help="DLA core of --profile and --dla-stats, for layers that no plan places (0).",
+    help="DLA core for layers of --profile and --dla-stats that are not in a plan (0).",
 )  # fmt: skip
-@click.option("-o", "--output", type=o.FILE, help="The trace (trace.json).")
+@click.option("-o", "--output", type=o.FILE, help="File for the trace (trace.json).")
 @o.cut
 @o.talk
 def trace_command(
@@ -213,7 +301,7 @@ def trace_command(
     quiet, verbose = options["quiet"], options["verbose"]
     if config is None:
         if any(part.values()):
-            raise UsageError("--shape, --batch and --outputs go with a configuration")
+            raise UsageError("--shape, --batch and --outputs need a configuration")
         document = trace(files, output or Path("trace.json"))
     else:
         with o.open_pipeline(config, {"model": part}, quiet=quiet, verbose=verbose) as pipeline:
@@ -232,7 +320,7 @@ def _process_lines(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yields each source with how it was placed, once for all its processes, and those."""
     for _, group in groupby(processes, lambda one: (one["source"], one["pid"] // 100)):
         own = list(group)
-        together = f"; its {len(own)} processes share one time" if len(own) > 1 else ""
+        together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
         yield f"{own[0]['source']}: {own[0]['alignment']}{together}"
         yield from (f"  {process['name']}: {process['clock']}" for process in own)
 
@@ -255,12 +343,12 @@ def _timeline_path(pipeline: Pipeline) -> Path:
     "edgekit history mark 12 release\nedgekit history export -o results.csv\n"
     "edgekit history prune --keep 50",
 )
-@argument("name", "Only this configuration's results.", required=False)
-@click.option("--board", help="Only this board's.")
+@argument("name", "Use only this configuration's results.", required=False)
+@click.option("--board", help="Use only this board's results.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True,
-              help="So many, the newest first.")  # fmt: skip
+              help="Show at most this many, newest first.")  # fmt: skip
 @click.option("--repair", "mend", is_flag=True,
-              help="Move a damaged file aside and keep what can be read of it.")  # fmt: skip
+              help="Move a damaged history file aside and keep what is readable.")  # fmt: skip
 @o.talk
 def history_command(
     name: str | None,
@@ -281,10 +369,10 @@ def history_command(
         print_json(history_document(found) | ({"repair": mended} if mended else {}))
         return
     if mended:
-        text = f"moved to {mended['moved']}" if mended["repaired"] else "sound: nothing to repair"
+        text = f"moved to {mended['moved']}" if mended["repaired"] else "intact: nothing to repair"
         say(f"the history is {text}; {mended['kept']} results kept")
     if not found:
-        say("nothing was measured yet" if name is None else f"no result of {name}")
+        say("nothing was measured yet" if name is None else f"no results of {name}")
         return
     from edgekit.reports.terminal.history import history_text
 
@@ -297,12 +385,12 @@ def history_command(
 
 @history_command.action(
     "show",
-    "Print a result with all that is known of it.",
+    "Show all details of a result.",
     "edgekit history show 12 --json > bench.json",
 )
 @argument("which", "An id, last, last~N or baseline:NAME.")
-@click.option("--name", help="Only this configuration's results: of which last is meant.")
-@click.option("--board", help="Only this board's.")
+@click.option("--name", help="Use only this configuration's results, for last.")
+@click.option("--board", help="Use only this board's results.")
 @o.talk
 def show(
     which: str, name: str | None, board: str | None, json: bool, quiet: bool, verbose: bool
@@ -335,11 +423,13 @@ def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
     from edgekit.results.store import ResultStore
 
     if not _MARK.fullmatch(name):
-        raise UsageError(f"{name!r} is no name for a mark", hint="letters, digits, . _ / and -")
+        raise UsageError(
+            f"{name!r} is not a valid name for a mark", hint="letters, digits, . _ / and -"
+        )
     with ResultStore() as store:
         (result, *others) = select(which, store=store)
         if others or result.id is None:
-            raise UsageError(f"{which!r} is not one result of the history")
+            raise UsageError(f"{which!r} names more than one result")
         store.mark(name, result.id)
     if json:
         print_json({"schema": "edgekit.history.mark/1", "name": name, "id": result.id})
@@ -352,12 +442,18 @@ def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
     "Write results as JSON or CSV.",
     "edgekit history export --name resnet50 -o results.csv",
 )
-@argument("which", "Ids, last, ... as for compare; all of them without it.", required=False)
-@click.option("--name", help="Only this configuration's results.")
-@click.option("--board", help="Only this board's.")
-@click.option("--format", "form", type=click.Choice(("json", "csv")),
-              help="json (whole documents with samples) or csv; by the file's name.")  # fmt: skip
-@click.option("-o", "--output", type=o.FILE, help="File; stdout without it.")
+@argument(
+    "which", "Results to export: ids, last, ... as for compare (default: all).", required=False
+)
+@click.option("--name", help="Use only this configuration's results.")
+@click.option("--board", help="Use only this board's results.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("json", "csv")),
+    help="json (whole documents with samples) or csv (default: by the file name).",
+)
+@click.option("-o", "--output", type=o.FILE, help="File to write (default: stdout).")
 @o.quiet
 @o.debug
 def export(
@@ -387,12 +483,16 @@ def export(
 
 
 @history_command.action(
-    "prune", "Forget old results.", "edgekit history prune --keep 50 --older-than 90d"
+    "prune", "Delete old results.", "edgekit history prune --keep 50 --older-than 90d"
 )
-@click.option("--keep", type=click.IntRange(0), help="The newest N of each name and board stay.")
-@click.option("--older-than", metavar="DAYS", help="What is younger stays: 90d.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--yes", is_flag=True, help="Do not ask where every result would go.")
+@click.option(
+    "--keep", type=click.IntRange(0), help="Keep the newest N results of each name and board."
+)
+@click.option("--older-than", metavar="DAYS", help="Delete only results older than this: 90d.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation when all results would be deleted."
+)
 @o.talk
 def prune(
     keep: int | None, older_than: str | None, dry_run: bool, yes: bool, json: bool, quiet: bool,
@@ -402,7 +502,9 @@ def prune(
     from edgekit.results.store import ResultStore, group_of
 
     if keep is None and older_than is None:
-        raise UsageError("nothing says what may go", hint="--keep 50, --older-than 90d, or both")
+        raise UsageError(
+            "no results are selected for deletion", hint="--keep 50, --older-than 90d, or both"
+        )
     before = time.time() - _days(older_than) * 86400 if older_than else None
     gone: list[int] = []
     retained = 0
@@ -423,7 +525,7 @@ def prune(
     if json:
         print_json({"schema": "edgekit.history.prune/1", "removed": gone, "dry_run": dry_run})
     else:
-        say(f"{len(gone)} results {'would go' if dry_run else 'removed'}")
+        say(f"{len(gone)} results {'would be deleted' if dry_run else 'deleted'}")
 
 
 def _agree(count: int, json: bool) -> None:
@@ -432,22 +534,22 @@ def _agree(count: int, json: bool) -> None:
     Raises:
         UsageError: There is no terminal to ask on, or the answer is no.
     """
-    text = f"all {count} results that bear no mark would go" if count > 1 else (
-        "the one result that bears no mark would go"
+    text = f"all {count} unmarked results would be deleted" if count > 1 else (
+        "the only unmarked result would be deleted"
     )  # fmt: skip
     if json or not sys.stdin.isatty():
         raise UsageError(
-            f"{text}; nothing was removed", code="history.prune-all",
-            hint="--yes does it, --dry-run only counts, --keep N keeps some",
+            f"{text}; nothing was deleted", code="history.prune-all",
+            hint="--yes deletes them, --dry-run only counts, --keep N keeps some",
         )  # fmt: skip
-    if not click.confirm(f"{text}. Remove them?", default=False, err=True):
-        raise UsageError("nothing was removed", code="history.prune-all")
+    if not click.confirm(f"{text}. Delete them?", default=False, err=True):
+        raise UsageError("nothing was deleted", code="history.prune-all")
 
 
 def _days(text: str) -> int:
     match = _AGE.fullmatch(text)
     if not match:
-        raise UsageError(f"--older-than {text!r} is no number of days", hint="--older-than 90d")
+        raise UsageError(f"--older-than {text!r} is not a number of days", hint="--older-than 90d")
     return int(match[1])
 
 
@@ -488,7 +590,7 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     match = _PERCENT.fullmatch(text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= value < 1:
-        raise UsageError(f"the threshold {text!r} is no fraction", hint="--threshold 5% or 0.05")
+        raise UsageError(f"the threshold {text!r} is not a fraction", hint="--threshold 5% or 0.05")
     return value
 
 
@@ -498,20 +600,27 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     "--threshold 3%\nedgekit compare before.json after.json --metric p99\n"
     "edgekit compare baseline:release 12,13,14,15",
 )
-@argument("a", f"What it was: {_SIDE}")
-@argument("b", "What it is now, likewise.")
+@argument("a", f"Baseline: {_SIDE}")
+@argument("b", "Measurement to compare with the baseline, in the same forms.")
 @click.option("--threshold", default="5%", show_default=True, callback=_fraction,
-              help="A regression is larger than this.")  # fmt: skip
-@click.option("--metric", default="latency.median", show_default=True,
-              help="latency.median, .mean, .p90, .p95 or .p99, throughput or energy.")  # fmt: skip
+              help="Smallest change that counts as a regression.")  # fmt: skip
+@click.option(
+    "--metric",
+    default="latency.median",
+    show_default=True,
+    help="Metric: latency.median, .mean, .p90, .p95 or .p99, throughput or energy.",
+)
 @click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.95, show_default=True,
-              help="Of the interval.")  # fmt: skip
+              help="Confidence level of the interval.")  # fmt: skip
 @click.option("--strict", is_flag=True,
-              help="Exit with 1 also where a regression cannot be ruled out.")  # fmt: skip
-@click.option("--name", help="Only this configuration's results of the history.")
-@click.option("--board", help="Only this board's results of the history.")
-@click.option("--force", is_flag=True,
-              help="Also what is INVALID or of another board, power mode or clock.")  # fmt: skip
+              help="Exit with code 1 also if a regression cannot be ruled out.")  # fmt: skip
+@click.option("--name", help="Use only this configuration's results.")
+@click.option("--board", help="Use only this board's results.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Compare even if a measurement is INVALID or of another board, power mode or clock.",
+)
 @o.talk
 @markdown_option
 def compare_command(

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     shell_complete=completion.targets,
 )
 @o.batch
-@click.option("--output", type=o.FILE, help="File to write (NAME.yaml beside the model).")
+@click.option(
+    "--output", type=o.FILE, help="File to write (default: NAME.yaml in the model's folder)."
+)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @o.json
 @o.quiet
@@ -100,19 +102,23 @@ def targets_command(json: bool) -> None:
 )
 @o.optional_model
 @o.target
-@click.option("-o", "--save", type=o.FILE, help="Write the rewritten model here.")
-@click.option("--record", type=o.FILE, help="Write here what was applied, with its proofs.")
+@click.option("-o", "--save", type=o.FILE, help="Write the rewritten model to this file.")
+@click.option(
+    "--record",
+    type=o.FILE,
+    help="Write a record of the applied rewrites and their proofs to this file.",
+)
 @o.precision
 @click.option(
     "--enable",
     metavar="NAMES",
-    help="Only these rewrites (A,B), or all or none.",
+    help="Use only these rewrites (A,B), or all or none.",
     shell_complete=completion.rewrites,
 )
 @click.option(
     "--disable",
     metavar="NAMES",
-    help="All but these rewrites (A,B).",
+    help="Leave out these rewrites (A,B).",
     shell_complete=completion.rewrites,
 )
 @click.option(
@@ -122,16 +128,22 @@ def targets_command(json: bool) -> None:
     shell_complete=completion.rewrites,
     help="Allow a rewrite that changes results; repeatable.",
 )
-@click.option("--data", type=o.FILE, help="Calibration data: what approximations change is of it.")
-@click.option("--list", "listed", is_flag=True, help="All rewrites, with their reasons.")
+@click.option(
+    "--data",
+    type=o.FILE,
+    help="Calibration data, on which the error of approximations is measured.",
+)
+@click.option("--list", "listed", is_flag=True, help="List all rewrites with their reasons.")
 @click.option(
     "--verify",
     type=o.FILE,
     metavar="FILE",
-    help="Repeat the proofs of a --record, a rewritten model or a bundle.",
+    help="Repeat the proofs of a record, a rewritten model or a bundle.",
 )
 @click.option(
-    "--trust-unsigned", is_flag=True, help="With --verify: a bundle that no known key signed."
+    "--trust-unsigned",
+    is_flag=True,
+    help="With --verify: accept a bundle that is not signed by a known key.",
 )
 @o.tensorrt
 @o.cut
@@ -213,7 +225,7 @@ def _alone(option: str, others: dict[str, Any]) -> None:
     given = [name for name, value in others.items() if value]
     if given:
         raise UsageError(
-            f"{option} takes no {' and no '.join(given)}", hint="edgekit rewrite --help"
+            f"{option} cannot be combined with {' or '.join(given)}", hint="edgekit rewrite --help"
         )
 
 

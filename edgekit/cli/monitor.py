@@ -45,18 +45,18 @@ _CORES_A_LINE = 4
     "edgekit top lab-1 --json",
 )
 @argument("where", "A host, an alias of ~/.ssh/config or a YAML configuration.")
-@click.option("--board", help="Which board of a configuration that names several.")
+@click.option("--board", help="Board to show, where the configuration has several.")
 @click.option(
     "--every",
     type=click.FloatRange(_FASTEST_S, _SLOWEST_S),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between updates.",
 )
 @click.option(
     "--once",
     is_flag=True,
-    help="Look once; so do --json, a pipe and TERM=dumb. Otherwise q or Ctrl-C ends it.",
+    help="Show once and exit, as with --json, a pipe or TERM=dumb. Otherwise q or Ctrl-C exits.",
 )
 @host_options
 @o.talk
@@ -146,7 +146,7 @@ def _lines(document: Mapping[str, Any], width: int) -> Iterator[tuple[str, str]]
     parts = (document.get("board"), facts.get("module"), release, document.get("power_mode"))
     yield "  ".join(str(part) for part in parts if part), "bold"
     if document.get("connection"):
-        yield f"connection: {document['connection']}; trying again", "bold red"
+        yield f"connection: {document['connection']}; retrying", "bold red"
     cooling = _map(_map(sample.get("other")).get("cooling"))
     if cooling:  # before what a small terminal cuts
         yield f"{'slowed':<{_NAME}}{', '.join(map(str, cooling))}", "bold red"

@@ -35,8 +35,8 @@ tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
 missing = click.option(
     "--missing",
     metavar="WHAT",
-    help="Tensors without a scale in the calibration cache: error (the default), or fp16 for the "
-    "layers that need one.",
+    help="If a scale is missing in the calibration cache: error (the default), or fp16 "
+    "for the layers that need it.",
 )
 _outputs = click.option(
     "--outputs",
@@ -46,26 +46,29 @@ _outputs = click.option(
 )
 #: The batch of a model.
 batch = click.option(
-    "--batch", type=click.IntRange(min=1), help="The batch where the file leaves it open (1)."
+    "--batch", type=click.IntRange(min=1), help="Batch size where the model leaves it open (1)."
 )
 strict = click.option(
-    "--strict", is_flag=True, default=None, help="Fail where a build is not as planned."
+    "--strict", is_flag=True, default=None, help="Fail if a build differs from the plan."
 )
 again = click.option(
-    "--again", is_flag=True, help="Put back what was taken back on a board; nothing else does."
+    "--again", is_flag=True, help="Install again a release that a board rolled back."
 )
-force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
+force = click.option("--force", is_flag=True, help="Run every step again and reuse no results.")
 accept_host_key = click.option(
-    "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."
+    "--accept-host-key", is_flag=True, help="Accept the board's unknown host key, this time only."
 )
-json = click.option("--json", is_flag=True, help="One JSON document on stdout, nothing else.")
-quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+json = click.option(
+    "--json", is_flag=True, help="Print one JSON document on stdout and nothing else."
+)
+quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 # main() reads it from the arguments: it must hold also where parsing them fails
-debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")
 _MARKDOWN_OPTION = click.option(
     "--markdown",
     metavar="FILE",
-    help="Write a table for a pull request, too; - is stdout, instead of what is printed else.",
+    help="Also write a Markdown table for a pull request; - prints it on stdout instead "
+    "of the usual output.",
 )
 
 
@@ -118,7 +121,7 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
         raise UsageError(
             f"{context.info_name} takes a configuration, not a model",
             where=config,
-            hint=f"edgekit init {config} --target BOARD writes one",
+            hint=f"write one with: edgekit init {config} --target BOARD",
         )
     path = Path(config)
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
@@ -140,8 +143,8 @@ _shape = click.option(
     "--shape",
     multiple=True,
     callback=lambda _context, _option, values: shapes_of(values) or None,
-    help="NAME:1x3x224x224, for inputs with open sizes and for tensors whose shape a plugin or "
-    "the data decide; repeatable.",
+    help="Shape as NAME:1x3x224x224, for inputs with open sizes and tensors whose shape "
+    "depends on a plugin or on data; repeatable.",
 )
 
 
@@ -164,7 +167,7 @@ out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-o
 boards = all_of(
     accept_host_key,
     click.option(
-        "--trust-key", is_flag=True, help="Let the board trust the key that signs this bundle."
+        "--trust-key", is_flag=True, help="Make the board trust the key that signs this bundle."
     ),
 )
 
@@ -173,7 +176,7 @@ boards = all_of(
 talk = all_of(
     json,
     quiet,
-    click.option("-v", "--verbose", is_flag=True, help="Tell what a step is doing, line by line."),
+    click.option("-v", "--verbose", is_flag=True, help="Show details of each step."),
     debug,
 )
 
@@ -227,8 +230,8 @@ def markdown(function: Any) -> Any:
         # reported before minutes of measuring
         if markdown not in (None, "-") and not (folder := Path(markdown).parent).is_dir():
             raise UsageError(
-                f"--markdown: there is no folder {folder}", where=markdown,
-                hint="make it, or name a file in one that is there",
+                f"--markdown: folder {folder} does not exist", where=markdown,
+                hint="create it, or give a file in an existing folder",
             )  # fmt: skip
         return function(markdown=markdown, json=json, **others)
 
@@ -239,7 +242,7 @@ annotate = click.option(
     "--annotate",
     type=FILE,
     metavar="FILE",
-    help="Write the ONNX file with devices and times in its nodes' metadata, for Netron.",
+    help="Write the ONNX file with devices and times as node metadata, for Netron.",
 )
 
 

@@ -64,7 +64,7 @@ def accuracy_figures(accuracy: Mapping[str, Any]) -> str:
     """Returns how near the whole is to FP32, in one line."""
     return (
         f"against FP32: cosine {accuracy['cosine']:.6f}, "
-        f"top-1 agreement {accuracy['top1_agreement']:.0%}"
+        f"top-1 agreement {100 * accuracy['top1_agreement']:.0f} %"
     )
 
 

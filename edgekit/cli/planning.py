@@ -29,78 +29,86 @@ _METRICS = {
 
 #: What the plan must keep and what it is made of.
 plan_options = o.all_of(
-    click.option("--power-mode", help="NVIDIA's name, e.g. MAXN, 30W."),
-    click.option("--objective", help="latency, throughput, period, energy or gpu_time."),
+    click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
+    click.option(
+        "--objective", help="What to optimise: latency, throughput, period, energy or gpu_time."
+    ),
     click.option(
         "--bound",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Keep latency_us, energy_uj, gpu_us or period_us at most; repeatable.",
+        help="Upper limit for latency_us, energy_uj, gpu_us or period_us; repeatable.",
     ),
     click.option(
         "--pin",
         multiple=True,
         metavar="GLOB=DEVICE",
-        help="Tie layers to GPU, DLA, DLA0 or DLA1; repeatable, a later one wins.",
+        help="Pin layers to GPU, DLA, DLA0 or DLA1; repeatable, later pins win.",
     ),
-    click.option("--dla-cores", help="0, 0,1 or none."),
-    click.option("--gpu/--no-gpu", default=None, help="--no-gpu: standalone, DLA only."),
+    click.option("--dla-cores", help="DLA cores to use: 0, 0,1 or none."),
+    click.option(
+        "--gpu/--no-gpu", default=None, help="--no-gpu plans standalone loadables, DLA only."
+    ),
     click.option(
         "--max-transitions",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Change between devices at most so often.",
+        help="Most changes between devices.",
     ),
     click.option(
         "--min-loadable",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Layers that a loadable has at least.",
+        help="Fewest layers in a loadable.",
     ),
     click.option(
         "--max-loadables",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Loadables that a DLA core has at most.",
+        help="Most loadables on a DLA core.",
     ),
     click.option(
         "--pool",
         multiple=True,
         metavar="NAME=SIZE",
-        help="What a loadable may have of a DLA memory pool, e.g. global_dram=64MiB; repeatable.",
+        help="Limit of a DLA memory pool for each loadable, e.g. global_dram=64MiB; repeatable.",
     ),
     click.option(
         "--profile",
         type=o.FILE,
-        help="Measured times, which win over predicted ones: a profile of trtexec, a bench of "
-        "edgekit or a verbose build log, which also does without a model.",
+        help="Measured times to use instead of predicted ones: a trtexec profile, an "
+        "edgekit bench or a verbose build log (which works without a model).",
     ),
     click.option(
         "--cache",
         type=o.FILE,
-        help="Calibration cache of the network: its INT8 scales.",
+        help="Calibration cache with the network's INT8 scales.",
     ),
     o.missing,
     click.option(
         "--layer-info",
         type=o.FILE,
-        help="trtexec's --exportLayerInfo of the profile's engine: which rows are loadables.",
+        help="trtexec --exportLayerInfo of the profiled engine, to tell which rows are loadables.",
     ),
 )
 
 #: What is printed instead of the plan.
 question_options = o.all_of(
-    click.option("--why", metavar="LAYER", help="Why a layer is where it is."),
+    click.option("--why", metavar="LAYER", help="Explain why a layer is on its device."),
     click.option(
         "--what-if",
         metavar="CHANGES",
-        help='The plan beside a changed one, e.g. "pin conv* GPU; mode 30W".',
+        help='Compare the plan with a changed one, e.g. "pin conv* GPU; mode 30W".',
     ),
-    click.option("--pareto", metavar="A,B", help="The front of two metrics: latency,energy."),
-    click.option("--modes", metavar="all|A,B", help="A table over the board's power modes."),
-    click.option("--targets", metavar="all|A,B", help="A table over boards."),
-    click.option("--problem", type=o.FILE, help="Solve an edgekit.problem/1; no network needed."),
-    click.option("--report", type=o.FILE, help="Write the plan as an HTML page, too."),
+    click.option(
+        "--pareto", metavar="A,B", help="Show the best trade-offs of two metrics: latency,energy."
+    ),
+    click.option("--modes", metavar="all|A,B", help="Compare the board's power modes."),
+    click.option("--targets", metavar="all|A,B", help="Compare boards."),
+    click.option(
+        "--problem", type=o.FILE, help="Solve an edgekit.problem/1 document; no network needed."
+    ),
+    click.option("--report", type=o.FILE, help="Also write the plan as an HTML page."),
     annotate,
 )
 _QUANTITIES = {"latency": "latency", "throughput": "throughput", "period": "period",
@@ -178,7 +186,9 @@ def parse_names(option: str, text: str | None) -> list[str]:
     if not all(found):
         raise UsageError(f"{option} {text!r} has an empty name", hint=f"{option} A,B")
     if "all" in found and len(found) > 1:
-        raise UsageError(f"{option} {text!r}: all is every one of them", hint=f"{option} all")
+        raise UsageError(
+            f"{option} {text!r}: all cannot be combined with names", hint=f"{option} all"
+        )
     return found
 
 
@@ -206,7 +216,7 @@ def one_question(given: Mapping[str, Any]) -> str | None:
     """Returns the one option of ``given`` that was used; they print different things."""
     used = [name for name, value in given.items() if value is not None]
     if len(used) > 1:
-        raise UsageError(f"{' and '.join(used)} each print something else", hint="give one")
+        raise UsageError(f"{' and '.join(used)} cannot be combined", hint="give one")
     return used[0] if used else None
 
 
@@ -214,7 +224,7 @@ def only_with(option: str, given: Mapping[str, Any], because: str) -> None:
     """Refuses ``option`` together with any of those given."""
     used = [name for name, value in given.items() if value not in (None, (), [], {}, False)]
     if used:
-        raise UsageError(f"{option} goes without {', '.join(used)}", hint=because)
+        raise UsageError(f"{option} cannot be combined with {', '.join(used)}", hint=because)
 
 
 @commands.command(
@@ -256,7 +266,7 @@ def plan_command(
         {**questions, table or "--modes": table or None, "--problem": problem, "--report": report}
     )
     if annotate is not None and (model is None or question not in (None, "--report")):
-        raise UsageError("--annotate goes with the plan of a model", hint="edgekit plan MODEL")
+        raise UsageError("--annotate needs the plan of a model", hint="edgekit plan MODEL")
     from edgekit.pipeline.outputs import may_write_for
 
     if model is None or problem is not None:
@@ -266,11 +276,11 @@ def plan_command(
         if problem is not None:
             only_with("--problem", {"a model": model, "--profile": profile,
                             "--layer-info": layer_info, **given},
-                           "the problem's document says everything")  # fmt: skip
+                           "the problem document defines everything")  # fmt: skip
             _print(_solved(problem, quiet, verbose), "solution_text", json)
         elif profile is not None:
             only_with("--profile without a model", {"--report": report, **given},
-                           "give the model, too")  # fmt: skip
+                           "give the model as well")  # fmt: skip
             _print(_plan_of_log(profile, layer_info, quiet, verbose), "log_plan_text", json)
         else:
             raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
@@ -283,7 +293,7 @@ def plan_command(
         if question not in (None, "--report"):
             raise UsageError(
                 f"{question} takes one network, and this configuration has several",
-                hint="give the network's file, or leave the option out",
+                hint="give one network's file, or leave the option out",
             )
         _plan_several(config, report, json, quiet=quiet, verbose=verbose, force=force)
         return
@@ -435,26 +445,30 @@ def _plan_of_log(path: Path, layer_info: Path | None, quiet: bool, verbose: bool
     "edgekit tune configs/resnet50-orin.yaml --from other/tuned.profile.json",
 )
 @o.config
-@click.option("--objective", help="What is tuned for (the configuration's placement.objective).")
-@click.option("--budget", type=click.FloatRange(min=0), help="Seconds for everything.")
+@click.option(
+    "--objective", help="What to optimise (default: the configuration's placement.objective)."
+)
+@click.option(
+    "--budget", type=click.FloatRange(min=0), help="Time limit for the whole tuning, in seconds."
+)
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=12, show_default=True,
-    help="Plans to measure at most.",
+    help="Most plans to measure.",
 )  # fmt: skip
 @click.option(
     "--turns", type=click.IntRange(min=0), default=5, show_default=True,
-    help="Turns of the first and the best plan at the end.",
+    help="Alternating measurements of the first and the best plan at the end.",
 )  # fmt: skip
 @click.option(
     "--tolerance", type=click.FloatRange(min=0, max=1), default=0.01, show_default=True,
-    help="Relative improvement that is worth a measurement.",
+    help="Smallest relative improvement worth measuring.",
 )  # fmt: skip
 @click.option(
     "--from", "tables", type=o.FILE, multiple=True, metavar="FILE",
-    help="Measured times of an earlier tuning (tuned.profile.json); repeatable.",
+    help="Measured times from an earlier tuning (tuned.profile.json); repeatable.",
 )  # fmt: skip
-@click.option("--anew", is_flag=True, help="Begin anew, whatever was measured before.")
-@click.option("--keep", is_flag=True, help="Leave the trials' application on the board.")
+@click.option("--anew", is_flag=True, help="Start over and ignore earlier measurements.")
+@click.option("--keep", is_flag=True, help="Keep the trial application on the board.")
 @o.cut
 @o.out
 @o.boards
@@ -523,13 +537,15 @@ def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator
     else:
         yield _better(document, unit)
     if len(document["networks"]) > 1:
-        yield f"Both networks were tried, rewritten and as it came; this is {_network(document)}."
+        yield (
+            f"The original and the rewritten network were both tried; this is {_network(document)}."
+        )
     bound = document["bound"]
     yield (
         f"Ended after {document['seconds']:.0f} s, {counted(len(document['trials']), 'plan')}: "
         + (document["why"] or document["status"])
         + (
-            f"; nothing left is likely beyond {readable_value(bound['value'], unit)}."
+            f"; no remaining plan is likely to beat {readable_value(bound['value'], unit)}."
             if bound
             else "."
         )
@@ -552,14 +568,15 @@ def _better(document: Mapping[str, Any], unit: str) -> str:
     if not (document["proven"] and turns.get("turns")):
         return (
             f"{better}: {readable_value(winner['measured'], unit)}, the starting plan "
-            f"{readable_value(document['start']['measured'], unit)}; not proven: the turns beside "
-            "the starting plan were not measured."
+            f"{readable_value(document['start']['measured'], unit)}; not proven: the two "
+            "plans were not measured in alternation."
         )
-    less = "less time a frame" if document["objective"] == "throughput" else "less"
+    less = "less time per frame" if document["objective"] == "throughput" else "less"
     return (
         f"{better}: {readable_value(turns['ours'], unit)}, the starting plan "
-        f"{readable_value(turns['theirs'], unit)}, medians of {turns['turns']} turns; "
-        f"{turns['fraction']:.1%} {less} (95 %: {turns['low']:.1%} to {turns['high']:.1%})."
+        f"{readable_value(turns['theirs'], unit)}, medians of {turns['turns']} "
+        f"alternating measurements; {100 * turns['fraction']:.1f} % {less} (95 %: "
+        f"{100 * turns['low']:.1f} % to {100 * turns['high']:.1f} %)."
     )
 
 
@@ -568,7 +585,7 @@ def _quantity(document: Mapping[str, Any]) -> str:
 
 
 def _network(document: Mapping[str, Any]) -> str:
-    return "the rewritten one" if document["network"] == "rewritten" else "the one as it came"
+    return "the rewritten one" if document["network"] == "rewritten" else "the original one"
 
 
 def _changes(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
@@ -587,8 +604,8 @@ def _learnt(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     if not learnt["by_kind"]:
         return
     yield (
-        "Predicted (of the board) and learnt (with one standard deviation), by device and kind "
-        "of layer:"
+        "Predicted times for the board and learned times (with one standard "
+        "deviation), by device and kind of layer:"
     )
     rows = sorted(learnt["by_kind"], key=lambda row: -row["learnt_us"])
     for row in rows if verbose else rows[:_KINDS]:
@@ -605,8 +622,9 @@ def _learnt(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     for row in learnt["worst"][:3]:
         names = ", ".join(row["layers"][:_NAMES]) + (", ..." if len(row["layers"]) > _NAMES else "")
         yield (
-            f"  most off: {names} on the {row['device']}: predicted "
-            f"{readable_value(row['predicted_us'])}, measured {readable_value(row['measured_us'])}"
+            f"  largest error: {names} on the {row['device']}: predicted "
+            f"{readable_value(row['predicted_us'])}, measured "
+            f"{readable_value(row['measured_us'])}"
         )
 
 
@@ -614,7 +632,7 @@ def _trials(document: Mapping[str, Any]) -> Iterator[str]:
     from edgekit.tuning.trials import readable_value
 
     unit = document["unit"]
-    yield f"Tried, {_quantity(document)} measured:"
+    yield f"Plans tried, with measured {_quantity(document)}:"
     for one in document["trials"]:
         value = "" if one["measured"] is None else f"{readable_value(one['measured'], unit)}, "
         what = (

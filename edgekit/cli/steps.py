@@ -99,14 +99,14 @@ def _show_build(board: Mapping[str, Any]) -> None:
         facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
         if one["stripped"]:
             full = one["full_bytes"]
-            size = "full size not known" if full is None else f"{full:,} with its weights"
+            size = "full size unknown" if full is None else f"{full:,} with its weights"
             facts.insert(1, f"stripped, {size}")
         if one["version_compatible"]:
             facts.append("version compatible")
         print(f"  {one['key']}: {', '.join(facts)}")
     plan = board["plan"]
     if plan["same"]:
-        print("  as planned: layers, devices and loadables")
+        print("  matches the plan: layers, devices and loadables")
     else:
         print(f"  {len(plan['differences'])} differences from the plan, listed as notes")
 
@@ -117,17 +117,17 @@ def _show_build(board: Mapping[str, Any]) -> None:
     "edgekit bundle configs/resnet50-orin.yaml --full resnet50-full.ekb",
 )
 @o.config
-@click.option("--full", type=o.FILE, help="Also write the bundle with its weights here.")
+@click.option("--full", type=o.FILE, help="Also write the bundle with its weights to this file.")
 @click.option(
     "--counter",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Release counter, which boards remember (deploy.release.counter).",
+    help="Release counter; boards refuse lower ones (deploy.release.counter).",
 )
 @click.option(
     "--valid-until",
     metavar="DAY",
-    help="Boards install it unattended until then (deploy.release.valid_until).",
+    help="Boards install the bundle unattended until this time (deploy.release.valid_until).",
 )
 @o.out
 @o.cut
@@ -158,14 +158,16 @@ def bundle_command(
 
 @bundle_command.action(
     "push",
-    "Put a bundle on a mirror or into a registry.",
+    "Copy a bundle to a mirror or a registry.",
     "edgekit bundle push net-full.ekb /srv/mirror\n"
     "edgekit bundle push net-full.ekb oci://registry.local/boards/net:1",
-    "Put a bundle on a mirror (a folder for any HTTP server) or into a registry.",
+    "Copy a bundle to a mirror (a folder for any HTTP server) or to a registry.",
 )
 @argument("bundle", "An .ekb file or a bundle folder, with its weights.", type=o.FILE)
 @argument("to", "A folder, or oci://REGISTRY/REPOSITORY:TAG.")
-@click.option("--oci-layout", is_flag=True, help="The folder (FOLDER:TAG) is an OCI image layout.")
+@click.option(
+    "--oci-layout", is_flag=True, help="Treat the folder (FOLDER:TAG) as an OCI image layout."
+)
 @o.json
 @o.debug
 def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
@@ -177,8 +179,8 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
         print_json({"schema": "edgekit.push/1", **asdict(pushed)})
         return
     say(
-        f"{pushed.path}  {counted(pushed.blobs, 'blob')}, {pushed.bytes:,} bytes written, "
-        f"{pushed.reused} were there"
+        f"{pushed.path}  {counted(pushed.blobs, 'blob')}, {pushed.bytes:,} bytes "
+        f"written, {pushed.reused} already there"
     )
 
 
@@ -206,7 +208,7 @@ def deploy_command(
     **settings: Any,
 ) -> None:
     if strict and bundle is not None:
-        raise UsageError("--strict is about what is built, and --bundle builds nothing")
+        raise UsageError("--strict has no effect with --bundle, which builds nothing")
     options = {"model": part, "build": {"strict": strict}}
     with o.open_pipeline(config, options, connects=True, **settings) as pipeline:
         document = pipeline.deploy(bundle)
@@ -225,7 +227,7 @@ def deploy_command(
     "--weights",
     type=o.FILE,
     required=True,
-    help="ONNX file with the same names, shapes and types.",
+    help="ONNX file with the same names, shapes and types, but other weights.",
 )
 @o.cut
 @o.out
@@ -258,7 +260,7 @@ def refit_command(
     "edgekit infer configs/resnet50-orin.yaml --input x.npz --output y.npz",
 )
 @o.config
-@click.option("-i", "--input", type=o.FILE, help=".npz or .npy; synthetic when absent.")
+@click.option("-i", "--input", type=o.FILE, help="Input as .npz or .npy (default: synthetic).")
 @click.option("--output", type=o.FILE, help="Write the outputs to this .npz.")
 @o.cut
 @o.out
@@ -292,15 +294,19 @@ def infer_command(
 @argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
 @argument(
     "action",
-    "start, status, reload (take the current release now) or stop.",
+    "start, status, reload (switch to the current release now) or stop.",
     type=click.Choice(_SERVER_ACTIONS),
     default="status",
 )
 @app_option
-@click.option("--workers", type=click.IntRange(1, 64), help="Processes that have it loaded.")
-@click.option("--queue", type=click.IntRange(1, 65536), help="Requests that may wait.")
-@click.option("--timeout-s", type=click.FloatRange(0.01, 3600), help="A request's wait, its run.")
-@click.option("--threads", type=click.IntRange(0, 1024), help="Threads of each engine.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Number of worker processes.")
+@click.option("--queue", type=click.IntRange(1, 65536), help="Longest queue of waiting requests.")
+@click.option(
+    "--timeout-s",
+    type=click.FloatRange(0.01, 3600),
+    help="Time limits of a request: waiting, running.",
+)
+@click.option("--threads", type=click.IntRange(0, 1024), help="Threads per engine.")
 @host_options
 @o.talk
 def serve_command(
@@ -341,7 +347,7 @@ def _server_row(board: dict[str, Any]) -> list[object]:
     spent = serving["latency_ms"] or {}
     p99 = percentile_cell(spent.get("p99"), "p99", spent.get("of_last") or 0, 4)
     return [
-        serving["release"] or "nothing yet", serving["pid"], serving["requests"],
+        serving["release"] or "no requests yet", serving["pid"], serving["requests"],
         serving["errors"], spent.get("p50"), p99,
     ]  # fmt: skip
 
@@ -364,7 +370,7 @@ def _server_notes(board: dict[str, Any]) -> list[str]:
 @click.option(
     "--baseline",
     metavar="RUN",
-    help="Compare the measurement with this one: a bench.json, last, an id of edgekit history.",
+    help="Compare with this measurement: a bench.json, last or an id of edgekit history.",
 )
 @o.cut
 @o.boards
@@ -382,10 +388,10 @@ def report_command(
 ) -> None:
     if Path(config).suffix.lower() == ".json":
         if annotate is not None:
-            raise UsageError("--annotate takes a configuration: a report holds no model")
+            raise UsageError("--annotate needs a configuration: a report contains no model")
         if any(part.values()):
             raise UsageError(
-                "--shape, --batch and --outputs take a configuration: a report holds no model"
+                "--shape, --batch and --outputs need a configuration: a report contains no model"
             )
         _render_again(Path(config), json, settings["quiet"], baseline, settings["out"], markdown)
         return
@@ -492,11 +498,15 @@ def _print_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> Non
         return
     if words:
         error = GateError(
-            words, code="report.not-compared",
-            hint="all files are written, and say so; edgekit compare --force compares anyway",
-        )  # fmt: skip
+            words,
+            code="report.not-compared",
+            hint="all files were written and contain this result; edgekit compare --force "
+            "compares anyway",
+        )
     elif words := regression_words(baseline):
-        error = GateError(words, code="report.regression", hint="all files are written, and say so")
+        error = GateError(
+            words, code="report.regression", hint="all files were written and contain this result"
+        )
     else:
         error = None
     if baseline and not (json or quiet):
@@ -545,19 +555,20 @@ def _compared_report(
     own = (report.get("files") or {}).get("bench")
     if not report.get("bench") or not own:
         raise DataError(
-            "the report holds no measurement to compare", code="report.not-measured",
-            hint="edgekit report CONFIG --baseline RUN measures first",
+            "the report contains no measurement to compare", code="report.not-measured",
+            hint="measure first with: edgekit report CONFIG --baseline RUN",
         )  # fmt: skip
     path = Path(own)
     if of is not None and not path.exists():
         path = of.parent / path.name
     if not path.exists():
         raise DataError(
-            f"the report's measurement, {own}, is not there any more, nor beside the report",
-            code="report.not-measured", where=str(of or ""),
-            hint=f"put the run's {path.name} beside the report, or run edgekit report CONFIG "
-            f"--baseline {baseline}",
-        )  # fmt: skip
+            f"the report's measurement, {own}, was not found, nor one in the report's folder",
+            code="report.not-measured",
+            where=str(of or ""),
+            hint=f"copy the run's {path.name} into the report's folder, or run edgekit report "
+            f"CONFIG --baseline {baseline}",
+        )
     result = read_result(path)
     try:
         found = _select_baseline(baseline, report["name"], result)
@@ -565,9 +576,10 @@ def _compared_report(
         if not _first_run(baseline, error):
             raise
         none = DataError(
-            f"the history has no earlier run of {report['name']}: {baseline} is for the next one",
+            f"the history has no earlier run of {report['name']}: {baseline} works from the "
+            "next run on",
             code=_FIRST_RUN,
-        )  # fmt: skip
+        )
         return without_comparison(report, none)
     return with_baseline(report, found, [result])
 
@@ -594,7 +606,9 @@ def page_without_board(known: Path) -> Iterator[None]:
         yield
     except EdgekitError as error:
         if error.code in _UNREACHABLE_CODES and known.is_file():
-            again = f"edgekit report {shlex.quote(str(known))} makes the page of the last run again"
+            again = (
+                f"rebuild the page of the last run with: edgekit report {shlex.quote(str(known))}"
+            )
             error.hint = "; ".join(one for one in (error.hint, again) if one)
         raise
 

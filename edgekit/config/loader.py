@@ -62,12 +62,12 @@ def load_config(path: str | Path) -> Config:
     try:
         text = regular(path).read_bytes().decode("utf-8")
     except FileNotFoundError:
-        hint = "give the path of a YAML file, or make one with: edgekit init MODEL.onnx"
+        hint = "give the path of a YAML file, or write one with: edgekit init MODEL.onnx"
         problem = Problem("no such configuration file", str(path), hint)
         raise ConfigError([problem], code="config.missing") from None
     except UnicodeDecodeError as error:
         refuse_foreign(path)
-        hint = "a model's name ends in .onnx"
+        hint = "the name of a model file must end in .onnx"
         problem = Problem(f"not UTF-8 text (byte {error.start})", str(path), hint)
         raise ConfigError([problem], code="config.syntax") from None
     except OSError as error:
@@ -93,8 +93,11 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
         hint = "start with: version: 1"
         raise ConfigError([Problem(f"the file is {kind}", f"{name}:1:1", hint)])
     if text.startswith(TUNED_HEAD) and not {"version", "model"} & set(document.value):
-        message = "this is a part of a configuration, which edgekit tune wrote"
-        hint = "put each of its sections in the place of the configuration's own: its head names it"
+        message = "this is not a whole configuration, but the part that edgekit tune wrote"
+        hint = (
+            "copy its sections into the configuration named in its first lines, replacing "
+            "the sections there"
+        )
         raise ConfigError([Problem(message, f"{name}:1:1", hint)])
     problems = [*document.problems, *_nul_characters(document, document.value)]
     value, missing = _expand(document)
@@ -122,12 +125,12 @@ def _nul_characters(
 ) -> list[Problem]:
     """Reports texts that can be no path, host or name: the system ends them at a NUL."""
     if isinstance(value, str):
-        message = "a NUL character is in this text"
+        message = "the text contains a NUL character"
         return [Problem(message, document.where(path), "remove it: \\0")] if "\0" in value else []
     if isinstance(value, dict):
         parts: Any = value.items()
         if any("\0" in str(key) for key in value):
-            return [Problem("a NUL character is in a key", document.where(path))]
+            return [Problem("a key contains a NUL character", document.where(path))]
     else:
         parts = enumerate(value) if isinstance(value, list) else ()
     return [fault for key, part in parts for fault in _nul_characters(document, part, (*path, key))]
@@ -183,7 +186,7 @@ def _problem(document: YamlDocument, error: dict[str, Any]) -> Problem:
     hint = ""
     if kind == "model_type":
         known = _known_keys(path)
-        message, hint = "keys with values are expected here", f"known keys: {', '.join(known)}"
+        message, hint = "expected keys with values", f"known keys: {', '.join(known)}"
         if isinstance(error["input"], str) and {"onnx", "builtin"} <= set(known):
             begin = "- {name: NAME, " if isinstance(path[-1], int) else f"{path[-1]}: {{"
             hint = f"write {begin}{_model_key(error['input'])}}}"
@@ -316,10 +319,11 @@ def rebased(config: Config, folder: Path) -> dict[str, Any]:
     for place, path in paths_in(config.file):
         if path.startswith(PYTHON):
             raise UsageError(
-                f"{path} is a module beside the configuration, and another folder has none",
+                f"{path} is a module in the configuration's folder; it would be missing in the "
+                "other folder",
                 code="config.module",
                 where=str(folder),
-                hint=f"write the file into {config.folder}, or name data in a file",
+                hint=f"write the file to {config.folder}, or use data from a file",
             )
         if path.startswith("~") or Path(path).is_absolute():
             continue
@@ -349,7 +353,7 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
         config = source
     elif not isinstance(source, str | os.PathLike):
         raise UsageError(
-            f"{source!r} is no path", hint="give a YAML file, an ONNX file or builtin:NAME"
+            f"{source!r} is not a path", hint="give a YAML file, an ONNX file or builtin:NAME"
         )
     elif Path(source).suffix.lower() in (".yaml", ".yml"):
         config = load_config(source)

@@ -71,7 +71,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _too_large(where: str) -> ConfigError:
-    problem = Problem("too large or too deep for a configuration", where)
+    problem = Problem("too large or nested too deeply for a configuration", where)
     return ConfigError([problem], code="config.syntax")
 
 
@@ -109,7 +109,7 @@ class _PositionReader:
             if key in result:
                 self.problems.append(
                     Problem(
-                        f"key '{key}' stands twice; the first is on line {lines[key]}",
+                        f"duplicate key '{key}'; the first is on line {lines[key]}",
                         self.place(key_node),
                         "keep one of the two",
                     )
@@ -132,9 +132,9 @@ class _PositionReader:
         if _AMBIGUOUS.match(text):
             self.problems.append(
                 Problem(
-                    f"'{text}' is a number in some YAML versions and not in others",
+                    f"'{text}' is a number only in some YAML versions",
                     self.place(node),
-                    f"write it in quotes ('{text}') for text, or as a plain decimal number",
+                    f"put it in quotes ('{text}') if it is text, or write a plain decimal number",
                 )
             )
             return RefusedScalar(text)
@@ -142,7 +142,11 @@ class _PositionReader:
             return int(text)
         if _INT.match(text) or (_FLOAT.match(text) and len(text) > 10 * _MOST_DIGITS):
             self.problems.append(
-                Problem(f"a number of {len(text):,} digits", self.place(node), "no key takes one")
+                Problem(
+                    f"a number of {len(text):,} digits",
+                    self.place(node),
+                    "no key accepts a number this long",
+                )
             )
             return RefusedScalar(text)
         if _FLOAT.match(text):
@@ -174,7 +178,7 @@ def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> YamlDocument:
         message = f"not valid YAML: {str(error).splitlines()[0]}"
         raise ConfigError([Problem(message, f"{name}:1:1")], code="config.syntax") from None
     except RecursionError:
-        problem = Problem("too deep for a configuration", f"{name}:1:1")
+        problem = Problem("nested too deeply for a configuration", f"{name}:1:1")
         raise ConfigError([problem], code="config.syntax") from None
     if root is None:
         return YamlDocument(name, None, {(): (1, 1)}, ())

@@ -48,9 +48,10 @@ class CalibrationSection(Section):
 
     data: FilePath = Field(
         None,
-        description="A folder of images, an `.npz` or `.npy` file or a folder of them, relative "
-        "to this file, or `python:module:function`, which runs that function; see "
-        "[calibration.md](calibration.md). Synthetic seeded inputs when absent, and said so.",
+        description="A folder of images, an `.npz` or `.npy` file or a folder of them, relative to "
+        "this file, or `python:module:function`, which runs that function; see "
+        "[calibration.md](calibration.md). When absent, synthetic seeded inputs are "
+        "used and noted in the results.",
         examples=["images/"],
     )
     cache: FilePath = Field(
@@ -58,68 +59,75 @@ class CalibrationSection(Section):
     )
     missing: Literal["error", "fp16"] = Field(
         "error",
-        description="What a tensor without a scale in the cache means: an error, or FP16 for the "
-        "layers that need it.",
+        description="How to handle tensors without a scale in the cache: fail, or run the layers "
+        "that need one in FP16.",
     )
     method: Literal["auto", "entropy", "minmax", "percentile", "mse"] = Field(
         "auto",
-        description="How a range follows from the values seen; `auto` is the method with the best "
-        "SNR on inputs held out, measured here for each network.",
+        description="How ranges are computed from the observed values. `auto` measures all methods "
+        "on held-out inputs and takes the one with the best SNR.",
     )
     count: int = Field(
         16, ge=1, le=100_000, description="At most this many samples (of a batch of one)."
     )
     pick: Literal["first", "spread"] = Field(
-        "first", description="Which samples of more than `count`: the first, or evenly spread ones."
+        "first",
+        description="Which samples to use if there are more than `count`: the first, or evenly "
+        "spread ones.",
     )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the synthetic inputs.")
     preset: Literal["imagenet", "yolo", "tf", "caffe"] | None = Field(
         None,
-        description="Values of the keys below as well-known training pipelines have them; a key "
-        "that is given wins.",
+        description="Defaults for the keys below, as in well-known training pipelines; keys given "
+        "here win.",
     )
     resize: Literal["cover", "letterbox", "stretch"] | Pixels | Sides | None = Field(
         None,
-        description="How an image becomes as large as the input: `cover` it and cut the rest off "
-        "(the default), fit into it with bars (`letterbox`), `stretch`, or the shorter side or "
-        "[height, width] in pixels, from whose middle the input is cut.",
+        description="How images are resized to the input: `cover` it and crop (the default), fit "
+        "into it with bars (`letterbox`), `stretch`, or resize to a shorter side or "
+        "[height, width] in pixels and crop the centre.",
         examples=[256],
     )
     crop: Share | Pixels | Sides | None = Field(
         None,
-        description="The middle that is kept: a share of the sides with `resize: cover`, or the "
-        "input's size in pixels.",
+        description="Centre crop: a share of the sides with `resize: cover`, or the input's size "
+        "in pixels.",
         examples=[0.875],
     )
     pad: Level | list[Level] | None = Field(
-        None, description="Colour of a letterbox's bars, one value or one per channel; 114."
+        None,
+        description="Colour of the letterbox bars, one value or one per channel; 114 when absent.",
     )
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "area"] | None = Field(
-        None, description="Pillow's filter for resizing; `bilinear`."
+        None, description="Pillow's filter for resizing; `bilinear` when absent."
     )
     color: Literal["RGB", "BGR", "gray"] | None = Field(
-        None, description="Order of the channels; `RGB`, and `gray` for an input with one channel."
+        None,
+        description="Order of the channels; when absent `RGB`, or `gray` for an input with one "
+        "channel.",
     )
     scale: Positive | None = Field(
-        None, description="What pixels 0 to 255 are multiplied by before mean and std; 1/255."
+        None,
+        description="Factor for pixel values 0 to 255, applied before mean and std; 1/255 when "
+        "absent.",
     )
     mean: list[float] | None = Field(
-        None, description="Per-channel mean of image data, after `scale`, in the order of `color`."
+        None, description="Mean per channel of image data, after `scale`, in the order of `color`."
     )
     std: list[float] | None = Field(
-        None, description="Per-channel deviation of image data, likewise."
+        None,
+        description="Standard deviation per channel of image data, after `scale`, in the order of "
+        "`color`.",
     )
     layout: Literal["NCHW", "NHWC"] | None = Field(
         None,
-        description="Layout of image data; `NHWC` where only the input's last dimension can be "
-        "channels, `NCHW` otherwise.",
+        description="Layout of image data. When absent, `NHWC` if only the input's last dimension "
+        "can be channels, otherwise `NCHW`.",
     )
-    skip_broken: bool = Field(
-        False, description="Leave out images that cannot be read, and say which."
-    )
+    skip_broken: bool = Field(False, description="Skip images that cannot be read, and list them.")
     fp16_layers: list[str] = Field(
         default_factory=list,
-        description="Globs over names of layers and ONNX nodes that are kept in FP16; see "
+        description="Names (globs) of layers and ONNX nodes to keep in FP16; see "
         "[sensitivity.md](sensitivity.md).",
         examples=[["conv1", "head.*"]],
     )
@@ -159,12 +167,12 @@ class BuildSection(Section):
         "auto", description="`auto`: the reference backend without a board that has TensorRT."
     )
     strip: Literal["auto"] | bool = Field(
-        "auto", description="Take the weights out of the engines and refit on the board."
+        "auto", description="Build engines without weights and refit them on the board."
     )
     refit: Literal["identical", "any"] | list[Text] = Field(
         "identical",
-        description="Which weights a TensorRT engine takes: those that it was built with, any "
-        "(slower: fewer fusions), or the named ones.",
+        description="Which weights a TensorRT engine accepts at refit: only those it was built "
+        "with, any (slower: fewer fusions), or the named ones.",
         examples=[["head.weight"]],
     )
     version_compatible: Literal["auto"] | bool = Field(
@@ -172,28 +180,30 @@ class BuildSection(Section):
     )
     lean: Literal["auto", "embedded", "external"] = Field(
         "auto",
-        description="Where a version compatible engine's lean runtime is: in the engine (code that "
-        "the board runs, so for signed bundles only) or on the board; `auto` is `external`.",
+        description="Where the lean runtime of a version compatible engine is: in the engine (the "
+        "board runs this code, so only in signed bundles) or on the board; `auto` is "
+        "`external`.",
     )
     hardware_compatible: bool = Field(
-        False, description="Build engines for other GPUs too; no Jetson has it."
+        False, description="Build engines for other GPUs too; not available on Jetson."
     )
     constraints: Literal["prefer", "obey"] = Field(
         "prefer",
-        description="Whether the builder prefers the plan's precisions or must obey them (up to "
-        "TensorRT 10; later the types in the network count).",
+        description="Whether the builder should prefer or must obey the plan's precisions (up to "
+        "TensorRT 10; later releases follow the types in the network).",
     )
     optimization_level: int | None = Field(
-        None, ge=0, le=5, description="How long the builder searches; TensorRT's own when absent."
+        None,
+        ge=0,
+        le=5,
+        description="TensorRT's builder optimisation level; its default when absent.",
     )
     workspace_mib: int | None = Field(
-        None, ge=1, le=1 << 20, description="The GPU memory that a layer may use while it runs."
+        None, ge=1, le=1 << 20, description="GPU workspace memory that a layer may use."
     )
-    strict: bool = Field(
-        False, description="Fail where the engine's placement differs from the plan."
-    )
+    strict: bool = Field(False, description="Fail if the engine's placement differs from the plan.")
     timing_cache: bool = Field(
-        True, description="Keep timings on the board and use them again for the next build."
+        True, description="Keep the timing cache on the board and reuse it for the next build."
     )
 
     @field_validator("refit")
@@ -202,7 +212,7 @@ class BuildSection(Section):
         if refit == []:
             raise ValueError("name the weights, or give 'identical' or 'any'")
         if isinstance(refit, list) and len(set(refit)) < len(refit):
-            raise ValueError("a weight is named twice")
+            raise ValueError("a weight is listed twice")
         return refit
 
 
@@ -211,7 +221,7 @@ class ContainerSection(Section):
 
     image: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$",
-        description="Its image, which must be on the board or where its docker finds it.",
+        description="Container image; it must be on the board or available to its docker.",
         examples=["nvcr.io/nvidia/l4t-tensorrt:r10.3.0-runtime"],
     )
     runtime: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = Field(
@@ -229,12 +239,12 @@ class HealthSection(Section):
 
     latency_ms: Positive | None = Field(
         None,
-        description="Longest time that half of the frames may need on the board, milliseconds.",
+        description="Highest median latency on the board, in milliseconds.",
         examples=[33],
     )
     accuracy_min: Finite | None = Field(
         None,
-        description="What `accuracy.metric` must reach on the board, on the samples; needs "
+        description="Lowest `accuracy.metric` on the board, measured on the samples; needs "
         "`samples`.",
         examples=[0.99],
     )
@@ -242,32 +252,33 @@ class HealthSection(Section):
         0,
         ge=0,
         le=4096,
-        description="How many of the calibration inputs travel with the bundle, with what the FP32 "
-        "network makes of them.",
+        description="How many calibration inputs to put into the bundle, with the FP32 network's "
+        "outputs for them.",
     )
     labels: FilePath = Field(
         None,
-        description="Text file, relative to this file, with the right class of each sample, a "
-        "number a line: `accuracy_min` is then the share of them that the first output must name.",
+        description="Text file, relative to this file, with the correct class of each sample, one "
+        "number per line: `accuracy_min` is then the share of samples that the first "
+        "output must classify correctly.",
         examples=["labels.txt"],
     )
     measure_s: float = Field(0.5, ge=0, le=600, description="How long latency is measured.")
     soak_s: float = Field(
-        0, ge=0, le=_DAY_S, description="How long the new release is watched while it serves."
+        0, ge=0, le=_DAY_S, description="How long the new release is monitored after the switch."
     )
     soak_every_s: float = Field(
-        1, ge=0.01, le=_DAY_S, description="Time between two looks at it in that time."
+        1, ge=0.01, le=_DAY_S, description="Time between two checks during the soak."
     )
-    download_s: Seconds = Field(3600, description="Longest time of a download by the board.")
-    refit_s: Seconds = Field(600, description="Longest time of a refit.")
-    test_s: Seconds = Field(300, description="Longest time of the tests.")
+    download_s: Seconds = Field(3600, description="Time limit for a download by the board.")
+    refit_s: Seconds = Field(600, description="Time limit for a refit.")
+    test_s: Seconds = Field(300, description="Time limit for the tests.")
 
     @model_validator(mode="after")
     def _has_samples(self) -> HealthSection:
         if self.accuracy_min is not None and not self.samples:
-            raise ValueError("accuracy_min is measured on samples: say how many with 'samples'")
+            raise ValueError("accuracy_min is measured on samples: set their number with 'samples'")
         if self.labels is not None and not self.samples:
-            raise ValueError("labels are of the samples: say how many with 'samples'")
+            raise ValueError("labels belong to samples: set their number with 'samples'")
         return self
 
     def policy(self) -> dict[str, Any]:
@@ -280,7 +291,7 @@ class HealthSection(Section):
 class BoardSection(Section):
     """A board to deploy to."""
 
-    name: Name = Field(description="Name for messages.", examples=["lab"])
+    name: Name = Field(description="Name of the board in messages.", examples=["lab"])
     host: str = Field(min_length=1, description="Host name or address; `${ENV}` is expanded.")
     port: int | None = Field(None, ge=1, le=65535, description="SSH port.")
     user: str | None = Field(None, description="SSH user; `${ENV}` is expanded.")
@@ -293,7 +304,7 @@ class BoardSection(Section):
     root: str = Field("~/.edgekit", description="Folder on the board.")
     python: str = Field("python3", description="Python on the board.")
     container: ContainerSection | None = Field(
-        None, description="Run the loader in a container there instead."
+        None, description="Run edgekit_device on the board in a container."
     )
 
 
@@ -304,14 +315,15 @@ class ReleaseSection(Section):
         None,
         ge=1,
         lt=1 << 63,
-        description="Release counter: `install` on a board takes no bundle of a lower one than it "
-        "has seen of this signer and application. `edgekit bundle --counter` gives it too.",
+        description="Release counter: `install` on a board refuses a bundle with a lower counter "
+        "than the last one of this signer and application. Also set by `edgekit bundle "
+        "--counter`.",
         examples=[42],
     )
     valid_until: str | None = Field(
         None,
         pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
-        description="`install` takes the bundle until then: a day (its end) or a time, in UTC.",
+        description="`install` accepts the bundle until this day (its end) or time, in UTC.",
         examples=["2027-01-31"],
     )
 
@@ -326,17 +338,18 @@ class DeploySection(Section):
     """Boards, releases kept, how a board judges a release, and the signing key."""
 
     boards: list[BoardSection] = Field(
-        default_factory=list, description="Boards; an embedded loopback board when empty."
+        default_factory=list,
+        description="Boards to deploy to; an embedded loopback board when empty.",
     )
-    keep: int = Field(3, ge=2, le=100, description="Releases kept on a board.")
+    keep: int = Field(3, ge=2, le=100, description="How many releases a board keeps.")
     mirror: list[Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]] = Field(
         default_factory=list,
-        description="Where boards fetch bundles themselves, in this order: URLs of mirrors "
-        "that `edgekit bundle push` wrote. `${ENV}` is expanded.",
+        description="URLs from which boards download bundles, in this order: mirrors that `edgekit "
+        "bundle push` wrote. `${ENV}` is expanded.",
         examples=["https://mirror.example.org/edgekit/"],
     )
     health: HealthSection = Field(
-        default_factory=HealthSection, description="What a release must reach on a board."
+        default_factory=HealthSection, description="Limits that a release must meet on a board."
     )
     release: ReleaseSection = Field(
         default_factory=ReleaseSection,
@@ -344,8 +357,8 @@ class DeploySection(Section):
     )
     sign_with: FilePath = Field(
         None,
-        description="OpenSSH private key that signs bundles; `${ENV}` is expanded. A key of "
-        "edgekit's own when absent.",
+        description="OpenSSH private key that signs bundles; `${ENV}` is expanded. When absent, "
+        "edgekit makes a key of its own.",
         examples=["~/.ssh/id_ed25519"],
     )
 
@@ -360,23 +373,23 @@ class BenchSection(Section):
         3, ge=0, le=3600, description="Measure at least this long (--duration)."
     )
     iterations: int = Field(
-        10, ge=1, le=1_000_000, description="Measure at least this often (--iterations)."
+        10, ge=1, le=1_000_000, description="Measure at least this many inferences (--iterations)."
     )
     streams: int = Field(
         1,
         ge=1,
         le=64,
-        description="Frames in flight at once, each in a stream of its own (--infStreams).",
+        description="Frames in flight at once, each in its own stream (--infStreams).",
     )
     graph: bool = Field(
         False,
-        description="Replay frames as a CUDA graph (--useCudaGraph); refused where the plan uses "
-        "a DLA, whatever the backend, before anything is built.",
+        description="Replay frames as a CUDA graph (--useCudaGraph). Fails before the build if the "
+        "plan uses a DLA.",
     )
     spin: bool | None = Field(
         None,
-        description="Wait for the GPU spinning (--useSpinWait), or blocked; as CUDA chooses when "
-        "absent.",
+        description="Wait for the GPU by spinning (--useSpinWait) or by blocking; CUDA's choice "
+        "when absent.",
     )
     transfers: bool = Field(
         True, description="Copy inputs and outputs for each frame (false: --noDataTransfers)."
@@ -384,36 +397,38 @@ class BenchSection(Section):
     sleep_ms: float = Field(0, ge=0, le=60_000, description="Pause after each frame (--idleTime).")
     inputs: FilePath = Field(
         None,
-        description="Frames to measure with (.npz, .npy, images), relative to this file, in "
-        "pinned memory and cycled (--loadInputs); what does not fit the network is refused before "
-        "anything is built. The bundle's samples or golden frames when absent.",
+        description="Input frames (.npz, .npy, images), relative to this file, in pinned memory "
+        "and cycled (--loadInputs); checked against the network before the build. The "
+        "bundle's samples or golden frames when absent.",
         examples=["frames.npz"],
     )
     lock_clocks: bool = Field(
         False,
-        description="Hold every clock at its highest (jetson_clocks) meanwhile, and restore them.",
+        description="Lock all clocks at their maximum (jetson_clocks) while measuring, and restore "
+        "them.",
     )
     power_mode: str | None = Field(
         None,
-        description="Power mode to measure in, by name or id, and to come back from; the board's "
-        "present one when absent.",
+        description="Power mode to measure in, by name or id; restored afterwards. The board's "
+        "current mode when absent.",
         examples=["MAXN"],
     )
     with_trtexec: bool = Field(
-        False, description="Measure the same plans with trtexec, too, and compare."
+        False, description="Also measure the same plans with trtexec and compare."
     )
     monitor_ms: float = Field(
         100,
         ge=0,
         le=60_000,
-        description="Between two looks at clocks, temperatures, power and load; 0: do not look.",
+        description="Sampling interval for clocks, temperatures, power and load; 0 turns sampling "
+        "off.",
     )
     idle_s: float | None = Field(
         None,
         ge=0,
         le=600,
-        description="Watch the board idle this long first: the baseline of its power. 2 s on a "
-        "board with TensorRT, not at all on the reference backend when absent.",
+        description="How long the idle board is sampled first, as the power baseline. When absent, "
+        "2 s on a board with TensorRT and 0 on the reference backend.",
     )
 
     @model_validator(mode="after")
@@ -426,8 +441,8 @@ class BenchSection(Section):
 class PinSection(Section):
     """Layers that must run on a device."""
 
-    layers: str = Field(description="Glob over layer names.", examples=["*/conv1"])
-    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(description="The device.")
+    layers: str = Field(description="Layer names (glob).", examples=["*/conv1"])
+    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(description="Device for these layers.")
 
 
 class _Source(Section):
@@ -436,24 +451,25 @@ class _Source(Section):
     )
     builtin: str | None = Field(
         None,
-        description="A network of the onnx package, filled from a seed, instead of a file.",
+        description="A network of the onnx package with weights from a seed, instead of a file.",
         examples=["light_resnet50"],
     )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of a built-in network's weights.")
     shapes: dict[str, list[Dimension]] = Field(
         default_factory=dict,
-        description="Static shape by input name; needed where the file leaves more open than the "
-        "batch. Also of tensors whose shape a plugin or the data decide.",
+        description="Static shape by input name; needed if the file leaves more open than the "
+        "batch. Also for tensors whose shape depends on a plugin or on data.",
         examples=[{"input": [1, 3, 224, 224]}],
     )
     batch: Dimension | None = Field(
         None,
-        description="The batch where the file leaves it open; 1 when absent, and said so.",
+        description="Batch size if the file leaves it open. When absent, 1 is used and noted in "
+        "the results.",
         examples=[4],
     )
     outputs: list[str] = Field(
         default_factory=list,
-        description="Cut the network at these tensors, as detection heads need.",
+        description="Cut the network at these tensors, for example before a detection head.",
         examples=[["head_0", "head_1"]],
     )
 
@@ -464,8 +480,8 @@ class NetworkSection(_Source):
     name: Name = Field(description="Name of the network.", examples=["detect"])
     rate_hz: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = Field(
         None,
-        description="Frames a second; for all networks or for none. Without rates every network "
-        "runs once, or as often as it goes (objective `period`).",
+        description="Frames per second; for all networks or for none. Without rates every network "
+        "runs once, or as often as possible (objective `period`).",
         examples=[30],
     )
     deadline_ms: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = Field(
@@ -478,7 +494,7 @@ class NetworkSection(_Source):
         None, description="Lowest precision of this network; that of the file when absent."
     )
     pin: list[PinSection] = Field(
-        default_factory=list, description="Layers of this network tied to a device."
+        default_factory=list, description="Layers of this network pinned to a device."
     )
 
     @model_validator(mode="after")
@@ -530,7 +546,7 @@ class RewriteSection(Section):
     )
     always: bool = Field(
         False,
-        description="Use the rewrites also where the plan is predicted to be worse with them.",
+        description="Use the rewrites even if the plan is predicted to be worse with them.",
     )
 
 
@@ -566,33 +582,33 @@ class PlacementSection(Section):
 
     objective: Literal["latency", "throughput", "period", "energy", "gpu_time", "makespan"] = Field(
         "latency",
-        description="What is made as small (throughput: as large) as possible; `makespan` is for "
-        "several networks.",
+        description="What to optimise: minimised, except for throughput; `makespan` is for several "
+        "networks.",
     )
     bounds: BoundsSection = Field(default_factory=BoundsSection, description="Upper bounds.")
     dla_cores: list[Annotated[int, Field(ge=0, le=7)]] = Field(
         default=[0], description="DLA cores that may be used; empty for none."
     )
     gpu: bool = Field(True, description="`false`: DLA only (standalone loadables).")
-    pin: list[PinSection] = Field(default_factory=list, description="Layers tied to a device.")
-    max_loadables: int = Field(_SLOTS, ge=1, le=_SLOTS, description="Loadables per DLA core.")
+    pin: list[PinSection] = Field(default_factory=list, description="Layers pinned to a device.")
+    max_loadables: int = Field(_SLOTS, ge=1, le=_SLOTS, description="Most loadables per DLA core.")
     max_transitions: int | None = Field(
-        None, ge=0, description="The most changes between devices along the running order."
+        None, ge=0, description="Most changes between devices along the running order."
     )
-    min_loadable_layers: int = Field(1, ge=1, description="The fewest layers of a loadable.")
+    min_loadable_layers: int = Field(1, ge=1, description="Fewest layers in a loadable.")
     pools: Literal["auto"] | PoolsSection = Field(
-        "auto", description="What a loadable may have of the DLA's memory pools."
+        "auto", description="Limits of the DLA's memory pools for each loadable."
     )
     profile: FilePath = Field(
         None,
-        description="Measured times, relative to this file, which win over predicted ones: "
-        "a profile of trtexec, a bench of edgekit or a builder's verbose log.",
+        description="File with measured times to use instead of predicted ones, relative to this "
+        "file: a trtexec profile, an edgekit bench or a verbose build log.",
         examples=["profile.json"],
     )
     layer_info: FilePath = Field(
         None,
-        description="trtexec's `--exportLayerInfo` of the profile's engine, relative to this file: "
-        "which of its rows are loadables, and their formats.",
+        description="`trtexec --exportLayerInfo` of the profiled engine, relative to this file, to "
+        "tell which rows are loadables and their formats.",
         examples=["layers.json"],
     )
 
@@ -600,23 +616,23 @@ class PlacementSection(Section):
 class AccuracySection(Section):
     """The accuracy gate: the run fails (exit 1) below it."""
 
-    metric: Metric = Field("cosine", description="What is compared with the FP32 network.")
+    metric: Metric = Field("cosine", description="Metric for the comparison with the FP32 network.")
     min: float | None = Field(
         None,
-        description="Lowest value that passes. Without it the run still fails where an output's "
-        "channels or a segment collapse (cosine below 0.9).",
+        description="Lowest value that passes. Without it the run still fails if channels of an "
+        "output or a segment collapse (cosine below 0.9).",
     )
     scores: float = Field(
         0.95,
         ge=0,
         le=1,
-        description="Share of a detector's scores above 0.25 in FP32 that must stay above it; 0 "
-        "for none.",
+        description="Share of a detector's scores above 0.25 in FP32 that must stay above 0.25; 0 "
+        "turns the check off.",
     )
     fallback: Literal["fp16", "none"] = Field(
         "fp16",
-        description="What an INT8 build below the gate does: keep the fewest layers in FP16 that "
-        "bring it there (`fp16`), or fail at once.",
+        description="How to handle an INT8 build below the gate: keep the fewest layers in FP16 "
+        "that make it pass (`fp16`), or fail at once.",
     )
 
     @model_validator(mode="after")
@@ -671,8 +687,8 @@ class ConfigFile(Section):
             )
         if objective in ("makespan", "period") and rated:
             raise ValueError(
-                f"placement.objective '{objective}' is for networks without rates: their rates say "
-                "how often they run; use latency, energy or gpu_time"
+                f"placement.objective '{objective}' is for networks without rates; use latency, "
+                "energy or gpu_time"
             )
         if networks and self.placement.bounds.model_dump(exclude_none=True):
             raise ValueError("placement.bounds are for one network: give 'deadline_ms' instead")

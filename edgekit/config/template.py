@@ -70,14 +70,14 @@ def write_template(
         shapes = _open_shapes(file, batch)
     if batch is not None and not shapes:
         raise UsageError(
-            f"the batch cannot be {batch}: the model's sizes are fixed",
+            f"the batch cannot be {batch}: the model has fixed sizes",
             code="model.batch",
             where=model,
-            hint="export it with an open batch, or leave --batch out",
+            hint="export the model with a dynamic batch, or leave --batch out",
         )
     if given is None and os.path.realpath(path) == os.path.realpath(model):
         raise UsageError(
-            "the configuration would replace the model",
+            "the configuration would overwrite the model",
             code="output.same",
             where=str(path),
             hint="give another file",

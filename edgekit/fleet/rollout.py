@@ -154,8 +154,8 @@ class Drive:
             hint = self._unknown_signer()
         error = {
             "code": "fleet.failures",
-            "message": f"{self._failed} of {counted(size, 'board')} of wave {wave + 1} failed, "
-            f"{self._allowed} may (--max-failures {budget}): {reasons}",
+            "message": f"Wave {wave + 1}: {self._failed} of {size} boards failed "
+            f"(allowed: {self._allowed}, --max-failures {budget}): {reasons}",
             "where": name,
             "hint": f"the wave was rolled back; {hint}",
         }

@@ -76,7 +76,7 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise EnvironmentLack(
-                f"the cache folder cannot be made: {error.strerror}",
+                f"the cache folder cannot be created: {error.strerror}",
                 code="cache.unwritable",
                 where=str(self.folder),
                 hint="set EDGEKIT_CACHE to a folder that can be written",

@@ -98,12 +98,17 @@ def show_document(
     }
     if model is None:
         if shapes or batch or outputs:
-            raise UsageError("a part of a model, and no model", hint="add --model model.onnx")
+            raise UsageError(
+                "only part of a model is given, and no model", hint="add --model model.onnx"
+            )
         return document
     loaded, notes = _model(model, shapes, batch, outputs), []
     if has_qdq(loaded):
         loaded = from_qdq(loaded).model
-        notes.append(f"{model} has Q/DQ nodes: what reads a cache is its translation, shown here")
+        notes.append(
+            f"{model} has Q/DQ nodes; shown is its conversion to implicit INT8, which reads "
+            "the cache"
+        )
     with_model = _with_network(cache, str(path), loaded)
     return {**document, **with_model, "notes": [*with_model["notes"], *notes]}
 
@@ -157,9 +162,9 @@ def _model(
     if given is None:
         if Path(name).suffix.lower() in (".yaml", ".yml"):
             raise UsageError(
-                "a configuration, where a model is needed",
+                "this is a configuration, but a model is needed",
                 where=name,
-                hint="give its ONNX file, with --shape and --outputs where it has these",
+                hint="give its ONNX file, with the same --shape and --outputs",
             )
         return load(Path(name), shapes=shapes, batch=batch, outputs=cut)
     loaded = builtin(*given)

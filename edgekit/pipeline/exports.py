@@ -79,7 +79,7 @@ class TraceFiles:
             UsageError: Layer information without a profile.
         """
         if self.layer_info is not None and not self.profiles:
-            raise UsageError("--layer-info goes with --profile", hint="add --profile FILE")
+            raise UsageError("--layer-info needs --profile", hint="add --profile FILE")
 
 
 def trace(
@@ -99,7 +99,7 @@ def trace(
     """
     if not files and context is None:
         raise UsageError(
-            "there is nothing to put on a timeline",
+            "there are no measurements for the timeline",
             hint="give a configuration, a bench.json, or an option such as --nsys FILE",
         )
     files.check()
@@ -149,7 +149,7 @@ def _own(
     about |= {"name": name, "target": placed.target}
     if folder is not None and (folder / "trace.json").is_file():
         return [read_trace(folder / "trace.json")]
-    notes.append("nothing of this configuration was measured yet: only the prediction is shown")
+    notes.append("this configuration was not measured yet; only the prediction is shown")
     document = trace_document(
         placed, None, dla_cores=context.target.dla.cores, network=network(context), name=name,
     )  # fmt: skip
@@ -200,7 +200,7 @@ def _others(
             ]
         if context is not None:
             reason, differences = other_board(monitor, context.target)
-            reasons = [f"of another board: {reason}"] if reason else differences
+            reasons = [f"from another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
         sampled = Monitor.model_validate(monitor)
         processes = monitor_process(sampled, pid=1, what=f"monitors ({files.tegrastats.name})")
@@ -231,11 +231,14 @@ def _notes_of(source: NsysSource, placed: Plan | None) -> list[str]:
     unknown: Sequence[tuple[str, int]] = source.generic.unknown.most_common(_NOTED)
     if unknown:
         words = ", ".join(f"{name} ({count})" for name, count in unknown)
-        notes.append(f"{source.name}: generic events that are no DLA's and no metrics: {words}")
+        notes.append(
+            f"{source.name}: generic events that are neither DLA events nor metrics: {words}"
+        )
     if placed is not None and not source.matched:
         notes.append(
-            f"{source.name}: no range is called like a layer of the plan; build with profiling "
-            "verbosity layer_names_only or detailed, and profile with --trace=cuda,nvtx"
+            f"{source.name}: no range has the name of a layer of the plan; build with "
+            "profiling verbosity layer_names_only or detailed, and profile with "
+            "--trace=cuda,nvtx"
         )
     return notes
 
@@ -266,12 +269,12 @@ def write_annotated(context: Context, path: Path, report: Mapping[str, Any] | No
     }  # fmt: skip
     if len(placed.plans) > 1:
         about["plan"] = (
-            f"the first of {len(placed.plans)}, {placed.plans[0].share:.0%} of the frames"
+            f"the first of {len(placed.plans)}, {100 * placed.plans[0].share:.0f} % of the frames"
         )
     source = context.config.resolve(section.onnx) if section.onnx else None
     if source is not None and path.exists() and path.samefile(source):
         raise UsageError(
-            "this is the model itself", where=str(path), hint="give --annotate another file"
+            "this is the model file itself", where=str(path), hint="give --annotate another file"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if source is None or used_rewrites(context).applied or section.outputs:
@@ -336,14 +339,16 @@ def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
         )
     nodes = max(len(row["nodes"]) for row in rows)
     if nodes > 1:
-        note["note"] = f"the time is of {nodes} nodes, which are one layer"
+        note["note"] = f"the time is for {nodes} nodes, which form one layer"
     return note
 
 
 def _layer_time(rows: list[Mapping[str, Any]]) -> str:
     predicted = sum(row["predicted_us"] for row in rows)
     estimate = (
-        f"{predicted:.2f} µs, predicted" if predicted else "predicted in its neighbour's kernel"
+        f"{predicted:.2f} µs, predicted"
+        if predicted
+        else "predicted as part of a neighbouring kernel"
     )
     measured = [row["measured"] for row in rows if row.get("measured")]
     if not measured:

@@ -74,8 +74,10 @@ def check_named(
     if jetpack is not None and options.get("tensorrt") is not None:
         raise UsageError("give a JetPack or a TensorRT release, not both", code="check.release")
     if jetpack is not None and not _is_text(jetpack):
-        hint = f"write it in quotes: '{jetpack}'"
-        raise ConfigError([Problem(f"found {jetpack!r} for a release", "option jetpack", hint)])
+        hint = f"put it in quotes: '{jetpack}'"
+        raise ConfigError(
+            [Problem(f"found the number {jetpack!r} as release", "option jetpack", hint)]
+        )
     if options.get("target") is not None and _is_file(config) and _is_plain(options):
         return _file(str(config), jetpack, options, on_note)
     from edgekit.config.loader import open_config

@@ -59,7 +59,7 @@ def _read_by(file: Any) -> Iterator[tuple[str, str]]:
     """The files that a configuration names, with what they are."""
     for place, path in paths_in(file):
         if not path.startswith(PYTHON):
-            every = f"what {'.'.join(map(str, place))} names"
+            every = f"the file at {'.'.join(map(str, place))}"
             # of several networks each has a model of its own
             yield _NAMES.get(place[-1], every) if len(place) == _USUAL else every, path
 
@@ -96,17 +96,19 @@ def may_write(
         replaced = taken.get(real) or (inside and f"a file of {folders[inside]}")
         if replaced:
             raise UsageError(
-                f"{what} would replace {replaced}",
+                f"{what} would overwrite {replaced}",
                 code="output.same",
                 where=str(path),
                 hint="give another file",
             )
         taken[real] = what
         if real.exists() and not real.is_file():
-            raise _unwritable(path, "it is no regular file", "give the name of a file")
+            raise _unwritable(path, "it is not a regular file", "give the name of a file")
         folder = real.parent
         if not makes_folders and not folder.is_dir():
-            raise _unwritable(path, "its folder is missing", f"make it first: mkdir -p {folder}")
+            raise _unwritable(
+                path, "its folder does not exist", f"create it first: mkdir -p {folder}"
+            )
         try:
             _try(folder)
         except OSError as error:

@@ -137,11 +137,11 @@ class Pipeline:
         self.file = config.file
         if self.file.model.networks:
             raise UsageError(
-                "this configuration has several networks, and this takes one",
+                "this configuration has several networks, but this command supports only one",
                 code="config.networks",
                 where=config.document.where(("model", "networks")),
-                hint="edgekit plan and edgekit report take several; give each a file of its own "
-                "for everything else",
+                hint="edgekit plan and edgekit report support several; for other commands write "
+                "one configuration per network",
             )
         self.out = out or Path("edgekit-out") / self.file.name
         if boards is None:
@@ -171,9 +171,15 @@ class Pipeline:
         """Runs steps and returns what they found; the context is then what they made of it."""
         self.log.names = names_of(steps)
         run = Run(
-            self.context, self.boards, self.signing, self.out, self.log, again=self._again,
-            or_serving=self._or_serving, anew=anew,
-        )  # fmt: skip
+            self.context,
+            self.boards,
+            self.signing,
+            self.out,
+            self.log,
+            again=self._again,
+            or_serving=self._or_serving,
+            anew=anew,
+        )
         for step in steps:
             run = run_step(run, step)
             self.context = run.context
@@ -507,9 +513,7 @@ class Pipeline:
             except BoardError as failed:
                 if failed.code == "install.taken-back":
                     words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
-                    failed.hint = (
-                        f"{shlex.join([*words, '--again'])} puts it back; nothing else does"
-                    )
+                    failed.hint = f"{shlex.join([*words, '--again'])} installs it again"
                 if failed.code == "selftest.failed" and run.builds[0].board:
                     failed.hint = _hint_for_other_weights(run.context, weights)
                 raise
@@ -582,10 +586,10 @@ def _refuse_opaque(run: Run) -> None:
     opaque = network(run.context).opaque
     if opaque:
         raise UsageError(
-            "what a board must answer with other weights is computed here, where "
-            f"{opaque[0]!r} cannot run",
+            "the reference outputs for other weights are computed on this machine, which "
+            f"cannot run {opaque[0]!r}",
             code="refit.opaque",
-            hint="edgekit deploy builds engines of the other file",
+            hint="build engines from the other file with: edgekit deploy",
         )
 
 
@@ -600,24 +604,28 @@ def _in_vain(context: Context) -> list[str]:
             for place in context.config.document.given
             if place[:1] == ("calibration",) and place[1:2] and place[1] in IMAGE_OPTIONS
         ]
-        return [
-            f"{', '.join(sorted(map(str, named)))}: without effect, for no data are given and "
-            "synthetic inputs are taken as they are"
-        ] if named else []  # fmt: skip
+        return (
+            [
+                f"{', '.join(sorted(map(str, named)))}: no effect, because no data are given "
+                "and synthetic inputs are not preprocessed"
+            ]
+            if named
+            else []
+        )
     if known_scales(context) is None:
         return []
     given = "the calibration cache" if section.cache else "the model's Q/DQ nodes"
-    return [f"the scales are those of {given}: {section.data} is only what accuracy is compared on"]
+    return [f"the scales come from {given}; {section.data} is only used to compare accuracy"]
 
 
 def _hint_for_other_weights(context: Context, weights: Path) -> str:
     """Says why a board's engines may be off with other weights, and what to do about it."""
-    built = f"build engines of {weights} itself: name it as the model, edgekit run"
+    built = f"build engines from {weights} itself: set it as the model and use edgekit run"
     if scales(context) is None:
-        return f"these weights may need more than FP16's range or precision; {built}"
+        return f"these weights may exceed the range or precision of FP16; {built}"
     return (
-        "with these weights activations may leave the ranges that were calibrated, or use little "
-        f"of them; calibrate again and {built}"
+        "activations with these weights may not match the calibrated ranges; calibrate "
+        f"again and {built}"
     )
 
 

@@ -71,8 +71,8 @@ def describe_bound(
     value: float, bound: float, shown: Callable[[float], str] = "{:.6g}".format
 ) -> str:
     """Says how far a search is: the best value found, and what is proven of any other."""
-    proven = f"{shown(bound)} proven" if math.isfinite(bound) else "no bound yet"
-    return f"{shown(value) if math.isfinite(value) else 'none'} found, {proven}"
+    proven = f"bound {shown(bound)}" if math.isfinite(bound) else "no bound yet"
+    return f"best {shown(value) if math.isfinite(value) else 'none'}, {proven}"
 
 
 def _name(text: str) -> str:
@@ -121,7 +121,9 @@ class Terminal:
         """
         shown = text
         if total > 0:
-            shown = f"{text} {min(1.0, done / total):.0%}{self._left(done, total, at)}".lstrip()
+            shown = (
+                f"{text} {100 * min(1.0, done / total):.0f} %{self._left(done, total, at)}".lstrip()
+            )
         news = self._verbose and bool(text) and _name(text) != self._shown_name
         self._shown_name = _name(text)
         quiet = self._status is None and self._clock() - self._last >= _SILENT_S

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.context import Context
 
 
-_WIDER = "the builder takes the largest"
+_WIDER = "the builder uses the largest"
 
 
 def from_qdq_document(
@@ -85,7 +85,7 @@ def from_qdq_document(
     release = tensorrt or (board.tensorrt if board is not None else None)
     if release is None and cache is not None:
         raise UsageError(
-            "a calibration cache is of one TensorRT release",
+            "a calibration cache belongs to one TensorRT release",
             code="cache.release",
             hint="give the board with --target or the release with --tensorrt",
         )
@@ -97,7 +97,7 @@ def from_qdq_document(
     check_weights(found.model)
     reads = board is not None and release is not None and reads_qdq(board, release)
     scales, changes = _tied(found, board, release)
-    wider = "they are written so" if tied else "--tied writes them so"
+    wider = "the shared scale is written" if tied else "--tied writes the shared scale"
     if tied:
         found = replace(found, scales={name: scales[name] for name in found.scales})
     if model is not None:
@@ -117,7 +117,9 @@ def from_qdq_document(
         line, needed = _trtexec(found, model, cache, precisions)
         notes += needed
     else:
-        notes.append(f"TensorRT {release} reads Q/DQ nodes on the DLA and takes no cache there")
+        notes.append(
+            f"TensorRT {release} uses Q/DQ nodes on the DLA and accepts no calibration cache there"
+        )
         line = f"trtexec --onnx={quote(str(Path(source)))} --useDLACore=0 --allowGPUFallback"
     return {
         "schema": "edgekit.from-qdq/1",
@@ -180,7 +182,7 @@ def _trtexec(
     if found.fp16_nodes and not texts:
         lacking.append("--precisions FILE.txt the layers in FP16")
     if model is None or cache is None or lacking:
-        return None, [f"trtexec needs files that were not asked for: {', '.join(lacking)}"]
+        return None, [f"trtexec needs files that were not written: {', '.join(lacking)}"]
     line = (
         f"trtexec --onnx={quote(str(model))} --int8 --fp16 "
         f"--calib={quote(str(cache))} --useDLACore=0 --allowGPUFallback"
@@ -208,11 +210,12 @@ def to_qdq_document(
     """
     if not is_typed(context.target, context.tensorrt, "int8"):
         raise UsageError(
-            f"with TensorRT {context.tensorrt} no DLA of {context.target.name} reads Q/DQ nodes",
+            f"the DLA of {context.target.name} does not support Q/DQ nodes with TensorRT "
+            f"{context.tensorrt}",
             code="qdq.release",
             where=context.file.target,
-            hint="up to 10.7 INT8 on the DLA is a calibration cache (edgekit calibrate --save); "
-            "Q/DQ nodes are for --tensorrt 11.4.1 and later on AGX Orin",
+            hint="up to TensorRT 10.7, INT8 on the DLA needs a calibration cache (edgekit "
+            "calibrate --save); Q/DQ nodes need --tensorrt 11.4.1 or later on AGX Orin",
         )
     may_write_for(context.config, {"the Q/DQ model": out})
     context = calibrated(context)

@@ -62,7 +62,7 @@ def solve_problem(
 
         read = read_document(problem) if isinstance(problem, Path) else problem
         document = solve_document(read, seconds=seconds, progress=report)
-        proof = "optimal under the model" if document["optimal"] else f"gap {document['gap']:.2%}"
+        proof = "proved optimal" if document["optimal"] else f"gap {100 * document['gap']:.2f} %"
         step.detail = f"{document['objective']} {document['value']:.6g}, {proof}"
     return document
 
@@ -84,7 +84,7 @@ def plan_of_profile(
         step.detail = counted(len(profile.rows), "row")
     with steps.step("plan") as step:
         found = plan_of_log(profile, seconds=SOLVE_SECONDS)
-        step.detail = "optimal under the model" if found.optimal else f"gap {found.gap:.2%}"
+        step.detail = "proved optimal" if found.optimal else f"gap {100 * found.gap:.2f} %"
     return found.to_json()
 
 
@@ -136,7 +136,7 @@ def read_changes(text: str, config: Config) -> Changes:
         if word not in _FORMS:
             near = difflib.get_close_matches(word, _FORMS, 1)
             hint = f"did you mean '{_FORMS[near[0]]}'?" if near else _known()
-            raise UsageError(f"{change!r} is no change", code="plan.what-if", hint=hint)
+            raise UsageError(f"{change!r} is not a valid change", code="plan.what-if", hint=hint)
         if word == "pin":
             glob, _, device = rest.rpartition(" ")
             if not glob:
@@ -147,7 +147,7 @@ def read_changes(text: str, config: Config) -> Changes:
             if len(remaining) == len(pins):
                 written = ", ".join(pin["layers"] for pin in pins) or "there are none"
                 raise UsageError(
-                    f"no pin is {rest!r}", code="plan.what-if", hint=f"pins: {written}"
+                    f"there is no pin {rest!r}", code="plan.what-if", hint=f"pins: {written}"
                 )
             pins = remaining
         else:
@@ -198,7 +198,7 @@ def read_size(text: str) -> int:
         if not size.is_integer():
             raise ValueError
     except (ValueError, KeyError, OverflowError):
-        raise UsageError(f"{text!r} is no size", hint="64MiB, 512KiB or bytes") from None
+        raise UsageError(f"{text!r} is not a size", hint="64MiB, 512KiB or bytes") from None
     return int(size)
 
 
@@ -211,7 +211,9 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _malformed(change: str, word: str) -> UsageError:
-    return UsageError(f"{change!r} is no change", code="plan.what-if", hint=f"as in {_FORMS[word]}")
+    return UsageError(
+        f"{change!r} is not a valid change", code="plan.what-if", hint=f"as in {_FORMS[word]}"
+    )
 
 
 def _known() -> str:
@@ -305,7 +307,7 @@ def _pairs(
             continue
         lacks = _lack(board, requested) is not None
         mode = board.mode(None if lacks else requested).name
-        yield board, mode, f"{name} has no power mode {requested}: {mode} instead" if lacks else ""
+        yield board, mode, f"{name} has no power mode {requested}; {mode} is used" if lacks else ""
 
 
 def _lack(board: Target, mode: str | None) -> UsageError | None:
@@ -344,10 +346,13 @@ def _proof(placed: Plan) -> dict[str, Any]:
 
 
 _REASONS_WITHOUT_LAYER = {
-    "constant": "it is computed from constants", "identity": "it passes its input on",
-    "branch": "it is a branch of known condition", "function": "it is a call that was inlined",
-    "given": "its values are given", "unused": "no output needs it",
-}  # fmt: skip
+    "constant": "it is computed from constants",
+    "identity": "it passes its input on",
+    "branch": "it is a branch whose condition is known",
+    "function": "it is a call that was inlined",
+    "given": "its values were given",
+    "unused": "no output needs it",
+}
 
 
 def layer_of(network: Network, model: Model, name: str) -> str:
@@ -373,7 +378,7 @@ def layer_of(network: Network, model: Model, name: str) -> str:
         error.where = model.source
         if gone is not None:
             error.message = (
-                f"no layer stands for the node {name!r}: {_REASONS_WITHOUT_LAYER[gone.reason]}"
+                f"no layer corresponds to the node {name!r}: {_REASONS_WITHOUT_LAYER[gone.reason]}"
             )
             error.hint = "`edgekit check --by-layer` lists the layers"
         raise
@@ -385,7 +390,7 @@ def why(context: Context, layer: str) -> Answer:
 
     document = explain_layer(
         query(context), plan(context), layer,
-        lambda done, total: context.update(done, total, "placing with changes"),
+        lambda done, total: context.update(done, total, "planning with changes"),
     )  # fmt: skip
     return document, f"{document['layer']} runs on {document['device']}"
 
@@ -438,18 +443,18 @@ def check_sensitivity(
     """
     if precision != "int8":
         raise UsageError(
-            f"{precision} quantises nothing",
+            f"precision {precision} quantises nothing",
             code="calibration.precision",
             hint="measure the sensitivity with precision int8",
         )
     fault = "" if minimum is None else impossible(metric, minimum)
     if fault:
-        raise UsageError(fault, code="sensitivity.accuracy", hint="ask for less")
+        raise UsageError(fault, code="sensitivity.accuracy", hint="lower the limit")
     if write_config is not None and minimum is None:
         raise UsageError(
-            "no accuracy is wanted, so there is nothing to propose",
+            "no accuracy limit is set, so nothing can be proposed",
             code="sensitivity.accuracy",
-            hint="say which: --accuracy cosine=0.999",
+            hint="set one with --accuracy cosine=0.999",
         )
 
 

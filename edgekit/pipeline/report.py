@@ -44,20 +44,20 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
     if context.file.build.version_compatible is True and not builds[0].board:
         build.append(
-            "build.version_compatible is dropped: the reference backend builds no TensorRT plan"
+            "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
         )
     about += [item["note"] for item in approximations(context)]
     if context.file.model.builtin is not None:
         about.append(
-            "the network's weights are random: its accuracy says how closely the target's "
-            "numerics follow FP32, nothing about the network"
+            "the network's weights are random: accuracy only shows how closely the "
+            "target's numerics follow FP32"
         )
     if translated(context) is not None:
         about.append(float_note(named(context)))
     placed = plan(context)
     notes = [*placed.notes]
     if placed.baselines.get("tensorrt_auto") == placed.predicted:
-        notes.append("for this objective TensorRT's automatic placement is as good")
+        notes.append("TensorRT's automatic placement is equally good for this objective")
     return {"accuracy": about, "run": [*context.session.notes], "plan": notes, "build": build}
 
 

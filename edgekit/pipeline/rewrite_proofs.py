@@ -94,14 +94,14 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
         except BundleError as error:
             if error.code in ("bundle.unsigned", "bundle.unknown-signer"):
                 error.hint = (
-                    "give the configuration that made it in the place of the model, or "
-                    "--trust-unsigned (trust_unsigned=True) for a bundle of your own"
+                    "give the configuration it was built from instead of the model, or "
+                    "--trust-unsigned (trust_unsigned=True) for your own bundle"
                 )
             raise
         document = rewrite_record(bundle)
         if document is None:
             raise DataError(
-                "nothing was rewritten in this bundle: it has no record",
+                "this bundle has no record: nothing was rewritten in it",
                 code="rewrite.no-record",
                 where=str(path),
             )
@@ -124,7 +124,7 @@ def _signers(model: str) -> list[str]:
 
 
 def _json(path: Path) -> Any:
-    hint = "give what edgekit rewrite wrote: a --record file, a model (.onnx) or a bundle (.ekb)"
+    hint = "give a file from edgekit rewrite: a --record file, a model (.onnx) or a bundle (.ekb)"
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError("it is too large")
@@ -138,7 +138,7 @@ def _json(path: Path) -> Any:
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(
-            "this is no record of rewrites: it is not JSON",
+            "this is not a record of rewrites: it is not JSON",
             code="rewrite.record",
             where=str(path),
             hint=hint,

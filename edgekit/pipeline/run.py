@@ -189,7 +189,7 @@ def _rewrite(run: Run, record: StepRecord) -> Run:
     names = Counter(item["rewrite"] for item in applied)
     left = len(found_rewrites(run.context).applied) - len(applied)
     record.detail = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in names.items()) or (
-        f"{counted(left, 'rewrite')} left out: the plan is better without"
+        f"{counted(left, 'rewrite')} not used: the plan is better without"
         if left
         else "nothing to rewrite"
     )
@@ -204,7 +204,7 @@ def _calibrate(run: Run, record: StepRecord) -> Run:
     found = ranges(context)
     named = named_scales(scales_by(context, found, "minmax"), model(context))
     record.detail = (
-        f"ranges of {counted(len(named.scales) + len(named.missing), 'tensor')}, "
+        f"ranges of {counted(len(named.scales) + len(named.missing), 'tensor')}, by "
         f"{len(found.amax)} methods, {found.data}"
     )
     return replace(run, context=context)
@@ -256,12 +256,12 @@ def _build(run: Run, record: StepRecord) -> Run:
     if chosen := choice(context):
         record.detail += f"; INT8 by {method(context)}"
         if methods_are_equal(chosen):
-            record.detail += ", for the methods cannot be told apart here"
+            record.detail += ", because the methods give equal results here"
     if context.fp16_by_gate:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
     places = [{x.name: x.device for x in one.layers} for one in (run.found["plan"], plan(context))]
     if places[0] != places[1]:
-        record.detail += f"; placement changed: {_on_dla(plan(context))} now"
+        record.detail += f"; placement is now {_on_dla(plan(context))}"
     return run
 
 

@@ -46,6 +46,7 @@ from edgekit.solver.problem import (
 from edgekit.text import counted, listed
 
 _SHOWN = 4
+PROOF_NOTES = ("Optimal for ", "Not proved optimal")  # how notes begin that tell what is proved
 DIGITS = 6  # of microseconds and microjoules in a plan
 SHOWN = 5  # names in a difference
 
@@ -317,8 +318,9 @@ def _without(unknown: Sequence[str]) -> list[str]:
     if not unknown:
         return []
     return [
-        f"in no time here, nor in its band: {counted(len(unknown), 'layer')} of unknown cost "
-        f"({listed(unknown, _SHOWN)}); the board takes longer (--profile has their times)"
+        f"times and bands leave out {counted(len(unknown), 'layer')} of unknown cost "
+        f"({listed(unknown, _SHOWN)}): the board will take longer; give measured times "
+        "with --profile"
     ]
 
 
@@ -326,11 +328,14 @@ def _shared(generation: str | None) -> str:
     """Returns what the plan's figures contain of the memory that devices share."""
     table = contention_table(generation)
     if not table:
-        return "contention for memory is not known on this board: together, devices are slower"
+        return (
+            "memory contention on this board is unknown: devices that run together are "
+            "slower than predicted"
+        )
     gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
     return (
-        f"throughput and energy contain what sharing the memory costs: the GPU takes {gpu:.0f} % "
-        f"longer beside a DLA core, and the core {dla:.0f} %"
+        "throughput and energy include memory contention: with a DLA core running, the "
+        f"GPU takes {gpu:.0f} % longer and the core {dla:.0f} %"
     )
 
 
@@ -347,22 +352,24 @@ def _notes(
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
     proof = proof_of(gap <= OPTIMAL_GAP, extrapolated)
     if proof and measured and measured["fraction"]:
-        notes.append(f"{proof}, which has measured times and predicts what they lack")
+        notes.append("Optimal for measured times, with predictions where none were measured")
     elif proof:
-        notes.append(f"{proof}: the board's own times are not known to it")
+        notes.append("Optimal for predicted times; no board measurements were used")
     else:
-        notes.append(f"not proved optimal under the model: at most {100 * gap:.2g} % from the best")
-    notes += [f"extrapolated: {why}; the band is wide" for why in extrapolated]
+        notes.append(
+            f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"
+        )
+    notes += [f"extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
     elif model.precision == "fp32":
         notes.append("FP32 does not run on a DLA: everything runs on the GPU")
     elif not request.cores:
-        notes.append("no DLA core may be used: everything runs on the GPU")
+        notes.append("no DLA core is allowed: everything runs on the GPU")
     elif not any(request.able.values()):
         notes.append("no layer can run on the DLA: everything runs on the GPU")
     elif not on_dla:
-        among = " of all placements that keep what is asked" if _limited(request) else ""
+        among = " of all placements within the limits" if _limited(request) else ""
         notes.append(f"the GPU alone is best for this objective{among}")
     if on_dla and request.options.gpu:
         notes.append(_shared(model.target.dla.generation))
@@ -742,12 +749,13 @@ def builder_notes(builder: Mapping[str, Any]) -> list[str]:
     notes = []
     if "merged" in kinds:
         notes.append(
-            f"TensorRT would merge loadables that the plan keeps apart ({kinds.count('merged')}): "
-            "build the segments as engines of their own (build.mode: split)"
+            "TensorRT would merge loadables that the plan keeps separate "
+            f"({kinds.count('merged')}): build the segments as separate engines "
+            "(build.mode: split)"
         )
     if len(kinds) > kinds.count("merged"):
         notes.append(
-            "TensorRT would group the DLA's layers into other loadables than the plan's: build the "
-            "segments as engines of their own (build.mode: split)"
+            "TensorRT would group the DLA layers into other loadables than the plan: build "
+            "the segments as separate engines (build.mode: split)"
         )
     return notes

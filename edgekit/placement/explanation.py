@@ -114,7 +114,7 @@ def find_layer(network: Network, name: str) -> Layer:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     near = near or [one for one in known if name.lower() in one.lower()][:3]
     raise UsageError(
-        f"there is no layer or ONNX node called {name!r}",
+        f"there is no layer or ONNX node named {name!r}",
         code="layer.unknown",
         where=network.name,
         hint=f"did you mean {' or '.join(near)}?"
@@ -148,13 +148,13 @@ def _blocked(query: PlacementQuery, members: list[str], other: str, cores: tuple
             return f"{query.target.name} has no DLA"
         if query.precision == "fp32":
             return "FP32 does not run on a DLA"
-        return "no DLA core may be used (dla_cores none)" if not cores else ""
+        return "no DLA core is allowed (dla_cores none)" if not cores else ""
     if other == "GPU":
         return "" if query.options.gpu else "the plan is standalone, without the GPU"
     for name in members:
         verdict = query.judgement.verdicts[name]
         if not verdict.placeable:
-            return verdict.reasons[0].message if verdict.reasons else "a DLA cannot run it"
+            return verdict.reasons[0].message if verdict.reasons else "the DLA cannot run it"
     return ""
 
 
@@ -163,9 +163,10 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
     sentences = []
     here, other = document["device"], document["otherwise"]
     if blocked:
-        sentences.append(f"it cannot be elsewhere: {blocked}")
+        sentences.append(f"it has to be there: {blocked}")
     sentences += [
-        f"{bind['text']} holds it: without it, it would be on {_device_text(bind['device'])}"
+        f"{bind['text']} keeps it there: without this limit it would be on "
+        f"{_device_text(bind['device'])}"
         for bind in document["binds"]
         if bind["moves"] and bind["kind"] not in ("verdict", "together")
     ]
@@ -176,15 +177,15 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
         figure = "" if other["percent"] is None else f" by {_digits(abs(other['percent']))} %"
         if abs(worse) <= SAME * abs(document["value"]):
             sentences.append(
-                f"on the {other['device']} the objective would be the same; "
-                "ties go to fewer transitions"
+                f"the objective would be the same on the {other['device']}; the placement with "
+                "fewer transitions is chosen"
             )
         else:
             word = "worse" if worse > 0 else "better"
             sentences.append(f"on {_device_text(other['device'])} {document['objective']} would be "
                         f"{word}{figure} (predicted)")  # fmt: skip
     elif other["reason"] and not blocked:
-        sentences.append(f"it cannot be on {_device_text(other['device'])}: {other['reason']}")
+        sentences.append(f"it cannot run on {_device_text(other['device'])}: {other['reason']}")
     best = {row["device"]: row for row in reversed(document["costs"])}
     times = {device: row["us"] for device, row in best.items()}
     if len(times) > 1 and here in times:
@@ -200,16 +201,17 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
         counts = [(alone[key], key) for key in ("transitions", "loadables", "reformats")]
         more = ", ".join(f"{count:+d} {name}" for count, name in counts if count)
         sentences.append(
-            f"moved alone to {_device_text(other['device'])}, with all else in its place: "
-            f"{document['objective']} {_digits(alone['percent'] or 0, '+')} % (predicted)"
-            + (f"; {more}" if more else "")
+            f"moved alone to {_device_text(other['device'])}: {document['objective']} "
+            f"{_digits(alone['percent'] or 0, '+')} % (predicted)" + (f"; {more}" if more else "")
         )
     paid = sum(row["us"] for row in document["borders"])
     would = sum(row["otherwise_us"] for row in document["borders"])
     if paid or would:
-        sentences.append(f"reformats at its border take {paid:.4g} µs here and would take "
-                    f"{would:.4g} µs on {_device_text(other['device'])} with its neighbours where "
-                    "they are (predicted)")  # fmt: skip
+        sentences.append(
+            f"reformats at its inputs and outputs take {paid:.4g} µs here and would take "
+            f"{would:.4g} µs on {_device_text(other['device'])} if its neighbours stay "
+            "(predicted)"
+        )
     return sentences
 
 

@@ -43,8 +43,8 @@ _Loads = tuple[tuple[LayerKernel, ...], list[bool], float, float]
 LATENCY, LEGALITY = "latency", "legality"
 # of the multiply-accumulates: less than that more does not pay for another loadable
 _SHARE = 0.005
-_FIX = "edgekit plan CONFIG --why LAYER tests one layer by planning without it on the GPU"
-_SOURCE = "the plan and edgekit's cost model: predicted, each kernel alone"
+_FIX = "test one layer by planning it off the GPU: edgekit plan CONFIG --why LAYER"
+_SOURCE = "predicted by edgekit's cost model, each kernel alone"
 
 
 @dataclass(frozen=True)
@@ -508,47 +508,48 @@ def _reason(
         None,
     )
     if pin is not None:
-        return "pinned to the GPU", _reason_text(f"the pin {pin} asks for the GPU", str(pin), "")
+        return "pinned to the GPU", _reason_text(f"pin {pin} puts it on the GPU", str(pin), "")
     if not limits.get("dla_cores", True):
-        return "no DLA core may be used", _reason_text("dla_cores names none", "none", "")
+        return "no DLA core is allowed", _reason_text("dla_cores is empty", "none", "")
     if plan.precision == "fp32":
-        return "FP32 stays on the GPU", _reason_text("a DLA has no FP32", "FP32", "INT8 or FP16")
+        return "FP32 runs only on the GPU", _reason_text(
+            "a DLA has no FP32", "FP32", "INT8 or FP16"
+        )
     if others:
-        text = f"other frames have it on {' or '.join(others)}: the devices share the load"
+        text = f"in other frames it runs on {' or '.join(others)}: the devices share the load"
         return "on a DLA in other frames", _reason_text(text, ", ".join(others), "")
     if sides is None:
-        return "the best plan has it there", _reason_text(f"best for {plan.objective}", "", "")
+        return "the best plan puts it there", _reason_text(f"best for {plan.objective}", "", "")
     gpu, dla = sides
     times = f"{dla:.3g} µs on the DLA", f"{gpu:.3g} µs on the GPU"
     if not gpu and not dla:
         return (
             "it takes no time of its own",
-            _reason_text("it goes with the layers around it, which are on the GPU", *times),
+            _reason_text("it belongs to the layers around it, which are on the GPU", *times),
         )
     if plan.objective == "gpu_time":
         return (
-            "the GPU would reformat longer",
-            _reason_text(
-                "what the GPU would reformat for it takes the GPU longer than the layer", *times
-            ),
+            "reformats would take longer",
+            _reason_text("the GPU would need longer for the reformats than for the layer", *times),
         )
     if plan.objective in ("throughput", "period"):
         return (
             "the devices share the load",
-            _reason_text("the work is divided so that no device waits for another", *times),
+            _reason_text("the work is shared so that no device waits for another", *times),
         )
     if dla > gpu:
         return (
             "slower on the DLA",
-            _reason_text("its kernel takes longer on the DLA than on the GPU", *times),
+            _reason_text("it takes longer on the DLA than on the GPU", *times),
         )
     return (
-        "the hand-over costs more",
+        "the transition costs more",
         _reason_text(
-            "its kernel is no slower on the DLA, but starting a loadable and handing its tensors "
-            f"over cost more for {plan.objective}", *times,
+            "it is not slower on the DLA, but starting a loadable and transferring its "
+            f"tensors would cost more {plan.objective}",
+            *times,
         ),
-    )  # fmt: skip
+    )
 
 
 def _reason_text(message: str, found: str, limit: str) -> dict[str, str]:

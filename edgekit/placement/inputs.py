@@ -218,7 +218,7 @@ def _pin_error(layer: str, device: str, why: str) -> GateError:
         f"pinned to {device}, but {why}",
         code="plan.infeasible",
         where=layer,
-        hint="remove the pin or change what keeps the layer away",
+        hint="remove the pin or fix the reason",
     )
 
 
@@ -230,7 +230,7 @@ def _require_standalone(request: PlacementInputs) -> None:
         return
     if not request.cores:
         why = "FP32 does not run on a DLA" if request.model.precision == "fp32" else "there is none"
-        message = f"a standalone plan needs a DLA core, and {why}"
+        message = f"a standalone plan needs a DLA core, but {why}"
     else:
         few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
         count = len(request.network.layers)

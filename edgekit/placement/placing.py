@@ -413,10 +413,10 @@ class Conflict:
             for one in self.constraints
         )
         if len(self.constraints) == 1:
-            sentence = f"{listing} cannot be kept"
+            sentence = f"{listing} cannot be met"
         else:
-            few = "the smallest set of constraints" if self.smallest else "constraints"
-            sentence = f"{listing} cannot hold together ({few} that conflict)"
+            few = "the conflicting constraints" if self.smallest else "constraints"
+            sentence = f"{listing} cannot be met together ({few})"
         for name, value in self.best.items():
             rest = " with the others" if len(self.constraints) > 1 else ""
             sentence += f"; {name} is {value:.6g} at best{rest} (predicted)"
@@ -505,7 +505,7 @@ def explain_conflict(
     if conflict is None:
         return
     error.extra["conflict"] = [constraint.to_json() for constraint in conflict.constraints]
-    ease = "ease it" if len(conflict.constraints) == 1 else "ease one of them"
+    ease = "relax it" if len(conflict.constraints) == 1 else "relax one of them"
     if conflict.speed_helps:
         ease += ", or choose a faster power mode"
     if conflict.is_about(error):
@@ -553,7 +553,7 @@ def pareto_front(
         if not prepared.request.cores:
             break
     if not fronts:
-        raise GateError("no placement keeps the bounds", code="plan.infeasible")
+        raise GateError("no placement meets the bounds", code="plan.infeasible")
     points = []
     for prepared, point, bound in _joined_fronts(fronts, (first, second)):
         plan = prepared.plan(point.placing, bound)
@@ -571,10 +571,14 @@ def pareto_front(
         )  # fmt: skip
     complete = all(front.complete for _, front in fronts)
     across, down = (max(front.resolution[i] for _, front in fronts) for i in range(2))
-    note = "" if complete else (
-        f"not complete; between neighbours lies at most {100 * across:.3g} % of the range of "
-        f"{first} and {100 * down:.3g} % of that of {second}"
-    )  # fmt: skip
+    note = (
+        ""
+        if complete
+        else (
+            f"incomplete; neighbouring points are at most {100 * across:.3g} % of the range "
+            f"of {first} and {100 * down:.3g} % of the range of {second} apart"
+        )
+    )
     return {
         "schema": PARETO_SCHEMA,
         "clock": "predicted",

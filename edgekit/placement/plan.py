@@ -226,10 +226,10 @@ class Plan:
 
 
 def proof_of(optimal: bool, extrapolated: Sequence[str]) -> str:
-    """Returns "optimal under the model" as it must be said; "" for a plan that is not proved."""
+    """Returns "proved optimal", and whether by extrapolated times; "" for a plan that is not."""
     if not optimal:
         return ""
-    return "optimal under the model, extrapolated" if extrapolated else "optimal under the model"
+    return "proved optimal, extrapolated" if extrapolated else "proved optimal"
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
     """
     if document.get("schema") != SCHEMA:
         raise DataError(
-            f"not a plan: schema {document.get('schema')!r}",
+            f"not a plan: its schema is {document.get('schema')!r}",
             code="plan.schema",
             hint=f"expected a document with schema {SCHEMA!r}",
         )

@@ -70,22 +70,22 @@ def search(
         bound = (max if options.objective == "throughput" else min)(bound, found.bound)
         if found.parts and is_better(options, found.value, best.value):
             best, at = found, len(tried)
-            notes = [f"layers are fused as in {name}: their other fusion is slower"]
+            notes = [f"layers are fused as in {name}; the alternative fusion is slower"]
         tried.append(other)
     if clocked:
-        notes.append("the wall clock ended the search: another run may end elsewhere")
+        notes.append("the search reached its time limit; another run may give another result")
     if best.parts:
         return tried[at], replace(best, bound=bound), notes
     if bound != no_plan(options).bound:
         raise GateError(
-            "no placement was found within the solver's limits, and none is proved impossible",
+            "the solver found no placement within its limits, but has not proved that none exists",
             code="plan.limit",
-            hint="loosen the bounds or remove pins",
+            hint="relax the bounds or remove pins",
         )
     raise GateError(
-        "no placement keeps all that is asked",
+        "no placement meets all constraints",
         code="plan.infeasible",
-        hint="loosen the bounds, remove pins, or allow more",
+        hint="relax the bounds, remove pins, or raise the limits",
     )
 
 

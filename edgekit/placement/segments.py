@@ -136,7 +136,7 @@ def _cut(graph: OnnxGraph, network: Network, layers: Iterable[PlacedLayer]) -> t
             f"the plan does not place {counted(len(unknown), 'layer')}, such as {unknown[0]!r}",
             code="build.plan",
             where=unknown[0],
-            hint="plan this model again; the plan is of another one",
+            hint="plan this model again; the plan is for another model",
         )
     owner: dict[str, PlacedLayer] = {}
     for layer in network.layers:
@@ -207,7 +207,7 @@ def _origins(
     """Finds each node's home: its layer's, or for nodes of no layer where its inputs end."""
     if not placed:
         raise ModelError(
-            "the network computes nothing: its outputs are constants", code="model.empty_graph"
+            "the network computes nothing: all outputs are constants", code="model.empty_graph"
         )
     first = min(placed, key=lambda layer: layer.segment)
     home_of: dict[str, _NodeAssignment] = {}

@@ -328,7 +328,7 @@ def _rank(group: Mapping[str, Any]) -> float:
 def _lost(detected: Iterable[Mapping[str, Any]], least: float) -> list[str]:
     return [
         f"output {row['output']!r} keeps {row['kept']} of {row['above']} scores above {SCORE:g}, "
-        f"{least:.0%} are wanted"
+        f"{100 * least:.0f} % are wanted"
         for row in detected
         if row["kept"] < least * row["above"]
     ]

@@ -277,7 +277,7 @@ class _Drawing:
         title = (
             f"{slot['network']}, frame {slot['frame']} on {slot['device']}: {what}; "
             f"{microseconds(took)} predicted"
-            + (f", {slower:.0%} of it by contention" if slower > 0.005 else "")
+            + (f", {100 * slower:.0f} % of it by contention" if slower > 0.005 else "")
         )
         label = clean(slot["network"])
         text = ""

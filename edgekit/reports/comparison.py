@@ -70,7 +70,7 @@ def refused_words(baseline: Mapping[str, Any]) -> str:
     if not isinstance(refused, Mapping):
         return ""
     where = f" ({refused['where']})" if refused.get("where") else ""
-    return f"not compared, because {'; '.join(map(str, refused['reasons']))}{where}"
+    return f"not compared: {'; '.join(map(str, refused['reasons']))}{where}"
 
 
 def metric_name(metric: str) -> str:

@@ -48,12 +48,12 @@ _QUANTITIES = {
     "energy_uj": ("energy", "more", "less"),
     "latency_us": ("latency", "more", "less"),
 }
-AIMS = {  # of an objective: its quantity, the table's word for it, what a better plan does
-    "latency": ("latency_us", "latency", "answers sooner"),
-    "throughput": ("throughput_qps", "per second", "takes more frames"),
-    "period": ("throughput_qps", "period", "takes more frames"),
-    "energy": ("energy_uj", "energy", "saves energy"),
-    "gpu_time": ("gpu_us", "GPU time", "frees the GPU"),
+AIMS = {  # of an objective: its quantity, the table's word for it
+    "latency": ("latency_us", "latency"),
+    "throughput": ("throughput_qps", "per second"),
+    "period": ("throughput_qps", "period"),
+    "energy": ("energy_uj", "energy"),
+    "gpu_time": ("gpu_us", "GPU time"),
 }
 BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
@@ -279,7 +279,7 @@ def answers(
     gates = {gate["gate"]: gate for gate in verdict["gates"]}
     found = [_fit(facts, placement, gates), _speed(facts, verdict), _accuracy_answer(facts, gates)]
     if other := serving_words(facts.bench):
-        words = f"What is measured here is of {other}. The plan and its predictions are not of it."
+        words = f"The measurements are of {other}, not of this plan and its predictions."
         found.append({"question": "release", "words": words, "ok": False,
                       "clock": verdict["clock"]})  # fmt: skip
     return found
@@ -292,16 +292,20 @@ def _fit(
     memory = gates.get("memory", {})
     where, ok = _placed(facts, placement), True
     if failed:
-        words, ok = f"It does not run: {failed[0]} failed. {where}", False
+        words, ok = f"The run failed in step {failed[0]}. {where}", False
     elif memory.get("passed") is False:
         pool = text.POOLS.get(str(memory["pool"]), str(memory["pool"]))
         need, limit = text.size(memory["found"]), text.size(memory["limit"])
-        words, ok = f"It does not fit: a loadable needs {need} of {limit} {pool}. {where}", False
+        words, ok = (
+            f"Does not fit the DLA: a loadable needs {need} of {pool}, the limit is "
+            f"{limit}. {where}",
+            False,
+        )
     elif facts.built:
         boards = ", ".join(str(one["board"]) for one in facts.built)
-        words = f"It fits, built on {boards}: {_inside(where)}"
+        words = f"Fits, as built on {boards}: {_inside(where)}"
     else:
-        words = f"It should fit: {_inside(where)}"
+        words = f"Predicted to fit: {_inside(where)}"
     return {"question": "fit", "words": words, "ok": ok, "clock": ""}
 
 
@@ -319,8 +323,8 @@ def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
     if on_dla == 0:
         capable = text.count(placement["dla_capable_layers"])
         return (
-            f"{on_gpu[0].upper()}{on_gpu[1:]}; {capable} could run on a DLA, "
-            f"but for the objective {facts.plan.objective} the GPU alone was chosen."
+            f"{on_gpu[0].upper()}{on_gpu[1:]}; {capable} could run on a DLA, but the GPU "
+            f"alone is best for the objective {facts.plan.objective}."
         )
     share = ""
     if placement["macs"]:
@@ -328,7 +332,7 @@ def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
     plans = len(placement["shares"])
     if plans > 1:
         shares = [percent(one) for one in placement["shares"]]
-        which = "one of the most frequent" if shares[1] == shares[0] else "the most frequent one"
+        which = "one of the most used plans" if shares[1] == shares[0] else "the most used plan"
         return (
             f"{plans} plans share the frames; {which} has {text.count(on_dla)} of {every}{share} "
             "on a DLA core."
@@ -342,11 +346,12 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
     median = (bench.get("latency_ms") or {}).get("median")
     if verdict["clock"] == "board-measured" and median is not None:
         words = (
-            f"An inference takes {text.measured(median)} in the median, "
-            f"{text.significant(bench.get('throughput_qps'))} per second, measured on the board"
+            f"Median latency {text.measured(median)}, "
+            f"{text.significant(bench.get('throughput_qps'))} inferences per second, "
+            "measured on the board"
         )
         if bench.get("taken_back"):
-            words += ", of another release"
+            words += ", for another release"
         ok = {"VALID": True, "INVALID": False}.get(verdict["status"])
         if ok is False:
             reasons = verdict["reasons"]
@@ -360,17 +365,17 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
     band = plan.bands.get("latency_us")
     source = source_of(plan.measured)
     if source == "predicted":
-        words = f"An inference is predicted to take {text.microseconds(own.latency_us)}"
+        words = f"Predicted latency {text.microseconds(own.latency_us)}"
     else:
-        words = f"An inference takes {text.microseconds(own.latency_us)}, {source}"
+        words = f"Latency {text.microseconds(own.latency_us)}, {source}"
     if band and band[0] < band[1]:
         words += f" ({text.microseconds(band[0])} to {text.microseconds(band[1])})"
-    words += f", {text.significant(own.throughput_qps)} per second"
+    words += f", {text.significant(own.throughput_qps)} inferences per second"
     if plan.unknown_cost:
-        words += f", without {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
+        words += f", not counting {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
     if alone is not None and alone != own:
         words += (
-            f"; the GPU alone {text.microseconds(alone.latency_us)}, "
+            f"; GPU alone {text.microseconds(alone.latency_us)}, "
             f"{text.significant(alone.throughput_qps)} per second"
         )
     return {"question": "speed", "words": f"{words}.", "ok": None, "clock": "predicted"}
@@ -380,10 +385,10 @@ def _accuracy_answer(facts: RunFacts, gates: Mapping[str, Mapping[str, Any]]) ->
     found: dict[str, Any] = {"question": "accuracy", "ok": None, "clock": ""}
     accuracy = facts.accuracy
     if not accuracy:
-        return found | {"words": "Its accuracy was not compared."}
+        return found | {"words": "Accuracy was not compared."}
     if warnings := warning_words(accuracy):
         more = f" and {len(warnings) - 1} more" if warnings[1:] else ""
-        text = f"Its accuracy is not known: {warnings[0]}{more}."
+        text = f"Accuracy is unknown: {warnings[0]}{more}."
         return found | {"words": text}
     gate = gates.get("accuracy")
     figures = [
@@ -393,14 +398,14 @@ def _accuracy_answer(facts: RunFacts, gates: Mapping[str, Mapping[str, Any]]) ->
     ]
     text = ", ".join(figures)
     found["ok"] = None if gate is None else gate.get("passed")
-    lead = {True: "It is accurate enough", False: "It is not accurate enough"}.get(
-        found["ok"], "Compared with FP32"
+    lead = {True: "Accuracy passes", False: "Accuracy fails"}.get(
+        found["ok"], "Accuracy against FP32"
     )
-    wanted = f", at least {gate['limit']:g} {gate['metric']} asked" if gate else ""
+    wanted = f", limit {gate['metric']} {gate['limit']:g}" if gate else ""
     where = compared_on(accuracy)
     words = f"{lead}: {text}{wanted}" + (f" ({where})" if where else "")
     if gate is None:
-        words += "; no limit was set (accuracy.min)"
+        words += "; no limit is set (accuracy.min)"
     return found | {"words": f"{words}."}
 
 
@@ -440,7 +445,7 @@ def advantage(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
     own, alone = (next(row for row in rows if row["key"] == key) for key in ("plan", "gpu_only"))
     if own["latency_us"] is None or alone["latency_us"] is None:
         return ""
-    aim, _, does = AIMS[objective]
+    aim = AIMS[objective][0]
     changes = {}
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
         before, after = alone.get(key), own.get(key)
@@ -448,16 +453,13 @@ def advantage(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
             changes[key] = after / before
     if not changes:
         return ""
-    gain = changes.get(aim, 1.0)
-    better = gain > 1 if aim == "throughput_qps" else gain < 1
-    lead = f"this plan {does}" if better else "this plan"
     text = ", ".join(_changed(ratio, *_QUANTITIES[key]) for key, ratio in changes.items())
-    return f"Compared with the GPU alone {lead}: {text} (predicted)."
+    return f"Compared with the GPU alone: {text} (predicted)."
 
 
 def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
     if ratio >= 2:
-        return f"{significant(ratio, 2)} times the {quantity}"
+        return f"{significant(ratio, 2)}x the {quantity}"
     return f"{100 * abs(ratio - 1):.0f} % {more if ratio > 1 else less} {quantity}"
 
 

@@ -127,7 +127,7 @@ def few_words(bench: Mapping[str, Any]) -> str:
     sentences, frames = [], counted(count, "inference")
     if any(latency.get(key) is not None for key in few):
         sentences.append(
-            f"* fewer than {least} of the {frames} are slower: another run will have another value."
+            f"* fewer than {least} of the {frames} are slower, so this value varies between runs."
         )
     if absent := [PERCENTILES[key] for key in empty if latency.get(key) is not None]:
         names = f"{', '.join(absent[:-1])} and {absent[-1]}" if absent[1:] else absent[0]
@@ -148,10 +148,10 @@ def serving_words(bench: Mapping[str, Any] | None) -> str:
     back = (bench or {}).get("taken_back")
     if not bench or not back:
         return ""
-    release = (bench.get("environment") or {}).get("release") or "another one"
+    release = (bench.get("environment") or {}).get("release") or "another release"
     return text.clean(
-        f"release {release}, which serves: this configuration's own, {back['release']}, was taken "
-        f"back at {back['at']}: {back['reason']}"
+        f"release {release}, which is running: this configuration's release, "
+        f"{back['release']}, was rolled back at {back['at']}: {back['reason']}"
     )
 
 
@@ -159,18 +159,21 @@ def cost_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Yields what it takes to start and to run: cold start, memory, energy where it was read."""
     cold = bench.get("cold") or {}
     if cold.get("open_ms") is not None:
-        yield "Cold: to open", text.microseconds(1000 * cold["open_ms"])
+        yield "Cold start: open", text.microseconds(1000 * cold["open_ms"])
     if cold.get("first_ms") is not None:
-        yield "Cold: first inference", text.microseconds(1000 * cold["first_ms"])
+        yield "Cold start: first inference", text.microseconds(1000 * cold["first_ms"])
     memory = bench.get("memory") or {}
     for key, name in _MEMORY:
         if memory.get(key) is not None:
             yield name, text.size(memory[key])
     total = (bench.get("energy") or {}).get("total")
     if isinstance(total, Mapping) and total.get("uj_per_inference") is not None:
-        yield "Energy of an inference", text.energy(total["uj_per_inference"])
+        yield "Energy per inference", text.energy(total["uj_per_inference"])
         if total.get("over_idle_uj") is not None:
-            yield f"of it over {baseline_word(bench['energy'])}", text.energy(total["over_idle_uj"])
+            yield (
+                f"thereof over {baseline_word(bench['energy'])}",
+                text.energy(total["over_idle_uj"]),
+            )
 
 
 def flat_facts(facts: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:

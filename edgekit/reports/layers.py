@@ -125,7 +125,7 @@ def unbooked_times(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     for frame, us, args in _times(trace):
         frames.add(frame)
         if "layer" not in args:
-            what = "of segments' borders" if "border_of" in args else "of no layer"
+            what = "between segments" if "border_of" in args else "of no layer"
             totals[what] = totals.get(what, 0.0) + us
             own = {(args.get("segment"), node) for node in args.get("measured_nodes") or ()}
             nodes.setdefault(what, set()).update(own)
@@ -224,7 +224,7 @@ def by_time(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def order_words(rows: Iterable[Mapping[str, Any]]) -> str:
     """Returns by what ``by_time`` sorts."""
     on_board = any((row.get("measured") or {}).get("clock") == "board-measured" for row in rows)
-    return "measured on the board, else predicted" if on_board else "predicted"
+    return "measured on the board or else predicted" if on_board else "predicted"
 
 
 def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> str:
@@ -238,11 +238,11 @@ def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> st
         return ""
     lost = text.microseconds(frame["sharing_us"])
     if short:
-        return f"{lost} of a frame's {text.microseconds(frame['period_us'])} is memory contention"
+        return f"memory contention takes {lost} of each {text.microseconds(frame['period_us'])}"
     return (
-        f"a frame every {text.microseconds(frame['period_us'])}: {frame['device']} works "
-        f"{text.microseconds(frame['busy_us'][frame['device']])} for it, and {lost} go to "
-        "contention: the devices share the memory (predicted)"
+        f"one frame every {text.microseconds(frame['period_us'])}: {frame['device']} is "
+        f"busy for {text.microseconds(frame['busy_us'][frame['device']])} of it, and "
+        f"memory contention takes {lost} (predicted)"
     )
 
 

@@ -36,7 +36,7 @@ from edgekit.reports.text import clean
 from edgekit.text import percent
 
 LIMIT = 65_536
-_CUT = "\n*What does not fit into a comment was cut: {}.*\n"
+_CUT = "\n*Cut to fit into a comment: {}.*\n"
 _SPARE = 600  # for the note on what was cut
 _LONGEST = 200  # characters of one cell; a longer name adds nothing
 
@@ -171,9 +171,10 @@ def markdown(document: Mapping[str, Any], *, limit: int = LIMIT) -> str:
     write = writers.get(str(document.get("schema")))
     if write is None:
         raise DataError(
-            f"there is no Markdown of {clean(document.get('schema'))!r}", code="markdown.schema",
+            f"no Markdown is available for {clean(document.get('schema'))!r}",
+            code="markdown.schema",
             hint=f"one of {', '.join(writers)}",
-        )  # fmt: skip
+        )
     paper = Paper(limit)
     write(document, paper)
     return str(paper)
@@ -290,7 +291,7 @@ def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
         paper.add(escaped(few))
     rows = [[escaped(name), escaped(value)] for name, value in cost_facts(bench)]
     if rows:
-        paper.table(("What it takes", ""), rows, "lr")
+        paper.table(("Resources", ""), rows, "lr")
 
 
 def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
@@ -340,7 +341,7 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
     ]  # fmt: skip
     paper.folded(
         "Why layers are not on the DLA",
-        ("rule", "layers", "what would make them legal there"),
+        ("rule", "layers", "fixes"),
         why,
         "lrl",
     )
@@ -353,7 +354,7 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
         for one in part_cells(parts, sum(one["us"] for one in (*every, *parts)))
     ]
     whole = ("timed as a whole", "device", "layers", "measured", "of all layers")
-    paper.folded("Loadables and fusions, which were timed as a whole", whole, wholes, "llrrr")
+    paper.folded("Loadables and fusions, timed as a whole", whole, wholes, "llrrr")
     layers = [
         [code(row["name"]), escaped(row["kind"]), escaped(row["device"]),
          escaped(row["precision"]), text.microseconds(row["predicted_us"]),
@@ -362,7 +363,7 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
     ]  # fmt: skip
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
     order = order_words(document["layers"])
-    paper.folded(f"Layers, the slowest first ({order})", head, layers, "llllrr")
+    paper.folded(f"Layers, slowest first ({order})", head, layers, "llllrr")
 
 
 def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
@@ -489,16 +490,19 @@ def _write_baseline(baseline: Mapping[str, Any], paper: Paper) -> None:
     """Writes a row a metric, as the page has it."""
     every = compared_metrics(baseline)
     rows = [
-        [escaped(metric_name(one["metric"])), *map(escaped, compared_values(one)),
-         escaped(ratio_words(one)),
-         f"{_ICONS[one['direction']]} {escaped(one['verdict'])}"
-         f"{', past the threshold' if one['regression'] else ''}"]
+        [
+            escaped(metric_name(one["metric"])),
+            *map(escaped, compared_values(one)),
+            escaped(ratio_words(one)),
+            f"{_ICONS[one['direction']]} "
+            f"{escaped(one['verdict'])}{', above the threshold' if one['regression'] else ''}",
+        ]
         for one in every
-    ]  # fmt: skip
+    ]
     head = ("Against the baseline", "baseline", "this run", "difference", "answer")
     paper.table(head, rows, "lrrrl")
     limit = percent(baseline["threshold"], 0)
-    paper.add(f"Baseline: {code(baseline['a']['label'])}; a regression is one past {limit}.")
+    paper.add(f"Baseline: {code(baseline['a']['label'])}; changes above {limit} are regressions.")
     _write_notes(baseline, compared_notes(baseline), paper)
 
 

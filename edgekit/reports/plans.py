@@ -9,8 +9,8 @@ from edgekit.reports import text
 from edgekit.text import ABSENT, counted, percent
 
 GOALS = {
-    "latency": "largest share of a deadline", "makespan": "end of the last network",
-    "period": "period", "energy": "energy a cycle", "gpu_time": "GPU time a cycle",
+    "latency": "largest share of a deadline", "makespan": "time until the last network ends",
+    "period": "period", "energy": "energy per cycle", "gpu_time": "GPU time per cycle",
 }  # fmt: skip
 
 
@@ -29,12 +29,12 @@ def plans_headline(document: Mapping[str, Any]) -> str:
         worst = max(networks, key=lambda one: one["latency_us"]["upper"] / one["deadline_us"])
         share = worst["latency_us"]["upper"] / worst["deadline_us"]
         return (
-            f"All {counted(len(networks), 'network')} keep their deadlines, also with "
-            f"contention for memory; {worst['name']} is the tightest with {percent(share)} "
-            "of its deadline."
+            f"All {counted(len(networks), 'network')} meet their deadlines, even with "
+            f"memory contention; {worst['name']} is the tightest, using {percent(share)} of "
+            "its deadline."
         )
     if document["objective"] == "period":
-        return f"All {counted(len(networks), 'network')} take a frame every {cycle}."
+        return f"All {counted(len(networks), 'network')} process a frame every {cycle}."
     return f"All {counted(len(networks), 'network')} are done after {cycle}."
 
 

@@ -117,7 +117,7 @@ class FrameTimes(ReportModel):
     """How long a frame takes, and which device decides it."""
 
     period_us: Micro
-    sharing_us: Micro = Field(description="contention: the devices share the memory")
+    sharing_us: Micro = Field(description="memory contention")
     device: Device | None = None
     busy_us: dict[Device, Micro] = {}
 
@@ -156,7 +156,7 @@ class Row(ReportModel):
     energy_uj: float | None = None
     gpu_us: Micro | None = None
     change: float | None = Field(default=None, description="of the plan's objective")
-    keeps: bool | None = Field(default=None, description="whether it keeps what was asked")
+    keeps: bool | None = Field(default=None, description="whether it keeps the limits")
 
 
 class Predicted(ReportModel):
@@ -169,7 +169,9 @@ class Predicted(ReportModel):
     source: str = Field(
         default="", description="where the plan's times come from: how much a profile measured"
     )
-    unknown_cost: int = Field(default=0, description="layers in no figure: their cost is unknown")
+    unknown_cost: int = Field(
+        default=0, description="layers of unknown cost, not counted in any figure"
+    )
 
 
 class ReportedSegment(ReportModel):
@@ -286,7 +288,7 @@ class ChannelGroup(ReportModel):
     exact: bool | None = Field(default=None, description="no error at all; null: not kept")
     cosine: float
     worst: Worst
-    collapsed: bool = Field(description="nothing is left of what FP32 gives")
+    collapsed: bool = Field(description="nothing of the FP32 result is left")
 
 
 class RemainingScores(ReportModel):
@@ -327,7 +329,7 @@ class Accuracy(ReportedDeviation):
 
     top1_agreement: Fraction | None = None
     metric: str = "cosine"
-    min: float | None = Field(default=None, description="what the gate asks")
+    min: float | None = Field(default=None, description="the gate's limit")
     passed: bool | None = None
     data: str | None = None
     inputs: int | None = None
@@ -625,19 +627,20 @@ def checked(document: Any, *, where: str = "the report document") -> dict[str, A
     said = document.get("schema") if isinstance(document, Mapping) else None
     if said != "edgekit.report/1":
         raise DataError(
-            f"this is no edgekit.report/1 document: its schema is {said!r}",
+            f"this is not an edgekit.report/1 document: its schema is {said!r}",
             code="report.schema", where=where,
-            hint="edgekit report takes a configuration, or the report.json of a run",
+            hint="give a configuration or the report.json of a run",
         )  # fmt: skip
     try:
         return Report.model_validate(document).model_dump(by_alias=True)
     except ValidationError as error:
         raise DataError(
             f"the report document does not fit its schema: {fault_words(error)}",
-            code="report.schema", where=where,
-            hint="docs/report.schema.json has the schema; write the report again from its "
-            "configuration",
-        ) from None  # fmt: skip
+            code="report.schema",
+            where=where,
+            hint="write the report again from its configuration; the schema is in "
+            "docs/report.schema.json",
+        ) from None
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -646,7 +649,7 @@ def read_report(path: Path) -> dict[str, Any]:
     Raises:
         DataError: The file cannot be read, is no JSON, or does not fit the schema.
     """
-    hint = "name the report.json of a run"
+    hint = "give the report.json of a run"
     try:
         document = load_json(path, LARGEST)
     except OSError as error:
@@ -656,10 +659,10 @@ def read_report(path: Path) -> dict[str, Any]:
         ) from None  # fmt: skip
     except DocumentTooLargeError as error:
         raise DataError(
-            f"no report: {error}", code="report.too-large", where=str(path), hint=hint
+            f"not a report: {error}", code="report.too-large", where=str(path), hint=hint
         ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"the file is no JSON: {error}", code="report.file", where=str(path), hint=hint
+            f"the file is not JSON: {error}", code="report.file", where=str(path), hint=hint
         ) from None
     return checked(document, where=str(path))

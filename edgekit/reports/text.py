@@ -113,7 +113,9 @@ def prediction_title(source: str = "", unknown: int = 0) -> str:
     title = "Predicted for the board (not measured)"
     if source not in ("", "predicted"):
         title = f"For the board: this plan's times {source}; power predicted"
-    return title + (f", without {counted(unknown, 'layer')} of unknown cost" if unknown else "")
+    return title + (
+        f", not counting {counted(unknown, 'layer')} of unknown cost" if unknown else ""
+    )
 
 
 def change(percent: float) -> str:

@@ -115,7 +115,7 @@ class Comparison(Document):
     metric: str
     unit: str
     better: Literal["lower", "higher"]
-    threshold: Number = Field(description="by how much of itself B may be worse")
+    threshold: Number = Field(description="the fraction by which B may be worse")
     a: Side
     b: Side
     ratio: Ratio
@@ -157,16 +157,17 @@ def refuse_predictions(results: Sequence[Result]) -> None:
         ]
         if lacking:
             raise DataError(
-                f"the bench document has no {' and no '.join(lacking)}: it is cut, or edgekit "
-                "bench did not write it",
-                code="compare.form", where=result.label,
-                hint="give the bench.json of an edgekit bench",
-            )  # fmt: skip
+                f"the bench document has no {' and no '.join(lacking)}: it is cut off, or not "
+                "from edgekit bench",
+                code="compare.form",
+                where=result.label,
+                hint="give a bench.json from edgekit bench",
+            )
         if result.document.clock == "predicted" or not result.document.latency_ms:
             raise DataError(
-                "it is a prediction, and only measurements are compared",
+                "it is a prediction, but only measurements can be compared",
                 code="compare.predicted", where=result.label,
-                hint="edgekit bench measures; edgekit plan compares predictions",
+                hint="measure with edgekit bench, or compare predictions with edgekit plan",
             )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     for what, value in _SAME:
         values = _values([*a, *b], value)
         if len(values) > 1:
-            found.append(f"the {what} is not the same: {', '.join(values)}")
+            found.append(f"the {what} differs: {', '.join(values)}")
     return found
 
 
@@ -203,7 +204,7 @@ def unknown_facts(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     for what, one, other in _facts_of(a, b):
         if bool(one) != bool(other):
             found["B" if one else "A"].append(what)
-    return [f"not told by {side}: {', '.join(names)}" for side, names in found.items() if names]
+    return [f"not known for {side}: {', '.join(names)}" for side, names in found.items() if names]
 
 
 def _facts_of(
@@ -288,14 +289,14 @@ def _drifting(result: Result) -> str:
     if found is None:
         return ""
     why = (
-        "it was not warm yet, or something else was busy at its start: a longer warm-up shows which"
+        "it was not warmed up, or something else was busy at the start; try a longer warm-up"
         if found < 0
-        else "it got hot, its clocks fell, or something else became busy; a longer warm-up shows "
-        "what it is in the long run"
+        else "it got hot, its clocks fell, or something else became busy; a longer warm-up "
+        "shows the long-term latency"
     )
     return (
-        f"{result.label}: the latency drifts by {found:+.1%} from the first third of the run to "
-        f"the last, which is more than its noise: {why}"
+        f"{result.label}: the latency drifts by {100 * found:+.1f} % from the first to "
+        f"the last third of the run, more than its noise: {why}"
     )
 
 
@@ -312,19 +313,21 @@ def _notes(
         notes += [f"{result.label}: {_unsure(found)}" for result, found in unsure]
         if not notes:
             notes.append(
-                "one run a side: how much one run differs from the next is not in the interval"
+                "only one run on each side: the interval does not include differences between runs"
             )
             notes += _dependent([*a, *b])
     elif min(len(a), len(b)) == 1:
-        notes.append("one side has one run: it is taken to vary from run to run as the other does")
+        notes.append(
+            "one side has only one run: it is assumed to vary between runs like the other side"
+        )
     return notes
 
 
 def _unsure(measure: Measure) -> str:
     if measure.ends is None:
-        return f"{measure.why}; compare several runs a side"
+        return f"{measure.why}; compare several runs on each side"
     return (
-        f"{measure.why}: until then its lowest and its highest time are the ends of the interval; "
+        f"{measure.why}: until then the interval spans its lowest to its highest time; "
         "measure longer (edgekit bench --duration)"
     )
 
@@ -335,8 +338,8 @@ def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     if not shared:
         return []
     if len(shared) == len(b) == len(a):
-        return ["A and B are the same measurement: that is no comparison"]
-    return [f"both sides have {', '.join(sorted({one.label for one in shared}))}"]
+        return ["A and B are the same measurement"]
+    return [f"both sides contain {', '.join(sorted({one.label for one in shared}))}"]
 
 
 def _is_same_run(one: Result, other: Result) -> bool:
@@ -353,9 +356,10 @@ def _dependent(results: Sequence[Result]) -> list[str]:
     """Warns of runs that hold too few independent samples for an interval from one run."""
     counts = [(result, independent(result.samples)) for result in results]
     return [
-        f"{result.label}: its {len(result.samples):,} inferences follow each other so closely that "
-        f"they are worth about {count:.0f} independent ones: the interval is too narrow, and a "
-        "difference may be none; measure several runs a side (edgekit compare 1,2,3,4 5,6,7,8)"
+        f"{result.label}: its {len(result.samples):,} inferences are correlated and "
+        f"count like about {count:.0f} independent ones: the interval is too narrow, "
+        "and the difference may not be real; measure several runs on each side "
+        "(edgekit compare 1,2,3,4 5,6,7,8)"
         for result, count in counts
         if count is not None and count < _FEW_INDEPENDENT
     ]
@@ -424,10 +428,11 @@ def compare(
 
 def _not_comparable(against: Sequence[str]) -> DataError:
     error = DataError(
-        f"these measurements are not to be compared: {against[0]}",
+        f"these measurements cannot be compared: {against[0]}",
         code="compare.not-alike",
-        hint="measure again under the same conditions; edgekit compare --force does it anyway",
-    )  # fmt: skip
+        hint="measure again under the same conditions, or compare anyway with edgekit "
+        "compare --force",
+    )
     error.details = tuple(against[1:])
     error.extra = {"reasons": list(against)}
     return error
@@ -438,7 +443,7 @@ def _measured(result: Result, metric: Metric) -> Measure:
     if found is None:
         raise DataError(
             f"the measurement has no {metric.name}", code="compare.no-metric",
-            where=result.label, hint="energy needs a board whose rails are measured"
+            where=result.label, hint="energy needs a board with power rails"
             if metric.name == "energy" else "measure again with edgekit bench",
         )  # fmt: skip
     return found

@@ -278,7 +278,7 @@ def measure(result: Result, metric: Metric) -> Measure | None:
     """Returns a metric of a run; None where the run does not have it."""
     if metric.name == "energy":
         energy = result.energy_uj
-        return _one(energy, "energy is one number of a run")
+        return _one(energy, "energy is a single value per run")
     if metric.name == "throughput":
         return _throughput(result)
     value = result.latency_ms(metric.name.rpartition(".")[2])
@@ -289,7 +289,7 @@ def measure(result: Result, metric: Metric) -> Measure | None:
     found = spread(samples, metric.percent)
     if metric.percent and beyond < _BEYOND:
         needed = math.ceil(_BEYOND * 100 / (100 - metric.percent))
-        why = f"it needs {needed:,} inferences, there are {len(samples):,}"
+        why = f"it needs {needed:,} inferences, but there are {len(samples):,}"
         # all of eight or more samples are seldom on one side of the median; a tail's may be
         ends = (min(samples), max(samples)) if metric.percent == 50 else None
         return Measure(found.value, None, why, ends)
@@ -299,9 +299,9 @@ def measure(result: Result, metric: Metric) -> Measure | None:
 def _too_few(samples: Sequence[float]) -> str:
     """Returns why single times say nothing of how sure a value is; empty where they do."""
     if not samples:
-        return "its single times were not kept"
+        return "its single times were not recorded"
     if len(samples) < _FEWEST:
-        return f"it needs {_FEWEST} inferences at least, there are {len(samples)}"
+        return f"it needs at least {_FEWEST} inferences, but there are {len(samples)}"
     return "" if min(samples) > 0 else "one of its times is 0"
 
 
@@ -319,7 +319,7 @@ def _throughput(result: Result) -> Measure | None:
     alone = 1000 / found.value
     if abs(alone / rate - 1) < _SEQUENTIAL_WITHIN:
         return Measure(rate, Spread(rate, found.error, found.blocks, found.block))
-    return Measure(rate, None, "inferences overlapped, and the rate is one number of a run")
+    return Measure(rate, None, "inferences overlapped, so the rate is a single value per run")
 
 
 # Whether two sides differ: the interval of the ratio of their values, with runs as what repeats.

@@ -106,7 +106,7 @@ def record(
             matters more than its entry.
     """
     if not document.get("latency_ms"):
-        raise DataError("nothing was measured that could be kept", code="history.nothing-measured")
+        raise DataError("there is no measurement to record", code="history.nothing-measured")
     result = _result(document, config, release or {})
     row = row_of(result).to_json()
     columns = (
@@ -136,7 +136,7 @@ def _result(
         measured = Bench.model_validate(document)
     except ValidationError as error:
         raise DataError(
-            f"the measurement cannot be kept: {fault_words(error)}", code="history.not-json"
+            f"the measurement cannot be recorded: {fault_words(error)}", code="history.not-json"
         ) from error
     environment = measured.environment or {}
     known = {**environment, **(release.get("hello") or {}), **(release.get("fingerprint") or {})}

@@ -58,9 +58,11 @@ def select(
     for word in filter(None, (part.strip() for part in words.split(","))):
         found += _of_word(word, store, name, board, but)
     if not found:
-        raise UsageError("no measurement is named", hint=f"give {SELECTOR_HELP}")
+        raise UsageError("no measurement is given", hint=f"give {SELECTOR_HELP}")
     if len(found) > _MOST:
-        raise UsageError(f"{len(found)} measurements are more than {_MOST} a side")
+        raise UsageError(
+            f"{len(found)} measurements, but at most {_MOST} are possible on each side"
+        )
     return list({(result.id, result.label): result for result in found}.values())
 
 
@@ -78,7 +80,7 @@ def _of_word(
     if match := _IDS.fullmatch(word):
         first, last = int(match[1]), int(match[2] or match[1])
         if last - first >= _MOST:
-            raise UsageError(f"{word} are more than {_MOST} measurements")
+            raise UsageError(f"{word} are more than the {_MOST} measurements possible")
         found = store.results(ids=range(first, last + 1))
         # git abbreviates commits to 4 letters or more, and a file may be called 2024
         if found or (len(match[1]) < 4 and not Path(word).exists()):
@@ -95,7 +97,7 @@ def _of_word(
         return [read_result(path)]
     if commit is None:
         raise UsageError(
-            f"{word!r} is no file, result or git revision", hint=f"give {SELECTOR_HELP}",
+            f"{word!r} is not a file, result or git revision", hint=f"give {SELECTOR_HELP}",
             code="compare.unknown",
         )  # fmt: skip
     found = store.results(commit=commit, name=name, board=board)
@@ -114,14 +116,14 @@ def _wanted(name: str | None, board: str | None, but: Result | None) -> str:
     """Returns what was looked for in addition to the word, for the error."""
     of = f" of {name}" if name is not None else ""
     on = f" on board {board}" if board is not None else ""
-    return f"{of}{on}{' beside the run itself' if but is not None else ''}"
+    return f"{of}{on}{' other than the run itself' if but is not None else ''}"
 
 
 def _some(found: list[Result], what: str, store: ResultStore) -> list[Result]:
     if not found:
         raise DataError(
             f"the history has no result {what}", code="history.no-result", where=str(store.path),
-            hint="edgekit history lists them; edgekit bench adds one",
+            hint="list results with edgekit history, add one with edgekit bench",
         )  # fmt: skip
     return found
 
@@ -147,8 +149,8 @@ def read_result(path: Path) -> Result:
     except (ValueError, RecursionError, OverflowError) as error:
         why = fault_words(error) if isinstance(error, ValidationError) else error
         raise DataError(
-            f"it is no measurement: {why}", code="compare.file",
-            where=str(path), hint="edgekit bench writes bench.json",
+            f"it is not a measurement: {why}", code="compare.file",
+            where=str(path), hint="give a bench.json from edgekit bench",
         ) from error  # fmt: skip
 
 

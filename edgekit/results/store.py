@@ -185,7 +185,7 @@ class HistoryRow(Document):
     settings: dict[str, Any]
     runtime: dict[str, Any]
     iterations: int | None
-    samples: int = Field(description="single times that were kept")
+    samples: int = Field(description="number of single times recorded")
     latency_ms: Times | None
     throughput_qps: Number | None
     energy_uj: Number | None = Field(description="of an inference")
@@ -270,7 +270,7 @@ def damaged(why: object) -> DataError:
     """Returns the error of a result that cannot be read."""
     return DataError(
         f"a result of the history is damaged: {why}", code="history.damaged",
-        hint="edgekit history --repair keeps what can be read",
+        hint="repair it with edgekit history --repair, which keeps readable results",
     )  # fmt: skip
 
 
@@ -278,9 +278,12 @@ def failure(error: Exception, path: Path) -> EdgekitError:
     """Returns what a failure of SQLite or of the file means for a user."""
     if _is_damage(error):
         return EnvironmentLack(
-            f"the history is damaged: {error}", code="history.corrupt", where=str(path),
-            hint="edgekit history --repair moves the file aside and keeps what can be read",
-        )  # fmt: skip
+            f"the history is damaged: {error}",
+            code="history.corrupt",
+            where=str(path),
+            hint="repair it with edgekit history --repair, which moves the file aside and keeps "
+            "readable results",
+        )
     return EnvironmentLack(
         f"the history cannot be used: {error}", code="history.unavailable", where=str(path),
         hint="set EDGEKIT_HISTORY to a file in a folder that can be written",
@@ -305,7 +308,7 @@ def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
         at, commit = float(row["at"]), row["git_commit"]
         texts = [row[key] or "" for key in ("bundle", "release", "board", "host", "git_commit")]
         if not isinstance(fingerprint, dict) or not all(isinstance(one, str) for one in texts):
-            raise ValueError("a column holds something else")
+            raise ValueError("a column has an unexpected value")
     except (TypeError, ValueError) as error:
         raise damaged(error) from error
     return Result(
@@ -483,7 +486,7 @@ class ResultStore:
             if not db.execute("SELECT 1 FROM results WHERE id=?", (id,)).fetchone():
                 raise DataError(
                     f"the history has no result #{id}", code="history.no-result",
-                    where=str(self.path), hint="edgekit history lists them",
+                    where=str(self.path), hint="list results with edgekit history",
                 )  # fmt: skip
             query = "INSERT OR REPLACE INTO marks (name, result, at) VALUES (?, ?, ?)"
             db.execute(query, (name, id, time.time()))

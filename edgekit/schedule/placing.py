@@ -155,7 +155,11 @@ def _too_many_frames(
     """Returns the error for rates that repeat too rarely; ``share`` is of the busiest device."""
     whole = float((period or 0) * frames[0]) / 1e6
     rates = ", ".join(f"{member.name} {member.rate_hz:g}" for member in members)
-    fits = "" if share is None else f"; the devices have the time: at most {share:.0%} are busy"
+    fits = (
+        ""
+        if share is None
+        else f"; the devices have the time: at most {100 * share:.0f} % are busy"
+    )
     return UsageError(
         f"these rates a second ({rates}) repeat only after {whole:.4g} s and {sum(frames):,} "
         f"frames; at most {MAX_FRAMES} frames are scheduled{fits}",
@@ -350,9 +354,9 @@ def require_capacity(
     loads = workload.loads_us(found[0])
     shares = {name: us / float(whole) for name, us in zip(workload.devices, loads, strict=True)}
     full = [name for name, share in shares.items() if share > 1]
-    listing = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    most = f"{max(shares.values()):.0%}"
-    least = f"{found[2] / float(whole):.0%}"
+    listing = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
+    most = f"{100 * max(shares.values()):.0f} %"
+    least = f"{100 * found[2] / float(whole):.0f} %"
     verb = "is" if len(full) == 1 else "are"
     raise _infeasible(
         f"{' and '.join(full)} {verb} {most} busy even when the work is shared out "

@@ -11,7 +11,7 @@ from typing import Any
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError
 from edgekit.network.model import Network
-from edgekit.placement.assembly import DIGITS, assemble
+from edgekit.placement.assembly import DIGITS, PROOF_NOTES, assemble
 from edgekit.placement.placing import Prepared
 from edgekit.placement.plan import Options, Plan
 from edgekit.placement.problem import BuiltProblem
@@ -279,7 +279,7 @@ def _assembled(
     solved = Solved((PlanShare(1.0, placing),), placing.value, placing.value)
     plan = assemble(prepared.request, built, solved, one.prepared.baselines)
     # what is proved is said of all networks together
-    notes = tuple(note for note in plan.notes if "optimal under the model" not in note)
+    notes = tuple(note for note in plan.notes if not note.startswith(PROOF_NOTES))
     cores = list(one.prepared.request.cores)
     return replace(plan, notes=notes, constraints={**plan.constraints, "dla_cores": cores})
 
@@ -309,8 +309,8 @@ def _notes(
     ]
     if loss > OPTIMAL_GAP:
         notes.append(
-            f"other placements may be better by at most {loss:.2%} of this value (proved), before "
-            "contention"
+            f"other placements may be better by at most {100 * loss:.2f} % of this value "
+            "(proved), before contention"
         )
     else:
         notes.append("before contention no placement at all is better (proved)")
@@ -340,11 +340,18 @@ def timeline_of(
             slots: list[TimelineEntry] = []
             for task, own, start, end in zip(tasks, names, starts, ends, strict=True):
                 slot = TimelineEntry(
-                    one.member.name, frame, workload.devices[task.device],
-                    "layers" if own else "reformat", segment[own[0]] if own else -1, len(own),
-                    own[0] if own else "", own[-1] if own else "", round(start, DIGITS),
-                    round(end, DIGITS), round(task.work_us, DIGITS),
-                )  # fmt: skip
+                    one.member.name,
+                    frame,
+                    workload.devices[task.device],
+                    "layers" if own else "reformat",
+                    segment[own[0]] if own else -1,
+                    len(own),
+                    own[0] if own else "",
+                    own[-1] if own else "",
+                    round(start, DIGITS),
+                    round(end, DIGITS),
+                    round(task.work_us, DIGITS),
+                )
                 if slots and _continues(slots[-1], slot):
                     slot = _join_entries(slots.pop(), slot)
                 slots.append(slot)

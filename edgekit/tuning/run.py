@@ -198,7 +198,7 @@ class TuningProgress:
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
         """Part of it is done."""
-        self._more = f"{text} {min(1.0, done / total):.0%}".strip() if total > 0 else text
+        self._more = f"{text} {100 * min(1.0, done / total):.0f} %".strip() if total > 0 else text
         if self._inner is not None:
             self._inner.update(done, total, text, at=at)
 

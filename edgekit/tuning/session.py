@@ -347,7 +347,7 @@ class Tuning:
         if not promising:
             self.status = "converged"
             self.why = "every plan that can be was tried" if not found else (
-                f"nothing that is left can be {self.request.tolerance:.1%} better, "
+                f"nothing that is left can be {100 * self.request.tolerance:.1f} % better, "
                 "by what was learnt"
             )  # fmt: skip
             return None

@@ -177,13 +177,11 @@ def check_signature(
         signer = _signer(file, manifest, allowed_signers, revoked)
     if signer is None and not trust_unsigned:
         raise DeviceError(
-            "no key in {} made the bundle's signature, {} did".format(
-                allowed_signers, key.fingerprint
-            ),
+            "Signed by {}, which is not in {}".format(key.fingerprint, allowed_signers),
             code="bundle.unknown-signer",
             where=where,
-            hint="let the key sign with `edgekit trust`, or in Python: load(..., "
-            "allowed_signers=FILE), or trust_unsigned=True for a bundle of your own",
+            hint="trust the key with `edgekit trust`; in Python: load(..., allowed_signers=FILE), "
+            "or trust_unsigned=True for your own bundle",
         )
     return signer
 

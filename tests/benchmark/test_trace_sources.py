@@ -56,7 +56,7 @@ def test_a_board_s_monitor_is_counters_on_the_frames_clock():
     assert counters(document, "dla0 active")[0] == (0.0, 1.0)
     assert counters(document, "CPU load (%)")[0][1] == 20.0
     labels = [e["args"]["labels"] for e in document["traceEvents"] if e["name"] == "process_labels"]
-    assert labels[-1] == "the loader's clock, as the frames alone"
+    assert labels[-1] == "edgekit_device's clock, as for single frames"
 
 
 def test_a_monitor_that_cannot_be_aligned_says_so():
@@ -132,8 +132,8 @@ def test_processes_of_one_source_are_not_reported_as_unrelated(tmp_path):
         label for name, label in labels.items() if name.startswith(("measured", "monitors"))
     ]
     assert len(labelled) == 3
-    assert all(label.startswith("the loader's clock") for label in labelled)
-    assert all(label.endswith("not aligned with the other sources") for label in labels.values())
+    assert all(label.startswith("edgekit_device's clock") for label in labelled)
+    assert all(label.endswith("not aligned with the others") for label in labels.values())
     assert not any("its own clock" in label for label in labels.values())
 
 
@@ -177,8 +177,8 @@ def test_a_report_needs_nsys(tmp_path, monkeypatch):
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     with exported(report) as export:
         assert "NVTX_EVENTS" in export.tables
-    fake.write_text("#!/bin/sh\necho no such report >&2; exit 3\n")
-    with pytest.raises(DataError, match="no such report"), exported(report):
+    fake.write_text("#!/bin/sh\necho report does not exist >&2; exit 3\n")
+    with pytest.raises(DataError, match="report does not exist"), exported(report):
         pass
     assert os.listdir(tmp_path).count("r.nsys-rep") == 1
 

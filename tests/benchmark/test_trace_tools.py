@@ -129,8 +129,8 @@ def test_a_profile_keeps_its_order_in_time(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "frame", "words"),
     [("log", "sum of the fastest tactics", "no inference was run"),
-     ("trtexec", "one inference, as profiled", "durations of a profiler"),
-     ("table", "sum of what was measured", "may overlap")],
+     ("trtexec", "one inference, as profiled", "durations from a profiler"),
+     ("table", "sum of the measured times", "may overlap")],
 )  # fmt: skip
 def test_only_a_profiler_s_times_are_called_a_profiled_inference(kind, frame, words):
     profile = Profile(kind, "f", (ProfileRow("a", 5.0, "GPU"),))

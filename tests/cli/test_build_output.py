@@ -48,7 +48,7 @@ def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, 
     assert str(out / "qdq.onnx") in output_of(capsys, "run", str(config), "-o", str(out))
 
 
-@pytest.mark.parametrize(("full", "says"), [(None, "full size not known"), (2000, "2,000 with")])
+@pytest.mark.parametrize(("full", "says"), [(None, "full size unknown"), (2000, "2,000 with")])
 def test_a_stripped_engine_whose_full_size_nobody_knows_is_reported_all_the_same(
     capsys, full, says
 ):

@@ -44,7 +44,9 @@ def flat(text: str) -> str:
 def test_show_reports_who_reads_a_tensor_and_what_is_missing(run: Run) -> None:
     text = run("calibrate", "show", "small.cache")
     assert text.startswith("TRT-100300-EntropyCalibration2, 11 tensors\n")
-    assert "no scale is missing" in run("calibrate", "show", "small.cache", "--model", "small.onnx")
+    assert "no scales are missing" in run(
+        "calibrate", "show", "small.cache", "--model", "small.onnx"
+    )
     run("calibrate", "merge", "small.cache", "-o", "part.cache", "--drop", "[cr]2", "--set", "z=1")
     text = run("calibrate", "show", "part.cache", "--model", "small.onnx")
     assert "p1 0.5 63.5 pool conv2" in flat(text)
@@ -96,7 +98,7 @@ def test_merge_replaces_an_input_and_keeps_it_where_something_is_wrong(run: Run)
         "calibrate", "merge", "small.cache", "b.cache", "-o", "small.cache", "--policy", "max"
     )
     assert "12 tensors" in out
-    assert "scales differed for 'p1'" in out
+    assert "scales differ for 'p1'" in out
     assert load_cache("small.cache").scales["p1"] == 2.0
     assert not [path for path in Path().iterdir() if path.name.startswith(".tmp")]
 
@@ -149,7 +151,7 @@ def test_a_measured_cache_serves_the_file_as_it_came_too(run: Run) -> None:
     saved = load_cache("own.cache").scales
     graph = load("small.onnx").proto.graph
     assert saved.keys() > {out for node in graph.node for out in node.output}
-    assert "no scale is missing" in run("calibrate", "show", "own.cache", "--model", "small.onnx")
+    assert "no scales are missing" in run("calibrate", "show", "own.cache", "--model", "small.onnx")
     # and the network that edgekit makes of it
     plan = run("plan", "small.onnx", "-t", ORIN, "-q", "--cache", "own.cache", "--json")
     assert not any("bounds" in note for note in json.loads(plan.splitlines()[0])["notes"])
@@ -161,7 +163,7 @@ def test_show_takes_the_sizes_that_a_file_leaves_open(run: Run, tmp_path: Path) 
     onnx.save(model, tmp_path / "open.onnx")
     requested = ("calibrate", "show", "small.cache", "--model", "open.onnx")
     assert "--shape" in run(*requested, status=2)
-    assert "no scale is missing" in run(*requested, "--shape", "x:1x3x16x16")
+    assert "no scales are missing" in run(*requested, "--shape", "x:1x3x16x16")
     document = json.loads(run(*requested, "--shape", "x:1x3x16x16", "--outputs", "r1", "--json"))
     assert {row["name"] for row in document["tensors"] if row["known"]} == {"x", "c1", "b1", "r1"}
     assert "--model" in run("calibrate", "show", "small.cache", "--outputs", "r1", status=2)

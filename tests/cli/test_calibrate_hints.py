@@ -53,7 +53,7 @@ def test_a_binary_file_is_no_cache(run, tmp_path):
 
 def test_preparation_of_images_without_images(run):
     output_of = run(*CALIBRATE, "--mean", "1,2,3", "--std", "1,1,1").out
-    assert "mean, std: without effect" in output_of
+    assert "mean, std: no effect" in output_of
     assert "without effect" not in run(*CALIBRATE).out
 
 
@@ -63,7 +63,7 @@ def test_a_cache_next_to_the_qdq_model_that_it_is_of(run, tmp_path):
     show = ("calibrate", "show", "own.cache", "--json", "--model")
     document = json.loads(run(*show, "qdq.onnx").out)
     assert document["missing"] == []
-    assert any("translation" in note for note in document["notes"])
+    assert any("conversion" in note for note in document["notes"])
     assert all(row["known"] for row in document["tensors"])
     (tmp_path / "net.yaml").write_text("version: 1\n")
     assert "configuration" in run(*show, "net.yaml", status=2).out
@@ -83,7 +83,7 @@ def test_an_interrupted_measurement_is_said_to_be_retained_and_goes_on(run, tmp_
     )
     line = (*CALIBRATE, "--data", "python:feed:batches", "--count", "6")
     monkeypatch.setenv("STOP", "1")
-    assert "is kept: the same command goes on" in run(*line, status=130).err
+    assert "are kept; run the same command" in run(*line, status=130).err
     first = run(*line)
-    assert "goes on from input 4" in first.err
+    assert "continues at input 4" in first.err
     assert "goes on from" not in run(*line).err

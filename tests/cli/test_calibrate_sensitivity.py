@@ -100,8 +100,8 @@ def test_what_no_layers_reach_ends_with_1_and_the_numbers(run, folder):
         (("--accuracy", "cosine=0.9"), "--sensitivity"),
         (("--write-config", "x.yaml"), "--sensitivity"),
         (("--sensitivity", "--write-config", "x.yaml"), "no accuracy"),
-        (("--sensitivity", "--save", "x.cache"), "writes no cache"),
-        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "small.onnx"), "replace"),
+        (("--sensitivity", "--save", "x.cache"), "cannot be combined with --save"),
+        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "small.onnx"), "would"),
         (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "no/x.yaml"), "folder"),
     ],
 )  # fmt: skip

@@ -71,11 +71,11 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     assert found["baseline"]["regression"]
     page = document.with_suffix(".html").read_text("utf-8")
     assert "a regression" in page
-    assert "slower, past the threshold" in page
+    assert "slower, above the threshold" in page
     rows = [line for line in note.read_text("utf-8").splitlines() if line.startswith("| ")]
     answers = {row.split(" | ")[0][2:]: row.split(" | ")[-1] for row in rows}
-    assert "slower, past the threshold" in answers["Latency, median"]
-    assert "lower, past the threshold" in answers["Throughput"]
+    assert "slower, above the threshold" in answers["Latency, median"]
+    assert "lower, above the threshold" in answers["Throughput"]
     assert "cannot tell" in answers["Latency, p99"]  # 300 frames
     # a note says of which metric it is, and once what holds of both runs
     assert note.read_text("utf-8").count("p99: it needs") == 1
@@ -101,14 +101,14 @@ def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
     requested = ("report", document, "--baseline", tmp_path / "other.json", "--markdown")
     assert run(*requested, note) == 1
     said = capsys.readouterr().err
-    assert "not compared, because the power mode is not the same" in said
+    assert "not compared: the power mode differs" in said
     assert "compare --force" in said
-    assert "Not compared, because" in document.with_suffix(".html").read_text("utf-8")
-    assert "not compared, because" in note.read_text("utf-8")
+    assert "Not compared:" in document.with_suffix(".html").read_text("utf-8")
+    assert "not compared:" in note.read_text("utf-8")
     # what cannot be written is told before anything is done
     document.with_suffix(".html").unlink()
     assert run(*requested, tmp_path / "none" / "report.md") == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
     assert not document.with_suffix(".html").exists()
 
@@ -148,12 +148,12 @@ def test_the_first_run_has_nothing_to_be_compared_with(document, tmp_path, monke
     # the measurement is nowhere: what is missing is named, and not what nobody asked for
     assert run("report", document, "--baseline", "last") == 2
     said = capsys.readouterr().err
-    assert "edgekit-out/resnet50/times.json, is not there any more" in said
-    assert "edgekit bench writes" not in said
+    assert "edgekit-out/resnet50/times.json, was not found" in said
+    assert "give a bench.json from" not in said
     (tmp_path / "times.json").write_text(json.dumps(own), encoding="utf-8")
     record(own)
     assert run("report", document, "--baseline", "last") == 0
-    assert "note: not compared, because the history has no earlier run" in capsys.readouterr().err
+    assert "note: not compared: the history has no earlier run" in capsys.readouterr().err
     assert "has no earlier run of resnet50" in document.with_suffix(".html").read_text("utf-8")
     for named in ("7", "last~1", "baseline:gone"):
         assert run("report", document, "--baseline", named) == 2

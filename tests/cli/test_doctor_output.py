@@ -26,7 +26,7 @@ def board(name: str = "lab", **answers: Any) -> FakeBoard:
     ("options", "state", "applied", "says"),
     [
         ((), "shown", "", "nothing was changed"),
-        (("--yes",), "shown", "by-hand", "sudo asks for a password"),
+        (("--yes",), "shown", "by-hand", "sudo needs a password"),
         (("--yes",), "shown", "failed", "could not be prepared"),
         (("--yes",), "shown", "applied", ""),
         (("--yes", "--undo"), "shown", "undone", ""),
@@ -85,7 +85,7 @@ def test_a_board_that_is_down_hides_no_other(
         app(["doctor", config])
     reported = capsys.readouterr().out
     assert "left: not reached" in reported
-    assert "It can: backends tensorrt" in reported
+    assert "Supports: backends tensorrt" in reported
     with pytest.raises(EnvironmentLack):
         app(["doctor", config, "--json"])
     left, right = json.loads(capsys.readouterr().out)["boards"]

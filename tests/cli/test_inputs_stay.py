@@ -70,7 +70,7 @@ def test_no_input_is_replaced(folder, monkeypatch, capsys, arguments, file, what
     error = capsys.readouterr().err
     assert caught.value.code
     assert (folder / file).read_bytes() == before
-    assert "would replace" in error
+    assert "would overwrite" in error
     assert what in error
 
 

@@ -54,7 +54,7 @@ def test_doctor_as_a_table_and_as_json(lab: list[str], capsys: pytest.CaptureFix
     assert app(["doctor", *lab]) == 0
     text = capsys.readouterr().out
     assert "NumPy" in text
-    assert "It can: backends reference" in text
+    assert "Supports: backends reference" in text
     assert app(["doctor", *lab, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "edgekit.doctor/1"
@@ -100,7 +100,7 @@ def test_ctrl_c_leaves_an_attached_job_and_the_command_it_names_comes_back(
         assert app(["jobs", *lab]) == 0
         assert f"{ID}  running" in capsys.readouterr().out
     assert "FAILED" not in reported
-    command = re.search(r"follow it again: edgekit (.*)", reported)
+    command = re.search(r"follow it again with: edgekit (.*)", reported)
     assert command
     (job.folder / "result.json").write_text('{"made": 1}')
     job.write(state="done")

@@ -118,7 +118,9 @@ def test_ctrl_c_while_attached_leaves_the_job_and_says_how_to_come_back(
     assert ended.value.code == 130
     reported = capsys.readouterr()
     assert "FAILED" not in reported.err
-    command = re.search(r"^the job goes on; follow it again: edgekit (.*)$", reported.err, re.M)
+    command = re.search(
+        r"^the job continues; follow it again with: edgekit (.*)$", reported.err, re.M
+    )
     assert command
     # what it says works
     assert app(shlex.split(command[1])) == 0

@@ -133,7 +133,7 @@ def test_a_board_without_the_mode_requested_says_so(capsys):
 
 def test_a_core_that_the_engine_does_not_drive_is_the_reason(capsys):
     document = small(capsys, "--pin", "conv1=DLA1", "--dla-cores", "0,1", status=1)
-    assert "a hybrid engine drives one DLA core, here 0" in document["error"]["message"]
+    assert "a hybrid engine uses only one DLA core, 0" in document["error"]["message"]
     assert "dla_cores 0 " not in document["error"]["hint"]
 
 
@@ -162,7 +162,7 @@ def test_a_conflict_is_named_in_the_users_words(capsys):
 def test_that_a_hybrid_engine_has_one_core_is_reported_also_of_a_plan_read_back(capsys):
     for _ in range(2):
         notes = small(capsys, "--dla-cores", "1,0")["notes"]
-        assert any("only core 1 is used" in note for note in notes)
+        assert any("uses only one DLA core, 1" in note for note in notes)
 
 
 def test_a_problem_needs_no_network(folder, capsys):
@@ -194,7 +194,7 @@ def test_a_report_of_the_plan_alone(folder, capsys):
         (["--bound", "gpu_us=3", "--bound", "gpu_us=4"], "twice"),
         (["--pool", "sram=4096"], "managed_sram"),
         (["--pool", "local_dram=3MiB"], "power of two"),
-        (["--pool", "local_dram=much"], "no size"),
+        (["--pool", "local_dram=much"], "not a size"),
         (["--max-loadables", "0"], "--max-loadables"),
         (["--pareto", "latency"], "two metrics"),
         (["--pareto", "latency,"], "empty name"),
@@ -209,11 +209,11 @@ def test_a_report_of_the_plan_alone(folder, capsys):
         (["--what-if", "cores many"], "cores none"),
         (["--what-if", "objective fast"], "objective"),
         (["--modes", "99W"], "its modes are"),
-        (["--modes", "all,MAXN"], "every one"),
+        (["--modes", "all,MAXN"], "cannot be combined"),
         (["--targets", "nothing"], "unknown target"),
         (["--dla-cores", "0,0"], "names a core twice"),
         (["--modes", "all", "--report", "x.html"], "--modes and --report"),
-        (["--problem", "p.json"], "--problem goes without a model"),
+        (["--problem", "p.json"], "--problem cannot be combined with a model"),
         (["--profile", "missing.json"], "missing.json"),
         (["--layer-info", "layers.json"], "placement.profile"),
         (["--profile", "small.onnx"], "binary"),
@@ -291,11 +291,11 @@ def test_every_request_and_the_profiles_content_are_part_of_what_a_plan_depends_
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        (["--why", "conv2"], ["runs on", "The other way", "predicted"]),
+        (["--why", "conv2"], ["runs on", "Alternative", "predicted"]),
         (["--what-if", "mode 15W"], ["now", "then", "predicted", "device changes"]),
         (["--pareto", "latency,energy"], ["the whole front", "optimal"]),
         (["--modes", "all"], ["MAXN", "50W", "Predicted, not measured"]),
-        (["--bound", "latency_us=9e9"], ["optimal under the model", "GPU alone", "vs plan"]),
+        (["--bound", "latency_us=9e9"], ["proved optimal", "GPU alone", "vs plan"]),
     ],
 )
 def test_text_fits_eighty_columns(question, words, capsys):
@@ -331,16 +331,16 @@ def test_a_plan_says_how_much_of_it_a_profile_measured(folder, capsys):
 
     row = {"timeMs": 0.05, "averageMs": 0.05, "percentage": 1}
     whole = read(*({"name": name, **row} for name in names))
-    assert " µs, measured by p.json; optimal under the model" in whole
+    assert " µs, measured by p.json; proved optimal" in whole
     assert "this plan's times measured by p.json" in whole
-    assert "board's own times are not known" not in whole
+    assert "no board measurements were used" not in whole
     assert "all of the latency is measured" in whole
     assert "band" not in whole.split("note")[0]
     assert "Predicted for the board" not in whole
     part = read(*({"name": name, **row} for name in names[:3]))
-    assert "% measured by p.json, the rest predicted; optimal under the model" in part
+    assert "% measured by p.json, the rest predicted; proved optimal" in part
     assert "band" in part
-    assert "board's own times are not known" not in part
+    assert "no board measurements were used" not in part
 
 
 def test_the_band_is_as_wide_as_the_part_that_is_predicted(folder, capsys):

@@ -41,7 +41,7 @@ def test_plan_prints_one_document_and_writes_the_page(config, capsys, tmp_path):
     assert [one["plan"]["precision"] for one in document["networks"]] == ["int8", "fp16"]
     assert run("plan", config, "-q", "--report", page) == 0
     said = capsys.readouterr().out
-    assert "keep their deadlines" in " ".join(said.split())
+    assert "meet their deadlines" in " ".join(said.split())
     assert 'class="gantt"' in page.read_text(encoding="utf-8")
 
 

@@ -160,7 +160,7 @@ def test_releases_mark_what_was_taken_back_and_say_why(
     text = capsys.readouterr().out
     (row,) = [line for line in text.splitlines() if "taken back" in line and "was" not in line]
     assert RETAINED in row
-    note = f"lab: net: {RETAINED} was taken back at {WHEN}: too many false alarms"
+    note = f"lab: net: {RETAINED} was rolled back at {WHEN}: too many false alarms"
     assert note in " ".join(text.split())
     assert app(["releases", "lab", "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)["boards"]

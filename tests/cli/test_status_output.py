@@ -61,7 +61,7 @@ def test_a_roll_back_is_reported_with_its_reason(
     assert app(["status", "lab"]) == 0
     text = capsys.readouterr().out
     assert "soaking" in text
-    assert "edgekit jobs attach 0123456789abcdef lab follows" in text
+    assert "follow the deployment with: edgekit jobs attach 0123456789abcdef lab" in text
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])
@@ -114,7 +114,9 @@ def test_a_retained_release_that_loads_no_more_is_marked(
     assert app(["releases", "lab"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [("loads no more" in line) for line in lines[1:4]] == [False, False, True]
-    assert lines[4] == f"lab: net: {RETAINED} loads no more: it is revoked (edgekit trust)"
+    assert (
+        lines[4] == f"lab: net: {RETAINED} can no longer be loaded: it is revoked (edgekit trust)"
+    )
     assert app(["releases", "lab", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["boards"][0]["apps"]["net"]["releases"]
     assert [one["refused"] and one["refused"]["code"] for one in rows] == [
@@ -178,7 +180,7 @@ def test_the_removal_of_a_whole_application_is_said(
 ) -> None:
     lend(monkeypatch, Serving("lab"))
     assert app(["remove", "lab", "--app", "net"]) == 0
-    assert capsys.readouterr().out == f"lab: removed the whole of net: {OLD}\n"
+    assert capsys.readouterr().out == f"lab: removed application net and all its releases: {OLD}\n"
 
 
 @pytest.mark.parametrize("command", ["status", "releases", "trust"])

@@ -128,7 +128,7 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
         assert app(["report", str(bench.config), *bench.out[:-1]]) == 0
         reported = bench.said()
         assert f"note: {note}" in reported.out
-        assert f"lab serves {old}, another release than this configuration's" in reported.err
+        assert f"lab serves {old}, which is not this configuration's release" in reported.err
         tuned = bench.ask("tune", "--rounds", "1", "--turns", "0")
         assert any(REASON in note for note in tuned["notes"])
         # where another machine packed what serves, its plan is not known: it is measured all the

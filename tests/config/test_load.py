@@ -48,7 +48,7 @@ def test_every_fault_is_reported_at_once_in_file_order():
     assert list(found) == ["f.yaml:2:1", "f.yaml:4:1", "f.yaml:6:3", "f.yaml:7:12", "f.yaml:9:1"]
     assert "did you mean 'objective'?" in found["f.yaml:6:3"]
     assert "greater than 0" in found["f.yaml:7:12"]
-    assert "stands twice" in found["f.yaml:9:1"]
+    assert "duplicate key" in found["f.yaml:9:1"]
 
 
 def test_a_misspelt_key_is_one_problem_not_two():

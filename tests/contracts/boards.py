@@ -358,7 +358,7 @@ def _numbers(value: Any) -> Any:
 
 def _by_load(value: Any) -> bool:
     """Whether it is a note that depends on what else the machine does."""
-    return isinstance(value, str) and value.startswith("single layers were timed in a few runs")
+    return isinstance(value, str) and value.startswith("layer times come from a few separate runs")
 
 
 def _place(value: Any) -> tuple[bool, str]:

@@ -54,7 +54,7 @@ def test_every_command(
         assert caught.value.code == 0, (line, found.err)
         said[line] = found.out
     reported = list(said.values())
-    assert "nobody may sign" in reported[0]
+    assert "no key is trusted" in reported[0]
     assert "ci@example.com" in reported[1]
     document = json.loads(reported[-1])["boards"][0]
     assert document["signers"] == ["new", "guest"]

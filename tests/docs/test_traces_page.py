@@ -77,14 +77,14 @@ def test_example(line, folder, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "nothing to put"),
-        (("--layer-info", "layers.json"), "nothing to put"),
-        (("--times", "times.json", "--layer-info", "layers.json"), "goes with --profile"),
+        ((), "no measurements for"),
+        (("--layer-info", "layers.json"), "no measurements for"),
+        (("--times", "times.json", "--layer-info", "layers.json"), "needs --profile"),
         (("--nsys", "board.log"), "not an SQLite database"),
-        (("--nsys", "none.nsys-rep"), "no such report"),
-        (("profile.json",), "no bench document"),
-        (("--tegrastats", "times.json"), "no line of tegrastats"),
-        (("--dla-stats", "board.log"), "no statistics of a DLA task"),
+        (("--nsys", "none.nsys-rep"), "report does not exist"),
+        (("profile.json",), "not a bench document"),
+        (("--tegrastats", "times.json"), "contains no tegrastats line"),
+        (("--dla-stats", "board.log"), "not statistics of a DLA task"),
     ],
 )
 def test_what_cannot_be_shown_is_reported_and_nothing_is_written(

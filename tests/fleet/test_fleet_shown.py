@@ -49,7 +49,7 @@ def test_a_rollout_that_nobody_drives_says_how_it_goes_on(given, run):
         fleet.rollout(name).set(state="running")
     for arguments in ((), (name,)):
         _, out, _ = run("status", *arguments)
-        assert "no process drives it" in out
+        assert "no process is running it" in out
     assert json.loads(run("status", "--json")[1])["rollouts"][0]["driven"] is False
     status, out, _ = follow(run, out, "resume")
     assert (status, "10 done" in out) == (0, True)

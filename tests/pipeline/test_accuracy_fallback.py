@@ -207,6 +207,6 @@ def test_a_placement_that_the_gate_changed_is_said(plain):
             steps = {step["name"]: step["detail"] for step in pipeline.build()["steps"]}
             layers = plan(pipeline.context).layers
         share = f"{sum(layer.device != 'GPU' for layer in layers)} of {len(layers)} layers"
-        reported = f"; placement changed: {share} on the DLA now"
+        reported = f"; placement is now {share} on the DLA"
         # the plan's step counted as they were placed in INT8
         assert (reported in steps["build"]) == (share not in steps["plan"]) == (name == "changed")

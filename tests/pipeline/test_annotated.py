@@ -127,6 +127,6 @@ def test_measured_times_stand_next_to_predicted_ones():
     notes = node_notes([row], placed)
     assert notes["n1"] == notes["n2"]
     assert notes["n1"]["time"] == "12.50 µs, board-measured; 10.00 µs, predicted"
-    assert notes["n1"]["note"] == "the time is of 2 nodes, which are one layer"
+    assert notes["n1"]["note"] == "the time is for 2 nodes, which form one layer"
     assert notes["n3"] == {"gone": "constant", "layer": "a"}
     assert notes["n4"] == {"gone": "unused"}

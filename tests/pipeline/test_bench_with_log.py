@@ -84,7 +84,7 @@ def test_a_log_stays_with_its_run_in_cache_and_history(bench_json, tmp_path, mon
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"clock": "cpu-measured"}, "cpu-measured"), ({"schema": "x"}, "no bench document"),
+    [({"clock": "cpu-measured"}, "cpu-measured"), ({"schema": "x"}, "not a bench document"),
      ({"target": "toaster"}, "toaster"), ({"target": None}, "None")],
 )  # fmt: skip
 def test_what_no_log_goes_with_is_reported_and_stays(changed, said, bench_json):
@@ -150,7 +150,7 @@ def test_what_a_log_s_lines_do_not_agree_on_is_reported_where_it_is_read(
     assert "odd.log: 2 lines are none of tegrastats" in reported
     assert "1 line of another board left out" in reported
     assert "the clock goes backwards 1 time" in reported
-    assert "its first load is taken" in reported
+    assert "the first load in it is used" in reported
     # only what it wrote
     assert f"bench: {bench_json}" in reported
     assert "t.json" not in reported

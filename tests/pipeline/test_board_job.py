@@ -65,7 +65,7 @@ def built(lab, folder, *, force):
     ("state", "force", "calls", "says"),
     [
         ("", False, ["start"], ""),
-        ("done", False, ["start"], ", done before"),
+        ("done", False, ["start"], ", already finished"),
         ("running", False, ["start"], ", joined"),
         ("", True, ["start"], ""),
         ("done", True, ["start", "remove", "start"], ""),

@@ -101,7 +101,7 @@ def test_a_function_next_to_the_configuration(folder, run, monkeypatch) -> None:
             module.write_text(FEED.format(value=value))
             sys.modules.pop("h2pipefeed", None)
         out, err = run("calibrate", "sub/net.yaml", "--json")
-        assert "only the module's file is watched" in " ".join(json.loads(out)["notes"])
+        assert "only in the module file" in " ".join(json.loads(out)["notes"])
         found.append((scales((out, err))["x"], "made by the user" in err))
     assert found == [(np.float32(1 / 127), True), (np.float32(1 / 127), False),
                      (np.float32(3 / 127), True)]  # fmt: skip

@@ -21,11 +21,11 @@ def net(tmp_path_factory):
 @pytest.mark.parametrize(
     ("options", "where", "hint"),
     [
-        ({"tensorrt": 10.3}, "option tensorrt", "write it in quotes: '10.3'"),
-        ({"tensorrt": 8}, "option tensorrt", "write it in quotes: '8'"),
-        ({"jetpack": 6.2}, "option jetpack", "write it in quotes: '6.2'"),
-        ({"power_mode": 30}, "option power_mode", "write it in quotes: '30'"),
-        ({"target": 5}, "option target", "write it in quotes: '5'"),
+        ({"tensorrt": 10.3}, "option tensorrt", "put it in quotes: '10.3'"),
+        ({"tensorrt": 8}, "option tensorrt", "put it in quotes: '8'"),
+        ({"jetpack": 6.2}, "option jetpack", "put it in quotes: '6.2'"),
+        ({"power_mode": 30}, "option power_mode", "put it in quotes: '30'"),
+        ({"target": 5}, "option target", "put it in quotes: '5'"),
         ({"precision": 8}, "option precision", ""),
         ({"precison": "fp16"}, "option precison", "did you mean 'precision'?"),
         ({"outputs": ["x"]}, "option outputs", "did you mean 'model.outputs'?"),
@@ -54,7 +54,7 @@ def test_a_mistyped_option_names_the_nearest_one(function, net):
 
 @pytest.mark.parametrize("source", [5, None, b"net.onnx", ["net.onnx"]])
 def test_what_is_no_path_is_reported(source):
-    with pytest.raises(UsageError, match="is no path"):
+    with pytest.raises(UsageError, match="is not a path"):
         edgekit.check(source, target=BOARD)
 
 

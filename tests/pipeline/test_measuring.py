@@ -32,7 +32,7 @@ def test_what_the_board_obeys_goes_along():
 def test_trtexec_is_requested_as_its_release_takes_it():
     assert "--loadEngine={engine}" in requested(with_trtexec=True).trtexec.always
     assert requested().trtexec is None
-    with pytest.raises(EnvironmentLack, match="does not tell its TensorRT"):
+    with pytest.raises(EnvironmentLack, match="does not report its TensorRT release"):
         requested(tensorrt=None, with_trtexec=True)
 
 

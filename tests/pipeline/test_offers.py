@@ -192,7 +192,7 @@ def test_check_of_a_layer_names_the_rewrite_that_does_it(
     done = edgekit.rewrite(path, target=ORIN, rewrite={"always": True})["rewrites"]
     (name,) = {one["rewrite"] for one in done}
     text = printed(capsys, "check", str(path), "-t", ORIN, "--layer", "pool0")
-    assert f"edgekit rewrite does it: {name}" in text
+    assert f"apply with edgekit rewrite: {name}" in text
     assert "edgekit rewrite" not in printed(
         capsys, "check", str(path), "-t", ORIN, "--layer", "conv0_0"
     )

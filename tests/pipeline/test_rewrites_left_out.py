@@ -144,7 +144,7 @@ def test_what_is_retained_of_one_constraint_is_not_used_for_another(opened):
         pipeline = opened()
         assert seen(pipeline) == (0, 1)
         (step,) = [one for one in pipeline._step_list() if one["name"] == "rewrite"]
-        assert "left out: the plan is better without" in step["detail"]  # as the note says
+        assert "not used: the plan is better without" in step["detail"]  # as the note says
         assert seen(opened(extra=ALWAYS)) == (2, 0)
         assert seen(opened("objective: throughput")) == (2, 0)
         document = opened().rewrite()

@@ -62,7 +62,7 @@ def test_ranges_that_no_layer_has_are_reported(here):
         out.range("something else", 10, 90)
     with Pipeline(open_config("c.yaml")) as pipeline:
         reported = pipeline.trace(TraceFiles(nsys=(here / "b.sqlite",)), here / "t.json")
-    assert any("no range is called like a layer" in note for note in reported["notes"])
+    assert any("no range has the name of a layer" in note for note in reported["notes"])
 
 
 def test_events_whose_times_are_none_are_counted_and_reported(here, capsys):
@@ -101,5 +101,5 @@ def test_processes_of_several_sources_have_names_of_their_own(here, capsys):
     lines = capsys.readouterr().out.splitlines()
     # a source is placed once, whatever processes it has
     assert sum("b.json: " in line and "its 2 processes" in line for line in lines) == 1
-    assert sum("not aligned with the other sources" in line for line in lines) == 3
+    assert sum("not aligned with the others" in line for line in lines) == 3
     assert "board.log: 1 line is none of tegrastats" in reported["notes"]

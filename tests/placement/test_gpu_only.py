@@ -68,7 +68,7 @@ def test_message_and_conflict_name_the_same_constraint(small) -> None:
     (constraint,) = [constraint["text"] for constraint in error["conflict"]]
     name = constraint.removeprefix("bound ").partition("=")[0]
     assert caught.value.where == f"bounds.{name}"
-    assert error["error"]["message"].startswith(f"{constraint} cannot be kept; {name} is ")
+    assert error["error"]["message"].startswith(f"{constraint} cannot be met; {name} is ")
     assert ("power mode" in caught.value.hint) == (name != "energy_uj")
 
 

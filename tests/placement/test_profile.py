@@ -252,5 +252,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_number_of_thousands_of_digits_is_reported_in_words(tmp_path):
     path = tmp_path / "profile.json"
     path.write_text('[{"name": "a", "timeMs": %s}]' % ("7" * 5000))
-    with pytest.raises(DataError, match="the profile is no JSON: a number of 5,000 digits"):
+    with pytest.raises(DataError, match="the profile is not JSON: a number of 5,000 digits"):
         read_profile(path)

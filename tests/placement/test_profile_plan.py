@@ -58,7 +58,7 @@ def test_without_the_parsers_lines_formats_join_units(tmp_path: Path) -> None:
     bare = [line for line in tl.stem() if "puts: [" not in line and "network input" not in line]
     plan = planned(tmp_path, [line for line in bare if "Marking" not in line])
     assert plan.latency_us == pytest.approx(tl.STEM_US)
-    assert "joined by their formats" in plan.notes[0]
+    assert "matched by format" in plan.notes[0]
     assert plan.copies_us is None
 
 
@@ -96,7 +96,7 @@ def test_a_measured_whole_bounds_the_sum_of_its_units(tmp_path: Path) -> None:
     assert plan.latency_us == pytest.approx(100.0)
     assert plan.dla_us + plan.gpu_us == pytest.approx(100.0)
     assert plan.measured <= 1.0
-    assert "as a whole" in plan.notes[-1]
+    assert "whole engine" in plan.notes[-1]
     assert planned(tmp_path, [*tl.stem(), ran(0.3)]).latency_us == pytest.approx(tl.STEM_US)
 
 

@@ -86,7 +86,7 @@ def test_frames_that_overlap_carry_what_sharing_costs(tmp_path: Path, objective:
     assert min(loads.values()) > 0
     assert made.predicted.throughput_qps < 1e6 / max(loads.values())
     extra = cost_data("contention")["extra"]["2.0"]["gpu_by_dla"]
-    assert any(f"{100 * extra:.0f} % longer beside a DLA core" in note for note in made.notes)
+    assert any(f"the GPU takes {100 * extra:.0f} % longer" in note for note in made.notes)
 
 
 def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_placement_has_one_prediction_whatever_was_made_best(
             one = made.baselines[name]
             baselines.add((name, one and tuple(one.to_json().values())))
         assert not on_dla or any(
-            note.startswith("throughput and energy contain") for note in made.notes
+            note.startswith("throughput and energy include") for note in made.notes
         )
     assert all(len(values) == 1 for values in by_placement.values()), by_placement
     assert len(by_placement) < len(OBJECTIVES)  # some of them are one placement
@@ -232,7 +232,7 @@ def test_every_objective_says_what_nothing_supports(tmp_path: Path, objective: s
         plan(gated(tmp_path / "gated.onnx"), objective, target="jetson-agx-thor"),
     ):
         assert made.extrapolated
-        said = [note for note in made.notes if "optimal" in note]
+        said = [note for note in made.notes if "xtrapolated" in note]
         assert said
         assert all("extrapolated" in note for note in said)
         name, value = {
@@ -262,7 +262,7 @@ def test_what_nothing_supports_is_extrapolated_wherever_it_is_called_optimal(
         assert made.bands["latency_us"][1] >= value * high * 0.999
         document = made.to_json()
         assert document["extrapolated"] == list(made.extrapolated)
-        said = [note for note in made.notes if "optimal" in note]
+        said = [note for note in made.notes if "xtrapolated" in note]
         assert said
         assert all("extrapolated" in note for note in said)
     supported = plan(chain(tmp_path / "chain.onnx"), "latency", dla_cores=[0])
@@ -279,7 +279,7 @@ def test_the_terminal_says_extrapolated_next_to_optimal(
     with pytest.raises(SystemExit):
         main.main(["plan", model, "-t", "jetson-agx-thor", "--precision", "int8", "-q"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "optimal under the model, extrapolated" in printed
+    assert "proved optimal, extrapolated" in printed
     assert "assumed band" in printed
     with pytest.raises(SystemExit):
         main.main(["plan", model, "-t", BOARD, "--precision", "int8", "-q"])

@@ -41,12 +41,12 @@ def test_a_board_says_all_that_was_seen():
     assert row.split() == ["compute", "1.500", "-", "1.600", "-", "-", "-", "1.900", "2.000"]
     for part in (
         "opened in 812.000 ms",
-        "mJ an inference",
+        "mJ per inference",
         "over idle",
         "VDD_GPU_SOC 9.00 W",
         "GR3D 1300 / 1300",
         "tj at most 80.0 C",
-        "MAXN, clocks held; before MAXN, restored",
+        "MAXN, clocks locked; before MAXN, restored",
     ):
         assert part in " ".join(text.split())
 
@@ -73,21 +73,21 @@ def test_what_held_otherwise_than_requested_is_said():
     text = " ".join(printed.split())
     assert "runtime: left out: graph" in text
     assert "streams: 1: 250/s, 800 frames; 2: 250/s, 800 frames" in text
-    assert "MODE_30W, clocks held; the plan is for MAXN" in text
+    assert "MODE_30W, clocks locked; the plan is for MAXN" in text
 
 
 def test_a_difference_to_idle_that_is_none_is_said():
     draws = [sample(t / 10, rails_mw=rails(9000)) for t in range(31)]
     busy = [{**idle()[0], "t_s": -2.0 + t / 10, "rails_mw": rails(12_000)} for t in range(10)]
     text = " ".join(board(monitor={"samples": draws, "idle": busy, "facts": {}}).split())
-    assert "nothing over idle: the board drew 17.00 W before and 14.00 W while" in text
-    assert " mJ of it over" not in text
+    assert "no energy over idle: the board drew 17.00 W before and 14.00 W during" in text
+    assert "thereof" not in text
 
 
 def test_reasons_stand_with_their_remedies():
     lines = board(iterations=3, power={**power("MODE_30W"), "locked": False}).splitlines()
-    assert lines[1] == "the measurement is INVALID, not to be quoted:"
-    assert any("bench.iterations: 3 iterations" in line for line in lines)
+    assert lines[1] == "the measurement is INVALID; do not quote it:"
+    assert any("bench.iterations: only 3 iterations" in line for line in lines)
     assert sum("remedy:" in line for line in lines) == 2
     again = next(line for line in lines if "measure again:" in line)
     assert "edgekit bench CONFIG --iterations 10" in again
@@ -124,7 +124,7 @@ def test_remedies_name_what_was_measured(config, named):
     assert verdict["command"].startswith(named + " --")
     remedies = [one["remedy"] for one in verdict["reasons"]]
     assert len(remedies) == 2
-    assert all(one.startswith(named + " --") for one in remedies)
+    assert all(one.startswith(f"run {named} --") for one in remedies)
     assert "CONFIG" not in shown(bench_text(document))
 
 

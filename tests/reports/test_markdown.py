@@ -74,7 +74,7 @@ def test_a_report_has_its_numbers_and_fits():
     long = {**document, "layers": [{**row, "name": f"{NASTY} {i}"} for i in range(2000)]}
     cut = markdown(long)
     assert len(cut) <= LIMIT
-    assert re.search(r"was cut: [\d,]+ of 2,000 rows of Layers", cut)
+    assert re.search(r"comment: [\d,]+ of 2,000 rows of Layers", cut)
     assert cut.count("<details>") == cut.count("</details>")
 
 
@@ -123,7 +123,7 @@ def test_a_measurement_has_its_percentiles_and_what_it_takes():
     report["power"] = {"energy": document["energy"]}
     for found in (seen(markdown(document)), seen(markdown(report))):
         for word in ("p50 (median)", "p90", "p95", "812 ms", "14.3 ms", "412 MiB", "24.2 mJ",
-                     "9.40 mJ", "of it over idle"):  # fmt: skip
+                     "9.40 mJ", "thereof over idle"):  # fmt: skip
             assert word in found.text
     text = seen(markdown(document)).text
     assert "flags.graph" in text
@@ -131,4 +131,4 @@ def test_a_measurement_has_its_percentiles_and_what_it_takes():
     assert "99 inferences are too few for p99 and p99.9" in text
     assert "fewer than 20 of the 99 inferences are slower" in text
     document["energy"]["baseline"] = "floor"
-    assert "of it over its lowest" in seen(markdown(document)).text
+    assert "thereof over its lowest" in seen(markdown(document)).text

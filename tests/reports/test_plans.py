@@ -62,7 +62,7 @@ def test_the_picture_has_every_slot_and_names_are_escaped():
 
 def test_the_text_says_both_bounds_and_draws_every_device():
     said = shown(plans_text(document(), width=72), 72)
-    assert "40.0 % without contention (optimal under the model), 90.0 %" in " ".join(said.split())
+    assert "40.0 % without contention (proved optimal), 90.0 %" in " ".join(said.split())
     assert "predicted" in said
     assert max(map(len, said.splitlines())) <= 80
     assert re.search(r"^GPU +\|A+\.+\|$", said, re.MULTILINE)

@@ -159,7 +159,7 @@ def test_a_damaged_file_is_reported_and_moved_aside_only_when_requested(run, pat
     assert path.read_bytes().startswith(b"this is no database")
     repaired = json.loads(run("history", "--repair", "--json"))
     assert repaired["repair"]["kept"] == 0
-    assert "sound" in run("history", "--repair")
+    assert "intact" in run("history", "--repair")
 
 
 def test_a_newer_history_is_left_alone(run, path):
@@ -200,7 +200,7 @@ def test_prune_requests_before_everything_goes(run, monkeypatch):
 
     said = json.loads(run("history", "prune", "--keep", "0", "--json", code=2))
     assert said["error"]["code"] == "history.prune-all"
-    assert "2 results would go" in run("history", "prune", "--keep", "0", "--dry-run")
+    assert "2 results would be deleted" in run("history", "prune", "--keep", "0", "--dry-run")
     terminal = io.StringIO("n\n")
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
@@ -280,4 +280,4 @@ def test_what_is_not_alike_is_listed_once(run, capsys):
     assert "more)" not in said
     both = json.loads(run("compare", "1", "2", "--json", code=2))["reasons"]
     assert len(both) == 2
-    assert said.count("the target is not the same") == said.count("the power mode is not") == 1
+    assert said.count("the target differs") == said.count("the power mode differs") == 1

@@ -62,6 +62,6 @@ def test_the_commit_of_the_project_and_whether_its_files_are_changed(tmp_path):
 
 
 def test_a_prediction_is_no_result(tmp_path):
-    with pytest.raises(DataError, match="nothing was measured"):
+    with pytest.raises(DataError, match="no measurement to record"):
         record(bench([1.0]) | {"latency_ms": None}, path=tmp_path / "history.sqlite")
     assert not (tmp_path / "history.sqlite").exists()

@@ -28,7 +28,7 @@ def test_noise_is_seldom_called_a_drift():
     rising = compare([result(times(600, 2.0, seed=2), "a")], [result(steps, "b")])["notes"]
     falling = compare([result(times(600, 2.0, seed=2), "a")], [result(steps[::-1], "b")])["notes"]
     assert any("drifts by +" in note and "hot" in note for note in rising)
-    assert any("drifts by -" in note and "warm yet" in note for note in falling)
+    assert any("drifts by -" in note and "not warmed up" in note for note in falling)
 
 
 def test_a_run_with_itself_is_noticed_under_any_name():
@@ -47,7 +47,7 @@ def test_a_short_run_reports_what_is_beyond_its_ends():
     )  # fmt: skip
     ratio = found["ratio"]
     assert ratio["low"] < min(short) / 10 <= max(short) / 10 < ratio["high"]
-    assert any("40 inferences, there are 37" in note for note in found["notes"])
+    assert any("40 inferences, but there are 37" in note for note in found["notes"])
     near = [value / 10 for value in short]
     assert compare([long], [result(near, "b")])["verdict"] == "cannot tell"
     # a tail may lie beyond all that was seen
@@ -60,7 +60,7 @@ def test_what_a_side_does_not_report_is_no_difference():
     reported = replace(bare, label="#4", bundle="ab" * 32, fingerprint={"numpy": "2.0"})
     found = compare([bare], [reported])
     assert found["differences"] == []
-    assert "not told by A: bundle, fingerprint: numpy" in found["notes"]
+    assert "not known for A: bundle, fingerprint: numpy" in found["notes"]
     other = replace(bare, label="#5", bundle="cd" * 32, fingerprint={"numpy": "2.1"})
     assert [one["what"] for one in compare([reported], [other])["differences"]] == [
         "bundle", "fingerprint: numpy",
@@ -71,6 +71,6 @@ def test_what_a_side_does_not_report_is_no_difference():
 def test_five_times_are_too_few_and_not_missing(metric):
     few = [result(times(5, 2.0, seed=seed), name) for seed, name in enumerate("ab")]
     (note, *_) = compare(few[:1], few[1:], metric=metric)["notes"]
-    assert "it needs 8 inferences at least, there are 5" in note
+    assert "it needs at least 8 inferences, but there are 5" in note
     bare = [replace(one, samples=()) for one in few]
-    assert "not kept" in compare(bare[:1], bare[1:], metric=metric)["notes"][0]
+    assert "not recorded" in compare(bare[:1], bare[1:], metric=metric)["notes"][0]

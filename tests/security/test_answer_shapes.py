@@ -235,7 +235,7 @@ def test_a_sample_has_its_form() -> None:
     for place, wrong in spoiled(GOOD):
         board = Sampling(changed(GOOD, place, wrong))
         if type(wrong) in (str, bool):
-            with pytest.raises(BoardError, match="sample is not sound") as refused:
+            with pytest.raises(BoardError, match="sample is not valid") as refused:
                 take_samples(board, keep, "lab", "python3", 1.0)
             assert (refused.value.code, refused.value.where) == ("board.protocol", "lab")
         else:

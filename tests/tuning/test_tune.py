@@ -224,10 +224,10 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
         f"plan {found.winner.number} is better in latency: {readable_value(turns['ours'])}, "
         "the starting plan "
     )
-    assert "Tried, latency measured:" in text
+    assert "Plans tried, with measured latency:" in text
     assert (
-        f"{better}{readable_value(turns['theirs'])}, medians of 5 turns; {turns['fraction']:.1%}"
-        in text
+        f"{better}{readable_value(turns['theirs'])}, medians of 5 alternating "
+        f"measurements; {turns['fraction']:.1%}" in text
     )
     assert text.count(f"{len(found.trials)} plans") == 1
     assert not re.search(r"\d us|\de[+-]\d|(?<![.\d])1 \w+s\b", text), text

@@ -83,7 +83,7 @@ def test_the_better_network_is_found_and_planned_again(
     profile = tmp_path / "tuned.profile.json"
     profile.write_text(json.dumps(tuning.table(winner.network)))
     text = snippet(nets.own.config, tuning, profile, nets.own)
-    with pytest.raises(ConfigError, match="a part of a configuration"):
+    with pytest.raises(ConfigError, match="not a whole configuration"):
         parse_config(text, "tuned.yaml", tmp_path)
     again = open_config(nets.own.config, **yaml.safe_load(text))
     with Pipeline(again, cache=nets.own.cache) as pipeline:
@@ -93,7 +93,7 @@ def test_the_better_network_is_found_and_planned_again(
     assert "a little elsewhere" not in text
     document = tune_document(tuning, name="x", files={"profile": "p", "snippet": "s"})
     notes = "\n".join(tune_text(document))
-    assert f"this is the {'rewritten one' if faster == REWRITTEN else 'one as it came'}" in notes
+    assert f"this is the {'rewritten one' if faster == REWRITTEN else 'original one'}" in notes
     assert json.dumps(document)
 
 

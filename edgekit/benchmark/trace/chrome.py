@@ -57,8 +57,8 @@ def nanoseconds(microseconds: float) -> int:
 
 def _no_time(what: str) -> DataError:
     return DataError(
-        f"{what} is no time of a measurement", code="trace.time",
-        hint="measure again; report it if it stays",
+        f"{what} is not a valid time", code="trace.time",
+        hint="measure again; report it if it happens again",
     )  # fmt: skip
 
 

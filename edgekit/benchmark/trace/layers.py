@@ -24,21 +24,20 @@ _PARTS = re.compile(r" \+ | \|\| |, |\.\.\.")
 _WRAP = re.compile(r"^(?:PWN|copied_)?\(*|\)+$")
 _VERBS = {"QuantizeLinear": "quantise", "DequantizeLinear": "dequantise", "Cast": "cast"}
 _PROFILED = (
-    "durations of a profiler; where they begin is not measured", "one inference, as profiled",
+    "durations from a profiler; start times were not measured", "one inference, as profiled",
 )  # fmt: skip
 _WORDS = {
     "log": (
-        "the builder's times of single tactics, each the fastest; no inference was run",
+        "the builder's time of each fastest tactic; no inference was run",
         "sum of the fastest tactics",
     ),
     "bench": (
-        "durations of edgekit bench; where they begin is not measured",
-        "one inference, layers' shares of it",
+        "durations from edgekit bench; start times were not measured",
+        "one inference, shared among its layers",
     ),
     "table": (
-        "durations that edgekit tune measured; where they begin is not measured, and they may "
-        "overlap",
-        "sum of what was measured",
+        "durations from edgekit tune; start times were not measured, and layers may overlap",
+        "sum of the measured times",
     ),
 }
 Linked = Callable[[str], "dict[str, Any] | None"]

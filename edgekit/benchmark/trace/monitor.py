@@ -35,9 +35,9 @@ def monitor_process(
         return []
     place = CPU_PLACE if clock == CPU_MEASURED else "the board"
     process = TraceProcess(pid, f"{what} of {place}", clock, None)
-    process.label = "the loader's clock, as the frames alone"
+    process.label = "edgekit_device's clock, as for single frames"
     if shown_s is None:
-        process.label = "not aligned with the frames: the whole measurement, from its first sample"
+        process.label = "not aligned with the frames: begins at the first sample"
     _add(process, samples, float(samples[0].t_s) if shown_s is None else shown_s)
     return [process]
 

@@ -678,7 +678,7 @@ class NsysSource:
                 if len(self._tracks) >= _THREADS:
                     raise DataError(
                         f"more than {_THREADS} threads and streams", code="nsys.tracks",
-                        where=str(self.export.path), hint="profile fewer processes",
+                        where=str(self.export.path), hint="profile fewer processes at once",
                     )  # fmt: skip
                 known = self._tracks[name] = (len(self._tracks) + 1, [])
             tid, ends = known

@@ -28,7 +28,7 @@ _MAGIC = b"SQLite format 3\0"
 _STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
 _OPERATIONS = 20_000_000  # what opening and small tables may cost
 _PER_BYTE = 16  # a row of 100 bytes costs about 40 operations; sorted, about 100
-_HINT = "give what `nsys export --type sqlite` wrote"
+_HINT = "give a file from `nsys export --type sqlite`"
 _EPOCH = "TARGET_INFO_SESSION_START_TIME"
 #: What an export says of itself, in releases from 2021 to 2025.
 _META = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
@@ -148,7 +148,7 @@ class Export:
         except sqlite3.OperationalError as error:
             if "interrupt" in str(error):
                 raise DataError(
-                    "reading it takes more work than a file of its size can ask for",
+                    "reading it takes too much work for a file of its size",
                     code="nsys.endless", where=str(self.path), hint=_HINT,
                 ) from None  # fmt: skip
             raise self._damaged(error) from None
@@ -207,7 +207,7 @@ def open_export(path: str | Path) -> Export:
         _look(export)
         if not export.tables.keys() & {"StringIds", *_META, _EPOCH}:
             raise DataError(
-                "an SQLite database, but no export of Nsight Systems",
+                "an SQLite database, but not an export of Nsight Systems",
                 code="nsys.unknown", where=str(path), hint=_HINT,
             )  # fmt: skip
     except BaseException:
@@ -274,14 +274,16 @@ def exported(path: Path) -> Iterator[Export]:
             export.close()
         return
     if not path.is_file():
-        raise DataError("there is no such report", code="nsys.unreadable", where=str(path))
+        raise DataError("the report does not exist", code="nsys.unreadable", where=str(path))
     program = shutil.which("nsys")
     if program is None:
         raise EnvironmentLack(
-            "nsys, which reads this report, is not installed here", code="nsys.missing",
+            "nsys is needed to read this report and is not installed",
+            code="nsys.missing",
             where=str(path),
-            hint=f"where it is: nsys export --type sqlite {path.name}; then give the .sqlite file",
-        )  # fmt: skip
+            hint=f"on a machine with nsys run: nsys export --type sqlite {path.name}; then give "
+            "the .sqlite file",
+        )
     with tempfile.TemporaryDirectory(prefix="edgekit-nsys-") as folder:
         made = Path(folder) / "export.sqlite"
         arguments = [
@@ -298,10 +300,10 @@ def exported(path: Path) -> Iterator[Export]:
                 f"nsys export failed: {error}"[:300], code="nsys.export", where=str(path)
             ) from None
         if done.returncode or not made.is_file():
-            words = done.stderr.decode("utf-8", "replace").strip() or "it made no file"
+            words = done.stderr.decode("utf-8", "replace").strip() or "it wrote no file"
             raise DataError(
                 f"nsys export failed: {words[-300:]}", code="nsys.export", where=str(path),
-                hint="use the nsys that made the report, or a later one",
+                hint="use the nsys version that made the report, or a later one",
             )  # fmt: skip
         export = open_export(made)
         try:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _NAMED = 4  # layers of a kernel that its slice is called after
 MEASURED_PID, PIPELINED_PID, PREDICTED_PID, MONITOR_PID = 1, 2, 3, 4
-_STEPS = {"reformat": "reformat {}", "launch": "launch of the loadable", "unfused": "unfused: {}"}
+_STEPS = {"reformat": "reformat {}", "launch": "loadable launch", "unfused": "unfused: {}"}
 
 
 def _kernels(
@@ -117,7 +117,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
         process.flow("frame", steps)
     # one frame of each plan is in flight; the host waits for them all in one slice
     process.add(
-        HOST, "frame" if len(plan.plans) == 1 else "a frame of each plan", 0, last, "frame",
+        HOST, "frame" if len(plan.plans) == 1 else "one frame of each plan", 0, last, "frame",
         device=HOST, predicted_latency_us=plan.predicted.latency_us,
         shares=[share.share for share in plan.plans],
     )  # fmt: skip
@@ -195,7 +195,7 @@ def measured_processes(
     early = -min([0.0, *(copy.start_us for copy in moved[:1]), *(run.start_us for run in own[:1])])
     alone = tuple(run.later(early) for run in own)
     process = TraceProcess(MEASURED_PID, f"measured on {place}", clock, dla_cores)
-    process.label = "the loader's clock"
+    process.label = "edgekit_device's clock"
     _measured(process, alone, measurement, owners)
     for copy in moved:
         begin = nanoseconds(copy.start_us + early)
@@ -216,9 +216,9 @@ def measured_processes(
     name = f"measured on {place}, frames in flight"
     pipelined = TraceProcess(PIPELINED_PID, name, clock, dla_cores)
     after = in_flight_after_us(measurement)
-    pipelined.label = "the loader's clock, as the frames alone"
+    pipelined.label = "edgekit_device's clock, as for single frames"
     if after is None:
-        pipelined.label = "the loader's clock, begun anew: measured after the frames alone"
+        pipelined.label = "edgekit_device's clock, restarted: measured after the single frames"
     later = 0.0 if after is None else early + after
     in_flight = tuple(run.later(later) for run in in_flight)
     _measured(pipelined, in_flight, measurement, owners)

@@ -45,7 +45,7 @@ _APART_S = 60.0
 _BATCH = 1000
 
 # of a source, which may have several processes that share its clock
-_ALONE = "this source begins at 0 and is not aligned with the other sources"
+_ALONE = "this source starts at 0 and is not aligned with the others"
 _LARGEST_TRACE = 512 << 20
 _BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
 _SHOWN = 20
@@ -299,8 +299,8 @@ def _json(path: Path) -> Any:
         ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"no JSON, or cut off: {error}", code="trace.form", where=str(path),
-            hint="give what one run of edgekit bench wrote",
+            f"not JSON, or cut off: {error}", code="trace.form", where=str(path),
+            hint="give a file from a single run of edgekit bench",
         ) from error  # fmt: skip
 
 
@@ -315,7 +315,7 @@ def read_trace(path: Path) -> RunTrace:
     schema = document["otherData"].get("schema") if not faults else None
     if faults or schema != "edgekit.trace/1":
         raise DataError(
-            f"no trace of edgekit's: {faults[0] if faults else f'its schema is {schema!r}'}"[:300],
+            f"not an edgekit trace: {faults[0] if faults else f'its schema is {schema!r}'}"[:300],
             code="trace.form", where=str(path), hint="run edgekit bench again",
         )  # fmt: skip
     return RunTrace(path.name, document)
@@ -333,7 +333,7 @@ def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
     document = _json(path)
     if not isinstance(document, dict) or document.get("schema") not in _BENCH:
         raise DataError(
-            "no bench document", code="trace.form", where=str(path),
+            "not a bench document", code="trace.form", where=str(path),
             hint="give the bench.json of edgekit bench, or a configuration",
         )  # fmt: skip
     neighbour = path.parent / "trace.json"
@@ -341,13 +341,13 @@ def read_bench(path: Path) -> tuple[TraceSource, dict[str, Any]]:
         return read_trace(neighbour), document
     if "latency_ms" not in document:
         raise DataError(
-            "the bench document has no latency_ms: it is cut, or edgekit bench did not write it",
+            "the bench document has no latency_ms: it is cut off, or not from edgekit bench",
             code="trace.form", where=str(path), hint="run edgekit bench again",
         )  # fmt: skip
     if not document["latency_ms"]:
         raise DataError(
             "nothing was measured", code="trace.empty", where=str(path),
-            hint="run edgekit bench with a board",
+            hint="measure with edgekit bench",
         )  # fmt: skip
     if document.get("clock") not in (None, *CLOCKS):
         raise DataError(
@@ -429,7 +429,7 @@ def read_statistics(path: str | Path) -> tuple[TaskLayer, ...]:
     path = Path(path)
     try:
         if regular(path).stat().st_size > _LARGEST_STATISTICS:
-            raise _no_statistics(path, "larger than any task's")
+            raise _no_statistics(path, "too large for the statistics of a task")
         text = path.read_bytes().decode("utf-8", "replace").replace("\0", "")
     except OSError as error:
         raise DataError(
@@ -445,7 +445,9 @@ def read_statistics(path: str | Path) -> tuple[TaskLayer, ...]:
             if not columns:
                 columns = [cell.lower() for cell in cells]
                 if not {"layer_name", "start_ms", "end_ms"} <= set(columns):
-                    raise _no_statistics(path, "no columns layer_name, start_ms, end_ms")
+                    raise _no_statistics(
+                        path, "the columns layer_name, start_ms, end_ms are missing"
+                    )
             elif any(cells):
                 found.append(_layer(path, dict(zip(columns, cells, strict=False)), lines.line_num))
     except csv.Error as error:
@@ -464,8 +466,8 @@ def _layer(path: Path, cells: dict[str, str], line: int) -> TaskLayer:
             times.append(math.nan)
     if not 0 <= times[0] <= times[1] <= _SLOWEST_MS:
         raise DataError(
-            f"{times[0]:g} to {times[1]:g} ms is no time of a layer", code="statistics.value",
-            where=f"{path}:{line}", hint="translate the task's statistics again",
+            f"{times[0]:g} to {times[1]:g} ms is not a valid layer time", code="statistics.value",
+            where=f"{path}:{line}", hint="convert the task's statistics again",
         )  # fmt: skip
     name = cells.pop("layer_name", "") or "layer"
     return TaskLayer(name, times[0], times[1], tuple(cells.items()))
@@ -479,7 +481,7 @@ def statistics_process(
     process = TraceProcess(
         pid, f"a task of DLA{core}, by cuDLA", BOARD_MEASURED, max(dla_cores, core + 1)
     )
-    process.label = "cycles at the clock that was stated when they were translated"
+    process.label = "cycles at the clock given when they were converted"
     for layer in sorted(layers, key=lambda one: (one.start_ms, -one.end_ms)):
         begin, end = nanoseconds(1e3 * layer.start_ms), nanoseconds(1e3 * layer.end_ms)
         args = dict((linked(layer.name) if linked else None) or {})
@@ -492,6 +494,6 @@ def statistics_process(
 
 def _no_statistics(path: Path, why: str) -> DataError:
     return DataError(
-        f"no statistics of a DLA task: {why}", code="statistics.form", where=str(path),
-        hint="give the CSV that etiTranslateStats makes (cuDLALayerwiseStats samples)",
+        f"not statistics of a DLA task: {why}", code="statistics.form", where=str(path),
+        hint="give the CSV from etiTranslateStats (cuDLALayerwiseStats samples)",
     )  # fmt: skip

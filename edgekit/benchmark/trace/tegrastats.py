@@ -20,11 +20,11 @@ from edgekit.targets.board import PowerRails, Target
 from edgekit.targets.loader import get, names
 from edgekit_device.board.tegrastats import WALL_FORMAT, UnknownFields, read_line
 
-_HINT = "give the log of the measured board alone, as one tegrastats wrote it"
+_HINT = "give a log of one tegrastats run on the measured board"
 _STRAY = 1  # a line of another form alone is damage
 _MEMORY = (0.75, 1.02)  # of a module's: what the firmware keeps, the log does not have
 _PAUSE = (10, 5.0)  # times the usual interval, and seconds at least
-FIRST_LOAD = "a log does not say when the measurement began: its first load is taken"
+FIRST_LOAD = "the log does not contain the start of the measurement: the first load in it is used"
 """A warning of every log; it matters only where a measurement's time is looked for."""
 _MOST_BYTES = 1 << 28
 _USUAL_S = 1.0  # tegrastats's own, without --interval
@@ -41,7 +41,7 @@ class _TegrastatsBoard(NamedTuple):
         parts = [f"{self.ram >> 20} MB of memory"] if self.ram else []
         parts += [f"{self.cores} CPU cores"] if self.cores else []
         parts += [f"the rails {', '.join(sorted(self.rails))[:200]}"] if self.rails else []
-        return ", ".join(parts) or "nothing that tells a board"
+        return ", ".join(parts) or "nothing that identifies a board"
 
 
 def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str]]:
@@ -71,10 +71,11 @@ def one_board(samples: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str
     if others or len(places) <= len(rest):
         again = (others or rest)[0]
         raise DataError(
-            f"the log is of several boards: {len(places)} lines have {first}, "
+            f"the log mixes several boards: {len(places)} lines have {first}, "
             f"{len(again[1])} have {again[0]}",
-            code="tegrastats.mixed", hint=_HINT,
-        )  # fmt: skip
+            code="tegrastats.mixed",
+            hint=_HINT,
+        )
     lost = len(samples) - len(places)
     message = f"{lost} line{'s' * (lost > 1)} of another board left out: {rest[0][0]}"
     return places, [message, *_partly([boards[at] for at in places])]
@@ -104,7 +105,7 @@ def _partly(boards: Sequence[_TegrastatsBoard]) -> Iterator[str]:
     if len(forms) > 1:
         most = max(forms, key=len)
         fewer = len(boards) - forms[most]
-        yield f"{fewer} of {len(boards)} lines lack rails that others have"
+        yield f"{fewer} of {len(boards)} lines lack rails that other lines have"
 
 
 def pauses(walls: Sequence[float | None]) -> Iterator[str]:
@@ -118,13 +119,13 @@ def pauses(walls: Sequence[float | None]) -> Iterator[str]:
     back = [at for at, step in steps if step < 0]
     if back:
         yield (
-            f"the clock goes backwards {len(back)} time{'s' * (len(back) > 1)}, first at sample "
-            f"{back[0]}: times of the log are counted by its interval"
+            f"the clock goes backwards {len(back)} time{'s' * (len(back) > 1)}, first at "
+            f"sample {back[0]}: times are counted by the log's interval"
         )
     long = [(at, step) for at, step in steps if step > max(_PAUSE[0] * usual, _PAUSE[1])]
     if long and not back:
         at, step = long[0]
-        yield f"the log pauses for {step:.3g} s at sample {at}: it may be of several runs"
+        yield f"the log has a gap of {step:.3g} s at sample {at}: it may contain several runs"
 
 
 def other_board(monitor: Mapping[str, Any], target: Target) -> tuple[str, list[str]]:
@@ -140,21 +141,21 @@ def other_board(monitor: Mapping[str, Any], target: Target) -> tuple[str, list[s
     known = set(target.rails.total if target.rails else ())
     if rails and known and not rails & known:
         return (
-            f"it has the rails {', '.join(sorted(rails))[:200]}, and a {target.name} has "
+            f"it has the rails {', '.join(sorted(rails))[:200]}, but a {target.name} has "
             f"{', '.join(sorted(known))}"
         ), []
     notes = []
     gib = target.dram.bytes / (1 << 30)
     if board.ram and not _fits(board.ram, target):
         like = _like(board, target)
-        differs = f"{board.ram >> 20} MB of memory, and a {target.name} has {gib:g} GiB"
+        differs = f"{board.ram >> 20} MB of memory, but a {target.name} has {gib:g} GiB"
         if like:
             return f"it has {differs}; a {like} has as much", []
         notes.append(f"the log's board has {differs}")
     cores = max((mode.cpu_cores for mode in target.power_modes.values()), default=0)
     if board.cores and cores and board.cores != cores:
         notes.append(
-            f"the log's board has {board.cores} CPU cores, and a {target.name} has {cores}"
+            f"the log's board has {board.cores} CPU cores, but a {target.name} has {cores}"
         )
     return "", notes
 
@@ -215,7 +216,7 @@ def read_tegrastats(
         raise
     if not document["samples"]:
         raise DataError(
-            "no line of tegrastats in this file",
+            "the file contains no tegrastats line",
             code="tegrastats.none",
             where=str(path),
             hint="record it on the board with: tegrastats --interval 100 --logfile FILE",

@@ -62,7 +62,8 @@ def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Boa
     found = _HOST.fullmatch(text)
     if found is None:
         raise UsageError(
-            f"{text!r} is no board", hint="USER@HOST:PORT, an alias of ~/.ssh/config or a YAML file"
+            f"{text!r} is not a board",
+            hint="USER@HOST:PORT, an alias of ~/.ssh/config or a YAML file",
         )
     host, port = found["host"].strip("[]"), found["port"]
     return Board(text, host, int(port) if port else None, found["user"], root=root, python=python)

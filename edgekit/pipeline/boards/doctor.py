@@ -51,7 +51,9 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "TensorRT",
             "missing" if jetson else "warn",
             "libnvinfer not found",
-            "sudo apt-get install nvidia-jetpack" if jetson else "engines cannot be built here",
+            "sudo apt-get install nvidia-jetpack"
+            if jetson
+            else "engines cannot be built on this board",
         )
     if python["full"]:
         yield DoctorCheck("tensorrt.python", "TensorRT for Python", "ok", python["full"])
@@ -73,7 +75,7 @@ def _tensorrt(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
                 f"TensorRT {flavour} runtime",
                 "warn",
                 "not there",
-                "only engines of another TensorRT need it",
+                "only needed for engines of another TensorRT release",
             )
     if probe["trtexec"]:
         yield DoctorCheck("trtexec", "trtexec", "ok", probe["trtexec"]["path"])
@@ -91,7 +93,7 @@ def _cuda(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
         )
         yield DoctorCheck("cuda", "CUDA", "ok", text)
     else:
-        why = next((n for n in probe["notes"] if "CUDA driver" in n), "no driver answers")
+        why = next((n for n in probe["notes"] if "CUDA driver" in n), "no driver responds")
         yield DoctorCheck(
             "cuda",
             "CUDA",
@@ -104,7 +106,7 @@ def _cuda(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
 def _cuda_fix(why: str) -> str:
     if "cannot open shared object file" in why:
         return (
-            "the driver's library is not there: sudo apt-get install nvidia-l4t-cuda; in a "
+            "the driver library is missing: sudo apt-get install nvidia-l4t-cuda; in a "
             "container, start it with --runtime nvidia"
         )
     return "is the account in the groups video and render?"
@@ -116,13 +118,13 @@ def _dla(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
     devices, cores = seen["devices"], seen["cores"]
     if not devices:
         if probe["l4t"]:
-            yield DoctorCheck("dla", "DLA", "ok", "this module shows none")
+            yield DoctorCheck("dla", "DLA", "ok", "none found on this module")
         return
     count = f"{len(devices)} in hardware"
     if cores:
         yield DoctorCheck("dla", "DLA", "ok", f"{count}, {cores} for TensorRT")
     elif cores == 0:
-        fix = "this TensorRT drives no DLA: edgekit targets shows which releases do"
+        fix = "this TensorRT release does not support the DLA: edgekit targets lists those that do"
         if seen["compiler"] is None:
             fix = (
                 "libnvdla_compiler.so is missing: sudo apt-get install nvidia-l4t-dla-compiler "
@@ -134,8 +136,8 @@ def _dla(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "dla",
             "DLA",
             "warn",
-            f"{count}; TensorRT was not asked",
-            "its Python module is needed for that",
+            f"{count}; TensorRT was not queried",
+            "this needs TensorRT's Python module",
         )
     if probe["cudla"]:
         yield DoctorCheck("dla.cudla", "cuDLA", "ok", probe["cudla"])
@@ -151,7 +153,7 @@ def _dla(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
 
 _GIB = 1 << 30
 _LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
-_SETUP = "edgekit doctor --setup prepares it"
+_SETUP = "set up with: edgekit doctor --setup"
 
 
 def _board(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
@@ -165,7 +167,7 @@ def _board(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "Jetson Linux",
             "warn",
             "no /etc/nv_tegra_release",
-            "this is no Jetson: the reference backend can run here",
+            "this is not a Jetson: only the reference backend can run here",
         )
     yield DoctorCheck(
         "board.module", "Module", "ok" if name else "warn", name or "not in the device tree"
@@ -203,19 +205,19 @@ def _power(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
     if power["mode"]:
         yield DoctorCheck("power.mode", "Power mode", "ok", f"{power['mode']} (id {power['id']})")
     else:
-        yield DoctorCheck("power.mode", "Power mode", "warn", "nvpmodel said nothing", _SETUP)
+        yield DoctorCheck("power.mode", "Power mode", "warn", "nvpmodel gave no answer", _SETUP)
     clocks = power["clocks"]
     if not clocks:
-        yield DoctorCheck("power.clocks", "Clocks", "warn", "jetson_clocks said nothing", _SETUP)
+        yield DoctorCheck("power.clocks", "Clocks", "warn", "jetson_clocks gave no answer", _SETUP)
     elif clocks.get("gpu", {}).get("locked"):
-        yield DoctorCheck("power.clocks", "Clocks", "ok", "held at their highest")
+        yield DoctorCheck("power.clocks", "Clocks", "ok", "locked at their maximum")
     else:
         yield DoctorCheck(
             "power.clocks",
             "Clocks",
             "warn",
-            "they move with the load",
-            "sudo jetson_clocks, for measurements that repeat",
+            "they change with the load",
+            "for repeatable measurements: sudo jetson_clocks",
         )
     lacks = sorted({"video", "render"} - set(probe["groups"]))
     if lacks and not probe["user"]["root"]:
@@ -244,7 +246,7 @@ def _free_space(probe: Mapping[str, Any]) -> Iterator[DoctorCheck]:
             "Free memory",
             "warn" if low else "ok",
             f"{available / _GIB:.1f} GiB",
-            "a build may run out of memory: stop what else runs there" if low else "",
+            "a build may run out of memory: stop other programs on the board" if low else "",
         )
 
 
@@ -342,8 +344,8 @@ def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[DoctorCheck]:
             "fits.target",
             "The config's target",
             "missing",
-            f"{file.target} is {' or '.join(numbers)}, this is {own}",
-            "write the right `target:` (edgekit targets)",
+            f"{file.target} is {' or '.join(numbers)}, but this board is {own}",
+            "set the right `target:` (edgekit targets lists them)",
         )
     yield from _mode_fits(probe, get(file.target), file)
     yield from _dla_fits(probe, get(file.target), file)
@@ -388,8 +390,9 @@ def _dla_fits(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Ite
         "fits.dla",
         "The config's DLA cores",
         "warn",
-        f"{file.target} has {target.dla.cores}, this board's device tree shows none",
-        "placement.dla_cores: [] plans without; in a container, look on the board itself",
+        f"{file.target} has {target.dla.cores}, but this board's device tree shows none",
+        "plan without them (placement.dla_cores: []); in a container, run doctor on "
+        "the board itself",
     )
 
 

@@ -47,7 +47,7 @@ def board_of(where: str, name: str | None = None, **options: str) -> Board:
     raise UsageError(
         f"no board {name!r} in {where}" if name else f"{where} names several boards",
         where=where,
-        hint=f"name one with --board: {', '.join(board.name for board in boards)}",
+        hint=f"choose one with --board: {', '.join(board.name for board in boards)}",
     )
 
 
@@ -74,7 +74,7 @@ def look(board: Board, where: str, *, accept_host_key: bool = False) -> dict[str
         raise
     if not found:
         raise BoardError(
-            "the board told nothing of itself", code="board.protocol", where=board.name
+            "the board reported nothing about itself", code="board.protocol", where=board.name
         )
     return found[0]
 

@@ -100,9 +100,9 @@ def app_of(where: str, app: str | None) -> str:
     if addresses.is_config(where):
         return str(open_config(where).file.name)
     raise UsageError(
-        "a host may have several applications",
+        "no application is given, and a host may have several",
         where=where,
-        hint=f"name one with --app; edgekit status {where} lists them",
+        hint=f"choose one with --app; edgekit status {where} lists them",
     )
 
 
@@ -187,7 +187,8 @@ def remove_document(
     names = list(dict.fromkeys(app_of(where, app) for where in wheres))
     if len(names) > 1:
         raise UsageError(
-            f"these are several applications: {', '.join(names)}", hint="one at a time, or --app"
+            f"these configurations are of several applications: {', '.join(names)}",
+            hint="give one at a time, or choose with --app",
         )
     app = names[0]
 
@@ -246,9 +247,9 @@ def taken_back_note(board: str, serving: str | None, back: Mapping[str, str], co
         config: The configuration's file.
     """
     return (
-        f"{board} serves {serving or 'nothing'}: the configuration's release, {back['release']}, "
-        f"was taken back at {back['at']}: {back['reason']} "
-        f"(edgekit deploy {shlex.quote(config)} --again puts it back)"
+        f"{board} serves {serving or 'nothing'}: the configuration's release, "
+        f"{back['release']}, was rolled back at {back['at']}: {back['reason']} (install "
+        f"it again with: edgekit deploy {shlex.quote(config)} --again)"
     )
 
 

@@ -160,7 +160,7 @@ def measured_sensitivity(context: Context) -> Sensitivity:
             plan_scales(context),
             calibration_inputs(context),
             progress=lambda done, total: context.update(
-                done, total, f"INT8 kernel by kernel{fp16_suffix(context)}"
+                done, total, f"INT8 sensitivity by kernel{fp16_suffix(context)}"
             ),
         )
         return asdict(found)
@@ -272,8 +272,8 @@ def fall_back_to_fp16(context: Context) -> Context:
         context = keep(context, found.layers)
         if not found.minimal:
             context.note(
-                f"the search for layers to keep in FP16 ended after {found.builds} builds: not "
-                "proven minimal, perhaps fewer would do"
+                f"the search for layers to keep in FP16 stopped after {found.builds} builds: "
+                "fewer layers may be enough"
             )
         if reaches(accuracy(context), gate.metric, gate.min):
             break
@@ -302,8 +302,8 @@ def gate_failure(
 def accuracy_notes(context: Context) -> list[str]:
     """Says what the numbers are about."""
     notes = [
-        f"accuracy is against the FP32 network on {inputs_text(context)}, emulated on this "
-        "machine; it is no accuracy on a task"
+        f"accuracy is measured against the FP32 network on {inputs_text(context)}, "
+        "emulated on this machine; it is not task accuracy"
     ]
     if context.file.model.builtin is not None:
         notes.append("the network's weights are random")
@@ -365,7 +365,7 @@ def accuracy_text(gate: AccuracySection, error: Mapping[str, Any], figures: str)
         return figures
     unjudged = gate.min is not None and not error.get("judged", True)
     return f"accuracy {NOT_KNOWN}" + (
-        f"; accuracy.min ({gate.metric}) is not judged" if unjudged else ""
+        f"; accuracy.min ({gate.metric}) is not checked" if unjudged else ""
     )
 
 
@@ -425,8 +425,8 @@ def approximations(context: Context) -> list[dict[str, Any]]:
 def _approximation_note(item: Mapping[str, Any], data: str) -> str:
     if item["max_error"] is None:
         return (
-            f"{item['rewrite']} changes results beyond comparison: what it gives is not finite "
-            f"where the original's is, or the other way round ({data})"
+            f"{item['rewrite']} changes results too much to compare: values are finite only "
+            f"before or only after it ({data})"
         )
     return (
         f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "

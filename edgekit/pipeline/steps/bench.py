@@ -76,7 +76,7 @@ def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> Trt
         return TrtexecOptions((), (), (), (), 0.0)
     if not tensorrt:
         raise EnvironmentLack(
-            "the board does not tell its TensorRT, so trtexec's flags are not known",
+            "the board does not report its TensorRT release, so trtexec's flags are unknown",
             code="bench.trtexec",
             hint="see `edgekit doctor`, or leave --with-trtexec out",
         )
@@ -107,7 +107,7 @@ def record_in_results(
     try:
         record(document, config=config, release=release)
     except (DataError, EnvironmentLack) as error:
-        return [f"not kept in the history: {error.message}"]
+        return [f"not recorded in the history: {error.message}"]
     return []
 
 
@@ -142,7 +142,7 @@ def bench_frames(context: Context) -> bytes | None:
     path = context.config.resolve(named)
     found = list(islice(load_data(path, model(context), whole=True), _MOST_FRAMES))
     if not found:
-        raise DataError("the file holds no input", code="data.empty", where=str(path))
+        raise DataError("the file contains no input", code="data.empty", where=str(path))
     if len(found) == 1:
         return write_npz(dict(found[0]))
     return write_npz({name: np.stack([one[name] for one in found]) for name in found[0]})
@@ -217,7 +217,7 @@ class NewestMeasurement:
             other = ", ".join(f"{name} {_setting_text(settings.get(name))}" for name in names)
             own = ", ".join(_setting_text(self._settings[name]) for name in names)
             self.description += f" with {other} (the configuration: {own})"
-            self.notes = [f"{self.description}; edgekit bench measures anew"]
+            self.notes = [f"{self.description}; measure again with edgekit bench"]
         return measured
 
     def keep(self, measured: Mapping[str, Any]) -> None:
@@ -364,11 +364,16 @@ def bench(
     document["files"] = {name: str(path) for name, path in files.items()}
     fresh = "bench" in context.session.fresh
     notes = record_in_results(document, context.config, release) if fresh else newest.notes
-    unknown = [] if placed is not None else [
-        f"the plan of {release['release']} is not on this machine, for another one packed it (or "
-        "an older edgekit): nothing is predicted of it, and its layers have no names here; measure "
-        "it where it was built, with the configuration that it was built from"
-    ]  # fmt: skip
+    unknown = (
+        []
+        if placed is not None
+        else [
+            f"the plan of {release['release']} is not on this machine (it was packed by "
+            "another machine or an older edgekit), so there are no predictions and no "
+            "layer names; for these, measure with its configuration on the machine that "
+            "built it"
+        ]
+    )
     context.note(*unknown)
     document["notes"] = [*(release.get("notes") or ()), *unknown, *profile_notes(measured), *notes]
     document["taken_back"] = back
@@ -401,7 +406,7 @@ def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:
 
     for sample in load_data(source, model(context), whole=True):
         return dict(sample)
-    raise DataError("the file holds no input", code="data.empty", where=str(source))
+    raise DataError("the file contains no input", code="data.empty", where=str(source))
 
 
 def _equals_unstripped(

@@ -82,17 +82,17 @@ def backend_for(context: Context, boards: ConnectedBoards) -> str:
         return "reference"
     if not context.file.deploy.boards:
         raise EnvironmentLack(
-            f"the {requested} backend builds on a board that has TensorRT, and none is named",
+            f"the {requested} backend needs a board with TensorRT, and none is configured",
             code="build.no-tensorrt",
             where=context.config.document.where(("build", "backend")),
-            hint="name one under deploy.boards, or use build.backend: reference",
+            hint="add one under deploy.boards, or use build.backend: reference",
         )
     clients = boards.clients()
     for backend in ("tensorrt", "trtexec") if requested == "auto" else (requested,):
         have = [client for client in clients if _has(boards.probe(client), backend)]
         if have and (lacking := [c.name for c in clients if c not in have]):
             raise EnvironmentLack(
-                f"{have[0].name} has what the {backend} backend needs, {lacking[0]} has not",
+                f"{have[0].name} supports the {backend} backend, but {lacking[0]} does not",
                 code="build.no-tensorrt",
                 where=lacking[0],
                 hint=f"edgekit doctor shows what is missing; or use {_FALLBACK}",
@@ -167,13 +167,13 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
         return
     built, here = manifest.fingerprint, boards.probe(client)["fingerprint"]
     wrong = [
-        f"{key} {built.get(key) or 'unknown'}, here {here.get(key) or 'unknown'}"
+        f"{key} {built.get(key) or 'unknown'}, this board {here.get(key) or 'unknown'}"
         for key in BOARD_KIND_KEYS
         if built.get(key) != here.get(key)
     ]
     if wrong:
         raise BoardError(
-            f"the bundle's engines were built on another kind of board: {'; '.join(wrong)}",
+            f"the bundle's engines were built for another kind of board: {'; '.join(wrong)}",
             code="deploy.other-board",
             where=client.name,
             hint="engines are not portable: deploy the configuration, which builds for this board",
@@ -323,14 +323,14 @@ def reweighed(
     """
     from edgekit.tensorrt.artefacts import artefacts_of
 
-    assert built.result is not None, "asked for where a board built"
+    assert built.result is not None, "requested although a board built the engines"
     unchangeable = sorted({one["refit"] for one in built.result["engines"]} & {"identical", "none"})
     if unchangeable:
         raise UsageError(
-            "the engines take no other weights than those that they were built with",
+            "the engines accept only the weights they were built with",
             code="refit.identical",
             where=context.config.document.where(("build", "refit")),
-            hint="build.refit: any builds engines that do (slower: fewer fusions)",
+            hint="build with build.refit: any (slower: fewer fusions)",
         )
     probe = {"fingerprint": built.artefacts.fingerprint}
     request, lanes = request_of(context, probe, "tensorrt", other=other)
@@ -339,11 +339,11 @@ def reweighed(
     fixed = _unchangeable_weights(own, lanes, built.result["engines"])
     if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
         raise UsageError(
-            f"the engines take no other values of {listed(fixed, _SHOWN) or 'some weights'}",
+            f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
             code="refit.fixed",
             where=context.config.document.where(("build", "refit")),
-            hint="edgekit build builds engines of the other file; build.refit: any builds some "
-            "that take most weights",
+            hint="build engines from the other file with edgekit build, or build with "
+            "build.refit: any, which accepts most weights",
         )
     return made.weights, made.values
 
@@ -385,7 +385,7 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
         client.remove_job(started["job"])
         started = client.start_job("build", request.document)
     job = started["job"]
-    known = ", done before" if started["reused"] else ", joined" if started["joined"] else ""
+    known = ", already finished" if started["reused"] else ", joined" if started["joined"] else ""
     context.announce(f"{client.name}: build job {job}{known}")
     try:
         for event in client.watch_job(job):
@@ -396,13 +396,15 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
     except KeyboardInterrupt:
         end = job_command("cancel", job, context.config, client.name)
         context.announce(
-            f"the build goes on as job {job} on {client.name}: the same command joins it, "
-            f"`{end}` ends it"
+            f"the build continues as job {job} on {client.name}: run the same command to "
+            f"rejoin it, or `{end}` to cancel it"
         )
         raise
     result = client.job_result(job)
     if result.get("schema") != RESULT_SCHEMA:
-        raise protocol_error(f"what job {job} made is no {RESULT_SCHEMA}", client.name)
+        raise protocol_error(
+            f"the result of job {job} is not a {RESULT_SCHEMA} document", client.name
+        )
     wanted = [digest for digest in _blobs(result) if not context.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
         context.cache.put_blob(digest, data)
@@ -439,7 +441,7 @@ def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
         f"the build differs from the plan in {ways}",
         code="build.differs",
         where=client.name,
-        hint="build.strict: false takes it as it is",
+        hint="accept it with build.strict: false",
     )
     error.details = tuple(_first_few(differences, _REFUSED))
     error.extra["built"] = comparison

@@ -273,7 +273,7 @@ def check_build_options(context: Context) -> None:
     build, document = context.file.build, context.config.document
     if build.backend == "trtexec" and isinstance(build.refit, list):
         message = "trtexec cannot mark single weights as refittable"
-        hint = "build.refit: identical or any, or build with build.backend: tensorrt"
+        hint = "use build.refit: identical or any, or build.backend: tensorrt"
         place = document.where(("build", "refit"))
         raise ConfigError([Problem(message, place, hint)], code="trt.features")
     # cores that are not configured are used where they can be
@@ -298,7 +298,7 @@ def check_cuda_graph(context: Context) -> None:
     if cores:
         raise ConfigError(
             [Problem(
-                f"a CUDA graph cannot hold what runs on {' and '.join(cores)}",
+                f"a CUDA graph cannot contain work on {' and '.join(cores)}",
                 context.config.document.where(("bench", "graph")),
                 "measure without --graph (bench.graph), or plan for the GPU alone "
                 "(placement.dla_cores: [])",
@@ -332,19 +332,19 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     if not (_on_board(context) if on_board is None else on_board):
         needs = "".join(f"; {text}" for text in opaque_notes(came.graph) if "plugin" in text)
         raise EnvironmentLack(
-            f"node {first!r} runs on a board with TensorRT only, and none builds{needs}",
+            f"node {first!r} needs TensorRT, and no board builds{needs}",
             code="build.opaque",
             where=came.source,
-            hint=f"name one under deploy.boards, or {cut}",
+            hint=f"add one under deploy.boards, or {cut}",
         )
     open_outputs = [name for name in came.graph.outputs if name in came.graph.unknown]
     if open_outputs:
         raise ModelError(
-            f"the shape of output {open_outputs[0]!r} is not known before running, and a bundle's "
-            "outputs have fixed ones",
+            f"the shape of output {open_outputs[0]!r} is only known at run time, but a "
+            "bundle needs fixed output shapes",
             code="model.shape_unknown",
             where=came.source,
-            hint=f"give it with model.shapes where it is always the same, or {cut}",
+            hint=f"set it with model.shapes if it is always the same, or {cut}",
         )
     for note in opaque_notes(came.graph):
         context.announce(note)
@@ -365,7 +365,7 @@ def check_names(context: Context) -> None:
     for number, name in enumerate(named):
         if name not in known:
             near = get_close_matches(name, known, n=3, cutoff=0.5) or sorted(known)[:5]
-            message = f"the network that is built has no weight {name!r}"
+            message = f"the built network has no weight {name!r}"
             place = context.config.document.where(("build", "refit", number))
             problems.append(Problem(message, place, f"it has {', '.join(near)}"))
     if problems:
@@ -402,7 +402,7 @@ def check_board(
         _cores(context, client, probe, dla)
     build = context.file.build
     if dla and build.mode != "hybrid":
-        _cudla(client, probe, f"build.mode: {build.mode} makes DLA loadables")
+        _cudla(client, probe, f"build.mode: {build.mode} builds DLA loadables")
     if deploys and build.mode != "standalone":
         _runtime(client, probe, compatible=build.version_compatible is not False)
 
@@ -446,38 +446,38 @@ def _release(context: Context, client: BoardClient, probe: Mapping[str, Any]) ->
     if release and not is_planned_release(release, planned):
         parts = max(2, len(planned.split(".")))
         raise BoardError(
-            f"the board has TensorRT {release}, and the plan is for {planned}",
+            f"the board has TensorRT {release}, but the plan is for {planned}",
             code="board.other-tensorrt",
             where=client.name,
-            hint=f"write tensorrt: {'.'.join(release.split('.')[:parts])} into the configuration, "
-            "for the rules of what a DLA can run differ",
+            hint=f"set tensorrt: {'.'.join(release.split('.')[:parts])} in the configuration, "
+            "because the DLA rules differ",
         )
 
 
 def _cores(context: Context, client: BoardClient, probe: Mapping[str, Any], used: set[str]) -> None:
     release, cores = release_of(probe), probe["dla"]["cores"]
     if release and not drives_dla(context.target, release):
-        why = f"TensorRT {release} there does not drive its DLA"
+        why = f"TensorRT {release} on the board does not support its DLA"
     elif cores is not None and any(int(device[3:]) >= cores for device in used):
-        why = f"TensorRT has {cores} DLA cores there"
+        why = f"TensorRT has {cores} DLA cores on the board"
     else:
         return
     raise BoardError(
-        f"the plan uses {', '.join(sorted(used))}, and {why}",
+        f"the plan uses {', '.join(sorted(used))}, but {why}",
         code="board.no-dla",
         where=client.name,
-        hint="edgekit doctor says why; placement.dla_cores: [] plans for the GPU alone",
+        hint="edgekit doctor shows the reason; placement.dla_cores: [] plans for the GPU alone",
     )
 
 
 def _cudla(client: BoardClient, probe: Mapping[str, Any], what: str) -> None:
     if not probe["cudla"]:
         raise EnvironmentLack(
-            f"{what}, and the board has no libcudla to run them",
+            f"{what}, but the board has no libcudla to run them",
             code="board.no-cudla",
             where=client.name,
-            hint=f"it comes with CUDA's package {_cudla_package(probe)}; build.mode: hybrid does "
-            "without",
+            hint=f"install CUDA's package {_cudla_package(probe)}, or use build.mode: hybrid, "
+            "which does not need it",
         )
 
 
@@ -486,13 +486,13 @@ def _runtime(client: BoardClient, probe: Mapping[str, Any], *, compatible: bool)
     there = [name for name, version in probe["tensorrt"]["python"].items() if version]
     if "full" in there or (there and compatible):
         return
-    other = f"only the {there[0]} one, which runs no such plans" if there else "none"
+    other = f"only the {there[0]} one, which cannot run these plans" if there else "none"
     raise EnvironmentLack(
-        f"engines run through TensorRT's Python module, and of its kinds the board has {other}",
+        f"engines need TensorRT's Python module; the board has {other}",
         code="board.no-runtime",
         where=client.name,
-        hint="sudo apt-get install python3-libnvinfer; edgekit build alone does without, with "
-        "trtexec, and build.backend: reference altogether",
+        hint="sudo apt-get install python3-libnvinfer; edgekit build alone needs only "
+        "trtexec, and build.backend: reference needs neither",
     )
 
 

@@ -64,15 +64,18 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
     """
     found = classes_of(shape)
     if found is None:
-        raise _bad_labels(path, f"the first output, {list(shape)}, is not one class for each input",
-                   "labels are for networks that classify; leave labels out")  # fmt: skip
+        raise _bad_labels(
+            path,
+            f"the first output has shape {list(shape)}, not one class per input",
+            "labels work only for classification networks; leave them out",
+        )
     rows, classes = found
     try:
         with regular(path).open(encoding="utf-8") as file:
             lines = file.read(_MOST_BYTES).splitlines()
     except (OSError, ValueError) as error:
         raise _bad_labels(
-            path, f"it cannot be read: {error}", "write a class number a line"
+            path, f"it cannot be read: {error}", "write one class number per line"
         ) from error
     labels: list[int] = []
     for number, line in enumerate(lines, 1):
@@ -80,8 +83,11 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
         if not text:
             continue
         if not text.isdecimal() or not text.isascii() or len(text) > 9 or int(text) >= classes:
-            raise _bad_labels(path, f"line {number}: {text[:40]!r} is no class of {classes}",
-                       "write a class number a line, from 0 on")  # fmt: skip
+            raise _bad_labels(
+                path,
+                f"line {number}: {text[:40]!r} is not one of the {classes} classes",
+                "write one class number per line, starting at 0",
+            )
         labels.append(int(text))
     if len(labels) < cases * rows:
         raise _bad_labels(
@@ -199,7 +205,7 @@ def read_bundle(context: Context, path: Path) -> Bundle:
     bundle = read(path)
     if bundle.name != context.file.name:
         raise BundleError(
-            f"the bundle is of {bundle.name!r}, the configuration of {context.file.name!r}",
+            f"the bundle is of {bundle.name!r}, but the configuration is of {context.file.name!r}",
             code="bundle.other-app",
             where=str(path),
             hint="give the configuration that the bundle was made from",

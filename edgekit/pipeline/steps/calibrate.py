@@ -97,8 +97,8 @@ def inputs_identity(context: Context) -> list[Any]:
     from edgekit.quantize.data.functions import module_file
 
     context.note(
-        f"of {section.data} only the module's file is watched: after a change of anything else "
-        "that it reads, --force measures again"
+        f"changes are detected only in the module file of {section.data}; if other "
+        "files that it reads change, measure again with --force"
     )
     return [settings, identity_of_path(module_file(section.data, _modules(context)))]
 
@@ -143,7 +143,7 @@ def ranges(context: Context) -> Ranges:
         def progress(done: int, total: int) -> None:
             nonlocal interrupted
             if interrupted and done > 1:
-                context.announce(f"goes on from input {done}, where the measuring was interrupted")
+                context.announce(f"continues at input {done}, where calibration was interrupted")
             interrupted = False
             runs(done, total)
 
@@ -158,7 +158,7 @@ def ranges(context: Context) -> Ranges:
             )
         except KeyboardInterrupt:
             if state.exists():
-                context.announce("what was measured is kept: the same command goes on from there")
+                context.announce("finished inputs are kept; run the same command to continue")
             raise
         return {
             "amax": {method: dict(amax) for method, amax in found.amax.items()},

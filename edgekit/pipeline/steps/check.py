@@ -79,9 +79,9 @@ def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[
 def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warns of candidates that a memory limit keeps on the GPU."""
     return [
-        f"{one['name']} is predicted to stay on the GPU, with all its layers "
-        f"({len(one['layers'])}): it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, "
-        f"the limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
+        f"{one['name']} and all its layers ({len(one['layers'])}) are predicted to stay "
+        f"on the GPU: it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, the "
+        f"limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
         f"{limit['fix']}"
         for one in refused
         for limit in one["broken"][:1]
@@ -91,11 +91,11 @@ def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
 def disputed_size(held: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warns of loadables that fit by the documented size of their weights only."""
     return [
-        f"{one['name']} is taken to be on the DLA, disputed: by the documented size of its weights "
-        f"it needs {limit['documented'] / MIB:,.1f} MiB of "
-        f"{_pool(limit)}, where the limit is "
-        f"{limit['limit'] / MIB:,.0f}, but {limit['need'] / MIB:,.1f} by the size that a build was "
-        f"seen to take ({limit['rule']}; {limit['source']}): {limit['fix']}"
+        f"{one['name']} is assumed to fit on the DLA, but sources disagree: by the "
+        f"documented size of its weights it needs {limit['documented'] / MIB:,.1f} MiB "
+        f"of {_pool(limit)}, where the limit is {limit['limit'] / MIB:,.0f}, but "
+        f"{limit['need'] / MIB:,.1f} by the size measured in a build ({limit['rule']}; "
+        f"{limit['source']}): {limit['fix']}"
         for one in held
         for limit in one["disputed"]
     ]
@@ -117,8 +117,8 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
     return [
         f"{first.layer} needs {first.banks} of {first.available} banks of the convolution buffer"
         + (f" ({counted(len(near) - 1, 'more layer')} likewise)" if near[1:] else "")
-        + f"; so near the limit boards and the documented formula disagree: {first.fix} "
-        + f"({first.source})"
+        + "; so close to the limit, boards may differ from the documented formula: "
+        f"{first.fix} " + f"({first.source})"
     ]
 
 
@@ -199,7 +199,7 @@ def check_model(
     board = get(target) if isinstance(target, str) else target
     on_note("reading the model")
     loaded = _loaded(source, shapes, batch, outputs)
-    on_note("finding the layers")
+    on_note("finding layers")
     if translated is None:
         translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
         loaded = loaded if translated is None else translated.model
@@ -236,7 +236,7 @@ def check_model(
     clock = timer_of(network, judgement, board, power_mode=power_mode)
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = _document(loaded, network, judgement, board, forecast)
-    on_note("looking for what would help")
+    on_note("searching for fixes")
     _help(document, loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
     lost = without_slot(judgement)
@@ -342,7 +342,7 @@ def _warnings(target: Target, power_mode: str | None, forecast: Forecast | None)
     warning = target.mode(power_mode).warning
     notes = [warning] if warning else []
     if forecast is None:
-        notes.append(f"no prediction for this board: its costs are not known ({target.name})")
+        notes.append(f"no prediction for {target.name}: its costs are unknown")
     return notes
 
 
@@ -468,7 +468,7 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     near = near or [one for one in known if name.lower() in one.lower()][:3]
     return UsageError(
-        f"there is no layer or ONNX node called {name!r}",
+        f"there is no layer or ONNX node named {name!r}",
         code="layer.unknown",
         where=result.document["model"],
         hint=f"did you mean {' or '.join(near)}?" if near else "--by-layer lists the layers",

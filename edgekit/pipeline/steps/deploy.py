@@ -47,8 +47,8 @@ class SigningKey:
             return ensure_key(self._cache.folder / "keys" / "ed25519")
         path = self._config.resolve(chosen)
         if not path.is_file():
-            hint = "make one with: ssh-keygen -t ed25519"
-            problem = Problem(f"there is no signing key {path}", self._config.path, hint)
+            hint = "create one with: ssh-keygen -t ed25519"
+            problem = Problem(f"the signing key {path} does not exist", self._config.path, hint)
             raise ConfigError([problem], code="config.no-key")
         return path
 
@@ -61,10 +61,13 @@ class SigningKey:
 _STEPS = ("deploy", "refit", "self-test")
 # phases of an installation by the step they belong to; the others belong to the step before
 _STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
-_BYTES = {"loader": "sending edgekit's loader", "send": "sending the bundle",
+_BYTES = {"loader": "sending edgekit_device", "send": "sending the bundle",
           "download": "the board downloads the bundle"}  # fmt: skip
-_PHASE_TEXTS = {"stage": "the board checks the bundle", "soak": "the board watches the new release",
-          "switch": "the board switches to the new release"}  # fmt: skip
+_PHASE_TEXTS = {
+    "stage": "the board checks the bundle",
+    "soak": "the board monitors the new release",
+    "switch": "the board switches to the new release",
+}
 
 
 class InstallSteps:
@@ -110,7 +113,7 @@ class InstallSteps:
         """The bundle served already; ``other``: no, and another release serves in its place."""
         detail = f"{self._client.name} serves {release}"
         if other:
-            detail += ", another release than this configuration's"
+            detail += ", which is not this configuration's release"
         for name in _STEPS:
             if all(step.name != name for step in self._begun):
                 self._begin(name)
@@ -198,8 +201,8 @@ class DetachedJobNote:
         attach = job_command("attach", self._job, config, name)
         cancel = job_command("cancel", self._job, config, name)
         self._session.progress.note(
-            f"{name} goes on by itself: the same command joins it, `{attach}` follows it, "
-            f"`{cancel}` takes it back"
+            f"{name} continues in the background: run the same command or `{attach}` to "
+            f"follow it, `{cancel}` to roll it back"
         )
 
 
@@ -343,7 +346,7 @@ class ConnectedBoards:
             )
             if key.fingerprint in known["revocations"]["fingerprints"]:
                 raise BundleError(
-                    f"the key that signs is revoked there, {key.fingerprint}",
+                    f"the signing key {key.fingerprint} is revoked on the board",
                     code="bundle.revoked-signer",
                     where=client.name,
                     hint="sign with another key (deploy.sign_with)",
@@ -351,10 +354,10 @@ class ConnectedBoards:
             if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
                 where = shlex.quote(self._config.path)
                 raise BundleError(
-                    f"the board does not trust the key that signs, {key.fingerprint} ({path})",
+                    f"the board does not trust the signing key {key.fingerprint} ({path})",
                     code="bundle.unknown-signer",
                     where=client.name,
-                    hint=f"--trust-key lets it, or edgekit trust {where} --add {path}",
+                    hint=f"trust it with --trust-key, or with: edgekit trust {where} --add {path}",
                 )
 
     def describe(self, client: BoardClient) -> dict[str, str]:
@@ -467,7 +470,7 @@ class ConnectedBoards:
         state = client.releases(app)["apps"].get(app, {})
         serving = serving_of(state)
         if serving is None:
-            error.message += "; nothing serves now"
+            error.message += "; no release is running now"
             raise error
         back = error.extra["taken_back"]
         shown.reused(serving["id"], other=True)

@@ -221,14 +221,18 @@ def fp16_notes(context: Context, network: Network, plan: Plan) -> list[str]:
         if not tail.issuperset(join.layers):
             low, high = join.ranges
             notes.append(
-                f"{where(set(join.layers))}, for {join.layer!r} joins {join.narrow!r} (up to "
-                f"{low:.3g}) with {join.wide!r} (up to {high:.3g}), and one INT8 scale takes "
-                f"{join.bits:.1f} of the former's 8 bits"
+                f"{where(set(join.layers))}: {join.layer!r} joins {join.narrow!r} (up to "
+                f"{low:.3g}) with {join.wide!r} (up to {high:.3g}), and with one INT8 scale the "
+                f"former loses {join.bits:.1f} of its 8 bits"
             )
     if tail:
-        known = "" if known_amax(context) else ", by the network's structure: no range is known"
+        known = (
+            ""
+            if known_amax(context)
+            else ", chosen by the network's structure because no ranges are known"
+        )
         notes.append(
-            f"{where(tail)}, the network's end, where values of different range meet and INT8 "
-            f"saves nothing{known}"
+            f"{where(tail)}: at the network's end, where values of different ranges meet "
+            f"and INT8 saves no time{known}"
         )
     return notes

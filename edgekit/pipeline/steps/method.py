@@ -350,8 +350,8 @@ def choice_note(choice: Mapping[str, Any]) -> str:
     ranked = sorted(choice["snr_db"].items(), key=lambda item: -float(item[1]))
     if methods_are_equal(choice):
         return (
-            f"calibration method {choice['method']}: on {which}, emulated on this machine, the "
-            f"methods cannot be told apart: SNR {decibels(ranked[0][1], False)} with each"
+            f"calibration method {choice['method']}: all methods give the same SNR, "
+            f"{decibels(ranked[0][1], False)}, on {which}, emulated on this machine"
         )
     snr = ", ".join(
         f"{name} {decibels(value, False)}"
@@ -369,7 +369,7 @@ def choice_note(choice: Mapping[str, Any]) -> str:
     measured = sorted(choice["measured_snr_db"].items(), key=lambda item: -float(item[1]))
     if measured:
         each = ", ".join(f"{name} {decibels(value, False)}" for name, value in measured)
-        note += f"; of those within 1 dB of the best by that on the measured inputs: {each}"
+        note += f"; those within 1 dB were then compared on the measured inputs: {each}"
     lost = [f"{name}, {texts[0]}" for name, texts in choice["failures"].items()]
     return note + (f"; not good enough: {'; '.join(lost)}" if lost else "")
 
@@ -521,7 +521,7 @@ def _tied(context: Context, bound: ScaleBinding) -> Scales:
         return with_nodes(context, warn_unequal(scales, net, bound))
     # implicit: a cache with these scales, which the constraints bind
     scales = tied(scales, net, **bound)
-    widened = describe_widened(scales.changes, "TensorRT takes the largest, and so does this")
+    widened = describe_widened(scales.changes, "the largest is used, as TensorRT does")
     return replace(scales, warnings=(*scales.warnings, *widened))
 
 
@@ -539,7 +539,7 @@ def typed_model(context: Context) -> Model:
     from edgekit.quantize.qdq.to_explicit import to_qdq
 
     scales, net = plan_scales(context), network(context)
-    assert scales is not None, "asked for where the release is strongly typed"
+    assert scales is not None, "requested for a strongly typed release"
     own = translated(context) is not None and model(context) is source(context)
     if own and not _keeps_more(context):
         return named(context)

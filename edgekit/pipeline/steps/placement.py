@@ -42,10 +42,9 @@ def options_of(context: Context) -> Options:
     there = all(core < context.target.dla.cores for core in cores)
     if mode == "hybrid" and section.objective != "throughput" and there and cores[1:]:
         context.note(
-            f"a hybrid engine drives one DLA core: only core {cores[0]} is used "
-            "(build.mode: split uses several)"
+            f"a hybrid engine uses only one DLA core, {cores[0]}; use build.mode: split for several"
         )
-        why = f"a hybrid engine drives one DLA core, here {cores[0]}; build.mode: split has all"
+        why = f"a hybrid engine uses only one DLA core, {cores[0]}; use build.mode: split for all"
         cores = cores[:1]
     return Options(
         objective=section.objective,

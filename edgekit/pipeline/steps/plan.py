@@ -49,7 +49,7 @@ def plan(context: Context) -> Plan:
     fp16_layers(context, network(context), strict=True)
 
     def looking(what: str) -> Callable[[int, int], None]:
-        return lambda done, total: context.update(done, total, f"looking for {what}")
+        return lambda done, total: context.update(done, total, f"finding {what}")
 
     def compute() -> dict[str, Any]:
         from edgekit.placement.explanation import explain_gpu_only
@@ -71,7 +71,9 @@ def plan(context: Context) -> Plan:
                 explain_conflict(request, error, looking("the constraints that conflict"))
             raise
         if context.explains:
-            placed = explain_gpu_only(request, placed, looking("what keeps the DLA out"))
+            placed = explain_gpu_only(
+                request, placed, looking("the reason why the DLA is not used")
+            )
         found.append(placed)
         return placed.to_json()
 

@@ -113,7 +113,7 @@ def used_rewrites(context: Context) -> FoundRewrites:
             found.model["digest"], _constraints(context), *rules(context),
         )  # fmt: skip
     if why:
-        left = f"the rewrites are not used: {why} (rewrite.always: true uses them all the same)"
+        left = f"the rewrites are not used: {why} (use them anyway with rewrite.always: true)"
         record = record_document(came, came, [])
         found = FoundRewrites(None, [], record, [*found.notes, left], [])
     context.note(*found.notes)
@@ -235,6 +235,5 @@ def _layer_count_note(before: Model, after: Network | None) -> list[str]:
     if old == new:
         return []
     return [
-        f"{counted(new, 'layer')} after the rewrites; check counts the {old} of the model as it "
-        "came"
+        f"{counted(new, 'layer')} after the rewrites; check counts the {old} of the original model"
     ]

@@ -53,13 +53,13 @@ class KnownScales:
         texts = [*self.reading.scales.warnings]
         if self.header:
             texts.append(
-                f"{self.header}; edgekit calibrate merge {self.name} --tensorrt "
-                f"{self.judgement.tensorrt} -o NEW writes the one that it reads"
+                f"{self.header}; convert it with: edgekit calibrate merge {self.name} "
+                f"--tensorrt {self.judgement.tensorrt} -o NEW"
             )
         bounds = [n for n, why in self.reading.inferred.items() if why == "bound"]
         if bounds:
             texts.append(
-                f"scales that the calibration cache lacks are bounds that follow from other "
+                "scales missing in the calibration cache are bounds derived from other "
                 f"tensors: {listed(map(repr, bounds), 1)}"
             )
         bare = [lack for lack in self.reading.lacks if lack.tensor in self.reading.without]
@@ -97,11 +97,14 @@ class KnownScales:
     def refusal(self) -> DataError:
         """The error that names the tensors."""
         hint = (
-            f"give ranges (edgekit calibrate merge {self.name} --set NAME=AMAX -o NEW), or let "
-            "these layers run in FP16 (--missing fp16, or calibration: {missing: fp16})"
+            f"set ranges (edgekit calibrate merge {self.name} --set NAME=AMAX -o NEW), or "
+            f"run these layers in FP16 (--missing fp16, or calibration: {{missing: fp16}})"
         )
         if self.made:
-            hint += f"; {self.made[0]!r} is of a rewrite: calibrate with data, or disable it"
+            hint += (
+                f"; {self.made[0]!r} comes from a rewrite: calibrate with data, or disable the "
+                "rewrite"
+            )
         error = DataError(self.lacking, code="cache.missing", where=self.name, hint=hint)
         error.extra = {
             "missing": [
@@ -262,8 +265,9 @@ def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scale
     more = f"; and {len(found) - _CHANGES_SHOWN} more" if len(found) > _CHANGES_SHOWN else ""
     many = "a layer" if len(found) == 1 else f"{len(found)} layers"
     warning = (
-        f"the model's Q/DQ nodes give {many} unequal scales where the board has one for all: "
-        f"{shown}{more}; TensorRT takes the largest or runs them in FP16, so quantise them alike"
+        f"the model's Q/DQ nodes give {many} different scales where the board needs "
+        f"one: {shown}{more}; TensorRT uses the largest or runs them in FP16, so "
+        "quantise them with equal scales"
     )
     return replace(scales, warnings=(*scales.warnings, warning))
 
@@ -283,4 +287,4 @@ def describe_widened(changes: Sequence[Change], what: str) -> list[str]:
         for change in changes[:_CHANGES_SHOWN]
     )
     more = f"; and {len(changes) - _CHANGES_SHOWN} more" if len(changes) > _CHANGES_SHOWN else ""
-    return [f"unequal in the Q/DQ model: {shown}{more}; {what}"]
+    return [f"different in the Q/DQ model: {shown}{more}; {what}"]

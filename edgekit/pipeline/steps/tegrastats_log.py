@@ -29,7 +29,7 @@ _RUN = (
     "name", "clock", "board", "iterations", "duration_s", "latency_ms", "throughput_qps",
     "segments", "settings", "samples_ms",
 )  # fmt: skip
-_HINT = "give the bench.json of an edgekit bench on the board that the log is of"
+_HINT = "give the bench.json of an edgekit bench on the board of the log"
 
 
 def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[str, Any]:
@@ -50,24 +50,25 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
     document = _read_document(path)
     if not document.get("clock"):
         raise DataError(
-            "the bench document does not say on which clock it was measured", code="bench.form",
+            "the bench document does not name the clock it was measured with", code="bench.form",
             where=str(path), hint=_HINT,
         )  # fmt: skip
     if document.get("clock") != "board-measured":
         raise UsageError(
-            f"{path} is {document.get('clock')}: a board's power is nothing of it", hint=_HINT
+            f"{path} is {document.get('clock')}, so a board's power does not belong to it",
+            hint=_HINT,
         )
     if document.get("energy") and not _of_log(document):
         raise UsageError(
-            f"{path} has the power that was sampled while it was measured",
-            hint="give a measurement that was made with --no-monitor",
+            f"{path} already has power samples",
+            hint="give a measurement made with --no-monitor",
         )
     target = get(str(document.get("target")))
     monitor = read_tegrastats(log, rails=target.rails)
     reason, differences = other_board(monitor, target)
     if reason:
         raise DataError(
-            f"the log is of another board: {reason}", code="tegrastats.board", where=str(log),
+            f"the log is from another board: {reason}", code="tegrastats.board", where=str(log),
             hint=_HINT,
         )  # fmt: skip
     monitor["warnings"] += differences
@@ -86,9 +87,11 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
     )
     if facts["energy"] is None:
         raise DataError(
-            "no power of the time that was measured", code="tegrastats.power", where=str(log),
-            hint="record until the measurement has ended, as root where the rails need it",
-        )  # fmt: skip
+            "the log has no power samples from the time of the measurement",
+            code="tegrastats.power",
+            where=str(log),
+            hint="record until the measurement ends, as root if the rails need it",
+        )
     document |= {name: facts[name] for name in ("monitor", "energy", "verdict")}
     files = document.get("files")
     document["files"] = {**(files if isinstance(files, dict) else {}), "bench": str(path)}
@@ -113,8 +116,12 @@ def _store_monitor(document: Mapping[str, Any], cache: Cache | None) -> list[str
         cache.put("tegrastats", _measurement_key(cache, document), {"monitor": document["monitor"]})
         known = amend(document)
     except (DataError, EnvironmentLack) as error:
-        return [f"the log is in this file alone: {error.message}"]
-    return [] if known else ["the history has no result of this measurement to add its energy to"]
+        return [f"the log was added only to this file: {error.message}"]
+    return (
+        []
+        if known
+        else ["the history has no entry for this measurement, so its energy was not added there"]
+    )
 
 
 def _measurement_key(cache: Cache, document: Mapping[str, Any]) -> str:
@@ -129,7 +136,7 @@ def _of_log(document: Mapping[str, Any]) -> bool:
 def _read_document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST:
-            raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
+            raise DataError("not a bench document", code="bench.form", where=str(path), hint=_HINT)
         found = parse_json(regular(path).read_bytes())
     except OSError as error:
         raise DataError(
@@ -138,7 +145,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("schema") != "edgekit.bench/1":
-        raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
+        raise DataError("not a bench document", code="bench.form", where=str(path), hint=_HINT)
     return found
 
 

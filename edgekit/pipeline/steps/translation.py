@@ -45,7 +45,7 @@ def translation(
     except ModelError as error:
         where = f" at {error.where!r}" if error.where else ""
         return None, (
-            f"the Q/DQ nodes cannot be translated to implicit INT8{where}: {error.message} "
+            f"the Q/DQ nodes cannot be converted to implicit INT8{where}: {error.message} "
             f"({error.hint})"
         )
     return found, translation_note(found, tensorrt)
@@ -53,19 +53,20 @@ def translation(
 
 def translation_note(found: Translated, tensorrt: str) -> str:
     """Says that a model was translated, and why."""
-    follow = f" and {len(found.propagated)} that follow" if found.propagated else ""
+    follow = f" and {len(found.propagated)} derived ones" if found.propagated else ""
     return (
-        f"TensorRT {tensorrt} reads no Q/DQ nodes on the DLA: the model is translated to implicit "
-        f"INT8 with {counted(found.quantizers, 'scale')} of its own{follow} "
-        "(edgekit calibrate from-qdq writes the translation)"
+        f"TensorRT {tensorrt} does not support Q/DQ nodes on the DLA: the model is "
+        "converted to implicit INT8 with its "
+        f"{counted(found.quantizers, 'scale')}{follow} (edgekit calibrate from-qdq "
+        "writes the result)"
     )
 
 
 def float_note(model: Model) -> str:
     """Says what the build of a Q/DQ model is compared with."""
     return (
-        f"FP32 here is the float network that {Path(model.source).name} was translated to, without "
-        "its Q/DQ nodes: neither the Q/DQ model itself nor the network that it was made from"
+        f"FP32 means {Path(model.source).name} without its Q/DQ nodes, not the Q/DQ "
+        "model or the network it was made from"
     )
 
 
@@ -107,8 +108,8 @@ def translation_notes(translated: Translated, known: KnownScales) -> list[str]:
     made = [lack.tensor for lack in known.reading.lacks if lack.tensor not in translated.missing]
     if made:
         notes.append(
-            f"{len(made)} tensors that rewrites made have no scale in the Q/DQ model, such as "
-            f"{made[0]!r}: their layers run in FP16"
+            f"{len(made)} tensors created by rewrites have no scale in the Q/DQ model, such "
+            f"as {made[0]!r}: their layers run in FP16"
         )
     return notes
 
@@ -128,12 +129,12 @@ def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
     apart = [name for name in names if mine.scales.get(name) != found.scales.get(name)]
     if apart:
         raise DataError(
-            f"{len(apart)} activations have other scales in this Q/DQ file: "
+            f"{len(apart)} activations have different scales in this Q/DQ file: "
             f"{listed(map(repr, apart), _LISTED)}",
             code="refit.mismatch",
             where=str(path),
-            hint="scales are a part of the engines: build again, or keep the quantisers frozen "
-            "while the weights are trained",
+            hint="scales are part of the engines: build again, or keep the quantisers frozen "
+            "during training",
         )
     return found.model
 
@@ -146,8 +147,9 @@ def is_typed(target: Target, tensorrt: str, precision: str) -> bool:
 def typed_note(tensorrt: str) -> str:
     """Says that a plain network will be lowered."""
     return (
-        f"TensorRT {tensorrt} is strongly typed and reads no calibration cache: the network is "
-        "lowered to Q/DQ nodes with its scales (edgekit calibrate to-qdq writes the model)"
+        f"TensorRT {tensorrt} is strongly typed and accepts no calibration cache: Q/DQ "
+        "nodes with the cache's scales are added to the network (edgekit calibrate "
+        "to-qdq writes the model)"
     )
 
 
@@ -175,8 +177,8 @@ def typed_translation(model: Model) -> tuple[Translated | None, str]:
         found = from_qdq(model)
     except ModelError as error:
         return None, (
-            f"the Q/DQ nodes are layers of the plan, for there is no plain form of the model "
-            f"({error.message})"
+            "the Q/DQ nodes are planned as layers, because the model cannot be converted "
+            f"to a plain one ({error.message})"
         )
     network = layers(model)
     precisions = by_quantization(network)

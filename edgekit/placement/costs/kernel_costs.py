@@ -51,9 +51,9 @@ def model_error() -> str:
     """Returns what is known about the model's error, as one sentence."""
     error = cost_data("error")["without_network"]
     return (
-        f"predicted by a model with a median error of {error['median_percent']} %, 90 % within "
-        f"{error['of_90_percent']} %, on {error['rows']} published measurements of networks, each "
-        "by constants fitted without that network"
+        f"predicted by a model whose median error is {error['median_percent']} % (90 % "
+        f"within {error['of_90_percent']} %) on {error['rows']} published network "
+        "measurements, each left out of the fit"
     )
 
 

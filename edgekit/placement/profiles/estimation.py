@@ -72,9 +72,11 @@ class FittedCosts(ProfileCosts):
             raise DataError(
                 f"{len(profile.rows) - len(unknown)} of the profile's {len(profile.rows)} rows are "
                 "layers of this model",
-                code="profile.model", where=profile.path,
-                hint=f"the first unknown ones are {list(missing[:2])}; tune this model",
-            )  # fmt: skip
+                code="profile.model",
+                where=profile.path,
+                hint=f"the first unknown ones are {list(missing[:2])}; use the profile of a tuning "
+                "of this model",
+            )
         able = able or {}
         prior = _predicted(model, network, able)
         known = {layer.name: i for i, layer in enumerate(network.layers)}

@@ -187,9 +187,9 @@ def plan_of_log(
     """
     if profile.kind != "log" or profile.timings is None:
         raise DataError(
-            "only a verbose build log holds the times of every format",
+            "only a verbose build log contains the times of all formats",
             code="profile.no_log", where=profile.path,
-            hint="build with trtexec --verbose, or name the model to plan with this profile",
+            hint="build with trtexec --verbose, or also give the model to plan with this profile",
         )  # fmt: skip
 
     timings, log = profile.timings, profile.log
@@ -202,8 +202,8 @@ def plan_of_log(
     placing = optimum.placing
     if placing is None:
         raise DataError(
-            "the log's timings fit together in no way", code="profile.no_log",
-            where=profile.path, hint="keep the whole log of one build",
+            "the timings of the log do not fit together", code="profile.no_log",
+            where=profile.path, hint="give the whole log of one build",
         )  # fmt: skip
     units = tuple(
         LogUnit(
@@ -225,16 +225,18 @@ def plan_of_log(
     copies, copied = _copies(profile)
     notes = list(profile.notes)
     if missing:
-        notes.append(f"{missing:.6g} µs of the latency are predicted, for what has no time")
+        notes.append(
+            f"{missing:.6g} µs of the latency are predicted, because the log has no times for them"
+        )
     if shorter < 1:
         notes.append(
-            f"the units' times, each taken alone, add up to {found:.6g} µs; the engine as a whole "
-            f"took {whole:.6g} µs, which counts"
+            f"the single times add up to {found:.6g} µs, but the whole engine took "
+            f"{whole:.6g} µs; the latter is used"
         )
     if graph.guessed:
         notes.append(
-            f"the log does not name what {len(graph.guessed)} of {len(graph.units)} units read; "
-            "they were joined by their formats"
+            f"the log does not name the inputs of {len(graph.guessed)} of "
+            f"{len(graph.units)} units; they were matched by format"
         )
     return LogPlan(
         profile.path, profile.board, profile.tensorrt, units, reformats, latency,

@@ -340,8 +340,8 @@ class ProfileCosts(Measurements):
         parts, unmatched, rows = self.matched.parts, self.matched.unmatched, self.matched.rows
         if parts:
             found.append(
-                f"{len(parts)} of the profile's rows are parts of a subgraph that was "
-                f"timed as a whole, and not added to it; the first is {parts[0]!r}"
+                f"{len(parts)} rows of the profile are parts of a subgraph that was timed as a "
+                f"whole, and are not added to it; the first is {parts[0]!r}"
             )
         hits = rows - len(unmatched)
         if unmatched and hits < USUALLY_MATCHED * rows:
@@ -406,7 +406,7 @@ class MeasuredCosts(ProfileCosts):
         table = MeasuredTimes(model, network, profile, matched.groups, parts)
         if not table.groups:
             raise DataError(
-                f"nothing in the profile was timed for a plan in {model.precision}",
+                f"the profile has no times for a plan in {model.precision}",
                 code="profile.precision", where=profile.path,
                 hint="profile an engine of the plan's precision and board",
             )  # fmt: skip
@@ -543,13 +543,14 @@ class MeasuredCosts(ProfileCosts):
         pieces = {id(timed) for timed in self.table.apart.values()}
         if pieces:
             found.append(
-                f"{len(pieces)} of the profile's times are of pieces of what the GPU alone runs "
-                "fused, timed beside a DLA: they are not added up for a plan that keeps it fused"
+                f"{len(pieces)} times of the profile are of parts that the GPU alone runs "
+                "fused; they were timed in a plan with a DLA and are not added up where a plan "
+                "keeps them fused"
             )
         if self.shorter < 1:
             found.append(
-                "the profile's times, each taken alone, add up to more than its engine took as a "
-                f"whole: they are taken as {100 * self.shorter:.1f} % of what they are"
+                "the single times of the profile add up to more than its engine took as a "
+                f"whole; they are scaled to {100 * self.shorter:.1f} %"
             )
         return found
 
@@ -635,18 +636,20 @@ def check_origin(profile: Profile, model: CostModel) -> None:
     for theirs, ours, what in boards:
         if theirs != ours:
             raise DataError(
-                f"the profile was measured on another board or power mode: {what} {theirs}, and "
-                f"{target.name} in {model.mode.name} has {ours}",
+                f"the profile was measured on another board or in another power mode: {what} "
+                f"{theirs}, but {target.name} in {model.mode.name} has {ours}",
                 code="profile.board",
                 where=profile.path,
-                hint="profile on the board and in the power mode to plan for",
+                hint="profile on the board and in the power mode that you plan for",
             )
     if profile.precisions and model.precision not in profile.precisions:
         raise DataError(
-            f"the profile's engine had {', '.join(profile.precisions)}, the plan is in "
+            f"the profiled engine used {', '.join(profile.precisions)}, but the plan is in "
             f"{model.precision}",
-            code="profile.precision", where=profile.path, hint="profile in the plan's precision",
-        )  # fmt: skip
+            code="profile.precision",
+            where=profile.path,
+            hint="profile in the plan's precision",
+        )
 
 
 def match_rows(

@@ -254,10 +254,11 @@ def merge_tables(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         if wrong:
             key = wrong[0]
             raise DataError(
-                f"measurements of different origin cannot be merged: {key} {first[key]!r} and "
-                f"{other.get(key)!r}",
-                code="profile.merge", hint="merge what one board measured of one model",
-            )  # fmt: skip
+                f"measurements of different origin cannot be merged: {key} is {first[key]!r} "
+                f"and {other.get(key)!r}",
+                code="profile.merge",
+                hint="merge only measurements of one model on one board",
+            )
     notes = [str(text) for table in found for text in table.get("notes") or ()]
     parts: dict[str, list[Any]] = {}
     contradictions: list[dict[str, Any]] = []
@@ -266,8 +267,8 @@ def merge_tables(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         contradictions += differ
     for one in contradictions:
         notes.append(
-            f"{one['what']} was measured at {_time(one['dropped_us'])} and at {_time(one['us'])}; "
-            f"the {one['why']} counts"
+            f"{one['what']} was measured at {_time(one['dropped_us'])} and at "
+            f"{_time(one['us'])}; the {one['why']} is used"
         )
     return {
         "schema": SCHEMA, **first, "tensorrt": found[-1].get("tensorrt") or "",
@@ -328,8 +329,8 @@ def check_table(document: Any, path: Path | str) -> dict[str, Any]:
     notes = document.get("notes")
     if notes is not None and not _texts(notes):
         raise DataError(
-            "the table of measured times has notes that are none", code="profile.unreadable",
-            where=str(path), hint="take the file as `edgekit tune` wrote it",
+            "the table of measured times has invalid notes", code="profile.unreadable",
+            where=str(path), hint="use the file as `edgekit tune` wrote it",
         )  # fmt: skip
     for name in ("rows", "frames"):
         rows = document.get(name)
@@ -342,15 +343,17 @@ def check_table(document: Any, path: Path | str) -> dict[str, Any]:
             )  # fmt: skip
             if not good:
                 raise DataError(
-                    f"the table of measured times has {name} that are none",
+                    f"the table of measured times has invalid {name}",
                     code="profile.unreadable", where=str(path),
-                    hint="take the file as `edgekit tune` wrote it",
+                    hint="use the file as `edgekit tune` wrote it",
                 )  # fmt: skip
             if not all(_number(row.get(key)) and row[key] >= 0 for key in ("us", "sd_us")):
                 raise DataError(
-                    f"{row.get('us')!r} us is no time", code="profile.time", where=str(path),
+                    f"{row.get('us')!r} us is not a valid time",
+                    code="profile.time",
+                    where=str(path),
                     hint="tune again",
-                )  # fmt: skip
+                )
     return dict(document)
 
 

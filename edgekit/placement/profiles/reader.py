@@ -109,14 +109,16 @@ def _of_log(path: Path) -> Profile:
         log, timings = read_timings(path)
     except UsageError as error:
         code = error.code.replace("log.", "profile.")
-        words = "this holds no measured times" if code == "profile.unknown" else error.message
+        words = (
+            "this file contains no measured times" if code == "profile.unknown" else error.message
+        )
         raise DataError(words, code=code, where=str(path), hint=_HINT) from error
     notes: list[str] = []
     if timings.units:
         rows = tuple(row for unit in timings.units if (row := _row(unit)) is not None)
         missing = len(timings.units) - len(rows)
         if missing:
-            notes.append(f"the log gives no time of {missing} of {len(timings.units)} units")
+            notes.append(f"the log has no time for {missing} of {len(timings.units)} units")
         if not timings.finished:
             notes.append("the log ends before the builder had chosen its tactics")
         if rows:
@@ -166,7 +168,7 @@ def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
     wrong = [row for row in (*profile.rows, *profile.overhead) if not 0 <= row.us <= _SLOWEST]
     if wrong:
         raise DataError(
-            f"{wrong[0].us / 1e3:g} ms is no time of a layer: "
+            f"{wrong[0].us / 1e3:g} ms is not a valid layer time: "
             + listed((repr(row.name) for row in wrong), 1),
             code="profile.time", where=str(path), hint="export the profile again",
         )  # fmt: skip
@@ -181,9 +183,9 @@ def _read(path: Path, layer_info: str | Path | None) -> Profile:
     try:
         document = parse_json(text)
     except (ValueError, RecursionError) as error:
-        where, why = str(path), f"no JSON: {_why(error)}"
+        where, why = str(path), f"not JSON: {_why(error)}"
         if isinstance(error, json.JSONDecodeError):
-            where, why = f"{path}:{error.lineno}", "cut off or no JSON"
+            where, why = f"{path}:{error.lineno}", "cut off or not JSON"
         raise DataError(
             f"the profile is {why}",
             code="profile.unreadable", where=where, hint="export it again",
@@ -261,7 +263,7 @@ def _infos(path: Path) -> dict[str, LayerInfo]:
         return layer_infos(parse_json(_text(path)))
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"the layer information is no JSON: {_why(error)}",
+            f"the layer information is not JSON: {_why(error)}",
             code="profile.layer_info", where=str(path),
             hint="give trtexec's --exportLayerInfo with --profilingVerbosity=detailed",
         ) from error  # fmt: skip
@@ -270,7 +272,7 @@ def _infos(path: Path) -> dict[str, LayerInfo]:
 def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
     if document["schema"] not in (*_BENCH, SCHEMA):
         raise DataError(
-            f"a document of schema {document['schema']!r} holds no measured times",
+            f"a document of schema {document['schema']!r} contains no measured times",
             code="profile.unknown", where=str(path),
             hint="give the output of `edgekit bench` or the profile that `edgekit tune` writes",
         )  # fmt: skip
@@ -278,7 +280,7 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
     if clock != MEASURED:
         what = "a CPU's" if clock == "cpu-measured" else "predicted"
         raise DataError(
-            f"the times are {what} (clock {clock!r}), they say nothing about the board's",
+            f"the times are {what} (clock {clock!r}) and say nothing about the board",
             code="profile.clock", where=str(path), hint="give a bench of the board itself",
         )  # fmt: skip
     if document["schema"] == SCHEMA:
@@ -485,8 +487,8 @@ def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[ProfileRow, ...], tup
             rows += found
         elif hybrid:
             notes.append(
-                f"segment {index} is a hybrid engine, and nothing tells its devices apart: bench "
-                "it with a profile of its layers"
+                f"segment {index} is a hybrid engine whose times are not split by device: bench "
+                "it with layer profiling"
             )
         else:
             rows.append(ProfileRow(f"segment {index}", us, used.pop(), tuple(names)))

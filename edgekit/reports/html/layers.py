@@ -115,7 +115,7 @@ def _slow(row: Mapping[str, Any], slowest: float, longest: float) -> dict[str, A
         )),
         "measured": text.microseconds(measured["us"])
         if measured
-        else "in a whole, below"
+        else "timed as a whole, below"
         if row.get("within")
         else "",
         "measured_bar": Markup(charts.bar(measured["us"] / longest, "fill-measured"))

@@ -16,7 +16,7 @@ from edgekit.text import ABSENT, counted, percent
 
 PHASES = {
     "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
-    "d2h": "from the device (D2H)", "host": "the host's own work",
+    "d2h": "from the device (D2H)", "host": "host work",
 }  # fmt: skip
 _COLUMNS = ("mean", "median", "p99", "max")
 _GROUPS = (
@@ -24,11 +24,10 @@ _GROUPS = (
     ("load_percent", "Load", "%"), ("clocks_mhz", "Clocks", "MHz"),
 )  # fmt: skip
 _BASELINES = {
-    "idle": "over idle is what a rail takes more than it took before the warm-up",
-    "floor": "no idle time was sampled: what a rail takes more than at its lowest in the "
-    "measurement",
+    "idle": "over idle: power above the level before the warm-up",
+    "floor": "idle power was not sampled: power above the lowest value in the measurement",
 }
-_REST = {"floor": ("Lowest", "Over its lowest")}
+_REST = {"floor": ("Lowest", "Over lowest")}
 
 
 def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> dict[str, Any]:
@@ -49,7 +48,7 @@ def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> 
     return {
         "frames": found,
         "one_scale": bool(measured) and measured["clock"] == "board-measured",
-        "title": "a frame of each plan" if plans > 1 else "a frame",
+        "title": "one frame of each plan" if plans > 1 else "one frame",
         "empty": predicted["end_us"] <= 0 and not measured,
     }  # fmt: skip
 
@@ -170,7 +169,7 @@ def power_view(power: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {
         "clock": clock_tag(power["clock"]),
         "charts": found,
-        "title": "Power and temperature" if _on_board(power) else "Beside the measurement",
+        "title": "Power and temperature" if _on_board(power) else "During the measurement",
         "energy": _energy(power["energy"]),
         "facts": _power_facts(power),
         "warnings": [text.clean(one) for one in (power["monitor"] or {}).get("warnings", ())],
@@ -191,7 +190,7 @@ def _chart(title: str, unit: str, series: Sequence[Mapping[str, Any]]) -> dict[s
         "title": title, "unit": unit, "top": text.significant(top),
         "begin": f"{text.significant(round(begin, 2))} s",
         "end": f"{text.significant(round(end, 2))} s",
-        "middle": "the dashed upright is the first measured frame" if begin < 0 < end else "",
+        "middle": "dashed line: first measured frame" if begin < 0 < end else "",
         "chart": Markup(charts.lines(series, (begin, end), top, label)),
         "rows": [
             {
@@ -254,9 +253,9 @@ def _power_facts(power: Mapping[str, Any]) -> list[dict[str, str]]:
         ("Settings restored", _yes(settings.get("restored"))),
         ("Sampled by", ", ".join(map(str, monitor.get("sources") or ()))),
         ("Every", f"{monitor['interval_ms']:g} ms" if monitor.get("interval_ms") else None),
-        ("Samples", f"{monitor['samples']:,}, after {monitor['idle_samples']:,} while idle"
+        ("Samples", f"{monitor['samples']:,}, plus {monitor['idle_samples']:,} while idle"
          if monitor.get("idle_samples") else monitor.get("samples")),
-        ("Fields not known", monitor.get("unknown") or None),
+        ("Unknown fields", monitor.get("unknown") or None),
     ]  # fmt: skip
     return [
         {"name": name, "value": text.clean(value)}

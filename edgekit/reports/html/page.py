@@ -103,8 +103,8 @@ def _optimality(placement: Mapping[str, Any]) -> str:
     goal = OBJECTIVES.get(placement["objective"], placement["objective"])
     if placement["optimal"]:
         wide = placement.get("extrapolated")
-        what = "Optimal under the model (proved), extrapolated" if wide else (
-            "Optimal under the model (proved)"
+        what = "Proved optimal, with extrapolated times" if wide else (
+            "Proved optimal"
         )  # fmt: skip
         return f"Objective: {goal}. {what}."
     return f"Objective: {goal}. Within {percent(placement['gap'], 2)} of the proved bound."
@@ -169,7 +169,7 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
         latency = row["latency_us"]
         rows.append({
             "label": row["label"] + (
-                " (breaks what was asked)" if row.get("keeps") is False else ""
+                " (breaks the limits)" if row.get("keeps") is False else ""
             ), "own": row["key"] == "plan", "possible": latency is not None,
             "latency": text.microseconds(latency),
             "bar": _markup(charts.bar(

@@ -56,7 +56,7 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         found.append({
             "name": "Cosine to FP32",
             "value": measure_words(measure, "cosine"),
-            "detail": "the same output for all inputs, as with random weights"
+            "detail": "all inputs give the same output, as with random weights"
             if measure.get("constant")
             else ", ".join(
                 one for one in (f"top-1 agreement {agreement}", text.compared_on(measure)) if one
@@ -74,7 +74,7 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         found.append({
             "name": "Measured latency",
             "value": text.microseconds(None if median is None else 1000 * median),
-            "detail": "median, of another release" if bench.get("taken_back") else "median",
+            "detail": "median, for another release" if bench.get("taken_back") else "median",
             "clock": bench["clock"],
         })  # fmt: skip
     return [*found, *_energy_tile(document["power"])]
@@ -89,7 +89,7 @@ def _energy_tile(power: Mapping[str, Any] | None) -> list[dict[str, str]]:
     over = total.get("over_idle_uj")
     return [{
         "name": "Energy", "value": text.energy(total["uj_per_inference"]),
-        "detail": f"an inference; {text.energy(over)} over {baseline_word(energy)}"
+        "detail": f"per inference; {text.energy(over)} over {baseline_word(energy)}"
         if over
         else "an inference",
         "clock": str(energy.get("clock") or power["clock"] if power else ""),
@@ -160,7 +160,7 @@ def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     if not changes:
         return None
     more = len(changes) - CHANGES_SHOWN
-    many = f"{counted(len(changes), 'scale')} widened, for the hardware cannot rescale there"
+    many = f"{counted(len(changes), 'scale')} widened, because the hardware cannot rescale there"
     return {
         "caption": many + (f"; {more} that lose less are in the JSON" if more > 0 else ""),
         "rows": [

@@ -97,7 +97,7 @@ def _words(gate: Mapping[str, Any]) -> str:
             value = _metric(gate)
             least = ABSENT if limit is None else f"{limit:g}"
             on = f" ({gate['on']})" if gate.get("on") else ""
-            return f"{gate.get('metric', 'cosine')} {value}, at least {least} wanted{on}"
+            return f"{gate.get('metric', 'cosine')} {value}, limit {least}{on}"
         case "memory":
             pool = text.POOLS.get(str(gate.get("pool")), str(gate.get("pool")))
             return f"fullest pool: {text.size(found)} of {text.size(limit)} {pool}"
@@ -108,7 +108,7 @@ def _words(gate: Mapping[str, Any]) -> str:
             return "all done" if gate.get("passed") else f"{found} failed"
         case "baseline":
             words = {
-                True: "no regression past the threshold",
+                True: "no regression above the threshold",
                 False: str(gate.get("told") or "a regression"),
             }
             return words.get(gate.get("passed"), "")  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def _row(one: Mapping[str, Any]) -> dict[str, str]:
         "interval": "not known"
         if low is None or high is None
         else f"{text.change(100 * (low - 1))} to {text.change(100 * (high - 1))}",
-        "verdict": text.clean(one["verdict"]) + ", past the threshold" * one["regression"],
+        "verdict": text.clean(one["verdict"]) + ", above the threshold" * one["regression"],
         "css": _CSS.get(one["direction"], "soft"),
     }
 

@@ -24,7 +24,7 @@ _MIB = 1 << 20
 _PLACES = {
     "DLA": "DLA",
     "GPU": "GPU",
-    "slots": "GPU, though the DLA could run it",
+    "slots": "GPU, although the DLA could run it",
     "capable": "not refused",
     "": "not in the log",
 }
@@ -51,7 +51,7 @@ def _parts(comparison: LogComparison, most: int | None) -> Iterator[str]:
     yield from _loadables(comparison.loadables, most)
     other = [layer for layer in comparison.layers if layer.reasons in ("other", "unknown")]
     agreed = [layer for layer in other if layer.status == "agree"]
-    yield from _layers("Same place, other reason", agreed, most)
+    yield from _layers("Same device, other reason", agreed, most)
     unseen = [layer.layer for layer in comparison.layers if layer.status == "unseen"]
     if comparison.evidence != "none":
         yield from _names("Not in the log", unseen, most)
@@ -59,9 +59,9 @@ def _parts(comparison: LogComparison, most: int | None) -> Iterator[str]:
     if comparison.absorbed:
         count = counted(len(comparison.absorbed), "refusal")
         yield from _wrapped(
-            f"{count} of the importer's constants and shuffles, and what they are in:"
+            f"{count} constants and shuffles of the importer, and the layers they became part of:"
         )
-        names = [f"{o.name} -> {o.into or 'not known'}" for o in comparison.absorbed]
+        names = [f"{o.name} -> {o.into or 'unknown'}" for o in comparison.absorbed]
         yield from _capped((_line(f"  {clean(name)}") for name in names), len(names), most)
 
 
@@ -77,7 +77,11 @@ def _headline(comparison: LogComparison) -> Iterator[str]:
         f"The builder's log{release} and the prediction agree on {counts['agree']:,} of "
         f"{counted(seen, 'layer')}"
         + (f"; they disagree on {counts['disagree']}" if counts["disagree"] else "")
-        + (f"; by the slot limit they differ on {counts['slots']}" if counts["slots"] else "")
+        + (
+            f"; they differ on {counts['slots']} because of the slot limit"
+            if counts["slots"]
+            else ""
+        )
         + (f"; not in the log: {counts['unseen']}" if counts["unseen"] else "")
         + "."
     )

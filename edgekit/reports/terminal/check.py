@@ -21,22 +21,22 @@ _HEAD = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
 _LAYERS_RIGHT = ("MACs", "predicted")
 # why a node of the file is no layer (``edgekit.network.model.Folded``)
 _NOT_RUN = {
-    "constant": "is computed before running, from constants or known shapes",
-    "identity": "does nothing while running",
+    "constant": "is computed before inference, from constants or known shapes",
+    "identity": "does nothing at run time",
     "branch": "is an If whose condition is known",
-    "function": "is a call whose body took its place",
-    "given": "has values that were given",
+    "function": "is a call that was replaced by its body",
+    "given": "has given values",
     "unused": "computes what no output needs",
 }
 _NO_SLOT = "memory.loadables"
-_SPARSITY_RIGHT = ("2:4 now", "MACs spared")
+_SPARSITY_RIGHT = ("2:4 now", "MACs saved")
 _EFFECTS = {
     "refuse": "a layer that breaks it stays on the GPU",
     "risk": "a layer that breaks it is allowed, but may fail on the board",
     "note": "not checked layer by layer",
 }
 _COLUMN = 12
-_MATRIX = "Whether a DLA of Orin runs it, by NVIDIA's operator matrix"
+_MATRIX = "Support by Orin's DLA in NVIDIA's operator matrix"
 
 
 def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False) -> str:
@@ -53,7 +53,7 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     lost = document.get("without_slot")
     if refused or lost:
         page.add()
-        page.add("Why not on the DLA, and what would make it legal there", style="bold")
+        page.add("Why layers cannot run on the DLA, and how to fix it", style="bold")
     for group in refused:
         _reason(page, group)
     if lost:
@@ -95,7 +95,7 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
         known = "known " if document.get("unknown_cost") else ""
         share = f" and {percent(summary['dla_macs_fraction'])} of the {known}MACs"
     page.add(
-        f"{text.count(on_dla)} of {counted(layers, 'layer')}{share} go to the DLA",
+        f"{text.count(on_dla)} of {counted(layers, 'layer')}{share} run on the DLA",
         style=f"bold {style}",
     )
     loadables = counted(document["loadables"], "loadable")
@@ -121,7 +121,7 @@ def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
         return
     auto, alone = predicted["auto_us"], predicted["gpu_only_us"]
     if not predicted["dla_us"]:
-        page.add(f"predicted latency {text.microseconds(alone)}, all of it on the GPU")
+        page.add(f"predicted latency {text.microseconds(alone)}, all on the GPU")
         return
     page.add(
         f"predicted latency {text.microseconds(auto)}, "
@@ -130,7 +130,10 @@ def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
         hang=2,
     )
     if alone < auto:
-        page.add("the GPU alone is predicted to be faster: edgekit plan chooses for each layer")
+        page.add(
+            "the GPU alone is predicted to be faster; edgekit plan finds the best device "
+            "for each layer"
+        )
 
 
 def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
@@ -138,7 +141,7 @@ def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
         return
     named = listed([f"{row['layer']} ({row['operator']})" for row in layers], _NAMED)
     page.add(
-        f"in no time here: {counted(len(layers), 'layer')} of unknown cost: {named}",
+        f"not counted: {counted(len(layers), 'layer')} of unknown cost: {named}",
         hang=2, style="yellow",
     )  # fmt: skip
 
@@ -150,7 +153,8 @@ def _add_sparsity(page: Page, sparsity: Mapping[str, Any] | None) -> None:
     count = counted(sparsity["possible"], "convolution")
     saved = text.microseconds(1e6 * sparsity["seconds_saved"])
     page.add(
-        f"2:4 sparse weights in {count} would save up to {saved} (predicted; --sparsity)", hang=2
+        f"2:4 sparse weights in {count} would save up to {saved} (predicted; see --sparsity)",
+        hang=2,
     )
 
 
@@ -190,13 +194,13 @@ def _memory(page: Page, document: Mapping[str, Any]) -> None:
         page.add()
         page.add(_pools_line(held, document["memory_core"]), hang=2)
         for pool in document.get("memory_disputes", ()):
-            page.add(f"sources disagree on the default of {text.POOLS[pool]}: --json", indent=2)
+            page.add(f"sources disagree on the default of {text.POOLS[pool]}: see --json", indent=2)
     refused = (*document.get("memory_refused", ()), *held)
     broken = [(one, limit) for one in refused for limit in one["broken"]]
     if not broken:
         return
     page.add()
-    page.add("Memory that a loadable does not get: it stays on the GPU", style="bold")
+    page.add("Loadables over a memory limit, which stay on the GPU", style="bold")
     for one, limit in broken[:MEMORY]:
         page.add(f"{limit['rule']}  {one['name']}", indent=2, hang=2, style="bold")
         need, most = text.size(limit["need"]), text.size(limit["limit"])
@@ -235,7 +239,7 @@ def _add_fixes(page: Page, document: Mapping[str, Any]) -> None:
     if rest:
         page.add()
         # what a fix would save lies within the prediction's error, or the GPU alone is faster
-        none = ", without a sure gain over the fastest placement now" if timed else ""
+        none = ", without a certain gain over the fastest placement now" if timed else ""
         page.add(f"Fixes that let more run on the DLA{none}", style="bold")
         _listed(page, document, rest, 1 + len(faster))
         _together(page, document, None if timed else combined)
@@ -253,7 +257,7 @@ def _listed(
     for number, fix in enumerate(some, first):
         page.add(f"{number}. {_fix(fix, document)}", indent=2, hang=3)
         if fix["rewrites"]:
-            page.add(f"edgekit rewrite does it: {', '.join(fix['rewrites'])}", indent=5, hang=2)
+            page.add(f"apply with edgekit rewrite: {', '.join(fix['rewrites'])}", indent=5, hang=2)
 
 
 def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
@@ -312,9 +316,9 @@ def check_layers(
         rest = max(0.0, total - sum(us for us in predicted.values() if us is not None))
         page.add()
         page.add(
-            f"predicted latency {text.microseconds(total)}: the layers above, and "
-            f"{text.microseconds(rest)} that belong to none: starts of loadables, transitions "
-            "and conversions. A layer of 0 µs is fused with another",
+            f"predicted latency {text.microseconds(total)}: the layers above plus "
+            f"{text.microseconds(rest)} for starting loadables, transitions and "
+            "conversions. Layers of 0 µs are fused with another layer",
             hang=2,
         )
     return str(page)
@@ -328,7 +332,7 @@ def check_one_layer(
     if folded := document.get("folded"):
         page.add(f"{document['name']} {_NOT_RUN.get(folded, folded)}")
         stands = document["layers"]
-        page.add("it is a part of:" if stands else "no layer stands for it")
+        page.add("it is part of:" if stands else "no layer corresponds to it")
     if loadable := document.get("loadable"):
         _whole(page, loadable, document["layers"])
         return str(page)
@@ -353,7 +357,7 @@ def _whole(page: Page, loadable: Mapping[str, Any], layers: Sequence[Mapping[str
         rows.append(("its memory", _pool_needs(loadable["memory"]["need"])))
     for name, value in rows:
         page.add(f"{name:<13}{value}", indent=2, hang=13)
-    page.add("layers (--layer NAME tells more of one):", indent=2)
+    page.add("layers (details with --layer NAME):", indent=2)
     for layer in layers:
         page.add(f"{layer['name']}  {layer['kind']}", indent=4, hang=2)
 
@@ -377,7 +381,7 @@ def _layer(page: Page, layer: Mapping[str, Any]) -> None:
         rows.append(("predicted", f"{time} on the {layer['placed']}, not measured"))
     if layer["cbuf"]:
         banks = layer["cbuf"]
-        near = "; near the limit boards may disagree" if banks["near"] else ""
+        near = "; boards may differ near the limit" if banks["near"] else ""
         rows.append(("CBUF", f"{banks['banks']} of {banks['available']} banks{near}"))
     if layer["sparsity"]:
         rows.append(("2:4 sparsity", _sparsity_words(layer["sparsity"])))
@@ -394,7 +398,7 @@ def _layer(page: Page, layer: Mapping[str, Any]) -> None:
             page.add(f"fix: {reason['fix']}", indent=4, hang=2)
         page.add(f"source: {reason['source']}", indent=4, hang=2, style="dim")
     if layer.get("rewrites"):
-        page.add(f"edgekit rewrite does it: {', '.join(layer['rewrites'])}", indent=2, hang=2)
+        page.add(f"apply with edgekit rewrite: {', '.join(layer['rewrites'])}", indent=2, hang=2)
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
@@ -431,7 +435,7 @@ def _verdict_words(layer: Mapping[str, Any]) -> str:
 
 def _sparsity_words(one: Mapping[str, Any]) -> str:
     if one["possible"]:
-        return f"possible, spares up to {text.macs(one['macs_saved'])} MACs (predicted)"
+        return f"possible, saves up to {text.macs(one['macs_saved'])} MACs (predicted)"
     return f"not possible: {'; '.join(reason['message'] for reason in one['reasons'])}"
 
 
@@ -469,15 +473,16 @@ def sparsity_text(
         low, high = document["measured_speedup"]["range"]
         saved = f"at most {text.microseconds(1e6 * document['seconds_saved'])} saved"
         page.add(
-            f"all sparse: {text.macs(document['macs_saved'])} of {text.macs(document['macs'])} "
-            f"MACs spared, {saved if document['pays'] else 'and no shorter latency'} "
-            f"(predicted); NVIDIA measured {low:g} to {high:g} times the speed of whole networks "
+            f"if all are sparse: {text.macs(document['macs_saved'])} of "
+            f"{text.macs(document['macs'])} MACs saved, "
+            f"{saved if document['pays'] else 'no shorter latency'} (predicted); NVIDIA "
+            f"measured a speed-up of whole networks by {low:g}x to {high:g}x "
             f"({document['measured_speedup']['source']})"
         )
     rows = [
         {
             "convolution": text.clean(one["layer"]), "could": "yes" if one["possible"] else "no",
-            "2:4 now": percent(one["share"]), "MACs spared": text.macs(one["macs_saved"]),
+            "2:4 now": percent(one["share"]), "MACs saved": text.macs(one["macs_saved"]),
             "why not": ", ".join(reason["rule"] for reason in one["reasons"][:1]),
         }
         for one in every
@@ -545,7 +550,7 @@ def _rule_fixes(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if rule["effect"] == "refuse" and not rule["network"]:
         found.append(
-            ("rewrite", "`edgekit check MODEL --layer NAME` names it, where one does this")
+            ("rewrite", "`edgekit check MODEL --layer NAME` shows whether a rewrite applies")
         )
     return found
 
@@ -569,7 +574,10 @@ def _scope(rule: Mapping[str, Any]) -> list[str]:
 
 def _certainty(word: str) -> str:
     if word == "disputed":
-        return "disputed: sources are silent or contradict each other; a board settles it"
+        return (
+            "disputed: sources are silent or contradict each other; only a test on a board "
+            "can decide"
+        )
     return word
 
 

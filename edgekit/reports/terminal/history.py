@@ -121,7 +121,7 @@ def compare_text(document: Mapping[str, Any], *, every: bool = False) -> str:
     ]
     if rows:
         shown = rows if every else rows[:_SHOWN]
-        lines += ["what else differs:", *shown]
+        lines += ["other differences:", *shown]
         if len(rows) > len(shown):
             lines.append(f"  and {len(rows) - len(shown)} more (-v shows all)")
     lines += [f"forced: {text.clean(reason)}" for reason in document["forced"]]

@@ -65,8 +65,8 @@ def _verdict(verdict: Mapping[str, Any], *, on_cpu: bool) -> Iterator[Renderable
     status = str(verdict.get("status") or "")
     measured = "the reference backend's time on a CPU" if on_cpu else "the measurement"
     words = {
-        "VALID": f"{measured} is VALID", "INVALID": f"{measured} is INVALID, not to be quoted:",
-    }.get(status, f"{measured} was not judged")  # fmt: skip
+        "VALID": f"{measured} is VALID", "INVALID": f"{measured} is INVALID; do not quote it:",
+    }.get(status, f"{measured} was not checked")  # fmt: skip
     good = status == "VALID"
     style = "dim" if on_cpu else "green" if good else "bold red"
     yield paragraph(f"{'footnote: ' if on_cpu else ''}{words}", style=style)
@@ -143,14 +143,15 @@ def _facts(document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     predicted = (document.get("predicted") or {}).get("latency_us")
     if predicted and document["clock"] == "board-measured":
         share = 1000 * document["latency_ms"]["median"] / predicted
-        yield "predicted", f"{text.microseconds(predicted)}; the median is {share:.2f} times that"
+        yield "predicted", f"{text.microseconds(predicted)}; the median is {share:.2f}x that"
     for one in (document.get("trtexec") or {}).get("engines") or ():
         if one.get("difference") is not None:
             yield (
                 "trtexec",
                 (
                     f"{one['device']} {one['index']}: median {one['trtexec_ms']:.3f} ms "
-                    f"({one['compared']}), ours {one['ours_ms']:.3f} ms ({one['difference']:+.1%})"
+                    f"({one['compared']}), ours {one['ours_ms']:.3f} ms "
+                    f"({100 * one['difference']:+.1f} %)"
                 ),
             )
 
@@ -165,18 +166,18 @@ def _settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _throughput(document: Mapping[str, Any]) -> str:
     said = f"{text.significant(document['throughput_qps'])} inferences/s"
     streams = (document.get("settings") or {}).get("streams") or 1
-    said += f" in {streams} streams (each runs whole frames)" if streams > 1 else ""
+    said += f" in {streams} streams (whole frames in each)" if streams > 1 else ""
     pipelined = document.get("pipelined") or {}
     if pipelined.get("throughput_qps"):
         rate = text.significant(pipelined["throughput_qps"])
-        said += f", {rate}/s in a pipeline (each device is at another frame)"
+        said += f", {rate}/s pipelined (each device works on another frame)"
     varies = document.get("coefficient_of_variation")
     said += f"; {counted(int(document['iterations']), 'frame')}"
-    return said + (f", variation {varies:.1%}" if varies is not None else "")
+    return said + (f", variation {100 * varies:.1f} %" if varies is not None else "")
 
 
 def _memory(memory: Mapping[str, Any]) -> str:
-    parts = {"peak_rss_bytes": "process at most", "gpu_bytes": "on the device"}
+    parts = {"peak_rss_bytes": "process peak", "gpu_bytes": "on the device"}
     found = [f"{word} {text.size(memory[key])}" for key, word in parts.items() if memory.get(key)]
     return ", ".join(found)
 
@@ -185,9 +186,9 @@ def _energy(energy: Mapping[str, Any]) -> str:
     total = energy.get("total") or {}
     if total.get("uj_per_inference") is None:
         return ""
-    said = f"{text.energy(total['uj_per_inference'])} an inference"
+    said = f"{text.energy(total['uj_per_inference'])} per inference"
     if total.get("over_idle_uj") is not None:
-        said += f", {text.energy(total['over_idle_uj'])} of it over {baseline_word(energy)}"
+        said += f", thereof {text.energy(total['over_idle_uj'])} over {baseline_word(energy)}"
     if total.get("mean_mw") is not None:
         said += f"; the board draws {total['mean_mw'] / 1000:.2f} W"
     rails = [
@@ -224,7 +225,7 @@ def _power(power: Mapping[str, Any], planned: str | None) -> str:
     during = (modes.get("during") or {}).get("name")
     if not during:
         return ""
-    said = f"{during}, clocks {'held' if power.get('locked') else 'not held'}"
+    said = f"{during}, clocks {'locked' if power.get('locked') else 'not locked'}"
     if planned and planned.upper() != during.upper().removeprefix("MODE_"):
         said += f"; the plan is for {planned}"
     if power.get("changed"):

@@ -32,7 +32,7 @@ SHOWN = 12  # layers listed before "and N more"
 
 
 def proof(document: Mapping[str, Any]) -> str:
-    """Returns "optimal under the model", or the bound and the gap."""
+    """Returns "proved optimal", or the bound and the gap."""
     proved = proof_of(document["optimal"], document.get("extrapolated", ()))
     if proved:
         return proved
@@ -102,7 +102,8 @@ def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from map(paragraph, errors)
     yield ""
     yield paragraph(
-        "on DLA: share of the time that devices work for a frame. optimal: under the model.",
+        "on DLA: share of the devices' working time for a frame. optimal: proved for "
+        "the predicted times.",
         style="dim",
     )
     for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
@@ -135,8 +136,10 @@ def pareto_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield ""
     count = counted(len(document["points"]), "point")
     if document["complete"]:
-        yield paragraph(f"{count}: the whole front under the model; every other placement is worse "
-                 "in one of the two and no better in the other")  # fmt: skip
+        yield paragraph(
+            f"{count}: the whole front for predicted times; every other placement is worse "
+            "in one metric and no better in the other"
+        )
     else:
         yield paragraph(f"{count} of a longer front: {document['note']}")
 
@@ -162,8 +165,11 @@ def log_plan_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Returns an ``edgekit.logplan/1`` as text."""
     board = ", ".join(filter(None, (document["board"], f"TensorRT {document['tensorrt']}")))
     latency = text.microseconds(document["latency_us"])
-    yield paragraph(f"latency {latency}, {percent(document['measured'])} of it measured by the log"
-             f"; {proof(document)}", style="bold")  # fmt: skip
+    yield paragraph(
+        f"latency {latency}, {percent(document['measured'])} of it measured in the log; "
+        f"{proof(document)}",
+        style="bold",
+    )
     yield paragraph(f"{board}; {text.microseconds(document['dla_us'])} on the DLA, "
              f"{text.microseconds(document['gpu_us'])} on the GPU, without copies from and to the "
              "host", style="dim")  # fmt: skip
@@ -182,8 +188,8 @@ def log_plan_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     for one in document["reformats"]:
         yield paragraph(f"{text.microseconds(one['us']):>8}  {one['tensor']}: {one['from']} -> "
                  f"{one['to']}, {one['clock']}")  # fmt: skip
-    agrees = {True: "the builder put in the same reformats",
-              False: "the builder put in other reformats"}  # fmt: skip
+    agrees = {True: "the builder inserted the same reformats",
+              False: "the builder inserted other reformats"}  # fmt: skip
     if document["agrees_with_builder"] is not None:
         yield paragraph(agrees[document["agrees_with_builder"]])
     for note in document["notes"]:
@@ -230,8 +236,10 @@ def _costs(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         "lllrlr",
     )  # fmt: skip
     if document["costs"] and document["costs"][0]["us"] and not document["planned_us"]:
-        yield paragraph("in this plan it takes no time of its own: a kernel of its neighbour "
-                 "computes it, and is booked with the whole time (predicted)")  # fmt: skip
+        yield paragraph(
+            "in this plan it takes no extra time: a neighbouring layer's kernel computes "
+            "it, and that layer has the whole time (predicted)"
+        )
     if document["launch_us"] and any(row["device"] != "GPU" for row in document["costs"]):
         yield paragraph(
             f"starting a loadable takes {text.microseconds(document['launch_us'])} (predicted)"
@@ -239,7 +247,7 @@ def _costs(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     rows = [row for row in document["borders"] if row["us"] or row["otherwise_us"]]
     if rows:
         yield ""
-        yield paragraph("Reformats at its border (predicted)", style="bold")
+        yield paragraph("Reformats at its inputs and outputs (predicted)", style="bold")
         other = document["otherwise"]["device"]
         yield table(
             [document["device"], f"on {other}", "neighbours", "tensor"],
@@ -252,7 +260,7 @@ def _costs(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _binds(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield ""
     if not document["binds"]:
-        yield paragraph("No constraint binds: without any of them the plan would be no better.")
+        yield paragraph("No constraint matters: the plan would be no better without them.")
         return
     yield paragraph("What binds", style="bold")
     show = UNITS[document["unit"]]
@@ -271,14 +279,17 @@ def _otherwise(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield ""
     if not other["possible"]:
         device = other["device"] or "a DLA"
-        yield paragraph(f"The other way: not possible on {device}, {other['reason']}")
+        yield paragraph(f"Alternative: not possible on {device}, {other['reason']}")
         return
     show = UNITS[document["unit"]]
     change = "" if other["percent"] is None else f" ({text.change(other['percent'])})"
     sign = "+" if other["difference"] >= 0 else "-"
-    yield paragraph(f"The other way, on {other['device']}: {document['objective']} "
-             f"{show(other['value'])}, {sign}{show(abs(other['difference']))}{change}, predicted",
-             style="bold")  # fmt: skip
+    yield paragraph(
+        f"Alternative on {other['device']}: {document['objective']} "
+        f"{show(other['value'])}, {sign}{show(abs(other['difference']))}{change}, "
+        "predicted",
+        style="bold",
+    )
     yield paragraph(f"{counted(other['loadables'], 'loadable')}, "
              f"{counted(other['transitions'], 'device change')}, "
              f"{counted(len(other['moved']), 'layer')} elsewhere", indent=2)  # fmt: skip

@@ -23,7 +23,7 @@ def changes_text(
     """Returns the ``changes`` of an ``edgekit.scales/1`` as text, worst first; the rest counted."""
     page = Page(width, colour=colour)
     many = "1 scale was" if len(changes) == 1 else f"{len(changes)} scales were"
-    page.add(f"{many} widened, for the hardware cannot rescale there:")
+    page.add(f"{many} widened, because the hardware cannot rescale there:")
     rows = [_change_row(change) for change in changes[:_CHANGES_SHOWN]]
     names_in_columns(
         page,
@@ -84,7 +84,7 @@ def _layer_row(row: Mapping[str, Any], width: int) -> Sequence[str]:
     return (
         describe_snr(row),
         f"{row['cosine']:.6f}",
-        f"{row['top1_agreement']:.1%}",
+        f"{100 * row['top1_agreement']:.1f} %",
         row["device"],
         layers,
     )
@@ -95,10 +95,10 @@ def _proposal(document: Mapping[str, Any]) -> str:
     metric = found["metric"]
 
     if not found["int8"].get("judged", True):
-        return f"{metric} of all of it in INT8 is {NOT_KNOWN}: nothing is proposed"
+        return f"{metric} with all layers in INT8 is {NOT_KNOWN}: nothing is proposed"
     before, after = (describe_metric(found[key], metric) for key in ("int8", "accuracy"))
     if not found["fp16_layers"]:
-        return f"all of it in INT8 reaches {metric} {found['min']:.10g}: {before}"
+        return f"all layers in INT8 reach {metric} {found['min']:.10g}: {before}"
     proof = "each of them is needed" if found["minimal"] else "not proven minimal"
     return (
         f"{found['kernels']} of {len(document['kernels'])} kernels in FP16 bring {metric} from "

@@ -65,16 +65,16 @@ def verified_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterato
         yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
     held = sum(row["holds"] for row in applied)
     yield paragraph(
-        f"{held} of {len(applied)} proofs hold on "
-        f"{counted(document['runs'], 'random input')} (seed {document['seed']}); recorded "
-        f"errors differ by at most {document['largest_change']:.1e}",
+        f"{held} of {len(applied)} proofs passed on "
+        f"{counted(document['runs'], 'random input')} (seed {document['seed']}); "
+        f"recorded errors differ by at most {document['largest_change']:.1e}",
     )
     network = document["network"]
     limit = "no limit" if network["limit"] is None else f"at most {network['limit']:g} is allowed"
     yield paragraph(
         f"whole network, FP32: {_error(network['max_error'])} of the largest value ({limit})",
     )
-    same = "the recorded network" if document["same"] else "another network than the recorded one"
+    same = "the recorded network" if document["same"] else "a different network than recorded"
     yield paragraph(f"the rewrites make {same} ({document['rewritten'][:12]})")
 
 

@@ -66,7 +66,7 @@ def prediction_table(
             style="bold" if row["key"] == "plan" else "",
         )  # fmt: skip
     if marked:
-        found.caption, found.caption_justify = "* breaks what was asked of the plan", "left"
+        found.caption, found.caption_justify = "* breaks the limits of the plan", "left"
     brings = advantage(rows, objective)
     return Group(found, Text(brings, style="bold")) if brings else found
 
@@ -148,7 +148,7 @@ def _segment(segment: Mapping[str, Any], several: bool) -> str:
     where = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
     lane = f"plan {segment['lane'] + 1}, " if several else ""
     if segment.get("constant"):
-        return f"{lane}up to segment {' on '.join(where)}: the same for all inputs"
+        return f"{lane}up to segment {' on '.join(where)}: same output for all inputs"
     return (
         f"{lane}up to segment {' on '.join(where)}: "
         f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"
@@ -302,7 +302,7 @@ def _objective(plan: Plan) -> str:
     wide = band is not None and band[0] < band[1]
     range_ = f" ({kind} band: {show(band[0])} to {show(band[1])})" if band and wide else ""
     if plan.unknown_cost:
-        range_ += f" without {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
+        range_ += f" not counting {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
     source = source_of(plan.measured)
     if plan.objective == "energy" and source != "predicted":
         source = f"power predicted, times {source}"
@@ -338,22 +338,20 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         elif auto is not None and auto != plan.predicted:
             show = UNITS[plan_summary(plan)["unit"]]
             breaks = plan.baselines_keep.get("tensorrt_auto") is False
-            note = ", which breaks what was asked," if breaks else ""
+            note = ", which breaks the limits," if breaks else ""
             theirs, ours = (
                 predicted_value(plan.objective, auto),
                 predicted_value(plan.objective, plan.predicted),
             )
             yield (
-                f"GPU alone: nothing that the DLA could take is worth it for {plan.objective}; "
-                f"TensorRT's automatic DLA{note} reaches {show(theirs)}, "
-                f"the GPU alone {show(ours)} (predicted)"
+                f"GPU alone: using the DLA does not improve {plan.objective}; TensorRT's "
+                f"automatic DLA{note} reaches {show(theirs)}, the GPU alone {show(ours)} "
+                "(predicted)"
             )
         else:
             yield "GPU alone"
     elif _alike(plan):
-        yield (
-            "the GPU alone lies within the model's error of this plan: measure both on the board"
-        )
+        yield ("the GPU alone is within the model's error of this plan: measure both on the board")
     if plan.measured:
         unmatched = plan.measured["unmatched"]
         if unmatched:
@@ -421,4 +419,4 @@ def _builder(plan: Plan) -> Iterator[str]:
         )
         if builder["matches"]:
             whose = "its" if several else "these"
-            yield f"TensorRT's builder is predicted to end at {whose} loadables"
+            yield f"TensorRT's builder is predicted to build {whose} loadables"

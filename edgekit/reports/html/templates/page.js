@@ -170,14 +170,14 @@ filter();
 document.documentElement.classList.add("ready");
 follow();
 
-// Colours: as the system has them, light, dark.
+// Colours: system setting, light, dark.
 const themes = { Auto: "", Light: "light", Dark: "dark" };
 const themeButton = byId("theme");
 function showTheme() {
   const chosen = document.documentElement.dataset.theme || "";
   const name = Object.keys(themes).find((one) => themes[one] === chosen);
   themeButton.textContent = name;
-  themeButton.setAttribute("aria-label", "Colours: " + (chosen || "as the system has them"));
+  themeButton.setAttribute("aria-label", "Colours: " + (chosen || "system setting"));
   return name;
 }
 themeButton.addEventListener("click", () => {
