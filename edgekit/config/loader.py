@@ -195,7 +195,7 @@ def _problem(document: YamlDocument, error: dict[str, Any]) -> Problem:
         near = difflib.get_close_matches(error["input"], choices, n=1)
         hint = f"did you mean '{near[0]}'?" if near else ""
     if kind == "string_type" and isinstance(error["input"], int | float):
-        hint = f"write it in quotes: '{error['input']}'"
+        hint = f"put it in quotes: '{error['input']}'"
     said = not shown or where.endswith(shown)
     return Problem(f"{message}{found}" if said else f"{shown}: {message}{found}", where, hint)
 

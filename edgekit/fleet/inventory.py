@@ -323,7 +323,7 @@ def _problem(document: YamlDocument, fault: dict[str, Any]) -> Problem:
     found = fault["input"]
     value = "" if isinstance(found, dict | list) else f", found {found!r}"
     number = isinstance(found, bool | float)
-    hint = f"write it in quotes: '{found}'" if fault["type"] == "string_type" and number else ""
+    hint = f"put it in quotes: '{found}'" if fault["type"] == "string_type" and number else ""
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "string_pattern_mismatch":
         of_label = "labels" in path

@@ -99,7 +99,7 @@ def test_the_action_fails_below_the_limit_and_still_says_why(repository: Path) -
         repository, models="model.onnx", target="jetson-orin-nano-8gb", fail_under="10"
     )
     assert done.returncode == 1
-    assert "below 10 %" in (files / "summary").read_text()
+    assert "below the limit of 10 %" in (files / "summary").read_text()
     assert outputs(files)["sarif"] == "edgekit.sarif"
 
 

@@ -79,7 +79,7 @@ def test_a_plan_in_the_users_own_file(tmp_path, monkeypatch, capsys, version):
         layer = by_layer[note["edgekit.layer"].split(", ")[0]]
         assert note["edgekit.device"] == layer["device"]
         assert note["edgekit.precision"] == layer["precision"]
-        assert note["edgekit.time"].startswith("predicted in") or (
+        assert note["edgekit.time"].startswith("predicted as part") or (
             float(note["edgekit.time"].removesuffix(" µs, predicted")) > 0
         )
     assert notes_of(noted)["edgekit:target"] == TARGET

@@ -138,7 +138,7 @@ def test_open_shapes_can_be_given(tmp_path, capsys):
         (("jetson-agx-orin-64gb", "jetson-agx-orin"), "unknown target"),
         (("precision: int8", "precison: int8"), "did you mean 'precision'"),
         (("count: 3", "count: three"), "integer"),
-        (("name: small", "name: small\nname: other"), "twice"),
+        (("name: small", "name: small\nname: other"), "duplicate"),
         (("version: 1", "version: 2"), "version"),
         (("precision: int8", "precision: int8\npower_mode: 60W"), "small.yaml:6:1"),
         (("{objective: gpu_time}", "{objective: latency, dla_cores: [0, 7]}"), "small.yaml:7:33"),

@@ -79,7 +79,7 @@ def test_a_log_stays_with_its_run_in_cache_and_history(bench_json, tmp_path, mon
     assert other.energy_uj is None
     # a run that nobody recorded
     bench_json.write_text(json.dumps(document | {"samples_ms": [2.0]}))
-    assert "no result" in with_tegrastats(bench_json, LOG, cache)["notes"][0]
+    assert "no entry" in with_tegrastats(bench_json, LOG, cache)["notes"][0]
 
 
 @pytest.mark.parametrize(

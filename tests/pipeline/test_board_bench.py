@@ -118,7 +118,7 @@ def test_a_bench_reaches_every_part_of_its_document(lab, first):
     assert "the measurement is INVALID" in err
     # nothing showed it: it is not taken for good
     unchecked = " ".join(found["verdict"]["unchecked"])
-    assert all(word in unchecked for word in ("EMC", "throttling", "load of the GPU", "swap"))
+    assert all(word in unchecked for word in ("EMC", "throttling", "other GPU load", "swap"))
     assert found["monitor"]["idle"]
 
     (one,) = found["trtexec"]["engines"]
@@ -157,7 +157,7 @@ def test_a_log_s_energy_is_in_the_next_report_and_in_the_history(lab, first, cap
     before = json.loads(path.read_text())
     assert before["energy"] is None
     # the double's layers take longer than its engine does
-    assert ["single layers" in note for note in before["notes"]] == [True]
+    assert ["layer times" in note for note in before["notes"]] == [True]
     assert app(["bench", str(path), "--tegrastats", str(log), "--json"]) == 0
     merged = json.loads(capsys.readouterr().out)
     assert merged["notes"] == before["notes"]

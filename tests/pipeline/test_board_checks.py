@@ -129,7 +129,7 @@ def test_an_older_patch_than_planned_is_refused(planned):
 
 
 def test_a_release_that_drives_no_dla_is_refused_though_it_is_the_planned_one(planned):
-    with pytest.raises(BoardError, match=r"10\.13\.2\.6 there does not drive") as caught:
+    with pytest.raises(BoardError, match=r"10\.13\.2\.6 on the board does not support") as caught:
         check_board(planned(tensorrt="10.13"), LAB, board("10.13.2.6"), deploys=False)
     assert caught.value.code == "board.no-dla"
 

@@ -21,7 +21,7 @@ def test_one_for_each_of_the_batch(tmp_path: Path) -> None:
     ("text", "shape", "said"),
     [
         ("1\n2\n", (1, 10), "2 labels for 3 inputs"),
-        ("1\n10\n2\n", (1, 10), "line 2: '10' is not one of the  classes10"),
+        ("1\n10\n2\n", (1, 10), "line 2: '10' is not one of the 10 classes"),
         ("1\n-1\n2\n", (1, 10), "line 2"),
         ("1\ncat\n2\n", (1, 10), "line 2"),
         ("1\n1\n1\n", (1, 10, 4, 4), "not one class"),

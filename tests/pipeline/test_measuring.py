@@ -67,4 +67,4 @@ def test_a_stage_that_nobody_announced_spoils_no_estimate():
         now[0] += seconds
     reported("layers", None)
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert lines == ["[11/12] bench: pipelined 51%", "[11/12] bench: layers"]
+    assert lines == ["[11/12] bench: pipelined 51 %", "[11/12] bench: layers"]

@@ -141,7 +141,7 @@ def test_what_cannot_be_translated_is_reported_and_refused_as_ever(tmp_path: Pat
     onnx.save(sheet.proto("y"), tmp_path / "model.onnx")
     document = edgekit.check(tmp_path / "model.onnx", target=ORIN)
     assert document["summary"]["dla_layers"] == 0
-    assert any("cannot be translated" in t and "x_q" in t for t in document["warnings"])
+    assert any("cannot be converted" in t and "x_q" in t for t in document["warnings"])
     reasons = [reason for layer in document["layers"] for reason in layer["dla"]["reasons"]]
     assert {reason["rule"] for reason in reasons} == {"general.explicit_quantization"}
     assert all("edgekit calibrate from-qdq" in reason["fix"] for reason in reasons)
@@ -255,7 +255,7 @@ def test_one_model_gives_one_cache_when_it_is_tied(
     given = ["q.onnx", "-t", ORIN, "--save"]
     assert command([*given, "own"]) == 0
     reported = capsys.readouterr().out
-    assert "unequal in the Q/DQ model: 'pool_dq'" in reported
+    assert "different in the Q/DQ model: 'pool_dq'" in reported
     assert "--tied" in reported
     own = load_cache(tmp_path / "own").scales
     assert own["pool_dq"] == np.float32(0.01)
@@ -266,15 +266,15 @@ def test_one_model_gives_one_cache_when_it_is_tied(
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main.main(["calibrate", *given, "calibrated"])
-    assert "unequal in the Q/DQ model: 'pool_dq'" in capsys.readouterr().out
+    assert "different in the Q/DQ model: 'pool_dq'" in capsys.readouterr().out
     calibrated = load_cache(tmp_path / "calibrated").scales
     assert {name: calibrated[name] for name in tied} == tied
 
 
 @pytest.mark.parametrize(
     ("line", "reported"),
-    [(["--save", "calib.cache"], "--tensorrt"), (["-o", "here"], "would replace"),
-     (["-o", "missing/plain.onnx"], "folder is missing")],
+    [(["--save", "calib.cache"], "--tensorrt"), (["-o", "here"], "would overwrite"),
+     (["-o", "missing/plain.onnx"], "folder does not exist")],
 )  # fmt: skip
 def test_the_command_refuses(
     line: list[str],
@@ -297,7 +297,7 @@ def test_a_release_that_reads_qdq_needs_no_translation(
     assert command(["model.onnx", "-t", ORIN, "--tensorrt", "11.4.1", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert "--calib" not in document["trtexec"]
-    assert any("reads Q/DQ nodes on the DLA" in note for note in document["notes"])
+    assert any("uses Q/DQ nodes on the DLA" in note for note in document["notes"])
 
 
 @pytest.mark.parametrize("release", ["10.3", "11.4.1"])

@@ -126,9 +126,9 @@ def test_details_name_their_step_and_counts_are_thinned():
     progress.note("of no step")
     reported = out.getvalue().splitlines()
     assert reported == [
-        "[3/12] calibrate: ranges, input 1 of 30 3%",
-        "[3/12] calibrate: ranges, input 13 of 30 43%, 15 s left",
-        "[3/12] calibrate: ranges, input 25 of 30 83%, 4 s left",
+        "[3/12] calibrate: ranges, input 1 of 30 3 %",
+        "[3/12] calibrate: ranges, input 13 of 30 43 %, 15 s left",
+        "[3/12] calibrate: ranges, input 25 of 30 83 %, 4 s left",
         "[3/12] calibrate: exact counts",
         "[3/12] calibrate: read twice",
         "[3/12] calibrate: 27.0 s",
@@ -182,8 +182,8 @@ def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
 
 
 def test_what_a_search_found_has_units_and_says_when_nothing_is_proven():
-    assert describe_bound(42.335, -math.inf, "{:.1f} us".format) == "42.3 us found, no bound yet"
-    assert describe_bound(math.inf, 3.0) == "none found, 3 proven"
+    assert describe_bound(42.335, -math.inf, "{:.1f} us".format) == "best 42.3 us, no bound yet"
+    assert describe_bound(math.inf, 3.0) == "best none, bound 3"
 
 
 def test_long_work_without_a_terminal_says_now_and_then_that_it_goes_on():
@@ -195,7 +195,7 @@ def test_long_work_without_a_terminal_says_now_and_then_that_it_goes_on():
         progress.update(second, 40, "watching the new release")
     reported = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert reported == [
-        f"[7/9] deploy: watching the new release {share}%, {left} s left"
+        f"[7/9] deploy: watching the new release {share} %, {left} s left"
         for share, left in ((25, 30), (50, 20), (75, 10), (100, 0))
     ]
     progress.update(0, 0, "checking")  # nothing is said twice in so short a time
@@ -218,7 +218,7 @@ def test_lines_without_a_terminal_have_no_padding_and_no_empty_names():
     lines = out.getvalue().splitlines()
     assert all(line == " ".join(line.split()) for line in lines)
     assert all(lines)
-    assert "[8/12] self-test: 25%" in lines
+    assert "[8/12] self-test: 25 %" in lines
     assert "[8/12] self-test: 1.2 s" in lines
     assert "[9/12] self-test: reused, why" in lines
     assert "[10/12] self-test: FAILED, 1.2 s, why" in lines
@@ -247,4 +247,4 @@ def test_a_refit_judges_outputs_that_hardly_vary_as_a_build_does(tmp_path, capsy
     refit = ["refit", "--weights", str(tmp_path / "other.onnx"), "-o", str(tmp_path / "out")]
     for command in (["build"], refit):
         assert app([*command, str(config), "-q"]) == 0
-        assert f"{reported} is not judged" in capsys.readouterr().out
+        assert f"{reported} is not checked" in capsys.readouterr().out

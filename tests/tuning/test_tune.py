@@ -227,7 +227,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert "Plans tried, with measured latency:" in text
     assert (
         f"{better}{readable_value(turns['theirs'])}, medians of 5 alternating "
-        f"measurements; {turns['fraction']:.1%}" in text
+        f"measurements; {100 * turns['fraction']:.1f} %" in text
     )
     assert text.count(f"{len(found.trials)} plans") == 1
     assert not re.search(r"\d us|\de[+-]\d|(?<![.\d])1 \w+s\b", text), text

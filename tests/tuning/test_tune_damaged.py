@@ -119,7 +119,7 @@ def test_a_share_of_frames_is_from_0_to_1(done: Done, tmp_path: Path, share: flo
     table = done.tuning.table("")
     path = tmp_path / "tuned.profile.json"
     path.write_text(json.dumps(damaged(table, ("frames", 0, "parts", 0, "share"), share)))
-    with pytest.raises(EdgekitError, match="frames that are none"):
+    with pytest.raises(EdgekitError, match="invalid frames"):
         read_table(path)
 
 

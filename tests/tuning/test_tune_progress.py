@@ -27,7 +27,7 @@ def test_long_steps_are_reported() -> None:
     clock.now += 2
     pulse.beat()
     pulse.beat()
-    assert said[1:] == ["plan 3: build segment 1 25%, 5 s"]
+    assert said[1:] == ["plan 3: build segment 1 25 %, 5 s"]
     pulse.end("build", "done", 5, "")
     clock.now += SILENT_S
     pulse.beat()
