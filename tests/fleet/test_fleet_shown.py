@@ -109,7 +109,7 @@ def test_a_rollout_that_waits_for_host_keys_advises_to_accept_them(given, run, m
     # the list, and the rollout itself
     reported = [run("status")[1], run("status", "one")[1]]
     for text in reported:
-        commands = re.findall(r"edgekit fleet resume one[^;,\n]*(?=goes on)", text)
+        commands = re.findall(r"continue with: (edgekit fleet resume one[^;,\n]*)", text)
         assert commands
         assert all("--accept-host-key" in one for one in commands)
     status, out, _ = follow(run, reported[1], "resume")
@@ -156,7 +156,7 @@ def test_a_rollout_that_was_stopped_is_no_success(given, run, option, action):
         given.boards.each = lambda name: other.request("one", option) if name == "b03" else None
         status, _, err = deploy(run, given, "--waves", "100%", "--parallel", "1")
     assert status == 1
-    assert "when 3 of 10 boards had been done" in err
+    assert "after 3 of 10 boards" in err
     given.boards.each = lambda name: None
     status, out, _ = follow(run, err, action)
     assert status == 0
