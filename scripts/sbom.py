@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the SBOM of a release: CycloneDX 1.6 JSON of edgekit and what its lock file names.
 
-    python scripts/sbom.py -o edgekit.cdx.json
+    python scripts/sbom.py -o sbom.cdx.json
 
 It reads requirements-runtime-lock.txt alone: the same lock file gives the same bytes.
 """
