@@ -23,7 +23,7 @@ from edgekit.cli.output import (
     say_page,
     terminal_format,
 )
-from edgekit.errors import GateError, UsageError
+from edgekit.errors import EdgekitError, GateError, UsageError
 from edgekit.text import percent
 
 if TYPE_CHECKING:
@@ -335,4 +335,9 @@ def _log_file(log: str) -> Iterator[Path]:
         path = Path(folder) / "log"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield path
+        try:
+            yield path
+        except EdgekitError as error:
+            if error.where == str(path):
+                error.where = "standard input"
+            raise

@@ -201,6 +201,14 @@ def test_standard_input(
     assert document["rules"]
 
 
+def test_an_error_about_standard_input_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"it does not work\n")))
+    assert run("-", "--json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["where"] == "standard input"
+
+
 def test_text_and_markdown_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "answer.md"
     assert run(str(LOGS / "deepstream.txt"), "--markdown", str(page)) == 0
