@@ -94,7 +94,7 @@ def test_one_document_of_several_models_and_one_failure(
     assert [one["model"] for one in document["checks"]] == ["a net.onnx", "b.onnx"]
     assert [one["where"] for one in document["failures"]] == ["a net.onnx", "b.onnx"]
     assert "2 of 2 models miss the limits" in said.err
-    assert "b.onnx: 2 loadables, more than 1" in said.err
+    assert "b.onnx: 2 loadables, above the limit of 1" in said.err
 
 
 def test_text_of_several_models_names_each(
@@ -111,7 +111,7 @@ def test_markdown_says_what_failed_and_why(
     assert check("b.onnx", "--max-loadables", "1", "--markdown", "-") == 1
     page = capsys.readouterr().out
     assert page.startswith("### ❌ edgekit check: 1 model\n")
-    assert "b.onnx</code>: 2 loadables, more than 1" in page
+    assert "b.onnx</code>: 2 loadables, above the limit of 1" in page
     assert "| <code>reduce.function</code> | 1 | <code>gap</code> |" in page
     assert check("b.onnx", "--markdown", "-") == 0
     assert capsys.readouterr().out.startswith("### ✅")

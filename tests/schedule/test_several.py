@@ -121,7 +121,7 @@ def test_a_deadline_that_no_device_keeps_is_named(small):
 
 def test_a_device_that_has_too_much_to_do_is_named(small):
     members = [small(name, 20_000, 5.0, dla_cores=()) for name in "abc"]
-    with pytest.raises(GateError, match=r"GPU is \d+% busy") as caught:
+    with pytest.raises(GateError, match=r"GPU is \d+ % busy") as caught:
         place_several(members, TARGET)
     assert caught.value.extra["binding"]["utilisation"]["GPU"] > 1
 

@@ -103,8 +103,8 @@ def test_one_clear_error(
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        ('model: {onnx: "m\\0.onnx"}\n', "c.yaml:4:9: a NUL character"),
-        ('model: {"on\\0nx": m.onnx}\n', "c.yaml:4:1: a NUL character"),
+        ('model: {onnx: "m\\0.onnx"}\n', "c.yaml:4:9: the text contains a NUL character"),
+        ('model: {"on\\0nx": m.onnx}\n', "c.yaml:4:1: a key contains a NUL character"),
         (
             f"model: {{onnx: m.onnx, batch: {'9' * 5000}}}\n",
             "c.yaml:4:30: a number of 5,000 digits",

@@ -21,7 +21,9 @@ _ATTRIBUTES = {"AutoAddPolicy", "WarningPolicy", "extractall", "set_missing_host
 #: With libyaml's safe loader, where it is there.
 _KNOWN = {("edgekit/knowledge.py", "yaml.load")}
 #: OpenSSH's ProxyCommand is a shell's line by its definition (ssh_config(5)); tokens are checked.
-_SHELLS = {"edgekit/deployment/ssh.py", "edgekit/deployment/embedded_sshd.py"}
+# completion prints scripts for shells and starts none
+_SHELLS = {"edgekit/deployment/ssh.py", "edgekit/deployment/embedded_sshd.py",
+           "edgekit/cli/completion.py"}  # fmt: skip
 
 
 #: Without one of these in its text a module breaks no rule, and need not be parsed.

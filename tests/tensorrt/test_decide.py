@@ -25,7 +25,7 @@ def test_jetpack_5_drops_what_it_lacks_with_a_note():
     assert flags(made.plans) == [set()]
     assert made.typing == "weak"
     assert len(made.notes) == 2
-    assert "build.version_compatible is ignored" in made.notes[0]
+    assert "build.version_compatible is dropped" in made.notes[0]
     assert "8.6 is the first" in made.notes[0]
     assert "build.strip is dropped" in made.notes[1]
 
