@@ -155,7 +155,7 @@ def test_the_unet_comes_onto_the_dla_and_keeps_its_masks(page: Run) -> None:
 @pytest.mark.slow
 @of("two-networks")
 def test_two_networks_keep_their_deadlines(page: Run, tmp_path: Path) -> None:
-    assert "All 2 networks keep their deadlines" in one_line(page())
+    assert "All 2 networks meet their deadlines" in one_line(page())
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert {network["name"] for network in plan["networks"]} == {"detect", "classify"}
 
