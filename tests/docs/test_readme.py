@@ -126,8 +126,8 @@ def test_the_tour_has_the_error_that_reports_have():
     reported = " ".join(TOUR.read_text().split())
     for words in (
         f"against {error['rows']} published measurements of networks",
-        f"off by {error['median_percent']} % in the median",
-        f"nine of ten by up to {error['of_90_percent']} %",
+        f"The median error is {error['median_percent']} %",
+        f"nine of ten errors are below {error['of_90_percent']} %",
     ):
         assert words in reported
 
