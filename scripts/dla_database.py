@@ -57,11 +57,19 @@ class Source(Document):
     url: str | None
 
 
+class Side(Document):
+    """What some of the sources of a dispute say."""
+
+    says: str
+    sources: list[str]
+
+
 class Dispute(Document):
     """What sources leave open or contradict; only a board settles it."""
 
     text: str
-    sources: list[str]
+    sources: list[str] = Field(description="of all sides")
+    sides: list[Side] = Field(description="who says what; at least two")
 
 
 class Limit(Document):
@@ -174,6 +182,7 @@ class MatrixRow(Document):
         description="implicit: a calibration cache, no Q/DQ nodes; qdq: Q/DQ nodes only"
     )
     why: str
+    instead: str = Field(description="what to do for a DLA; empty where it is usable")
     rule: str | None = Field(description="the rule that refuses the DLA")
     sources: list[str]
 
@@ -285,8 +294,25 @@ def _rule(rule: Rule) -> RuleRow:
         fix=shown["fix"],
         fixes=[Fix.model_validate(one) for one in shown["fixes"]],
         sources=sources,
-        dispute=Dispute(text=rule.text, sources=sources) if disputed else None,
+        dispute=_dispute(rule.text, _sides()[rule.id]) if disputed else None,
     )
+
+
+@cache
+def _sides() -> Mapping[str, list[Side]]:
+    """The sides of each disputed rule."""
+    rows = read_knowledge(data_folder("dla") / "disputes.yaml")["disputes"]
+    return {
+        rule: [
+            Side(says=one["says"], sources=[f"dla/{key}" for key in one["source"]]) for one in sides
+        ]
+        for rule, sides in rows.items()
+    }
+
+
+def _dispute(text: str, sides: list[Side]) -> Dispute:
+    sources = list(dict.fromkeys(key for side in sides for key in side.sources))
+    return Dispute(text=text, sources=sources, sides=sides)
 
 
 def _limit(rule: Rule) -> Limit | None:
@@ -313,18 +339,7 @@ def _operator(known: Rules, name: str) -> OperatorRow:
     row = known.operators.get(name)
     layers = list(dict.fromkeys(_kind(family) for family in shown["families"]))
     matrix_sources = [_keys()[source["title"]] for source in shown["sources"]]
-    dispute = None
     support = list(_support(known, name, layers, shown["rules"]))
-    if any(_MATRIX_SAYS_NO in one.decided_by for one in support):
-        function = _decided_by_operator(name).get("function", "")
-        allowing = list(
-            dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
-        )
-        dispute = Dispute(
-            text=f"{'; '.join(allowing) or 'The layer rules'} allow {', '.join(layers)} layers; "
-            "NVIDIA's operator matrix says that TensorRT does not expose the operator",
-            sources=[*(_keys()[title] for title in allowing), *matrix_sources],
-        )
     return OperatorRow(
         operator=name,
         layers=layers,
@@ -335,8 +350,26 @@ def _operator(known: Rules, name: str) -> OperatorRow:
         instead=shown["fix"],
         support=support,
         sources=matrix_sources,
-        dispute=dispute,
+        dispute=_dispute_of(known, name, layers, support),
     )
+
+
+def _dispute_of(
+    known: Rules, name: str, layers: list[str], support: list[Support]
+) -> Dispute | None:
+    """What is disputed about an operator in some release, precision and generation."""
+    ids = [rule for one in support if one.status == "disputed" for rule in one.decided_by]
+    if not ids:
+        return None
+    rule = _MATRIX_SAYS_NO if _MATRIX_SAYS_NO in ids else ids[0]
+    sides = _sides()[rule]
+    function = _decided_by_operator(name).get("function", "")
+    allowing = dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
+    if rule == _MATRIX_SAYS_NO and allowing:
+        # of its own layers the sources are known
+        says = f"{', '.join(layers)} layers run"
+        sides = [Side(says=says, sources=[_keys()[title] for title in allowing]), *sides[1:]]
+    return _dispute(known.rules[rule].text, sides)
 
 
 def _kind(family: str) -> str:
@@ -507,7 +540,7 @@ def _release_sources(release: JetPack) -> list[str]:
 def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
     part: Any = board.facts["dla"]
     for release in jetpacks(board):
-        usable, int8, why, rule = _usable(known, board, release)
+        usable, int8, why, rule = _usable(board, release)
         # what the answer rests on comes first
         sources = [_keys()[title] for title in known.rules[rule].sources] if rule else []
         sources += _of_board([*_release_sources(release), *part["source"]])
@@ -520,26 +553,50 @@ def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
                 usable=usable,
                 int8=int8,  # type: ignore[arg-type]
                 why=why,
+                instead="" if usable else _instead(known, board, release),
                 rule=rule,
                 sources=list(dict.fromkeys(sources)),
             )
 
 
-def _usable(
-    known: Rules, board: Target, release: JetPack
-) -> tuple[bool | None, str, str, str | None]:
+def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str | None]:
     """Whether a release can use a board's DLA, how INT8 is given, why, and the refusing rule."""
     note = f" ({release.note})" if release.note else ""
     if not board.dla.cores:
         return False, "none", "This module has no DLA", "general.no_dla"
     if not release.tensorrt:
-        return None, "unknown", "The TensorRT of this JetPack is not publicly known", None
+        why = f"The TensorRT of this JetPack is not publicly known{note}"
+        return None, "unknown", why, None
     if not drives_dla(board, release.tensorrt):
-        driving = f"releases that do: {known.rules['general.tensorrt'].limit}"
-        why = f"TensorRT {release.tensorrt} does not drive the DLA of this module{note}; {driving}"
+        why = f"TensorRT {release.tensorrt} does not drive the DLA of this module{note}"
         return False, "none", why, "general.tensorrt"
     cores = f"{board.dla.cores} DLA core{'s' if board.dla.cores > 1 else ''}"
     driven = f"TensorRT {release.tensorrt} drives {cores}{note}"
     if reads_qdq(board, release.tensorrt):
         return True, "qdq", f"{driven}; INT8 from Q/DQ nodes in the model only", None
     return True, "implicit", f"{driven}; INT8 from a calibration cache, without Q/DQ nodes", None
+
+
+def _instead(known: Rules, board: Target, release: JetPack) -> str:
+    """What to do for a DLA: the nearest JetPack releases that drive it, the newer one first."""
+    if not board.dla.cores:
+        return known.rules["general.no_dla"].fix
+    known_releases = jetpacks(board)
+    at = known_releases.index(release)
+    driving = [one.tensorrt and drives_dla(board, one.tensorrt) for one in known_releases]
+    newer = next((one for one in range(at, len(driving)) if driving[one]), None)
+    older = next((one for one in range(at, -1, -1) if driving[one]), None)
+    named = []
+    if newer is not None:
+        later = " or later" if newer == len(driving) - 1 else ""
+        named.append(f"update to {_named(known_releases[newer], later)}")
+    if older is not None:
+        named.append(f"use {_named(known_releases[older])}")
+        if newer is None:
+            named[-1] += "; no newer JetPack is known to drive the DLA of this module"
+    return ", or ".join(named)
+
+
+def _named(release: JetPack, later: str = "") -> str:
+    span = " to ".join(dict.fromkeys((release.versions[0], release.versions[-1])))
+    return f"JetPack {span}{later} with TensorRT {release.tensorrt}"

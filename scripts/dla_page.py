@@ -140,16 +140,18 @@ for row in database["matrix"]:
 ```
 
 - `matrix`: module and JetPack, with `usable` (null where not known), `int8` (`implicit`, `qdq`,
-  `none`, `unknown`), `why` and the rule that refuses.
+  `none`, `unknown`), `why`, what to do `instead`, and the rule that refuses.
 - `operators`: ONNX operator, TensorRT layers, and `support` by DLA generation, precision and
   release. `status` is `runs`, `limits` (sizes and parameters decide), `disputed`, `composed`
   (several layers, each with its rules), `folded` (no layer) or `never`.
-- `rules`: text, limit with value and unit, range of releases, fix, sources and dispute.
+- `rules`: text, limit with value and unit, range of releases, fix, sources, and `dispute` with its
+  `sides`: who says what.
 - `boards`, `releases`, `sources`: what the others refer to.
 """
-_WORDS = """"Disputed" marks what the sources leave open or contradict: only a board settles it. "A
-risk" leaves the layer on the DLA and says what speaks against it. Most rules without "Allowed" are
-notes: no layer is checked for them.
+_WORDS = """"Disputed" marks what the sources leave open or contradict
+([who says what](#disputes-who-says-what)): only a board settles it. "A risk" leaves the layer on
+the DLA and says what speaks against it. Most rules without "Allowed" are notes: no layer is
+checked.
 """
 
 
@@ -183,9 +185,26 @@ def dla_page() -> str:
         heads, *facts = fact_rows(family) or [()]
         if facts:
             lines += [*table_head(heads), *(table_row(row) for row in facts), ""]
+    lines += ["## Disputes: who says what", "", *_disputes(data, sources), ""]
     lines += ["## The guide of TensorRT 10.7, sentence by sentence", "", *_guide(rules), ""]
     lines += ["## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
+
+
+def _disputes(data: DlaSupport, sources: _Sources) -> list[str]:
+    """The disputed rules with what each side says, and its sources."""
+    lines = table_head(("Rule", "Sides"))
+    for rule in data.rules:
+        if rule.dispute:
+            said = []
+            for side in rule.dispute.sides:
+                named = [data.sources[key] for key in side.sources]
+                numbers = sources.numbers(
+                    [one.title for one in named], [one.where for one in named]
+                )
+                said.append(f"{side.says} [{numbers}]")
+            lines.append(table_row((f"`{rule.id}`", "; ".join(said))))
+    return lines
 
 
 def _guide(rules: Rules) -> list[str]:

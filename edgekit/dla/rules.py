@@ -36,7 +36,9 @@ _FACT = re.compile(r"\{(\w+)\}")
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
 _NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
-_EXCLUDED = ("builder_messages", "guide", "int8", "operators", "reconstruction", *_NOTED)
+_EXCLUDED = (
+    "builder_messages", "disputes", "guide", "int8", "operators", "reconstruction", *_NOTED,
+)  # fmt: skip
 
 
 @lru_cache(maxsize=256)

@@ -30,7 +30,7 @@ PARAMETERS = {
     "alpha", "beta", "function", "window", "region", "power", "value", "strides", "sizes", "perm",
     "precision", "dla_cores", "tensorrt_drives_dla", "kind_supported", "op", "kind",
     "has_quantization", "has_qdq_nodes", "gives_scales", "allowed", "output_padding", "generation",
-    "constant_operand", "uniform_constant", "release_known",
+    "constant_operand", "uniform_constant", "release_known", "target",
 }  # fmt: skip
 
 

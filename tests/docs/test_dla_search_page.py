@@ -94,8 +94,43 @@ def test_a_release_that_is_not_for_a_module_is_not_offered(opened: Opened) -> No
     chosen(page, board="jetson-agx-thor")
     assert page.js("document.getElementById('jetpack').value") == ""
     offered = page.js("[...document.getElementById('jetpack').options].map(one => one.value)")
-    assert offered == ["", "7.0", "7.1", "7.2", "7.2.1"]
+    assert offered == ["", "7.0", "7.1", "7.2", "7.2.1", "7.2.2"]
     assert text(page, "answer").startswith("It has no DLA")
+
+
+def test_does_my_module_run_my_operator(opened: Opened) -> None:
+    page = opened()
+    chosen(page, board="jetson-orin-nx-16gb", jetpack="7.2", operator="Softmax")
+    answer = text(page, "answer")
+    assert answer.startswith("No\n")
+    assert "So Softmax runs on the GPU." in answer
+    assert "What to do: use JetPack 6.1 to 6.2.3 with TensorRT 10.3.0; no newer" in answer
+    chosen(page, jetpack="6.2")
+    answer = text(page, "answer")
+    assert answer.startswith("Yes\n")
+    assert "Softmax in FP16: within its rules" in answer
+    chosen(page, operator="Div")
+    assert "Div in FP16: never elementwise.div_int8" in text(page, "answer")
+    chosen(page, board="jetson-agx-orin-64gb", jetpack="7.2")
+    assert "What to do: update to JetPack 7.2.2 or later" in text(page, "answer")
+
+
+def test_a_dispute_names_both_sides(opened: Opened) -> None:
+    page = opened("#operator=Flatten")
+    box = "[...document.querySelectorAll('#operators details')].find(one => "
+    box += "one.textContent.startsWith('Disputed'))"
+    page.js(f"{box}.open = true")
+    shown = page.js(f"[...{box}.querySelectorAll('p')].map(one => one.textContent)")
+    assert shown == [
+        "SHUFFLE layers run: TensorRT Developer Guide 10.7, Working with DLA",
+        "TensorRT does not expose the operator on the DLA: NVIDIA DLA operator matrix (Orin)",
+    ]
+
+
+def test_code_is_shown_without_backticks(opened: Opened) -> None:
+    page = opened()
+    page.js("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert "`" not in page.js("document.body.innerText")
 
 
 def test_search_and_filters(opened: Opened) -> None:
@@ -145,11 +180,12 @@ def test_the_address_keeps_the_filters_and_a_link_to_a_rule_keeps_the_module(
 def test_the_keyboard_is_enough(opened: Opened) -> None:
     page = opened()
     reached = []
-    for _ in range(9):
+    for _ in range(11):
         page.key("Tab")
         reached.append(page.js("document.activeElement.id || document.activeElement.localName"))
     assert reached == [
-        "a", "board", "jetpack", "q", "operator", "rule", "tensorrt", "precision", "clear",
+        "a", "a", "a", "board", "jetpack", "operator", "q", "rule", "tensorrt", "precision",
+        "clear",
     ]  # fmt: skip
     page.js("document.getElementById('q').focus()")
     for letter in "lrn":

@@ -18,6 +18,7 @@ import pytest
 from edgekit.cli import main
 from edgekit.dla.judge import drives_dla, judge, reads_qdq
 from edgekit.dla.rules import limit, load_rules
+from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets import loader
 from edgekit.targets.jetpack import tensorrt_of_jetpack
 from tests.dla.builder import Builder
@@ -93,7 +94,11 @@ def test_what_is_named_is_there(database: Any) -> None:
         assert row["sources"]
         assert sources.issuperset(row["sources"])
     for row in (*database["rules"], *database["operators"]):
-        assert row["dispute"] is None or sources.issuperset(row["dispute"]["sources"])
+        if row["dispute"] is not None:
+            said = [side["sources"] for side in row["dispute"]["sides"]]
+            assert len(said) > 1
+            assert all(said)
+            assert set(row["dispute"]["sources"]) == set().union(*said) <= sources
     for row in database["operators"]:
         assert rules.issuperset(row["rules"])
         for one in row["support"]:
@@ -124,6 +129,31 @@ def test_the_matrix_is_what_check_decides(database: Any) -> None:
         else:
             assert row["int8"] == "none"
             assert row["rule"] in {"general.no_dla", "general.tensorrt"}
+
+
+def test_what_to_do_names_a_release_whose_dla_the_module_can_use(database: Any) -> None:
+    for row in database["matrix"]:
+        assert bool(row["instead"]) == (row["usable"] is not True)
+        if row["has_dla"] and row["instead"]:
+            usable = {
+                one["jetpack"]: one["tensorrt"]
+                for one in database["matrix"]
+                if one["board"] == row["board"] and one["usable"]
+            }
+            named = re.findall(
+                r"JetPack ([\d.]+)(?: to ([\d.]+))?(?: or later)? with TensorRT ([\d.]+\d)",
+                row["instead"],
+            )
+            assert named
+            for first, last, release in named:
+                assert usable[first] == usable[last or first] == release
+    agx = row_of(database["matrix"], board="jetson-agx-orin-64gb", jetpack="7.2")
+    assert agx["instead"].startswith("update to JetPack 7.2.2 or later with TensorRT 11.4.1")
+
+
+def test_every_disputed_rule_has_its_sides_and_no_other() -> None:
+    sides = read_knowledge(data_folder("dla") / "disputes.yaml")["disputes"]
+    assert set(sides) == {rule.id for rule in load_rules() if rule.certainty == "disputed"}
 
 
 def test_limits_have_value_and_unit(database: Any) -> None:
