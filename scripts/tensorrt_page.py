@@ -37,8 +37,6 @@ _HAS = (
 _GUIDE = """\
 # Building with TensorRT
 
-Made from the files under `trt/` by `scripts/make_docs.py`; do not edit.
-
 For everyone who sets the section `build` of a configuration. The board builds its engines; edgekit
 checks beforehand whether its TensorRT release has what you ask for:
 
@@ -46,7 +44,8 @@ checks beforehand whether its TensorRT release has what you ask for:
 edgekit build configs/resnet50-orin.yaml
 ```
 
-These are the defaults:
+This page is made from the files under `trt/` by `scripts/make_docs.py`; do not edit it. The
+defaults:
 
 ```yaml
 build:

@@ -58,7 +58,7 @@ def test_every_selector_of_the_table_can_be_read(row, folder):
 def test_the_commands_run(folder, monkeypatch, capsys):
     boards = Boards()
     monkeypatch.setattr("edgekit.fleet.rollout.SshDriver", lambda *_, **__: boards)
-    for line in blocks("sh")[0].splitlines():
+    for line in blocks("sh")[0].replace("\\\n", "").splitlines():
         # nobody waits here
         program, *arguments = shlex.split(line.replace("--soak 60", "--soak 0"))
         assert program == "edgekit"

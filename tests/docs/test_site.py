@@ -16,7 +16,9 @@ import click
 import pytest
 from markdown_it import MarkdownIt
 
+from edgekit.cli import main
 from tests.cli.test_help import parse
+from tests.pipeline.nets import small_net
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
@@ -53,14 +55,63 @@ def test_lists_tables_and_blocks_are_those_of_github(site: Path, page: Path) -> 
         assert len(re.findall(opened, article)) == len(re.findall(opened, github)), element
 
 
-@pytest.mark.parametrize("page", ["cli", "targets", "documents", "style", "not-yet-on-hardware"])
-def test_the_first_command_of_a_page_is_one(page: str) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_begins_with_who_needs_it_and_a_command(page: Path) -> None:
+    head = page.read_text(encoding="utf-8").partition("\n## ")[0]
+    title, said, block, *_ = re.split(r"\n\n(?=For )|(?=```(?:sh|python)\n)", head)
+    assert title.startswith("# ")
+    assert said.startswith("For ")
+    assert block
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "README.md", ROOT / "configs/README.md"], ids=lambda page: page.name
+)
+def test_every_command_of_a_page_is_one(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that need more than a file are run by the page's own test."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "frames.npz").touch()
+    text = page.read_text(encoding="utf-8").replace("\\\n", "")
+    for block in re.findall(r"```(?:sh|console)\n(.*?)```", text, re.S):
+        for line in block.splitlines():
+            program, *arguments = shlex.split(line.removeprefix("$ "), comments=True) or [""]
+            if program == "edgekit":
+                with contextlib.suppress(click.exceptions.Exit):  # of --help
+                    parse(arguments)
+    # within a sentence it may lack its arguments
+    for line in re.findall(r"`edgekit ([a-z][^`]*)`", re.sub(r"```.*?```", "", text, flags=re.S)):
+        try:
+            parse(shlex.split(line))
+        except (click.exceptions.Exit, click.MissingParameter, IndexError):
+            pass
+        except click.BadOptionUsage as error:
+            assert "requires an argument" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("page", ["cli", "targets", "documents", "style", "rewrites"])
+def test_the_first_command_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```sh\n(.*?)```", text, re.S)
-    words = shlex.split(block, comments=True)
-    assert words[0] == "edgekit"
-    with contextlib.suppress(click.exceptions.Exit):  # of --help
-        parse(words[1:])
+    with pytest.raises(SystemExit) as caught:
+        main.main(shlex.split(block)[1:])
+    assert not caught.value.code
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["cost-model", "api-stability"])
+def test_the_first_command_of_a_page_runs_on_a_model(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small_net(tmp_path / "model.onnx")
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    command = re.findall(r"```sh\n(.*?)```", text, re.S)[0]
+    with pytest.raises(SystemExit) as caught:
+        main.main(shlex.split(command)[1:])
+    assert not caught.value.code
+    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
