@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from edgekit.cli.boards import doctor_command
 from edgekit.cli.main import app
 from edgekit.config.schema import DeploySection
 from tests.cli.board_fakes import FakeBoard, config_of, job_row, lend
@@ -35,12 +34,6 @@ def test_a_command(
     assert program == "edgekit"
     app(arguments)
     assert capsys.readouterr().out
-
-
-def test_the_selftest_is_understood() -> None:
-    (line,) = [line for line in LINES if "--selftest" in line]
-    context = doctor_command.make_context("doctor", shlex.split(line)[2:])
-    assert context.params["selftest"]
 
 
 def test_the_configuration_is_one() -> None:

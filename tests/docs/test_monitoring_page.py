@@ -10,24 +10,10 @@ from typing import Any
 import pytest
 
 from edgekit_device.board.monitor import Sampler
-from tests.cli.test_help import parse
 from tests.edgekit_device.monitor_lines import fake_board
 
 PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text("utf-8")
 DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"
-
-
-@pytest.mark.parametrize(
-    "line", [x for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for x in block.splitlines()]
-)
-def test_commands_are_understood(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "board.log").touch()
-    program, *arguments = line.split()
-    assert program == "edgekit"
-    parse(arguments)
 
 
 def test_the_python_examples(

@@ -67,6 +67,17 @@ def test_the_table_of_why_has_every_key(folder, monkeypatch, capsys):
     assert set(document) - keys == {"schema", "target", "power_mode", "precision"}
 
 
+def test_the_table_of_a_plan_names_its_keys(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+    run("edgekit plan model.onnx -t jetson-agx-orin-64gb --objective throughput --json")
+    document = json.loads(capsys.readouterr().out)
+    table = PAGE.read_text().partition("| Key of a plan | What |\n")[2].partition("\n\n")[0]
+    keys = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
+    assert len(keys) == 21
+    assert set(keys) <= set(document)
+
+
 def test_every_linked_page_is_there():
     for link in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text()):
         assert (PAGE.parent / link).exists(), link

@@ -1,16 +1,13 @@
-"""The commands and the systemd unit of docs/serving.md."""
+"""The systemd unit of docs/serving.md."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-
-from edgekit.cli.steps import serve_command
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/serving.md"
 
@@ -28,11 +25,3 @@ def test_systemd_verifies_the_unit(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("WatchdogSec=30", "WatchdogSec=often"))
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
     assert "often" in done.stderr  # it does read what it is given
-
-
-def test_the_commands_are_understood() -> None:
-    (block,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.S)
-    for line in block.splitlines():
-        program, name, *arguments = shlex.split(line)
-        assert (program, name) == ("edgekit", "serve")
-        assert serve_command.make_context(name, [*arguments]).params["action"] == arguments[1]

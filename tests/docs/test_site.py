@@ -80,6 +80,8 @@ def test_every_command_of_a_page_is_one(
             if program == "edgekit":
                 with contextlib.suppress(click.exceptions.Exit):  # of --help
                     parse(arguments)
+                configs = [word for word in arguments if word.startswith("configs/")]
+                assert all((ROOT / name).exists() for name in configs), line
     # within a sentence it may lack its arguments
     for line in re.findall(r"`edgekit ([a-z][^`]*)`", re.sub(r"```.*?```", "", text, flags=re.S)):
         try:

@@ -9,7 +9,6 @@ from edgekit.config.loader import parse_config
 from edgekit.errors import ConfigError
 from edgekit.tensorrt.options import RequestedBuild, decide
 from edgekit.tensorrt.releases import feature_rules, features
-from tests.cli.test_help import parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tensorrt.md").read_text()
 TOP = "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
@@ -34,12 +33,6 @@ def test_every_feature_and_every_row_stands_there():
     names, rows = PAGE.split("## What goes together")[1].split("| Features |")
     assert re.findall(r"^\| `(\w+)` \|", names, re.M) == [*features()]
     assert len(re.findall(r"^\| `", rows, re.M)) == len(feature_rules())
-
-
-def test_the_command_is_understood():
-    program, *arguments = re.search(r"```sh\n(.*?)\n```", PAGE, re.S)[1].split()
-    assert program == "edgekit"
-    parse(arguments)
 
 
 def test_its_links_lead_somewhere():
