@@ -102,12 +102,12 @@ def test_does_my_module_run_my_operator(opened: Opened) -> None:
     page = opened()
     chosen(page, board="jetson-orin-nx-16gb", jetpack="7.2", operator="Softmax")
     answer = text(page, "answer")
-    assert answer.startswith("No\n")
+    assert answer.startswith("DLA usable: no\n")
     assert "So Softmax runs on the GPU." in answer
     assert "What to do: use JetPack 6.1 to 6.2.3 with TensorRT 10.3.0; no newer" in answer
     chosen(page, jetpack="6.2")
     answer = text(page, "answer")
-    assert answer.startswith("Yes\n")
+    assert answer.startswith("DLA usable: yes\n")
     assert "Softmax in FP16: within its rules" in answer
     chosen(page, operator="Div")
     assert "Div in FP16: never elementwise.div_int8" in text(page, "answer")
@@ -195,7 +195,7 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
 
 @pytest.mark.parametrize(("width", "dark"), [(320, False), (390, True), (1200, True)])
 def test_it_fits_a_phone_and_the_dark(opened: Opened, width: int, *, dark: bool) -> None:
-    page = opened("#q=resize", width, dark=dark)
+    page = opened("#board=jetson-agx-orin-64gb&jetpack=7.2.2&q=resize", width, dark=dark)
     assert page.js("document.documentElement.scrollWidth") == width
     page.js("for (const one of document.querySelectorAll('details')) one.open = true")
     assert page.js("document.documentElement.scrollWidth") == width
