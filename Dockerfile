@@ -7,8 +7,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/edgekit
-COPY requirements-runtime-lock.txt ./
-RUN pip install --no-cache-dir --require-hashes -r requirements-runtime-lock.txt
+COPY requirements-runtime-lock.txt requirements-build-lock.txt ./
+RUN pip install --no-cache-dir --require-hashes -r requirements-runtime-lock.txt -r requirements-build-lock.txt
 
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY edgekit ./edgekit
@@ -16,7 +16,7 @@ COPY edgekit_device ./edgekit_device
 COPY targets ./targets
 COPY dla ./dla
 COPY trt ./trt
-RUN pip install --no-cache-dir --no-deps .
+RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
 RUN useradd --create-home --uid 1000 edgekit
 USER edgekit

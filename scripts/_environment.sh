@@ -1,16 +1,19 @@
 # Sourced by scripts/run and scripts/test: finds Python, makes .venv, sets PY.
 # Usage: edgekit_environment EXTRA   (EXTRA is "" or "[dev]")
 
-edgekit_python() {
-    local candidate
-    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do
-        [ -n "$candidate" ] || continue
+edgekit_python() {  # PYTHON, or the first of the usual names that is new enough
+    local candidate candidates=(python3 python3.14 python3.13 python3.12 python3.11 python3.10 python)
+    local found="none was found (set PYTHON to name one)"
+    if [ -n "${PYTHON:-}" ]; then
+        candidates=("$PYTHON") found="PYTHON=$PYTHON is not"
+    fi
+    for candidate in "${candidates[@]}"; do
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
             command -v "$candidate"
             return 0
         fi
     done
-    echo "edgekit needs Python 3.10 or newer; none was found (set PYTHON to name one)" >&2
+    echo "edgekit needs Python 3.10 or newer; $found" >&2
     return 3
 }
 

@@ -3,6 +3,7 @@
 
     python scripts/smoke_wheel.py                     # with the Python that runs this
     python scripts/smoke_wheel.py --python python3.12 --python python3.13
+    python scripts/smoke_wheel.py --output dist       # and keeps both files
 
 It needs hatchling (of `edgekit[dev]`) and a package index. What is installed runs in a folder
 outside the checkout: a check, a plan, a rule, the boards, and the loader that a board gets.
@@ -51,9 +52,10 @@ build_zipapp(sys.argv[1])
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--python", action="append", metavar="PYTHON", help="may be repeated")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to keep both files")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="edgekit-smoke-") as work:
-        built = build(Path(work, "dist"))
+        built = build((asked.output or Path(work, "dist")).resolve())
         for number, python in enumerate(asked.python or [sys.executable]):
             folder = Path(work, str(number))
             for path in built:

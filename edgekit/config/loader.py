@@ -232,7 +232,7 @@ def _known_keys(path: tuple[str | int, ...]) -> list[str]:
         if field is None:
             return []
         options = [field.annotation, *typing.get_args(field.annotation)]
-        model = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
+        model = next((o for o in options if hasattr(o, "model_fields")), None)
     return list(model.model_fields) if model else []
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib
+import importlib.util
 import logging
 import re
 import shlex
@@ -43,8 +43,10 @@ class _ImportedWhenUsed(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-# paramiko imports it for `Match exec` in its own reader of ~/.ssh/config, a third of its import
-sys.modules.setdefault("invoke", _ImportedWhenUsed("invoke"))
+# paramiko imports it for `Match exec` in its own reader of ~/.ssh/config, a third of its import;
+# before 4.0 it does without
+if "invoke" not in sys.modules and importlib.util.find_spec("invoke"):
+    sys.modules["invoke"] = _ImportedWhenUsed("invoke")
 
 # what one channel may have under way towards us
 _WINDOW = 16 << 20

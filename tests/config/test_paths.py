@@ -75,7 +75,7 @@ def fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
         yield name, field
         found = [field.annotation, *get_args(field.annotation)]
         for inner in [*found, *(i for one in found for i in get_args(one))]:
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
+            if hasattr(inner, "model_fields"):
                 yield from fields(inner)
 
 

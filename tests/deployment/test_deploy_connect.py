@@ -218,6 +218,7 @@ def _know(home: Path, board: Board) -> None:
 
 
 def test_connecting_imports_no_invoke_that_others_still_can() -> None:
+    pytest.importorskip("invoke", reason="paramiko before 4.0 does without")
     text = (
         "import sys, edgekit.deployment.ssh, paramiko\n"
         "assert not [name for name in sys.modules if name.startswith('invoke.')]\n"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from tests.reference.integer_layers import same
 from tests.reference.toy_nets import node
@@ -16,6 +18,8 @@ SEEDS = st.integers(0, 2**20)
 SCALES = st.one_of(st.floats(1e-3, 0.5), st.sampled_from([2.0**-6, 2.0**-3, 2.0**-4]))
 OPSETS = st.sampled_from([9, 13])
 few = settings(max_examples=20, deadline=None)
+# ONNX Runtime before 1.29 counts what lies beyond the padding, too, below opset 19
+COUNTS_BEYOND = Version(onnxruntime.__version__) < Version("1.29")
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -144,6 +148,7 @@ def pools(draw: st.DrawFn) -> tuple:
 @given(pools(), st.sampled_from([0, 1]), SCALES, SCALES, st.booleans(), SEEDS, st.booleans())
 def test_average_pooling(case, include, sx, sy, equal, seed, optimise) -> None:  # type: ignore[no-untyped-def]
     known, shape = case
+    assume(not (COUNTS_BEYOND and include and known["ceil_mode"]))
     pool = node("AveragePool", "x", "y", count_include_pad=include, **known)
     scales = {"x": sx, "y": sx if equal else sy}
     same(pool, {"x": shape}, {}, scales, seed, optimise=optimise)

@@ -27,6 +27,9 @@ def locked(name):
 def test_what_runs_is_locked_in_the_versions_that_are_tested():
     everything, runtime = locked("requirements-lock.txt"), locked("requirements-runtime-lock.txt")
     assert runtime.items() <= everything.items()
+    build = locked("requirements-build-lock.txt")
+    assert "hatchling" in {name for name, _ in build}
+    assert build.items() <= everything.items()
     assert all(everything.values())
     text = (ROOT / "pyproject.toml").read_text()
     required = re.findall(r'^  "([\w-]+)>=[\d.]+",', text.split("[project.optional")[0], re.M)
