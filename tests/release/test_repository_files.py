@@ -51,7 +51,8 @@ def test_each_action_is_pinned_by_its_commit():
     for path in (ROOT / ".github" / "workflows").glob("*.y*ml"):
         text = path.read_text()
         assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
-        assert all((ROOT / name).is_file() for name in re.findall(r"(?<= )scripts/\w+(?:\.py)?", text))
+        for script in re.findall(r"(?<= )scripts/\w+(?:\.py)?", text):
+            assert (ROOT / script).is_file(), script
         uses = re.findall(r"uses: (?!\./)(.*)", text)
         assert uses
         for action in uses:
