@@ -5,6 +5,9 @@ A module that a list comes from is imported when a shell asks for it.
 
 from __future__ import annotations
 
+import os
+import shlex
+
 import click
 
 from edgekit.cli.commands import argument, command
@@ -19,6 +22,11 @@ def targets(_context: click.Context, _item: click.Parameter, begun: str) -> list
     from edgekit.targets.loader import names
 
     return [name for name in names() if name.startswith(begun)]
+
+
+def precisions(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
+    """Returns the precisions that begin so."""
+    return [name for name in ("int8", "fp16", "fp32") if name.startswith(begun)]
 
 
 def rules(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
@@ -43,10 +51,24 @@ def complete(root: click.Command, instruction: str) -> int:
     """Answers a shell's request, such as "bash_complete"; the words are in its variables."""
     from click.shell_completion import shell_complete
 
+    if instruction == "bash_complete":
+        _without_equals()
     try:
         return shell_complete(root, {}, "edgekit", VARIABLE, instruction)
     except EdgekitError:
         return 0  # of a command line with a mistake nothing is known
+
+
+def _without_equals() -> None:
+    """For bash the ``=`` of ``--option=value`` is a word; the shell's variables lose it."""
+    from click.shell_completion import split_arg_string
+
+    words, place = split_arg_string(os.environ["COMP_WORDS"]), int(os.environ["COMP_CWORD"])
+    if words[place : place + 1] == ["="]:  # nothing of the value is there yet
+        place += 1
+        words.insert(place, "")
+    os.environ["COMP_CWORD"] = str(place - words[:place].count("="))
+    os.environ["COMP_WORDS"] = shlex.join(word for word in words if word != "=")
 
 
 @command(

@@ -29,7 +29,9 @@ optional_model = argument("model", _MODEL, required=False)
 target = click.option(
     "-t", "--target", help="Board; see edgekit targets.", shell_complete=completion.targets
 )
-precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
+precision = click.option(
+    "--precision", help="int8 (the default), fp16 or fp32.", shell_complete=completion.precisions
+)
 tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
 #: What a tensor without a scale in the calibration cache means.
 missing = click.option(
