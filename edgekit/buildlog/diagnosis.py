@@ -20,8 +20,12 @@ _PROGRAMS = (
 )
 # a line without any of these is no error
 _KEYS = ("[E]", "[F]", "[W]", "ERROR", "WARN", "rror:", "rror[", "FAILED", "CUDLA",
-         "Unexpected call", "libnvdla")  # fmt: skip
-_END = re.compile(r"&&&& (PASSED|FAILED) ")
+         "Error Code",         "Unexpected call", "libnvdla")  # fmt: skip
+# as TensorRT's code raises them, whoever prints them
+_RAISED = re.compile(
+    r"\[\w+\.(?:cpp|h)::[^\]]{1,200}\] Error Code \d{1,2}: |^I[A-Z]\w+::\w+: Error Code \d{1,2}: "
+)
+_END = re.compile(r"&&&& (PASSED|FAILED) |TensorRT: export (success|failure)")
 _MOST = 20
 _LONGEST = 2000
 
@@ -85,7 +89,7 @@ class Diagnosis:
 
     Attributes:
         program: "trtexec", "Ultralytics", "DeepStream", or "" for TensorRT's own logger.
-        passed: Whether trtexec says that it passed; None where it says neither.
+        passed: Whether trtexec or Ultralytics says that it passed; None where it says neither.
         errors: Known errors, in the order of the log.
         unknown: Lines of severity E or F with no known cause that repeat no other error; at most
             twenty.
@@ -117,8 +121,8 @@ class LogDoctor:
                 # DeepStream and Ultralytics may name trtexec, too
                 self._program = self._program or program
                 self.recognised += 1
-        if "&&&& " in line and (end := _END.search(line)):
-            self._passed = end[1] == "PASSED"
+        if ("&&&& " in line or "TensorRT: export" in line) and (end := _END.search(line)):
+            self._passed = "PASSED" in end[0] or "success" in end[0]
         if not any(key in line for key in _KEYS):
             return
         severity, text, _ = strip(line)
@@ -135,8 +139,10 @@ class LogDoctor:
                     else LogError(known, text, self._number)
                 )
                 return
-        fatal = severity in ("E", "F") and not self._consequences.search(text)
-        if fatal and len(self._unknown) < _MOST:
+        raised = bool(_RAISED.search(text))
+        self.recognised += raised
+        fatal = severity in ("E", "F") or (raised and not severity)
+        if fatal and not self._consequences.search(text) and len(self._unknown) < _MOST:
             self._unknown.setdefault(text)
 
     def result(self) -> Diagnosis:

@@ -9,8 +9,8 @@ import re
 from edgekit.dla.verdicts import MemoryNeed
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
-# what a page leaves of them that drops the escape character
-_LEFT_ANSI = re.compile(r"\[(?:0|1;)?(?:3[0-7]|9[0-7])?m")
+# what a page leaves of them that drops the escape character, or a program that spells it
+_LEFT_ANSI = re.compile(r"(?:\^\[|\\e|\\x1b|\\033|\u241b)?\[(?:0|1;)?(?:3[0-7]|9[0-7])?m")
 _STAMP = r"\[\d{1,2}/\d{1,2}/\d{4}-\d{2}:\d{2}:\d{2}\]"
 _SEVERITY = r"\[[VIWEF]\]|(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR):(?=\s|$)"
 _TOKEN = re.compile(rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|\[TRT\]:?|\[TensorRT\])[ ]?")
@@ -22,7 +22,12 @@ _JOURNAL = re.compile(
     r"|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?)"
     r"(?: [\w.-]{1,64} [\w./@-]{1,64}(?:\[\d{1,9}\])?:| std(?:out|err) [FP])? "
 )
-# how far into a line another program's prefix (journal, ROS, a container's clock) may reach
+# where a line that matters begins behind another program's prefix (ROS, a container, a clock, a
+# bullet), and how far such a prefix may reach
+_BEGIN = re.compile(
+    rf"{_STAMP}|(?:(?:{_SEVERITY}) ?)?\[(?:TRT|TensorRT)\]|&&&& |Ultralytics (?=\d)"
+    r"|(?:WARNING|ERROR): (?=\.\./nvdsinfer)"
+)
 _FOREIGN = 160
 _UNITS = {"B": 0, "K": 10, "M": 20, "G": 30}
 _SIZE = r"\s*=\s*(\d{1,12}(?:\.\d{1,6})?)\s*([KMG]?)i?B"
@@ -37,25 +42,22 @@ def strip(line: str) -> tuple[str, str, bool]:
     """
     if "\x1b" in line:
         line = _ANSI.sub("", line)
-    elif "[0m" in line:
+    if "[0m" in line:
         line = _LEFT_ANSI.sub("", line)
     if line.startswith(">"):  # quoted in a discussion
         line = line.lstrip("> ")
     severity, own = "", False
     journal = _JOURNAL.match(line)
     at = journal.end() if journal else 0
-    mark = line.find("[TRT]", 0, _FOREIGN)
-    if mark > at and _TOKEN.match(line, at) is None:
-        # what stands before belongs to another program, except the token just before
-        start = max(line.rfind("[", at, mark), line.rfind(" ", at, max(mark - 1, at)), at)
-        at = start if _TOKEN.match(line, start) else mark
+    if _TOKEN.match(line, at) is None and (begin := _BEGIN.search(line, at, _FOREIGN)):
+        at = begin.start()
     while match := _TOKEN.match(line, at):
         found = match["severity"]
         if found:
             severity = found[1] if found[0] == "[" else _WORDS[found[:-1]]
         own = own or "TRT]" in match[0] or "TensorRT]" in match[0]
         at = match.end()
-    return severity, line[at:].strip(), own
+    return severity, line[at:].strip().rstrip("`"), own
 
 
 def split_items(text: str) -> list[str]:

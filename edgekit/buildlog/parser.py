@@ -14,8 +14,10 @@ from edgekit.dla.verdicts import MemoryNeed
 _COMMAND = re.compile(
     r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT\.(\w+)(?: \[TensorRT v(\d{3,6})\])?"
 )
+# typed at a prompt, or by a script that shows its commands
+_TYPED = re.compile(r"^(?:\S{0,80}[$#+] ?|sudo )?(?:[\w.~-]{0,80}/){0,9}trtexec --?\w")
 _VERSION = re.compile(
-    r"(?:^TensorRT(?: version:|-| )|export with TensorRT )\s*v?"
+    r"(?:^TensorRT(?: version:?|-| )|export with TensorRT )\s*v?"
     r"(?:(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})(?!\d)|(\d{4,6})$)"
 )
 _TEXT = {
@@ -51,6 +53,7 @@ _NETWORK = re.compile(r"(\{ForeignNode\[.*\]\}): DLA Network Layer Information")
 _MEMBER = re.compile(r"Layer\(([A-Za-z_0-9]+)\): (.+?), (Precision|Tactic): ")
 _COUNT = re.compile(r"^(Original|After [A-Za-z -]+): (\d+) layers$")
 _KIND = re.compile(r"^([A-Z][A-Z_0-9]*): (.+)$")
+_UNNAMED = re.compile(r"^\(Unnamed Layer\* \d{1,9}\) \[([A-Za-z ]{1,40})\]$")
 _GROUP = re.compile(r"\{([^{}]*)\}")
 _FALLBACKS = tuple(
     (cause, opening, re.compile(pattern))
@@ -104,7 +107,7 @@ class Header:
 
     def feed(self, text: str) -> bool:
         """Takes a line; whether it was one of these."""
-        if text.startswith("&&&& ") or text.startswith(("trtexec ", "./trtexec ")):
+        if text.startswith("&&&& ") or ("trtexec " in text and _TYPED.match(text)):
             return self._command(text)
         for name, pattern in _TEXT.items():
             if match := pattern.match(text):
@@ -251,6 +254,8 @@ class Build:
         self._loose = []
         if words:
             self.reason(layer, words)
+        if not kind and (unnamed := _UNNAMED.match(layer)):
+            kind = unnamed[1].upper().replace(" ", "_")
         # after the lists it may already belong to the next build of the same log
         into = self._late if self.placed else self._refused
         known = into.get(layer)
@@ -500,7 +505,8 @@ class LogParser:
                     build.notes.append(text)
                 self._recognised += 1
                 return
-        if severity in ("W", "") and len(text) < 2000:
+        # TensorRT 7 gives such reasons as errors
+        if severity in ("W", "E", "") and len(text) < 2000:
             build.loose_reason(text, self._number)
 
     def _new_build(self) -> Build:

@@ -20,6 +20,10 @@ _CHUNK = 1 << 20
 _MOST_SUMMARY = 1000
 # a longer line is no line of a builder; its beginning is enough
 _LONGEST = 1 << 16
+# what pages make of a pasted text
+_PAGE = (("\u00a0", " "), ("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"'),
+         ("&#39;", "'"), ("&#x27;", "'"), ("&quot;", '"'), ("&lt;", "<"), ("&gt;", ">"),
+         ("&amp;", "&"))  # fmt: skip
 LOOKED_FOR = (
     'lines with [TRT], "&&&& RUNNING TensorRT", lists of layers on DLA and GPU, '
     'Ultralytics\' "export with TensorRT", DeepStream\'s "NvDsInfer", and known errors'
@@ -154,6 +158,8 @@ def _lines(path: Path) -> Iterator[str]:
         data = head
         while data:
             text = rest + decoder.decode(data).lstrip("\ufeff")
+            for made, was in _PAGE:
+                text = text.replace(made, was)
             pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
             rest = pieces.pop()[:_LONGEST]
             for piece in pieces:

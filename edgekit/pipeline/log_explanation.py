@@ -66,6 +66,8 @@ def explain_log(
     rules, unexplained = _broken(log)
     errors = [error.to_json() for error in whole.diagnosis.errors]
     errors += _undriven(log, boards, {error["id"] for error in errors})
+    reasons = {f"{one.layer}: {words}" for one in log.fallbacks for words in one.words}
+    unknown = [words for words in whole.diagnosis.unknown if words not in reasons]
     plan, notes = _plan(whole, path, on_note)
     if log.evidence != "placement" and log.requested_dla is not False and not errors:
         notes.append("a whole placement needs a log of trtexec --verbose up to its last line")
@@ -94,7 +96,7 @@ def explain_log(
         "rules": rules,
         "unexplained": unexplained,
         "errors": errors,
-        "unknown_errors": list(whole.diagnosis.unknown),
+        "unknown_errors": unknown,
         "times": times,
         "plan": plan,
         "compare": comparison.to_json() if comparison is not None else None,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,9 @@ def test_deepstream() -> None:
         ("[TRT] [E] Cannot use an explicit batch network here", "network.implicit-batch"),
         ("[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT, "
          "expecting library version 8.2.3 got 8.2.1, please rebuild.", "engine.other-release"),
+        ("[TRT] ERROR: coreReadArchive.cpp (41) - Serialization Error in verifyHeader: 0 (Version "
+         "tag does not match. Note: Current Version: 96, Serialized Engine Version: 97)",
+         "engine.other-release"),
         ("[E] Error[10]: Error Code 10: Internal Error (Could not find any implementation for node "
          "{ForeignNode[a...b]}.)", "build.no-implementation"),
         ("[E] Unknown option: --buildOnly", "trtexec.unknown-option"),
@@ -106,6 +111,89 @@ def test_one_pasted_line_is_enough(line: str, error: str, tmp_path: Path) -> Non
     assert found["cause"]
     assert found["remedy"]
     assert found["source"]
+
+
+def each(before: str, after: str = "") -> Callable[[str], bytes]:
+    return lambda text: "".join(f"{before}{line}{after}\n" for line in text.splitlines()).encode()
+
+
+PASTED: dict[str, Callable[[str], bytes]] = {
+    "quoted twice": each("> > "),
+    "indented": each("    "),
+    "a container's": each("\x1b[36medge-1  | \x1b[0m"),
+    "ROS": each("[component_container_mt-1] "),
+    "a journal": each("Nov 20 10:00:00 jetson app[12]: "),
+    "logging": each("2026-11-20 10:00:00,123 INFO trt: "),
+    "a clock": each("[10:00:00.123] "),
+    "CI": each("build\tRun trtexec\t2026-11-20T10:00:00.1234567Z "),
+    "the kernel's": each("[   12.345678] "),
+    "numbered": each("  42  "),
+    "colours": each("\x1b[33m", "\x1b[0m"),
+    "spelt colours": each("^[[33m", "^[[0m"),
+    "of a page": lambda text: html.escape(text).replace(" ", "\u00a0").encode(),
+    "smart quotes": lambda text: text.replace("'", "\u2019").encode(),
+    "Windows": lambda text: text.replace("\n", "\r\n").encode("utf-8-sig"),
+    "PowerShell": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+    "UTF-16 without a mark": lambda text: text.encode("utf-16-be"),
+}
+
+
+@pytest.mark.parametrize("name", ["trtexec", "deepstream", "ultralytics"])
+@pytest.mark.parametrize("form", PASTED)
+def test_it_says_the_same_however_it_was_pasted(name: str, form: str, tmp_path: Path) -> None:
+    def facts(document: dict[str, Any]) -> list[Any]:
+        known = ("program", "passed", "targets", "unexplained", "unknown_errors", "times")
+        return [
+            *(document[key] for key in known),
+            [(rule["rule"], rule["layers"]) for rule in document["rules"]],
+            [error["id"] for error in document["errors"]],
+            *(document["log"][key] for key in ("tensorrt", "precisions", "loadables")),
+        ]
+
+    text = (LOGS / f"{name}.txt").read_text()
+    assert facts(explained(PASTED[form](text), tmp_path)) == facts(explained(text, tmp_path))
+
+
+def test_tensorrt_without_its_prefix(tmp_path: Path) -> None:
+    """As a program prints it that has a logger of its own."""
+    text = (
+        "[optimizer.cpp::checkIfDirectIOIsPossible::4316] Error Code 4: Internal Error "
+        "(BuilderFlag::kDIRECT_IO specified but no conformant implementation exists)\n"
+        "IExecutionContext::enqueueV3: Error Code 1: Cuda Runtime (a new one)\n"
+        "[builder.cpp::buildSerializedNetwork::751] Error Code 2: Internal Error (Assertion engine "
+        "!= nullptr failed. )\n"
+    )
+    found = explained(text, tmp_path)
+    assert [one["id"] for one in found["errors"]] == ["build.direct-io"]
+    assert len(found["unknown_errors"]) == 1
+    assert "a new one" in found["unknown_errors"][0]
+
+
+def test_a_reason_that_tensorrt_7_gives_as_an_error(tmp_path: Path) -> None:
+    text = (
+        "ERROR: [TRT]: act_1: ActivationLayer (with ActivationType = LEAKY_RELU) not supported for "
+        "DLA.\nWARNING: [TRT]: Default DLA is enabled but layer act_1 is not supported on DLA, "
+        "falling back to GPU.\nWARNING: [TRT]: Default DLA is enabled but layer "
+        "(Unnamed Layer* 10) [Slice] is not supported on DLA, falling back to GPU.\n"
+    )
+    found = explained(text, tmp_path)
+    assert [(one["rule"], one["layers"]) for one in found["rules"]] == [
+        ("activation.leaky_old", ["act_1"])
+    ]
+    assert found["unknown_errors"] == []
+    assert [one["families"] for one in found["unexplained"]] == [["slice"]]
+
+
+@pytest.mark.parametrize(("word", "passed"), [("success", True), ("failure", False)])
+def test_an_export_of_ultralytics_ends(word: str, passed: bool, tmp_path: Path) -> None:
+    text = f"TensorRT: starting export with TensorRT 8.5.2.2...\nTensorRT: export {word} 73.1s\n"
+    assert explained(text, tmp_path)["passed"] is passed
+
+
+def test_the_command_at_a_prompt_says_what_was_asked(tmp_path: Path) -> None:
+    text = "me@orin:~/nets$ /usr/src/tensorrt/bin/trtexec --onnx=a.onnx --fp16 --useDLACore=1\n"
+    log = explained(text, tmp_path)["log"]
+    assert (log["model"], log["precisions"], log["dla_core"]) == ("a.onnx", ["fp32", "fp16"], 1)
 
 
 def test_every_known_error_is_whole() -> None:

@@ -162,7 +162,7 @@ def test_a_name_with_dots_is_cut_where_both_ends_are_known() -> None:
     ("said", "release"),
     [("[I] TensorRT version: 8.5.2", "8.5.2"), ("[I] TensorRT version: 8502", "8.5.2"),
      ("TensorRT: starting export with TensorRT 8.5.2.2...", "8.5.2.2"),
-     ("[TRT]    TensorRT version 8.4.1", ""), ("TensorRT 10.3.0", "10.3.0"),
+     ("[TRT]    TensorRT version 8.4.1", "8.4.1"), ("TensorRT 10.3.0", "10.3.0"),
      ("[I] TensorRT version: many", "")],
 )  # fmt: skip
 def test_releases(said: str, release: str) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.buildlog.comparison import compare
-from edgekit.buildlog.reading import read_log
-from edgekit.buildlog.summary import parse_summary
+from edgekit.buildlog.reading import read_log, read_whole
 from tests.buildlog.nets import judged
 from tests.dla.dla_nets import cifar, resnet50
 
@@ -40,14 +39,16 @@ def test_every_build_log_is_read() -> None:
 
 
 def test_every_session_has_its_verdict_and_its_times() -> None:
-    sessions = [text for file in Path(FOLDER).rglob("*")
+    sessions = [(file, text) for file in Path(FOLDER).rglob("*")
                 if file.suffix in (".log", ".txt")
                 and "&&&& RUNNING" in (text := file.read_text(errors="replace"))]  # fmt: skip
     assert sessions
-    for text in sessions:
-        found = parse_summary(text.splitlines())
-        assert found.passed is (True if "&&&& PASSED" in text else
-                                False if "&&&& FAILED" in text else None)  # fmt: skip
+    for file, text in sessions:
+        whole = read_whole(file)
+        found = whole.summary
+        passed = whole.diagnosis.passed
+        passed = True if "&&&& PASSED" in text else False if "&&&& FAILED" in text else None
+        assert whole.diagnosis.passed is passed
         if "] Throughput: " in text:
             assert found.throughput_qps
             assert found.times_ms["latency"]["min"] <= found.times_ms["latency"]["p99"]
