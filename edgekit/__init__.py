@@ -77,6 +77,9 @@ __all__ = [
     "why",
 ]
 
+# a name that goes, with the one to use instead: it works for one minor release and warns
+_FORMER: dict[str, str] = {}
+
 
 def __dir__() -> list[str]:
     return sorted(__all__)
@@ -86,6 +89,15 @@ def __getattr__(name: str) -> Any:
     # nothing is imported before it is used: the command line starts in a fraction of a second
     from importlib import import_module
 
+    if name in _FORMER:
+        import warnings
+
+        warnings.warn(
+            f"edgekit.{name} is deprecated; use edgekit.{_FORMER[name]}",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        name = _FORMER[name]
     if name in __all__:
         return getattr(import_module("edgekit.api"), name)
     raise AttributeError(f"module 'edgekit' has no attribute {name!r}")

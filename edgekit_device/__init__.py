@@ -44,10 +44,19 @@ _HOMES = {
     "load_plan": "runtime.plan_model",
 }
 
+# a name that goes, with the one to use instead: it works for one minor release and warns
+_FORMER = {}  # type: dict[str, str]
+
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    if name in _FORMER:
+        import warnings
+
+        text = "edgekit_device.{} is deprecated; use edgekit_device.{}".format(name, _FORMER[name])
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return getattr(import_module(__name__), _FORMER[name])
     if name not in _HOMES:
         raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
     value = getattr(import_module("." + _HOMES[name], __name__), name)

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import edgekit
 import edgekit_device
+from edgekit.cli import main
 from edgekit.errors import DataError, UsageError
 from edgekit.pipeline.exports import TraceFiles
 from tests.pipeline.nets import small_net
@@ -32,6 +34,52 @@ def test_the_public_names_are_the_documented_ones(package):
     listed = re.search(rf"^`{package.__name__}`: (.*?)\n\n", page.read_text(), re.M | re.S)
     assert re.findall(r"`(\w+)`", listed[1]) == sorted(package.__all__)
     assert all(getattr(package, name) is not None for name in package.__all__)
+
+
+def public_names() -> set[str]:
+    """Python's names, and the commands with their options, hidden ones too."""
+    names = {
+        f"{package.__name__}.{name}"
+        for package in (edgekit, edgekit_device)
+        for name in {*package.__all__, *package._FORMER}
+    }
+
+    def add(command: click.Command, path: str) -> None:
+        names.add(path)
+        names.update(
+            f"{path} {flag}"
+            for item in command.params
+            if isinstance(item, click.Option)
+            for flag in (*item.opts, *item.secondary_opts)
+        )
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                add(inner, f"{path} {name}")
+
+    add(main._root, "edgekit")
+    return names
+
+
+def test_no_public_name_goes_without_a_release_in_which_it_warns():
+    """The rule of docs/api-stability.md: a name that went works still, and warns.
+
+    A line leaves public_names.txt one minor release after CHANGELOG.md called it deprecated.
+    """
+    file = Path(__file__).parent / "contracts" / "public_names.txt"
+    listed, there = set(file.read_text().splitlines()), public_names()
+    assert listed - there == set()
+    assert there - listed == set(), "new public names: add them to the list"
+
+
+@pytest.mark.parametrize(("package", "new"), [(edgekit, "check"), (edgekit_device, "load")])
+def test_a_former_name_works_and_warns(package, new, monkeypatch):
+    monkeypatch.setitem(package._FORMER, "former", new)
+    with pytest.warns(DeprecationWarning, match=f"use {package.__name__}.{new}") as warned:
+        assert package.former is getattr(package, new)
+    assert warned[0].filename == __file__
 
 
 # what each public function is called with beside a file that is not there
