@@ -51,9 +51,9 @@ def main(argv: Optional[List[str]] = None) -> int:
             _print_trace()
         return _fail(
             DeviceError(
-                "the loader failed: {}: {}".format(type(error).__name__, error),
+                "edgekit_device failed: {}: {}".format(type(error).__name__, error),
                 code="loader.internal",
-                hint="run it with --debug and report what it prints",
+                hint="run it with --debug and report the output",
             )
         )
     if isinstance(answer, dict):

@@ -336,4 +336,4 @@ def _become(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
 
 
 def _protocol_error() -> SystemExit:
-    return SystemExit("what the host sends is no request")
+    return SystemExit("the host sent something that is not a request")

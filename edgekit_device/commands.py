@@ -69,7 +69,7 @@ class CommandAdder:
         one = self._all.add_parser(name, help=help, description=help)
         one.set_defaults(call=_import_and_call(command))
         one.add_argument("--root", type=folder, default=None, help="default: ~/.edgekit")
-        one.add_argument("--debug", action="store_true", help="tracebacks on stderr")
+        one.add_argument("--debug", action="store_true", help="show tracebacks on stderr")
         if app:
             one.add_argument("--app", required=app == "required", default=None)
         return one
@@ -78,20 +78,22 @@ class CommandAdder:
         """Adds one that runs a release."""
         one = self.add(name, command, help, "required")
         one.add_argument("--release", default=None, help="default: the current one")
-        one.add_argument("--threads", type=count, default=0, help="of each engine; 0: all cores")
+        one.add_argument(
+            "--threads", type=count, default=0, help="threads of each engine; 0: all cores"
+        )
         one.add_argument(
             "--watch-stdin",
             type=count,
             default=None,
             metavar="BYTES",
-            help="input is this long; stop when stdin ends after it",
+            help="length of the input; stop when stdin ends after it",
         )
         return one
 
     def add_job(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
         """Adds one about a job."""
         one = self.add(name, command, help)
-        one.add_argument("--job", required=True, help="its id")
+        one.add_argument("--job", required=True, help="id of the job")
         return one
 
 
@@ -154,7 +156,7 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
         command: The command being run, if it is one: all of them are a third of what a
             small command takes.
     """
-    parser = Parser(prog="edgekit_device", description="The loader on a board.")
+    parser = Parser(prog="edgekit_device", description="edgekit_device on a board.")
     commands = CommandAdder(parser, command)
     for add in (_add_moving, _add_running, _add_keeping, _add_deploying, _add_jobs, _add_serving):
         add(commands)
@@ -162,35 +164,35 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
 
 
 def _add_moving(commands: CommandAdder) -> None:
-    commands.add("hello", "board.identity.do_hello", "say what this board is")
+    commands.add("hello", "board.identity.do_hello", "show what this board is")
     one = commands.add(
-        "probe", "board.probe.do_probe", "say all that a build needs to know of this board"
+        "probe", "board.probe.do_probe", "show everything about this board that a build needs"
     )
     one.add_argument("--remember", action="store_true", help="for containers on this board")
     one = commands.add(
-        "sample", "board.monitor.do_sample", "sample this board, one JSON document a line"
+        "sample", "board.monitor.do_sample", "sample this board, one JSON document per line"
     )
     one.set_defaults(live=True)
     one.add_argument("--interval-ms", type=count, default=1000, metavar="N")
-    one.add_argument("--count", type=count, default=0, help="samples; 0: until it is ended")
+    one.add_argument("--count", type=count, default=0, help="number of samples; 0: until stopped")
     one.add_argument("--watch-stdin", type=count, default=None, metavar="BYTES", help="as of bench")
     one = commands.add(
-        "setup", "board.setup.do_setup", "say what an account needs of root, or get it"
+        "setup", "board.setup.do_setup", "show what an account needs of root, or set it up"
     )
-    one.add_argument("--apply", action="store_true", help="do it")
-    one.add_argument("--undo", action="store_true", help="take it back")
-    commands.add("trust", "trust.keys.do_trust", "say and change who may sign, JSON on stdin")
+    one.add_argument("--apply", action="store_true", help="set it up")
+    one.add_argument("--undo", action="store_true", help="undo it")
+    commands.add("trust", "trust.keys.do_trust", "show and change who may sign, JSON on stdin")
     one = commands.add(
-        "missing", _STORE + "do_missing", "say which blobs are missing, JSON on stdin"
+        "missing", _STORE + "do_missing", "show which blobs are missing, JSON on stdin"
     )
-    one.add_argument("--verify", action="store_true", help="hash those that are there again")
+    one.add_argument("--verify", action="store_true", help="verify the hashes of present blobs")
     one = commands.add(
         "verify", _STORE + "do_verify", "check a manifest and its signature, JSON on stdin"
     )
     one.add_argument("--trust-unsigned", action="store_true")
     one = commands.add("offer", "release.offer.do_offer", "announce a bundle, JSON on stdin")
     one.add_argument("--trust-unsigned", action="store_true")
-    one.add_argument("--hello", action="store_true", help="say what this board is, too")
+    one.add_argument("--hello", action="store_true", help="also show what this board is")
     commands.add("receive", "store.transfer.do_receive", "receive blobs on stdin")
     commands.add("fetch", "store.transfer.do_fetch", "send blobs, JSON list of digests on stdin")
     one = commands.add("stage", _STORE + "do_stage", "make a release, JSON on stdin", "optional")
@@ -201,65 +203,78 @@ def _add_running(commands: CommandAdder) -> None:
     one = commands.add_run(
         "refit", _RUN + "do_refit", "fill a release's engines with their weights"
     )
-    one.add_argument("--onnx", type=Path, default=None, help="file here to take weights from")
+    one.add_argument(
+        "--onnx", type=Path, default=None, help="ONNX file on the board to take weights from"
+    )
     commands.add_run("selftest", _RUN + "do_selftest", "run the golden vectors")
     one = commands.add("switch", _STORE + "do_switch", "make a release the current one", "required")
     one.add_argument("--release", required=True)
-    one.add_argument("--again", action="store_true", help="also one that was taken back here")
+    one.add_argument(
+        "--again", action="store_true", help="allow a release that was rolled back here"
+    )
     one = commands.add(
         "rollback", "deployment.job.do_rollback", "go back to the previous release", "required"
     )
-    one.add_argument("--reason", default=None, help="for the history")
-    one.add_argument("--release", default=None, help="where to; by default the one before")
+    one.add_argument("--reason", default=None, help="reason, kept in the history")
+    one.add_argument(
+        "--release", default=None, help="release to go back to (default: the one before)"
+    )
     one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
     one = commands.add_run("bench", "benchmark.command.do_bench", "measure a model on this board")
     one.add_argument("--settings", default=None, metavar="JSON", help="how to measure")
     one.add_argument("--inputs", action="store_true", help="frames are an .npz on stdin")
-    one.add_argument("--progress", action="store_true", help="say each stage as it begins")
+    one.add_argument("--progress", action="store_true", help="print each stage when it starts")
 
 
 def _add_keeping(commands: CommandAdder) -> None:
     commands.add("releases", _STORE + "do_releases", "list releases", "optional")
     one = commands.add("remove", _STORE + "do_remove", "remove a release or an app", "required")
     one.add_argument("--release", default=None)
-    one.add_argument("--reason", default=None, help="what serves is taken back by it, and why")
-    one = commands.add(
-        "gc", _STORE + "do_gc", "remove old releases and blobs nobody names", "optional"
+    one.add_argument(
+        "--reason", default=None, help="roll back the current release, for this reason"
     )
+    one = commands.add("gc", _STORE + "do_gc", "remove old releases and unused blobs", "optional")
     one.add_argument("--keep", type=count, default=None, help="releases of each app to keep")
-    one.add_argument("--grace-s", type=positive, default=3600.0, help="younger blobs stay")
+    one.add_argument(
+        "--grace-s", type=positive, default=3600.0, help="keep blobs younger than this"
+    )
 
 
 def _add_deploying(commands: CommandAdder) -> None:
     start = "install."
     one = commands.add(
-        "install", start + "do_install", "bring an app to the bundle at a source", "optional"
+        "install", start + "do_install", "install the bundle of a source", "optional"
     )
     one.add_argument(
         "--from",
         required=True,
         action="append",
         metavar="SOURCE",
-        help="bundle folder, .ekb file, http(s):// of a mirror; again: where to ask next",
+        help="bundle folder, .ekb file or http(s):// of a mirror; repeatable, tried in order",
     )
     one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
-    one.add_argument("--operator", default=None, help="who asks, for others to read")
+    one.add_argument("--operator", default=None, help="operator, for others to read")
     one.add_argument("--trust-unsigned", action="store_true")
     one.add_argument(
         "--allow-older",
         default=None,
         metavar="REASON",
-        help="also a bundle that its counter or its times forbid; REASON is recorded",
+        help="allow a bundle that its counter or its times forbid; REASON is recorded",
     )
-    one.add_argument("--again", action="store_true", help="also a bundle that was taken back here")
+    one.add_argument(
+        "--again", action="store_true", help="allow a bundle that was rolled back here"
+    )
     one = commands.add(
-        "resume", start + "do_resume", "carry on deployments that were cut off", "optional"
+        "resume", start + "do_resume", "continue interrupted deployments", "optional"
     )
-    one.add_argument("--wait", action="store_true", help="until they have ended")
+    one.add_argument("--wait", action="store_true", help="wait until they have ended")
     one.add_argument("--no-run", action="store_true", help="only prepare jobs for job-run")
     commands.add(
-        "status", "deployment.status.do_status", "say what serves and what is deployed", "optional"
+        "status",
+        "deployment.status.do_status",
+        "show the current releases and deployments",
+        "optional",
     )
 
 
@@ -269,20 +284,20 @@ def _add_jobs(commands: CommandAdder) -> None:
     )
     one.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
     one = commands.add_job("job-run", "job_runner.do_job_run", "run a prepared job")
-    one.add_argument("--foreground", action="store_true", help="do not leave the caller")
+    one.add_argument("--foreground", action="store_true", help="stay in the foreground")
     one.add_argument("--ready", type=count, default=None, help="descriptor to close at start")
     commands.add("job-list", "jobs.commands.do_job_list", "list jobs")
-    one = commands.add_job("job-watch", "jobs.commands.do_job_watch", "wait for a job's news")
-    one.add_argument("--after", type=count, default=0, help="the last event known")
+    one = commands.add_job("job-watch", "jobs.commands.do_job_watch", "wait for news of a job")
+    one.add_argument("--after", type=count, default=0, help="number of the last known event")
     one.add_argument("--wait-s", type=positive, default=20.0)
-    one.add_argument("--gather-s", type=positive, default=0.0, help="news wait for more")
-    one = commands.add_job("job-log", "jobs.commands.do_job_log", "send a part of a job's log")
+    one.add_argument("--gather-s", type=positive, default=0.0, help="how long to collect more news")
+    one = commands.add_job("job-log", "jobs.commands.do_job_log", "send part of a job's log")
     one.add_argument("--from", type=offset, default=0, metavar="BYTES")
     one.add_argument("--most", type=count, default=1 << 20, metavar="BYTES")
-    one = commands.add_job("job-cancel", "jobs.commands.do_job_cancel", "end a job")
-    one.add_argument("--grace-s", type=positive, default=10.0, help="until it is killed")
-    commands.add_job("job-result", "jobs.commands.do_job_result", "say what a job made")
-    commands.add_job("job-remove", "jobs.commands.do_job_remove", "forget a job that has ended")
+    one = commands.add_job("job-cancel", "jobs.commands.do_job_cancel", "cancel a job")
+    one.add_argument("--grace-s", type=positive, default=10.0, help="time until it is killed")
+    commands.add_job("job-result", "jobs.commands.do_job_result", "show the result of a job")
+    commands.add_job("job-remove", "jobs.commands.do_job_remove", "delete a job that has ended")
 
 
 def _add_serving(commands: CommandAdder) -> None:
@@ -291,11 +306,17 @@ def _add_serving(commands: CommandAdder) -> None:
         "serve", home + "do_serve", "keep a release loaded behind a Unix socket", "required"
     )
     one.add_argument("--socket", type=Path, default=None, help="default: serve.sock of the app")
-    one.add_argument("--background", action="store_true", help="answer once it serves")
-    one.add_argument("--workers", type=count, default=1, help="processes that have it loaded")
-    one.add_argument("--queue", type=count, default=64, help="requests that may wait")
-    one.add_argument("--timeout-s", type=positive, default=30.0, help="a wait's, then a run's")
-    one.add_argument("--threads", type=count, default=0, help="of each engine; 0: all cores")
-    one = commands.add("serve-status", home + "do_serve_status", "say what serves", "required")
-    one.add_argument("--reload", action="store_true", help="take the current release first")
-    commands.add("serve-stop", home + "do_serve_stop", "end a server", "required")
+    one.add_argument("--background", action="store_true", help="answer once it is ready")
+    one.add_argument("--workers", type=count, default=1, help="number of worker processes")
+    one.add_argument("--queue", type=count, default=64, help="number of requests that may wait")
+    one.add_argument(
+        "--timeout-s", type=positive, default=30.0, help="time limits for waiting, then for running"
+    )
+    one.add_argument(
+        "--threads", type=count, default=0, help="threads of each engine; 0: all cores"
+    )
+    one = commands.add(
+        "serve-status", home + "do_serve_status", "show the state of a server", "required"
+    )
+    one.add_argument("--reload", action="store_true", help="load the current release first")
+    commands.add("serve-stop", home + "do_serve_stop", "stop a server", "required")

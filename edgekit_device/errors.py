@@ -61,14 +61,14 @@ def map_os_errors(where: str) -> Iterator[None]:
                 "no space left on the board: {}".format(reason),
                 code="board.disk-full",
                 where=where,
-                hint="free space there, or remove old releases with gc --keep 1",
+                hint="free space on the board, or remove old releases with gc --keep 1",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise DeviceError(
                 "not permitted: {}".format(reason),
                 code="board.permission",
                 where=where,
-                hint="give the user the right to write there, or use another --root",
+                hint="give the user write access there, or use another --root",
             ) from error
         raise DeviceError(reason, code="board.io", where=where) from error
 

@@ -174,10 +174,10 @@ def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Ite
     handle = open_locked(path, wait_s, shared=shared)
     if handle is None:
         raise DeviceError(
-            "another command is at work on this",
+            "another command is using this",
             code="board.busy",
             where=str(path),
-            hint="wait for it to end, then try again",
+            hint="wait until it ends, then try again",
         )
     try:
         yield

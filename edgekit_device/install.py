@@ -122,7 +122,7 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
     places = [_absolute(text) for text in getattr(arguments, "from")]
     if arguments.app is None and any("://" in text for text in places):
         raise DeviceError(
-            "it is not said whose bundle is meant, and a mirror could give any application's",
+            "no app was named, so the mirror could answer with any application's bundle",
             code="source.no-app",
             hint="give --app NAME",
         )

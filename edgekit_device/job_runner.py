@@ -82,7 +82,7 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
     if request.kind not in JOBS:
         known = ", ".join(sorted(JOBS))
         raise DeviceError(
-            "this loader has no job of that kind (it has {})".format(known),
+            "unknown kind of job (known: {})".format(known),
             code="job.kind",
             where=request.kind[:80],
         )
@@ -172,7 +172,7 @@ def _launch(job: Job) -> None:
     if done.returncode or (state.state == "lost" and not state.started_at):
         last = job.log(0, 1 << 20)[0].decode("utf-8", "replace").strip().splitlines()
         raise DeviceError(
-            "the job did not start: {}".format(last[-1] if last else "it said nothing"),
+            "the job did not start: {}".format(last[-1] if last else "it printed nothing"),
             code="job.not-started",
             where=job.name,
         )
@@ -229,7 +229,7 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     try:
         end = _in_turn(job)
     except SystemExit:  # main() turns SIGTERM into it
-        end = _failed("the board ended the job, as it does when it shuts down", "job.terminated")
+        end = _failed("the board stopped the job, as it does on shutdown", "job.terminated")
     except DeviceError as error:
         end = {"state": "failed", "error": Failure.of(error)}
     except OSError as error:
@@ -301,10 +301,10 @@ def _work(job: Job) -> Dict[str, Any]:
         )  # fmt: skip
         return {"state": "done", "error": None}
     except ChildDied as error:
-        hint = "`edgekit jobs log` shows what it did last"
+        hint = "`edgekit jobs log` shows its last step"
         if error.cause == "SIGKILL":
-            hint = "most often the board ran out of memory: see `dmesg` there; " + hint
-        end = _failed("the work was ended by {}".format(error.cause), "job.crashed", hint)
+            hint = "usually the board ran out of memory: check `dmesg` there; " + hint
+        end = _failed("the work was stopped by {}".format(error.cause), "job.crashed", hint)
     except DeviceError as error:
         end = {"state": "failed", "error": Failure.of(error)}
     finally:
@@ -340,7 +340,7 @@ def _do(job: Job, report: Report) -> None:
         request = job.request()
         module = None if request is None else JOBS.get(request.kind)
         if request is None or module is None:
-            raise DeviceError("no such kind of job", code="job.kind", where=job.name)
+            raise DeviceError("unknown kind of job", code="job.kind", where=job.name)
         opened = job_context(job.root, job.folder, request.request)
         with opened as context, map_os_errors(str(job.folder)):
             result = importlib.import_module(module).run(context)

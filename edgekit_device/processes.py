@@ -65,7 +65,7 @@ class ChildTooSlow(Exception):
 
     def __init__(self, state: str, limit_s: float) -> None:
         self.state, self.limit_s = state, limit_s
-        super().__init__("{} takes longer than {:g} s".format(state, limit_s))
+        super().__init__("{} took longer than {:g} s".format(state, limit_s))
 
 
 def in_child(
@@ -235,7 +235,7 @@ def _be_child(
         except DeviceError as error:
             answer = error.to_json()
         except MemoryError:
-            answer = DeviceError("the board's memory ran out", code="board.no-memory").to_json()
+            answer = DeviceError("the board ran out of memory", code="board.no-memory").to_json()
         except Exception as error:
             with contextlib.suppress(OSError):  # a full disk takes none
                 traceback.print_exc()

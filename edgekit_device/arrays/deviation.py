@@ -292,7 +292,7 @@ def decibels(value: Optional[float], exact: bool, form: str = "{:.1f} dB") -> st
     """
     if exact or (value is not None and value >= _EXACT):
         return "exact"
-    return "not known" if value is None or value <= _NOT_FINITE else form.format(value)
+    return "unknown" if value is None or value <= _NOT_FINITE else form.format(value)
 
 
 def _spans(numbers: Sequence[int]) -> List[List[int]]:

@@ -66,7 +66,7 @@ def stored_shape(
         raise DeviceError(
             "unknown tensor format {!r}".format(format[:80]),
             code="format.unknown",
-            hint="the formats are {}".format(", ".join(FORMATS)),
+            hint="use one of {}".format(", ".join(FORMATS)),
         )
     if format == "LINEAR":
         return tuple(shape)
@@ -226,9 +226,9 @@ def _processors() -> int:
 
 def _wrong(shape: Sequence[int], format: str, strides: Sequence[int]) -> DeviceError:
     return DeviceError(
-        "the strides {} are not those of {} as {}".format(list(strides), list(shape), format),
+        "the strides {} do not fit {} as {}".format(list(strides), list(shape), format),
         code="format.strides",
-        hint="they are bytes along N, C, H and W, as the builder reports them",
+        hint="give bytes along N, C, H and W, as the builder reports them",
     )
 
 
@@ -263,10 +263,10 @@ def convert(
         return array
     if kind == np.int8 and to_scale is None:
         raise DeviceError(
-            "{} values for INT8 steps whose scale nobody says".format(array.dtype),
+            "{} values for INT8 input without a scale".format(array.dtype),
             code="input.dtype",
             where=where[:80],
-            hint="give INT8 steps; or say the value of a step (load_plan's scales)",
+            hint="give INT8 values, or the scale (load_plan's scales)",
         )
     values = array
     if scale is not None and array.dtype == np.int8:

@@ -49,7 +49,9 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
                 raise _invalid("the arrays have more than {} bytes".format(limit))
             for info in infos:
                 if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise _invalid("{!r} is compressed otherwise".format(info.filename[:80]))
+                    raise _invalid(
+                        "{!r} uses an unsupported compression".format(info.filename[:80])
+                    )
                 name = info.filename[: -len(_SUFFIX)]
                 if not info.filename.endswith(_SUFFIX) or name in found:
                     raise _invalid("unexpected entry {!r}".format(info.filename[:80]))
@@ -84,19 +86,19 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
             raise _invalid("{} has an unknown version".format(info.filename[:80]))
         shape, fortran, dtype = readers[version](file)
         if dtype.hasobject:
-            raise _invalid("{} holds Python objects".format(info.filename[:80]))
+            raise _invalid("{} contains Python objects".format(info.filename[:80]))
         count = 1
         for size in shape:
             count *= size
         if count < 0 or count * dtype.itemsize > info.file_size:
-            raise _invalid("{} is shorter than it says".format(info.filename[:80]))
+            raise _invalid("{} is shorter than its header says".format(info.filename[:80]))
         array = np.frombuffer(file.read(count * dtype.itemsize), dtype=dtype, count=count)
     return array.reshape(shape, order="F" if fortran else "C")
 
 
 def _invalid(message: str) -> DeviceError:
     return DeviceError(
-        "not a usable .npz: {}".format(message),
+        "not a valid .npz: {}".format(message),
         code="npz.invalid",
         hint="make it with numpy.savez(file, **{name: array})",
     )

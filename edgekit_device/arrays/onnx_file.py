@@ -81,14 +81,14 @@ def varints(data: memoryview) -> Iterator[int]:
 def as_bytes(value: Value) -> memoryview:
     """A value that must be bytes; ValueError otherwise."""
     if isinstance(value, int):
-        raise ValueError("a field has another type")
+        raise ValueError("a field has the wrong type")
     return value
 
 
 def as_int(value: Value) -> int:
     """A value that must be a varint; ValueError otherwise."""
     if not isinstance(value, int):
-        raise ValueError("a field has another type")
+        raise ValueError("a field has the wrong type")
     return value
 
 
@@ -185,7 +185,7 @@ def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
         return None
     if location != STRIPPED:
         raise DeviceError(
-            "the weight {!r} lies outside of the engine".format(name[:80]),
+            "the data of weight {!r} lies outside the engine".format(name[:80]),
             code="engine.invalid",
             where=where,
         )
@@ -254,7 +254,7 @@ def values_of(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
 
     if tensor.dtype is None:
         raise DeviceError(
-            "{!r} has ONNX's type {}, which this loader cannot read".format(
+            "{!r} has ONNX type {}, which edgekit_device cannot read".format(
                 tensor.name[:80], tensor.number
             ),
             code="model.type",
@@ -300,23 +300,23 @@ def _typed(tensor: OnnxTensor, kind: Any) -> np.ndarray:
 def _external(tensor: OnnxTensor, folder: Optional[Path], size: int) -> memoryview:
     location = tensor.places.get("location", "")
     if folder is None:
-        raise _outside(tensor, "it lies outside of the file, in {!r}".format(location[:80]))
+        raise _outside(tensor, "its data lies outside the file, in {!r}".format(location[:80]))
     try:
         start = int(tensor.places.get("offset") or "0")
         length = int(tensor.places.get("length") or str(size))
     except ValueError as error:
-        raise _outside(tensor, "its place is no number") from error
+        raise _outside(tensor, "its offset is not a number") from error
     # by ONNX's rule the location is relative to the model's folder and stays within it
     root = os.path.realpath(str(folder))
     path = os.path.realpath(os.path.join(root, location))
     if not location or os.path.isabs(location) or os.path.commonpath([root, path]) != root:
-        raise _outside(tensor, "{!r} leads out of the model's folder".format(location[:80]))
+        raise _outside(tensor, "{!r} is outside the model's folder".format(location[:80]))
     if not os.path.isfile(path):
-        raise _outside(tensor, "{!r} is not there".format(location[:80]))
+        raise _outside(tensor, "{!r} does not exist".format(location[:80]))
     with map_os_errors(path):
         data = map_file(Path(path))
     if start < 0 or length != size or start + length > len(data):
-        raise _outside(tensor, "{!r} does not hold {} bytes there".format(location[:80], size))
+        raise _outside(tensor, "{!r} is too short for its {} bytes".format(location[:80], size))
     return data[start : start + length]
 
 
@@ -325,7 +325,7 @@ def _outside(tensor: OnnxTensor, reason: str) -> DeviceError:
         "the values of {!r} cannot be read: {}".format(tensor.name[:80], reason),
         code="model.external-data",
         where=tensor.name[:80],
-        hint="put the model's data files beside it, or save it as one file",
+        hint="put the model's data files next to it, or save it as one file",
     )
 
 

@@ -203,7 +203,7 @@ def given(
     counts = {int(known[name].shape[0]) for name in stacked}
     if len(stacked) != len(arrays) or len(counts) != 1 or min(counts) < 1:
         raise DeviceError(
-            "with several frames every input needs the same leading number of them",
+            "with several frames every input needs the same number of frames",
             code="input.shape",
             hint="stack the frames with numpy.stack",
         )
@@ -217,7 +217,7 @@ def _bounded(source: str, frames: List[Dict[str, np.ndarray]]) -> BenchFrames:
 
 
 def _notes(used: int, there: int) -> List[str]:
-    return [] if used == there else ["the first {} of {} frames are cycled".format(used, there)]
+    return [] if used == there else ["the first {} of {} frames are repeated".format(used, there)]
 
 
 class BoardWatch:
@@ -337,14 +337,16 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> Dict[str,
         left = [name for name, given in requested.items() if given]
         if left:
             notes.append(
-                "left out, since the reference backend has no GPU: {}".format(", ".join(left))
+                "ignored, because the reference backend has no GPU: {}".format(", ".join(left))
             )
         flags.update(graph=False, spin=None, wait=None, transfers=None, buffers=None)
         return dict(_onnxruntime(), flags=flags, notes=notes)
 
     wait = wait_of(cuda)
     if spin is not None and wait != ("spin" if spin else "blocking"):
-        notes.append("CUDA waits as it did ({}), whatever was asked for".format(wait))
+        notes.append(
+            "CUDA keeps its way of waiting ({}); the requested one was ignored".format(wait)
+        )
     facts = [getattr(engine, "facts", {"runtime": "cudla"}) for engine in model.engines.values()]
     flags.update({name: _one([fact.get(name) for fact in facts]) for name in _ENGINE})
     flags.update(

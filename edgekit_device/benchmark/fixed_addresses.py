@@ -32,10 +32,10 @@ def why_not(model: Model, *, graph: bool) -> str:
         on_dla = sorted({segment.device for segment in segments if segment.core is not None})
         if on_dla:
             # "CUDA graphs and DLA offloading are not simultaneously supported": trtexec's own words
-            return "a CUDA graph cannot hold what runs on {}".format(" and ".join(on_dla))
+            return "a CUDA graph cannot contain what runs on {}".format(" and ".join(on_dla))
     for segment in segments:
         if not hasattr(model.engines[segment.engine, segment.device], "held"):
-            return "segment {} on {} is no TensorRT plan".format(segment.index, segment.device)
+            return "segment {} on {} is not a TensorRT plan".format(segment.index, segment.device)
     return ""
 
 

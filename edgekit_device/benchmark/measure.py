@@ -109,7 +109,7 @@ def bench(
         raise DeviceError(
             "{} streams cannot be measured".format(settings.streams),
             code="bench.streams",
-            hint="take 1 to {}".format(_MOST_STREAMS),
+            hint="use 1 to {}".format(_MOST_STREAMS),
         )
     frames = [model.check(frame) for frame in ([inputs] if isinstance(inputs, dict) else inputs)]
     cuda = cuda_of(model)

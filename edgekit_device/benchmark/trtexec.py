@@ -49,9 +49,9 @@ def cross_check(
     program = find_trtexec()
     found: Dict[str, Any] = {"program": None, "why": None, "engines": []}
     if checked.manifest.backend != "tensorrt":
-        return dict(found, why="the reference backend runs no TensorRT plan")
+        return dict(found, why="the reference backend has no TensorRT plan to run")
     if program is None:
-        return dict(found, why="there is no trtexec on this board (package libnvinfer-bin)")
+        return dict(found, why="trtexec is not on this board (package libnvinfer-bin)")
     found["program"] = str(program)
     for place, lane in enumerate(checked.manifest.lanes):
         for segment in lane.segments:
@@ -77,7 +77,7 @@ def _one(
     try:
         plan = _plan(release, checked, segment.engine, entry.stripped)
         if plan is None:
-            return dict(nothing, why="no plan with its weights was kept here: refit it again")
+            return dict(nothing, why="no plan with its weights is stored here: refit it again")
         arguments = list(options.always)
         arguments += options.gpu if segment.core is None else options.dla
         arguments += options.version_compatible if entry.lean_embedded else ()
@@ -125,9 +125,9 @@ def run_plan(
         )
         try:
             status = process.wait(timeout_s)
-            why = None if status == 0 else "trtexec ended with status {}".format(status)
+            why = None if status == 0 else "trtexec failed with exit status {}".format(status)
         except subprocess.TimeoutExpired:
-            status, why = None, "trtexec did not end within {:.0f} s".format(timeout_s)
+            status, why = None, "trtexec took longer than {:.0f} s".format(timeout_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -369,7 +369,7 @@ def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:
     except ChildTooSlow:
         return found, "no answer in {:g} s".format(_TIMEOUT_S)
     except ChildDied as error:
-        return found, "it was ended by {}".format(error.cause)
+        return found, "stopped by {}".format(error.cause)
     return found, ""
 
 

@@ -99,7 +99,7 @@ class Sampler:
                 stderr=subprocess.DEVNULL,
             )
         except OSError as error:
-            self._warnings.append("nothing can be sampled: {}".format(error.strerror))
+            self._warnings.append("the board cannot be sampled: {}".format(error.strerror))
             return
         # a pause for the idle baseline is not to be spent on an interpreter's start
         until = time.monotonic() + _PATIENCE_S
@@ -122,7 +122,7 @@ class Sampler:
         found = self._end()
         summary = found.pop() if found and "sources" in found[-1] else {}
         if started and not summary:
-            self._warnings.append("the process that samples was killed")
+            self._warnings.append("the sampling process was killed")
         first = self._first if self._first is not None else self._begin or 0.0
         idle: List[Dict[str, Any]] = []
         samples: List[Dict[str, Any]] = []
@@ -191,7 +191,7 @@ def release_warning(system: Path) -> str:
     text = text_of(system / "etc/nv_tegra_release")
     if not text.strip() or inventory.l4t(system) is not None:
         return ""
-    return "/etc/nv_tegra_release has a form that is not known: {!r}".format(text[:80])
+    return "/etc/nv_tegra_release has an unknown form: {!r}".format(text[:80])
 
 
 def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iterator[bytes]:

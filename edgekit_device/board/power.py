@@ -140,10 +140,10 @@ def hold(
     stores = tools.has("jetson_clocks") and (lock or change)
     if stores and tools.clocks_file.exists():
         raise DeviceError(
-            "another account's benchmark holds the clocks of this board",
+            "a benchmark of another account holds this board's clocks",
             code="power.busy",
             where=str(tools.clocks_file),
-            hint="wait for it to end; where none runs: `sudo jetson_clocks --restore {0} && "
+            hint="wait until it ends; if none is running: `sudo jetson_clocks --restore {0} && "
             "sudo rm {0}`".format(tools.clocks_file),
         )
     if change or lock:
@@ -212,7 +212,11 @@ def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
     now = tools.mode()
     if now is not None and now["id"] not in (before.id, wanted.id):
         # another mode was chosen meanwhile: that one stays
-        return ["the power mode is {} now: it was left so".format(now["name"])]
+        return [
+            "the power mode was changed to {} in the meantime, so it is not restored".format(
+                now["name"]
+            )
+        ]
     try:
         # also where it says that it is there already: setting it may have been cut off halfway
         tools.set_mode(before.id)
@@ -227,7 +231,8 @@ def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
 def _need_way_back(before: Optional[Dict[str, Any]], wanted: Dict[str, Any], system: Path) -> None:
     if before is None or before["id"] is None:
         raise DeviceError(
-            "nvpmodel does not tell the present power mode, so there is no way back to it",
+            "nvpmodel does not report the current power mode, so it could not be restored "
+            "afterwards",
             code="power.no-modes",
             where="nvpmodel -q",
             hint="run `sudo nvpmodel -q` on the board, or `edgekit doctor --setup`",
@@ -235,12 +240,12 @@ def _need_way_back(before: Optional[Dict[str, Any]], wanted: Dict[str, Any], sys
     here, there = gates(before["id"], system), gates(wanted["id"], system)
     if before["id"] != wanted["id"] and here is not None and here != there:
         raise DeviceError(
-            "power mode {} has other parts of the GPU switched on than {}: that takes a restart "
-            "of the board, there and back".format(wanted["name"], before["name"]),
+            "power mode {} enables other parts of the GPU than {}: changing to it and back "
+            "needs a restart of the board".format(wanted["name"], before["name"]),
             code="power.restart",
             where="nvpmodel -m {}".format(wanted["id"]),
-            hint="run `sudo nvpmodel -m {}` there and let it restart, then measure without "
-            "--power-mode".format(wanted["id"]),
+            hint="run `sudo nvpmodel -m {}` on the board and let it restart, then measure "
+            "without --power-mode".format(wanted["id"]),
         )
 
 
@@ -248,7 +253,7 @@ def _need_mode(tools: PowerTools, wanted: Dict[str, Any]) -> None:
     now = tools.mode()
     if now is not None and now["id"] not in (wanted["id"], None):
         raise DeviceError(
-            "nvpmodel stayed in power mode {} when asked for {}".format(
+            "power mode is still {} after nvpmodel was asked for {}".format(
                 now["name"], wanted["name"]
             ),
             code="power.failed",
@@ -338,11 +343,11 @@ def mend(folder: Path, *, system: Optional[Path] = None, clocks_file: str = "") 
     except DeviceError as error:
         if error.code == "board.busy":
             return None  # one that lives
-        return "a benchmark that was cut off left the power mode or clocks changed: {}{}".format(
+        return "an interrupted benchmark left the power mode or clocks changed: {}{}".format(
             error.message, " ({})".format(error.hint) if error.hint else ""
         )
     more = ": " + "; ".join(notes) if notes else ""
-    return "power mode and clocks that a cut off benchmark left are taken back" + more
+    return "restoring power mode and clocks after an interrupted benchmark" + more
 
 
 def _places(system: Optional[Path], clocks_file: str) -> Tuple[Path, str]:
@@ -363,7 +368,7 @@ class _Guard:
             )
         except OSError as error:
             raise DeviceError(
-                "no process can be started: {}".format(error), code="power.failed"
+                "cannot start a process: {}".format(error), code="power.failed"
             ) from error
         try:
             self.held: Dict[str, Any] = self._read_answer("held")
@@ -377,7 +382,7 @@ class _Guard:
             self._end_input()
             return self._read_answer("undone")
         except DeviceError as error:
-            text = "not taken back: {}{}".format(
+            text = "not restored: {}{}".format(
                 error.message, "; " + error.hint if error.hint else ""
             )
             return {"mode": None, "clocks": None, "notes": [text], "failed": True}
@@ -393,7 +398,7 @@ class _Guard:
             raise DeviceError(
                 "the process that holds power mode and clocks has died",
                 code="power.failed",
-                hint="`edgekit status` takes back what it left",
+                hint="restore them with `edgekit status`",
             ) from None
         if said.error is not None:
             raise said.error.error()
@@ -497,10 +502,10 @@ def _explained(error: DeviceError, folder: Path) -> DeviceError:
     if error.code != "board.busy":
         return error
     return DeviceError(
-        "another benchmark holds the power mode or the clocks of this board",
+        "another benchmark holds this board's power mode or clocks",
         code="power.busy",
         where=str(folder / LOCK),
-        hint="wait for it to end, or measure without --lock-clocks and --power-mode",
+        hint="wait until it ends, or measure without --lock-clocks and --power-mode",
     )
 
 

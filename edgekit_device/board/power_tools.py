@@ -31,7 +31,7 @@ _GATE = re.compile(r"^\s*((?:FBP|TPC|GPC)_POWER_GATING)\s+\S+\s+(\S+)")
 CLOCKS_FILE = "/run/edgekit.clocks"
 _TIMEOUT_S = 60.0
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-_SETUP = "run `edgekit doctor --setup` (again), which lets the account do it, or do it as root"
+_SETUP = "run `edgekit doctor --setup` (again) to give the account access, or run it as root"
 
 
 def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
@@ -94,10 +94,10 @@ def find_mode(wanted: str, system: Path = Path("/")) -> Dict[str, Any]:
     modes = read_modes(system)
     if not modes:
         raise DeviceError(
-            "this board tells no power modes",
+            "this board has no power modes",
             code="power.no-modes",
             where="/" + CONF,
-            hint="leave --power-mode out: only a Jetson has them",
+            hint="remove --power-mode: only a Jetson has power modes",
         )
     plain = _plain(wanted)
     for mode in modes:
@@ -105,10 +105,10 @@ def find_mode(wanted: str, system: Path = Path("/")) -> Dict[str, Any]:
             return mode
     names = ", ".join("{} ({})".format(mode["name"], mode["id"]) for mode in modes)
     raise DeviceError(
-        "there is no power mode {!r}".format(wanted[:80]),
+        "power mode {!r} does not exist".format(wanted[:80]),
         code="power.mode",
         where="/" + CONF,
-        hint="this board's modes are " + names,
+        hint="available modes: " + names,
     )
 
 
@@ -193,12 +193,12 @@ class PowerTools:
         said = _text(done)
         if "reboot" in said.lower():
             raise DeviceError(
-                "nvpmodel changes to mode {} only with a restart of the board".format(number),
+                "nvpmodel can change to mode {} only with a restart of the board".format(number),
                 code="power.restart",
                 where="nvpmodel -m {}".format(number),
-                hint="run `sudo nvpmodel -m {}` there and let it restart, then measure".format(
-                    number
-                ),
+                hint=(
+                    "run `sudo nvpmodel -m {}` on the board and let it restart, then measure"
+                ).format(number),
             )
         self._need(done, "nvpmodel", "-m", str(number))
 
@@ -207,7 +207,7 @@ class PowerTools:
         self._checked("jetson_clocks", "--store", str(self.clocks_file))
         if not self.clocks_file.exists():
             raise DeviceError(
-                "jetson_clocks stored no clocks",
+                "jetson_clocks saved no clocks",
                 code="power.failed",
                 where=str(self.clocks_file),
                 hint="measure without --lock-clocks and --power-mode",
@@ -250,10 +250,10 @@ class PowerTools:
         program = self._programs[name]
         if program is None:
             raise DeviceError(
-                "there is no {} on this board".format(name),
+                "{} is not on this board".format(name),
                 code="power.missing",
                 where=name,
-                hint="it comes with Jetson Linux; in a container, measure on the board itself",
+                hint="it comes with Jetson Linux; from a container, measure on the board itself",
             )
         return self._run_argv([program, *arguments])
 
@@ -263,14 +263,14 @@ class PowerTools:
             return _call([*way, *argv])
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeviceError(
-                "{} cannot be run: {}".format(argv[0], error), code="power.failed", where=argv[0]
+                "cannot run {}: {}".format(argv[0], error), code="power.failed", where=argv[0]
             ) from error
 
     def _need(self, done: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
         if done.returncode == 0:
             return
         said = _text(done).strip().splitlines()
-        last = said[-1] if said else "status {}".format(done.returncode)
+        last = said[-1] if said else "exit status {}".format(done.returncode)
         refused = last.startswith("sudo:") or (os.geteuid() != 0 and self._sudo is None)
         raise DeviceError(
             "{} failed: {}".format(words[0], last[:300]),

@@ -211,7 +211,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
     versions["full"] = versions["full"] or python["full"]
     facts = board_facts(folder, system)
     if facts["module"] is None:
-        notes.append("no model in the device tree: this is no Jetson, or a container on one")
+        notes.append("no model in the device tree: not a Jetson, or a container on one")
     return Probe(
         module=facts["module"],
         board_id=facts["board_id"],
@@ -315,7 +315,9 @@ def _power(notes: List[str]) -> ProbedPower:
     mode, clocks = tools.mode(), tools.clocks()
     for name, option, said in (("nvpmodel", "-q", mode), ("jetson_clocks", "--show", clocks)):
         if said is None and tools.has(name):
-            notes.append("`{} {}` needs root: edgekit doctor --setup lets it".format(name, option))
+            notes.append(
+                "`{} {}` needs root: give access with edgekit doctor --setup".format(name, option)
+            )
     return ProbedPower(
         None if mode is None else mode["name"],
         None if mode is None else mode["id"],

@@ -127,12 +127,12 @@ class SampleStream:
             try:
                 self._tegrastats = Tegrastats(command)
             except OSError as error:
-                self._warn("tegrastats does not start: {}".format(error.strerror))
+                self._warn("cannot start tegrastats: {}".format(error.strerror))
 
     def _give_up(self, running: Tegrastats, silent: bool) -> None:
         how = " ".join(running.command.words[:3])
         if silent:
-            self._warn("tegrastats said nothing for {:g} s: {}".format(_SILENT_S, how))
+            self._warn("tegrastats printed nothing for {:g} s: {}".format(_SILENT_S, how))
         else:
             self._warn("tegrastats ended: {}".format(how))
         self.close()
@@ -145,7 +145,7 @@ class SampleStream:
     def _of_line(self, line: str, now: float) -> Optional[Dict[str, Any]]:
         sample, unknown = read_line(line)
         if sample is None:
-            self._warn("tegrastats printed a line that is none: {}".format(line[:80]))
+            self._warn("not a line of tegrastats: {}".format(line[:80]))
             return None
         self.unknown.add(unknown)
         self._seen["tegrastats"] = True

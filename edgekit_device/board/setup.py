@@ -97,14 +97,14 @@ def setup(
     commands = _undo(account, groups) if undo else _commands(folder, account, groups)
     answer = SetupAnswer(sudoers, SUDOERS, tuple(groups), None, "shown", "")
     if account.root:
-        return replace(answer, state="unneeded", text="the account is root: nothing is needed")
+        return replace(answer, state="unneeded", text="the account is root and needs no setup")
     if undo and record is None:
-        return replace(answer, state="unneeded", text="edgekit has set up nothing here")
+        return replace(answer, state="unneeded", text="edgekit has not changed anything here")
     if not undo and record is not None and record.sudoers == sudoers and not groups:
-        return replace(answer, state="unneeded", text="it is set up already")
+        return replace(answer, state="unneeded", text="it is already set up")
     shown = "\n".join(" ".join(shlex.quote(word) for word in one) for one in commands)
     if not apply:
-        what = "takes back" if undo else "writes {}:\n{}\nby".format(SUDOERS, sudoers)
+        what = "is undone with" if undo else "writes {}:\n{}\nwith".format(SUDOERS, sudoers)
         return replace(answer, state="shown", text="setup {}\n{}".format(what, shown))
     folder.mkdir(parents=True, exist_ok=True)
     with map_os_errors(str(folder)):
@@ -121,10 +121,10 @@ def setup(
     with map_os_errors(str(folder)):
         if undo:
             done.unlink()
-            return replace(answer, state="undone", text="taken back: {} is gone".format(SUDOERS))
+            return replace(answer, state="undone", text="removed {}".format(SUDOERS))
         added = tuple(sorted({*before, *groups}))
         write_durably(done, dump(SetupRecord(sudoers, added)))
-    more = "; groups count from the next login" if groups else ""
+    more = "; groups apply from the next login" if groups else ""
     return replace(answer, state="applied", text="set up{}".format(more))
 
 
@@ -183,15 +183,15 @@ def _run_all(commands: List[List[str]]) -> str:
                 check=False,
             )
         except FileNotFoundError:
-            return "there is no sudo on this board"
+            return "sudo is not on this board"
         except (OSError, subprocess.TimeoutExpired) as error:
             return "sudo {}: {}".format(command[0], error)
         if done.returncode:
             said = done.stdout.decode("utf-8", "replace").strip().splitlines()
-            last = said[-1] if said else "status {}".format(done.returncode)
+            last = said[-1] if said else "exit status {}".format(done.returncode)
             if number == 0 and last.startswith("sudo:"):
                 return "sudo"
-            return "{} failed, nothing after it was done: {}".format(" ".join(command), last)
+            return "{} failed, and the later steps were not run: {}".format(" ".join(command), last)
     return ""
 
 

@@ -80,9 +80,10 @@ def isolated(context: JobContext, work: Callable[[Report], _Answer]) -> _Answer:
     except ChildDied as error:
         context.check_cancelled()  # which ends the job's whole group
         raise DeviceError(
-            "the builder's process died: {}".format(error.cause),
+            "the build process died: {}".format(error.cause),
             code=CRASHED,
-            hint="the job's log ends with what it did last; `dmesg` tells of memory that ran out",
+            hint="the last lines of the job's log show its last step; `dmesg` shows whether "
+            "memory ran out",
         ) from error
     context.check_cancelled()
     return answer
@@ -202,10 +203,10 @@ def check_plugins(spec: EngineSpec, flags: Sequence[str], libraries: Sequence[st
         return
     names = ", ".join(sorted({PurePosixPath(path).name for path in libraries}))
     raise DeviceError(
-        "a version compatible plan of this network needs plugins of {}".format(names),
+        "a version-compatible plan of this network needs plugins of {}".format(names),
         code=PLUGINS,
         where=spec.key,
-        hint="build.version_compatible: auto or false builds a plan for this release alone",
+        hint="build for this release only: build.version_compatible: auto or false",
     )
 
 
@@ -225,10 +226,10 @@ def check_standalone(
         if name in exact:
             reasons = [text for text in messages if any(x.name in text for x in exact[name])]
             faults.append(
-                "layer {!r}: {}".format(name, last_errors(reasons) or "TensorRT does not say why")
+                "layer {!r}: {}".format(name, last_errors(reasons) or "TensorRT gives no reason")
             )
         else:
-            built.notes.append("{}: can_run_on_DLA refuses parts of {!r}".format(spec.key, name))
+            built.notes.append("{}: can_run_on_DLA rejects parts of {!r}".format(spec.key, name))
     if faults:
         raise _not_on_dla(spec, faults)
 
@@ -238,7 +239,7 @@ def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
         "the loadable cannot be built: {}".format(listed(faults)),
         code="build.not-on-dla",
         where=spec.key,
-        hint="nothing of a loadable runs on the GPU: plan again with build.mode split or hybrid",
+        hint="a loadable has no GPU fallback: plan again with build.mode split or hybrid",
     )
 
 
@@ -253,12 +254,12 @@ def failed(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> Devi
     found = "; ".join(part for part in (text, said) if part)
     if not found:
         found = last_errors(log.since(mark, "W")[-3:])
-        found = "it does not say why" + ("; it warned: " + found if found else "")
+        found = "it gives no reason" + ("; its warnings: " + found if found else "")
     return DeviceError(
-        "TensorRT did not build it: {}".format(found),
+        "TensorRT failed to build it: {}".format(found),
         code=code_of(found),
         where=spec.key,
-        hint="`edgekit jobs log` has all that the builder said",
+        hint="`edgekit jobs log` shows the builder's full output",
     )
 
 
@@ -287,14 +288,15 @@ def check_callbacks(
     if requested:
         lacking = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
         raise DeviceError(
-            "TensorRT did not take the calibration cache and asked for data{}".format(
+            "TensorRT rejected the calibration cache and asked for data{}".format(
                 ": no scale for {}".format(listed(list(map(repr, lacking)), ", "))
                 if lacking
                 else ""
             ),
             code="build.calibration",
             where=spec.key,
-            hint="run `edgekit calibrate` for this network again; its cache needs every tensor",
+            hint="run `edgekit calibrate` for this network again; the cache must contain every "
+            "tensor",
         )
 
 
@@ -306,7 +308,7 @@ def note_missing(
     missing = [name for name in missing_scales(messages) if name in wanted]
     if missing:
         built.notes.append(
-            "{}: INT8 layers read or write tensors without a scale: {}".format(
+            "{}: INT8 layers use tensors without a scale: {}".format(
                 spec.key, listed(list(map(repr, missing)), ", ")
             )
         )

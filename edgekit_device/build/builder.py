@@ -145,7 +145,7 @@ def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:
     if mapped.lost:
         names = listed(list(map(repr, mapped.lost)), ", ")
         built.notes.append(
-            "{}: no layer of the builder stands for {} of the plan's: {}".format(
+            "{}: the builder has no layer for {} of the plan's: {}".format(
                 spec.key, len(mapped.lost), names
             )
         )
@@ -164,7 +164,7 @@ def _calibrate(
         return None
     served = calibrator(trt, for_release(cache, str(trt.__version__)), requested.append)
     if served is None:
-        built.notes.append("{}: this TensorRT takes no calibration cache".format(spec.key))
+        built.notes.append("{}: this TensorRT does not support calibration caches".format(spec.key))
         return None
     config.int8_calibrator = served
     return served
@@ -336,7 +336,7 @@ class TimingCache:
             if cache is not None and config.set_timing_cache(cache, False):
                 self.facts["reused"] = True
                 return
-            self.notes.append("the timing cache was not of this device; a new one begins")
+            self.notes.append("the timing cache is from another device; a new one is started")
             self._read = b""
         empty = self._parsed(config, b"")
         if empty is None or not config.set_timing_cache(empty, False):

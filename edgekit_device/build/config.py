@@ -57,7 +57,7 @@ def set_flags(
             config.set_flag(getattr(trt.BuilderFlag, name))
             done.append(name)
         else:
-            notes.append("{}: this TensorRT has no {}, it is left out".format(spec.key, name))
+            notes.append("{}: this TensorRT has no {}, so it is not set".format(spec.key, name))
     return tuple(done)
 
 
@@ -80,7 +80,7 @@ def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: Lis
             config.set_memory_pool_limit(pool, size)
             # one that is no power of 2 of at least 4 KiB has no effect on a DLA's pool
             if config.get_memory_pool_limit(pool) != size:
-                notes.append("{}: TensorRT takes no {} of {} bytes".format(spec.key, name, size))
+                notes.append("{}: TensorRT rejects {} of {} bytes".format(spec.key, name, size))
         else:
             notes.append("{}: this TensorRT has no memory pool {}".format(spec.key, name))
     if spec.dla_core is None:
@@ -88,11 +88,11 @@ def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: Lis
     cores = builder.num_DLA_cores
     if spec.dla_core >= cores:
         raise DeviceError(
-            "the engine needs DLA core {}, TensorRT finds {} here".format(spec.dla_core, cores),
+            "the engine needs DLA core {}, but TensorRT finds {} here".format(spec.dla_core, cores),
             code="build.no-dla",
             where=spec.key,
-            hint="`edgekit doctor` says which DLA cores and compiler this board has; "
-            "TensorRT 10.8 to 11.3 have no DLA",
+            hint="`edgekit doctor` shows this board's DLA cores and compiler; TensorRT 10.8 to "
+            "11.3 have no DLA",
         )
     config.default_device_type = trt.DeviceType.DLA
     config.DLA_core = spec.dla_core
@@ -185,10 +185,10 @@ def set_profiles(builder: Any, config: Any, spec: EngineSpec) -> None:
             profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
         if config.add_optimization_profile(profile) < 0:
             raise DeviceError(
-                "TensorRT refuses optimisation profile {}".format(number),
+                "TensorRT rejects optimisation profile {}".format(number),
                 code="build.profile",
                 where=spec.key,
-                hint="min <= opt <= max is needed for every open dimension of every input",
+                hint="every open dimension of every input needs min <= opt <= max",
             )
 
 
@@ -197,7 +197,7 @@ def mark_refittable(network: Any, names: Sequence[str], key: str, notes: List[st
     if not names:
         return []
     if not hasattr(network, "mark_weights_refittable"):
-        notes.append("{}: this TensorRT cannot mark single weights".format(key))
+        notes.append("{}: this TensorRT cannot mark single weights as refittable".format(key))
         return list(names)
     return [name for name in names if not network.mark_weights_refittable(name)]
 
@@ -230,7 +230,7 @@ def for_release(cache: bytes, version: str) -> bytes:
     first, separator, rest = cache.partition(b"\n")
     if not separator or not _HEADER.match(first.decode("utf-8", "replace")):
         raise DeviceError(
-            "this is no calibration cache: it does not begin with TRT-VERSION-ALGORITHM",
+            "not a calibration cache: it does not begin with TRT-VERSION-ALGORITHM",
             code="build.calibration",
         )
     header = "TRT-{}-{}".format(version_number(version), _ALGORITHM)
@@ -254,7 +254,7 @@ def read_scales(cache: bytes) -> Dict[str, float]:
             found[name] = struct.unpack(">f", struct.pack(">I", int(digits, 16)))[0]
         except (ValueError, struct.error) as error:
             raise DeviceError(
-                "line {} of the calibration cache is no tensor and scale".format(number),
+                "line {} of the calibration cache is not a tensor and its scale".format(number),
                 code="build.calibration",
             ) from error
     return found

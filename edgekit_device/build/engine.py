@@ -84,14 +84,14 @@ class EngineBuild:
                 seconds = round(time.monotonic() - began, 3)
                 return dict(entry, attempt=index, attempts=tries, seconds=seconds)
         raise DeviceError(
-            "no attempt at {} succeeded: {}".format(
+            "all attempts at {} failed: {}".format(
                 spec.key,
                 _causes(tries),
             ),
             code="build.failed",
             where=spec.key,
-            hint="`edgekit jobs log` has all that the builder said; build.strip: false and "
-            "build.version_compatible: false ask for less",
+            hint="`edgekit jobs log` shows the builder's full output; to ask for less, set "
+            "build.strip: false and build.version_compatible: false",
         )
 
     def _attempt(
@@ -112,9 +112,7 @@ class EngineBuild:
             facts = isolated(self.context, lambda _: self._facts(spec, made))
         elif not spec.standalone:
             notes.append(
-                "{}: without TensorRT's Python package nobody has looked into the plan".format(
-                    spec.key
-                )
+                "{}: not inspected, because TensorRT's Python package is missing".format(spec.key)
             )
         text = facts["inspector"] or made["inspector"]
         stored = self.context.store(text.encode("utf-8")) if text else None

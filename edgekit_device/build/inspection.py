@@ -188,14 +188,14 @@ def summary(text: str) -> Tuple[List[Dict[str, str]], List[str]]:
     "DLA"; its name alone does not say so, since Myelin's parts of the GPU are called alike.
     """
     if not text.strip():
-        return [], ["the inspector gave nothing"]
+        return [], ["the inspector returned nothing"]
     try:
         found = json.loads(text, strict=False)
         layers = found["Layers"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return [], ["the inspector's JSON cannot be read: {}".format(error)]
     if not isinstance(layers, list):
-        return [], ["the inspector's layers are no list"]
+        return [], ["the inspector's layers are not a list"]
     described, odd = [], 0
     for layer in layers:
         if isinstance(layer, str):
@@ -206,7 +206,9 @@ def summary(text: str) -> Tuple[List[Dict[str, str]], List[str]]:
             described.append({"name": layer["Name"], "type": kind, "device": device})
         else:
             odd += 1
-    notes = ["the inspector lists {} without a name".format(counted(odd, "layer"))] if odd else []
+    notes = (
+        ["the inspector returned {} without a name".format(counted(odd, "layer"))] if odd else []
+    )
     return described, notes
 
 

@@ -95,10 +95,10 @@ def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
     missing = context.root.store.missing(needed)
     if missing:
         raise DeviceError(
-            "{} of the request's blobs are not on the board".format(len(missing)),
+            "{} blobs of the request are missing on the board".format(len(missing)),
             code="blob.missing",
             where="engines[{}]".format(needed[missing[0]]),
-            hint="run the same command again; what is missing is sent",
+            hint="run the same command again; missing blobs are sent",
         )
 
 
@@ -107,7 +107,7 @@ def _start(context: JobContext) -> Dict[str, Any]:
     if trt is None or not hasattr(trt, "Builder"):
         raise DeviceError(
             "TensorRT's Python package cannot be used here: {}".format(
-                fault("full") or "it has no builder"
+                fault("full") or "it contains no builder"
             ),
             code="build.no-tensorrt",
             hint="install python3-libnvinfer, or use build.backend: trtexec",
@@ -135,7 +135,11 @@ def _golden(
         return []
     bare = [one["key"] for one in built.values() if one["stripped"] and one["full"] is None]
     if bare:
-        notes.append("golden vectors were not run: {} has no weights here".format(", ".join(bare)))
+        notes.append(
+            "golden vectors were not run: the weights of {} are missing here".format(
+                ", ".join(bare)
+            )
+        )
         return []
     context.progress("golden vectors", 0, len(request.golden))
     store = context.root.store
@@ -157,7 +161,7 @@ def _golden(
             notes.append("golden vectors were not run: {}".format(error.message))
             return []
         raise DeviceError(
-            "the engines are built, but do not run: {}".format(error.message),
+            "the engines were built, but fail to run: {}".format(error.message),
             code="build.golden",
             where=error.where or request.name,
             hint=error.hint,

@@ -81,11 +81,12 @@ def parse(
         errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
         raise DeviceError(
             "TensorRT cannot read the model: {}".format(
-                listed(errors) or "its parser does not say why"
+                listed(errors) or "its parser gives no reason"
             ),
             code="build.parser",
             where=key,
-            hint="`edgekit check` says what the release cannot take; `edgekit rewrite` may mend it",
+            hint="`edgekit check` shows what the release does not support; `edgekit rewrite` "
+            "may fix it",
         )
     return parser
 
@@ -112,7 +113,9 @@ def io_faults(spec: EngineSpec, scales: Mapping[str, float]) -> List[str]:
             legal = _STANDALONE.get((mode, io.dtype))
             if legal is None:
                 faults.append(
-                    "{} {!r} is {}: a loadable has float16 and int8".format(mode, io.name, io.dtype)
+                    "{} {!r} is {}, but a loadable supports only float16 and int8".format(
+                        mode, io.name, io.dtype
+                    )
                 )
             elif len(io.formats) != 1 or io.formats[0] not in legal:
                 faults.append(
@@ -145,7 +148,7 @@ def set_io(trt: Any, network: Any, spec: EngineSpec, scales: Mapping[str, float]
             found[tensor.name] = tensor
         names = {io.name for io in wanted}
         faults += ["the model has no {} {!r}".format(mode, n) for n in sorted(names - set(found))]
-        faults += ["the model's {} {!r} was not asked for".format(mode, n)
+        faults += ["the model's {} {!r} is not in the request".format(mode, n)
                    for n in sorted(set(found) - names)]  # fmt: skip
         for io in wanted:
             if io.name in found:
@@ -155,8 +158,8 @@ def set_io(trt: Any, network: Any, spec: EngineSpec, scales: Mapping[str, float]
             "; ".join(faults),
             code="build.io",
             where=spec.key,
-            hint="the request and the model belong to different plans, or the release "
-            "cannot have these types: build again with `edgekit build`",
+            hint="the request and the model are from different plans, or this release does not "
+            "support the types: run `edgekit build` again",
         )
 
 
@@ -175,7 +178,7 @@ def _set_one(
         for have, want in zip(shape, io.shape)  # noqa: B905
     ):
         faults.append(
-            "{} {!r} is {}, not {}".format(mode, io.name, list(shape), list(io.shape))
+            "{} {!r} is {} instead of {}".format(mode, io.name, list(shape), list(io.shape))
         )  # fmt: skip
     if tensor.dtype.name != _NAMES.get(io.dtype):
         if weak and hasattr(trt.DataType, _NAMES.get(io.dtype, "")):
@@ -183,7 +186,7 @@ def _set_one(
         else:
             # the types of a strongly typed network are those of the model
             have = DTYPE_OF_TENSORRT.get(tensor.dtype.name, tensor.dtype.name)
-            faults.append("{} {!r} is {}, not {}".format(mode, io.name, have, io.dtype))
+            faults.append("{} {!r} is {} instead of {}".format(mode, io.name, have, io.dtype))
     mask = 0
     for name in io.formats:
         if hasattr(trt.TensorFormat, name):

@@ -43,8 +43,8 @@ _PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
 _PLACEHOLDERS = frozenset({"model", "engine", "calibration", "timing_cache", "layer_info"})
 
 _ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
-_KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name that an engine can have")
-_FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a name that a file beside the model can have")
+_KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
+_FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
 
 
 def _command(value: Any) -> Tuple[str, ...]:
@@ -56,9 +56,9 @@ def _command(value: Any) -> Tuple[str, ...]:
 def _argument(value: Any) -> str:
     # names of thousands of layers stand in one argument, so it may be longer than other texts
     if not isinstance(value, str) or "\0" in value:
-        fail("", "no argument of a program")
+        fail("", "not a valid program argument")
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT:
-        fail("", "an argument is longer than any that a program can be given")
+        fail("", "an argument is longer than a program accepts")
     unknown = sorted(set(_PLACEHOLDER.findall(value)) - _PLACEHOLDERS)
     if unknown:
         fail("", "unknown placeholder {{{}}}".format(unknown[0]))
@@ -222,7 +222,7 @@ class BuildJobRequest:
             for key in lane.engines:
                 if key not in keys:
                     at = "lanes[{}].engines".format(position)
-                    fail(at, "there is no engine {!r}".format(key[:80]))
+                    fail(at, "no engine is named {!r}".format(key[:80]))
         inputs = {tensor.name for tensor in self.network.inputs}
         for position, case in enumerate(self.golden):
             at = "golden[{}]".format(position)
@@ -233,7 +233,7 @@ class BuildJobRequest:
         for position, engine in enumerate(self.engines):
             if self.backend == "trtexec" and len(engine.trtexec) != len(engine.attempts):
                 at = "engines[{}].trtexec".format(position)
-                fail(at, "one command is needed for each attempt")
+                fail(at, "every attempt needs one command")
 
 
 @dataclass
@@ -363,6 +363,6 @@ def read_request(document: Any) -> BuildJobRequest:
     Raises:
         DeviceError: "build.request", about the first field that is wrong.
     """
-    hint = "the host and the board's loader are of different versions?"
+    hint = "use the same version of edgekit_device and edgekit"
     found = read(BuildJobRequest, document, "request", code="build.request", hint=hint)
     return replace(found, digest=request_digest(document))

@@ -147,10 +147,10 @@ def _run(
         )
     except OSError as error:
         raise DeviceError(
-            "trtexec cannot be started: {}".format(error.strerror or error),
+            "cannot start trtexec: {}".format(error.strerror or error),
             code="build.trtexec",
             where=command[0],
-            hint="it comes with libnvinfer-bin, in /usr/src/tensorrt/bin",
+            hint="install libnvinfer-bin (/usr/src/tensorrt/bin)",
         ) from error
     try:
         _read(process, log, cancelled)
@@ -197,17 +197,17 @@ def _end(process: Any) -> None:
 
 def _failed(spec: EngineSpec, log: BuilderLog, mark: int, status: int) -> DeviceError:
     if status < 0:
-        how = "was ended by {}".format(signal.Signals(-status).name)
+        how = "was stopped by {}".format(signal.Signals(-status).name)
     elif status:
-        how = "ended with status {}".format(status)
+        how = "failed with exit status {}".format(status)
     else:
         how = "wrote no engine"
     said = last_errors(log.since(mark, "EF")) or last_errors(log.since(mark, "W")[-3:])
     return DeviceError(
-        "trtexec {}: {}".format(how, said or "it does not say why"),
+        "trtexec {}: {}".format(how, said or "it gives no reason"),
         code=CRASHED if status < 0 else code_of(said),
         where=spec.key,
-        hint="`edgekit jobs log` has all that it said",
+        hint="`edgekit jobs log` shows its full output",
     )
 
 

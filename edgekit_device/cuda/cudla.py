@@ -102,7 +102,7 @@ class LoadableEngine:
         call("cudlaDeviceGetCount", ctypes.byref(count))
         if not 0 <= core < count.value:
             raise DeviceError(
-                "there is no DLA core {}".format(core),
+                "DLA core {} does not exist".format(core),
                 code="cudla.core",
                 hint="cuDLA finds {} cores on this board".format(count.value),
             )
@@ -122,7 +122,9 @@ class LoadableEngine:
             )
         except DeviceError as error:
             if "cudlaErrorUmd" in error.message:  # what a plan gives, too (cuDLA-samples issue 10)
-                error.hint = "is it a loadable of this board's release? " + error.hint
+                error.hint = (
+                    "check that the loadable was built for this board's release; " + error.hint
+                )
             raise
         module = self._module
         self.handle.later(lambda: call("cudlaModuleUnload", module, 0))
@@ -207,7 +209,7 @@ class LoadableEngine:
         feed = feeds[io.name]
         if tuple(feed.shape) != tuple(io.shape):
             raise DeviceError(
-                "{} given, {} wanted".format(list(feed.shape), list(io.shape)),
+                "{} given instead of {}".format(list(feed.shape), list(io.shape)),
                 code="input.shape",
                 where=io.name,
             )
@@ -249,7 +251,7 @@ def _a_plan() -> DeviceError:
     return DeviceError(
         "this is a TensorRT plan, not a DLA loadable",
         code="cudla.not-a-loadable",
-        hint="cuDLA runs what a builder made with EngineCapability.DLA_STANDALONE",
+        hint="cuDLA needs a loadable that was built with EngineCapability.DLA_STANDALONE",
     )
 
 
@@ -306,7 +308,7 @@ def _same_name(given: str, name: str) -> bool:
 def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     if io.format not in _FORMATS or io.dtype not in _DTYPES:
         raise DeviceError(
-            "no loadable has {} {} as its {}".format(io.dtype, io.format, role),
+            "a loadable cannot have {} {} as its {}".format(io.dtype, io.format, role),
             code="cudla.mismatch",
             where=io.name,
         )
@@ -345,7 +347,7 @@ def _vector(form: str) -> int:
 
 def _mismatch(loadable: str, manifest: str, where: str) -> DeviceError:
     return DeviceError(
-        "the loadable has {}, the manifest {}".format(loadable, manifest),
+        "the loadable has {}, but the manifest has {}".format(loadable, manifest),
         code="cudla.mismatch",
         where=where,
         hint="build the bundle again for this board",

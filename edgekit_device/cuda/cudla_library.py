@@ -47,10 +47,10 @@ _FOLDERS = (
 )  # fmt: skip
 _ENV = "EDGEKIT_CUDLA"
 _HINTS = {
-    "Umd": "the DLA runtime's own log (dmesg) says more",
-    "InvalidAddress": "memory must be CUDA memory that is registered once",
-    "IncompatibleDlaSWVersion": "libcudla and the board's L4T must be of one JetPack",
-    "OutOfResources": "a core holds a limited number of loadables: unload others",
+    "Umd": "the DLA runtime's log (dmesg) may show the cause",
+    "InvalidAddress": "the memory must be CUDA memory and registered only once",
+    "IncompatibleDlaSWVersion": "use the libcudla of the board's own JetPack",
+    "OutOfResources": "a core has a limited number of loadables: unload others",
     "UnsupportedOperation": "the current GPU must be the board's integrated one",
 }
 
@@ -199,9 +199,9 @@ def open_library() -> Library:
             path = find_library()
             if path is None:
                 raise DeviceError(
-                    "libcudla.so.1, which runs DLA loadables, is not here",
+                    "libcudla.so.1 is needed to run DLA loadables and is missing",
                     code="cudla.missing",
-                    hint="on the board: apt-get install libcudla-X-Y for its CUDA X.Y",
+                    hint="on the board: apt-get install libcudla-X-Y for its CUDA version X.Y",
                 )
             _OPEN.append(Library(path))
         return _OPEN[0]

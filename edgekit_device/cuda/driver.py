@@ -189,7 +189,7 @@ def open_driver_api() -> DriverApi:
             continue
     library = load_driver()
     if library is None:
-        raise _no_driver("{} is not there".format(LIBRARY))
+        raise _no_driver("{} is missing".format(LIBRARY))
     return CtypesDriverApi(library)
 
 
@@ -205,15 +205,15 @@ def _fail(name: str, status: int, text: str) -> NoReturn:
     message = "{} failed: {}".format(name, text or "error {}".format(status))
     if status == _NO_MEMORY:
         raise DeviceError(
-            "the GPU has no memory left ({})".format(name),
+            "the GPU is out of memory ({})".format(name),
             code="cuda.no-memory",
-            hint="end what else uses it, or run fewer frames in flight",
+            hint="stop other programs on the GPU, or run fewer frames in flight",
         )
     if status in (_NO_DEVICE, _INVALID_DEVICE):
         raise DeviceError(
             "CUDA finds no GPU: {}".format(message),
             code="cuda.no-device",
-            hint="in a container, start it with --runtime nvidia; see CUDA_VISIBLE_DEVICES too",
+            hint="in a container, start it with --runtime nvidia; check CUDA_VISIBLE_DEVICES",
         )
     if status in _NO_DRIVER and name == "cuInit":
         raise _no_driver(message)
@@ -222,7 +222,7 @@ def _fail(name: str, status: int, text: str) -> NoReturn:
 
 def _no_driver(reason: str) -> DeviceError:
     return DeviceError(
-        "there is no usable CUDA driver: {}".format(reason),
+        "no usable CUDA driver: {}".format(reason),
         code="cuda.no-driver",
         hint="run this on the board; in a container, start it with --runtime nvidia",
     )
@@ -397,7 +397,7 @@ class Cuda:
 
 def _bytes(size: int) -> int:
     if size < 0:  # a buffer made all the same would be written past its end
-        raise DeviceError("a buffer of {} bytes was asked for".format(size), code="cuda.failed")
+        raise DeviceError("a buffer of {} bytes was requested".format(size), code="cuda.failed")
     return max(size, 1)
 
 
@@ -458,7 +458,7 @@ class CudaGraph:
             raise
         graph = cuda.call("cuStreamEndCapture", stream)
         if not graph:
-            raise DeviceError("the capture gave no graph", code="cuda.failed")
+            raise DeviceError("the capture returned no graph", code="cuda.failed")
         try:
             self._made = int(cuda.call("cuGraphInstantiateWithFlags", graph, 0))
         finally:

@@ -413,10 +413,10 @@ def open_compiler(path: Optional[str] = None) -> Compiler:
         except (OSError, AttributeError, RuntimeError):
             continue
     raise DeviceError(
-        "NVRTC, which compiles the pack kernels, is not here",
+        "NVRTC is needed to compile the pack kernels and is missing",
         code="nvrtc.missing",
         where=path or "",
-        hint="install the board's package cuda-nvrtc-X-Y, or pip's nvidia-cuda-nvrtc-cu12",
+        hint="install the board's package cuda-nvrtc-X-Y, or nvidia-cuda-nvrtc-cu12 from pip",
     )
 
 
@@ -514,7 +514,7 @@ def plan(src: Any, dst: Any) -> Launch:
     shape = four(src.shape)
     if shape != four(dst.shape):
         raise DeviceError(
-            "{} cannot be written as {}".format(list(src.shape), list(dst.shape)),
+            "{} cannot be converted to {}".format(list(src.shape), list(dst.shape)),
             code="kernels.shape",
         )
     a, b = _side(src), _side(dst)
@@ -554,7 +554,7 @@ def plan(src: Any, dst: Any) -> Launch:
 def _side(layout: Any) -> _MemoryLayout:
     if layout.format not in _FORMATS or layout.dtype not in _TYPES:
         raise DeviceError(
-            "no kernel for {} as {}".format(layout.dtype, layout.format),
+            "no kernel converts {} to {}".format(layout.dtype, layout.format),
             code="kernels.unsupported",
             hint="types: {}; formats: {}".format(", ".join(_TYPES), ", ".join(_FORMATS)),
         )
@@ -634,7 +634,7 @@ def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
     if dst.dtype == "int8":
         if dst.scale is None or not _LEAST_SCALE <= dst.scale <= _MOST_SCALE:
             raise DeviceError(
-                "INT8 steps need a scale between {} and {}, not {}".format(
+                "INT8 needs a scale between {} and {}, not {}".format(
                     _LEAST_SCALE, _MOST_SCALE, dst.scale
                 ),
                 code="kernels.scale",
@@ -715,9 +715,9 @@ class PackKernels:
         """
         if (src.format in _DLA) == (dst.format in _DLA):
             raise DeviceError(
-                "no kernel writes {} as {}".format(src.format, dst.format),
+                "no kernel converts {} to {}".format(src.format, dst.format),
                 code="kernels.unsupported",
-                hint="one side is {}, the other LINEAR or HWC".format(", ".join(_DLA)),
+                hint="one side is {}, so the other must be LINEAR or HWC".format(", ".join(_DLA)),
             )
         self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
 
@@ -725,9 +725,9 @@ class PackKernels:
         for pointer in (src_ptr, dst_ptr):
             if pointer % _WORD:
                 raise DeviceError(
-                    "the address {:#x} is no multiple of {}".format(pointer, _WORD),
+                    "the address {:#x} is not a multiple of {}".format(pointer, _WORD),
                     code="kernels.alignment",
-                    hint="give tensors memory of their own",
+                    hint="give each tensor its own memory",
                 )
         if 0 in launch.grid:
             return  # a tensor without elements

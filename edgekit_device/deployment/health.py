@@ -107,11 +107,11 @@ def _latency(
         if budget is None or found["p50"] <= budget:
             return found
     raise DeviceError(
-        "the release is too slow here: half of its frames need over {:.3f} ms, the budget is {:g} "
-        "ms (measured {} times, {})".format(found["p50"], budget or 0.0, _TRIES, clock_of(model)),
+        "the release is too slow on this board: the median is {:.3f} ms (limit {:g} ms; "
+        "measured {} times, {})".format(found["p50"], budget or 0.0, _TRIES, clock_of(model)),
         code="health.latency",
         where=where,
-        hint="allow more with deploy.health.latency_ms, or build a faster one",
+        hint="raise deploy.health.latency_ms, or build a faster one",
     )
 
 
@@ -186,10 +186,10 @@ def need_accuracy(
     if found is None:
         if least is not None:
             raise DeviceError(
-                "an accuracy of {:g} is asked for, and the bundle has no samples".format(least),
+                "an accuracy of {:g} is required, but the bundle has no samples".format(least),
                 code="health.accuracy",
                 where=where,
-                hint="ship some with deploy.health.samples",
+                hint="add samples with deploy.health.samples",
             )
         return None
     if found["collapsed"]:
@@ -202,14 +202,14 @@ def need_accuracy(
             ),
             code="health.accuracy",
             where=where,
-            hint="build again; edgekit's report says what the host measured",
+            hint="build again; edgekit's report shows the host's results",
         )
     limit = found["min"] if least is None else least
     found["min"] = limit
     value = found["value"]
     if limit is not None and value is not None and value < limit:
         raise DeviceError(
-            "{} on {} ({}) is {} on this board, {:g} is asked for".format(
+            "{} on {} ({}) is {} on this board (limit {:g})".format(
                 found["metric"],
                 counted(found["samples"], "sample"),
                 found["source"],
@@ -220,8 +220,8 @@ def need_accuracy(
             ),
             code="health.accuracy",
             where=where,
-            hint="edgekit inspect and the build's report say what the host measured; build again, "
-            "or ask for less with deploy.health.accuracy_min",
+            hint="`edgekit inspect` and the build's report show the host's results; build "
+            "again, or lower deploy.health.accuracy_min",
         )
     return found
 

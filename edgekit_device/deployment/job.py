@@ -141,7 +141,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
         else:
             steps.give_up(
                 DeviceError(
-                    "its process ended while {}, and another deployment came".format(left.state),
+                    "its process died while {}, and another deployment started".format(left.state),
                     code="deploy.cut-off",
                 )
             )
@@ -196,7 +196,7 @@ def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
 def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Goes back to the previous release."""
     app = root.app(arguments.app)
-    found = roll_back(root, app, arguments.reason or "asked for", to=arguments.release)
+    found = roll_back(root, app, arguments.reason or "requested", to=arguments.release)
     return dict(write(found))
 
 

@@ -68,7 +68,7 @@ def read_policy(value: object) -> Policy:
     """
     if value is None:
         return Policy()
-    hint = "docs/health.md has every field"
+    hint = "see docs/health.md for the fields"
     return read(Policy, value, code="policy.invalid", hint=hint)
 
 
@@ -114,7 +114,7 @@ def read_request(document: object) -> DeployRequest:
     Raises:
         DeviceError: "deploy.bad-request" or "policy.invalid".
     """
-    hint = "use the loader and the edgekit of the same version"
+    hint = "use the same version of edgekit_device and edgekit"
     return read(DeployRequest, document, "request", code="deploy.bad-request", hint=hint)
 
 

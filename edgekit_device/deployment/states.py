@@ -98,7 +98,7 @@ class Deployment:
         journal = self.journal
         if journal.state == "rolling-back":
             failure = journal.facts.error
-            cut_off = Failure("deploy.cut-off", "it was taken back", "", "")
+            cut_off = Failure("deploy.cut-off", "it was rolled back", "", "")
             error = (failure or cut_off).error()
             self._fail(error, "rolling-back")
             raise error
@@ -106,11 +106,11 @@ class Deployment:
             attempts = journal.facts.attempts + 1
             if attempts > _MOST_ATTEMPTS:
                 raise DeviceError(
-                    "it was cut off {} times, the last time while {}".format(
+                    "it was interrupted {} times, most recently while {}".format(
                         attempts - 1, journal.state
                     ),
                     code="deploy.cut-off",
-                    hint="does the release crash the board? `dmesg` and the job's log may tell",
+                    hint="check whether the release crashes the board: `dmesg` and the job's log",
                 )
             journal.update(attempts=attempts)
             self._advance()
@@ -272,14 +272,14 @@ class Deployment:
             raise DeviceError(
                 "the process that was {} died: {}".format(error.state or "starting", error.cause),
                 code="deploy.crashed",
-                hint="`dmesg` on the board tells of memory that ran out; the job's log ends with "
-                "what it did last",
+                hint="`dmesg` on the board shows whether memory ran out; the last lines of the "
+                "job's log show its last step",
             ) from error
         except ChildTooSlow as error:
             raise DeviceError(
                 str(error),
                 code="deploy.timeout",
-                hint="give it more with deploy.health.timeouts, if it does not hang",
+                hint="if it is not hanging, give it more time with deploy.health.timeouts",
             ) from error
         return found
 
@@ -310,10 +310,10 @@ class Deployment:
                 if hashlib.sha256(files.manifest).hexdigest() == digest:
                     return files.manifest, files.signature
         raise DeviceError(
-            "no bundle of that digest was offered",
+            "no bundle with this digest was offered",
             code="deploy.no-bundle",
             where=digest,
-            hint="run the same command again: it is sent again",
+            hint="run the same command again to send it",
         )
 
     def _drop_rotten(self) -> None:
@@ -327,7 +327,11 @@ class Deployment:
         if isinstance(error, JobCancelled):
             return error
         back = self.journal.facts.previous
-        text = "the board went back to {}".format(back) if back else "nothing serves, as before"
+        text = (
+            "the board went back to {}".format(back)
+            if back
+            else "the board has no current release, as before"
+        )
         message = "{}; {}".format(error.message, text)
         return DeviceError(message, code=error.code, where=error.where, hint=error.hint)
 
@@ -376,8 +380,8 @@ def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
     """Has a server take the release; None where none runs."""
     found = reload(run.app.folder, limit_s)
     if found is not None and found.release != run.journal.facts.release:
-        why = _last_error(found) or "it answers with {}".format(found.release)
-        raise _bad(run, "the server did not take the release: {}".format(why))
+        why = _last_error(found) or "it returned {}".format(found.release)
+        raise _bad(run, "the server rejected the release: {}".format(why))
     return found
 
 
@@ -404,10 +408,10 @@ def _last_error(found: ServingStatus) -> str:
 
 def _bad(run: Deployment, text: str) -> DeviceError:
     return DeviceError(
-        "the release does not serve well: {}".format(text),
+        "the release does not work on the server: {}".format(text),
         code="health.serving",
         where="{}/{}".format(run.app.name, run.journal.facts.release),
-        hint="`edgekit status` shows what serves and its last error",
+        hint="`edgekit status` shows the current release and its last error",
     )
 
 

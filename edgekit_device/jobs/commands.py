@@ -129,10 +129,10 @@ def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
             (job.folder / CANCEL).write_text(str(arguments.grace_s), encoding="ascii")
         if not _ends(job, arguments.grace_s + _CANCEL_MORE_S) and not _kill(job):
             raise DeviceError(
-                "the job does not end",
+                "the job does not stop",
                 code="job.stuck",
                 where=job.name,
-                hint="its processes cannot be ended from here: see `ps` on the board",
+                hint="its processes cannot be stopped from here: check `ps` on the board",
             )
     return dict(write(CancelledJob(job.name, job.read().state)))
 
@@ -148,7 +148,7 @@ def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     with locked(root.folder / "jobs" / "lock"), workspace(root.folder) as work:
         if job.read().state in LIVE:
             raise DeviceError(
-                "the job has not ended",
+                "the job is still running",
                 code="job.running",
                 where=job.name,
                 hint="cancel it first: edgekit jobs cancel",

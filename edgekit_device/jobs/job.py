@@ -219,10 +219,10 @@ class JobContext:
         data = bytes(self.root.store.read(digest))
         if sha256(data) != digest:
             raise DeviceError(
-                "the stored bytes have another SHA-256",
+                "the stored bytes do not match their SHA-256",
                 code="blob.digest-mismatch",
                 where=digest,
-                hint="run the same command again: what is damaged is sent again",
+                hint="run the same command again to send damaged blobs again",
             )
         return data
 
@@ -364,10 +364,13 @@ class Job:
             "cancelled": ("job.cancelled", "the job was cancelled", "start it again"),
             "lost": (
                 "job.lost",
-                "the job ended without a word: the board lost power, or its processes were killed",
-                "start it again; `edgekit jobs log` shows how far it came",
+                (
+                    "the job ended without a result: the board lost power, or its processes "
+                    "were killed"
+                ),
+                "start it again; `edgekit jobs log` shows its last step",
             ),
-        }.get(state.state, ("job.unfinished", "the job has not ended", "edgekit jobs attach"))
+        }.get(state.state, ("job.unfinished", "the job is still running", "edgekit jobs attach"))
         raise DeviceError(message, code=code, where=self.name, hint=hint)
 
     def stored(self) -> Set[str]:
@@ -432,10 +435,10 @@ def open_job(root: Root, name: str) -> Job:
     job = Job(root, name)
     if not _ID.match(name) or not job.folder.is_dir():
         raise DeviceError(
-            "no such job on this board",
+            "the job does not exist on this board",
             code="job.unknown",
             where=name[:80],
-            hint="edgekit jobs list names those that are there",
+            hint="list the board's jobs with edgekit jobs list",
         )
     return job
 

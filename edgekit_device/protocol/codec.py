@@ -207,8 +207,8 @@ def _check_names(value: object, needed: Sequence[str], known: "frozenset[str]") 
         fail(
             "",
             "unknown: {}".format(", ".join(repr(name)[:_SHOWN] for name in unknown[:5])),
-            hint="another edgekit made this: edgekit deploy CONFIG makes it anew; "
-            "where the board's loader is the older one, replace that",
+            hint="this was made by another edgekit version: make it again with edgekit deploy "
+            "CONFIG; if edgekit_device on the board is older, replace it",
         )
 
 
@@ -325,7 +325,7 @@ def choice(*known: str) -> Rule:
 
     def rule(value: Any) -> str:
         if not isinstance(value, str) or value not in known:
-            fail("", "{!r} is none of {}".format(str(value)[:_SHOWN], ", ".join(known)))
+            fail("", "{!r} is not one of {}".format(str(value)[:_SHOWN], ", ".join(known)))
         return value
 
     return rule
@@ -430,7 +430,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
 
     def broken(digits: str) -> float:
         if len(digits) > _MAX_DIGITS or not math.isfinite(float(digits)):
-            fail(where, "{} is no number here".format(digits[:40]), code=code)
+            fail(where, "{} is not allowed as a number here".format(digits[:40]), code=code)
         return float(digits)
 
     try:

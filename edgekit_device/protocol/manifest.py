@@ -71,7 +71,7 @@ Engines = Mapping[Tuple[str, str], Any]
 
 def _no_plugins(value: Any) -> Tuple[str, ...]:
     if array(anything)(value):
-        fail("", "this loader has no plugins")
+        fail("", "this version of edgekit_device does not support plugins")
     return ()
 
 
@@ -80,7 +80,7 @@ def _utc(value: Any) -> str:
     try:
         time.strptime(found, "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
-        fail("", "{!r} is no time".format(found))
+        fail("", "{!r} is not a valid time".format(found))
     return str(found)
 
 
@@ -432,7 +432,7 @@ class Manifest:
         sizes = {name: blob.bytes for name, blob in self.blobs.items()}
         for name, weight in self.weights.items():
             if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
-                fail("weights." + name[:80], "one digest with two sizes")
+                fail("weights." + name[:80], "one digest with two different sizes")
 
     def _check_lane(self, lane: Lane, where: str) -> None:
         written = {tensor.name for tensor in self.inputs}
@@ -443,14 +443,14 @@ class Manifest:
             self._blob(segment.engine, at + ".engine", "engine")
             unwritten = [name for name in segment.inputs if name not in written]
             if unwritten:
-                fail(at + ".inputs", "nothing before it writes {!r}".format(unwritten[0][:80]))
+                fail(at + ".inputs", "no earlier segment writes {!r}".format(unwritten[0][:80]))
             again = [name for name in segment.outputs if name in written]
             if again:
                 fail(at + ".outputs", "{!r} is written twice".format(again[0][:80]))
             written.update(segment.outputs)
         lacking = [tensor.name for tensor in self.outputs if tensor.name not in written]
         if lacking:
-            fail(where, "nothing writes the output {!r}".format(lacking[0][:80]))
+            fail(where, "no segment writes the output {!r}".format(lacking[0][:80]))
 
     def _check_golden(self, case: GoldenCase, where: str) -> None:
         _same_names(case.inputs, self.inputs, where + ".inputs")
@@ -474,7 +474,7 @@ class Manifest:
             cores.setdefault(segment.engine, set()).add(segment.core)
         stray = sorted(set(self.engines) - set(cores))
         if stray:
-            fail("engines." + stray[0], "no segment runs this engine")
+            fail("engines." + stray[0], "no segment uses this engine")
         for segment in segments:
             at, entry = "engines." + segment.engine, self.engines.get(segment.engine)
             if entry is None:
@@ -484,9 +484,9 @@ class Manifest:
                 fail(at + ".dla_core", "its segment runs on {}".format(segment.device))
             fed = {io.name for io in entry.inputs}
             if not set(segment.inputs) <= fed:
-                fail(at, "its segment feeds other inputs")
+                fail(at, "its segment has other inputs")
             if fed - set(segment.inputs):
-                fail(at, "nothing feeds one of its inputs")
+                fail(at, "one of its inputs has no source")
             if not set(segment.outputs) <= {io.name for io in entry.outputs}:
                 fail(at, "it lacks an output of its segment")
 
@@ -495,7 +495,7 @@ class Manifest:
             fail("requires.backend", "the manifest's is {!r}".format(self.backend[:80]))
         used = {segment.core for lane in self.lanes for segment in lane.segments}
         if set(requires.dla_cores) - used:
-            fail("requires.dla_cores", "a core that no segment uses")
+            fail("requires.dla_cores", "no segment uses this core")
 
     def _check_sample(self, case: SampleCase, where: str) -> None:
         for arrays, tensors, which in (
@@ -508,11 +508,11 @@ class Manifest:
                 self._array(arrays[tensor.name], tensor, at)
         assert self.samples is not None
         if (self.samples.metric == LABELLED) != (case.labels is not None):
-            fail(where + ".labels", "labels go with the metric {} alone".format(LABELLED))
+            fail(where + ".labels", "only the metric {} has labels".format(LABELLED))
         if case.labels is not None:
             found = classes_of(self.outputs[0].shape)
             if found is None:
-                fail(where + ".labels", "the first output is not one class for each input")
+                fail(where + ".labels", "the first output is not one class per input")
             rows, classes = found
             if len(case.labels) != rows or max(case.labels) >= classes:
                 fail(where + ".labels", "expected {} numbers below {}".format(rows, classes))
@@ -524,7 +524,7 @@ class Manifest:
     def _array(self, name: str, tensor: TensorEntry, where: str) -> None:
         blob = self.blobs.get(name)
         if blob is None or blob.bytes != nbytes(tensor.dtype, tensor.shape):
-            fail(where, "no blob of this digest and size")
+            fail(where, "no blob has this digest and size")
 
 
 def _same_names(given: Mapping[str, Any], tensors: Sequence[TensorEntry], where: str) -> None:
@@ -545,10 +545,10 @@ def parse(data: bytes) -> Manifest:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise DeviceError(
-            "the bundle's schema is {!r}, this loader reads {}".format(schema, SCHEMA),
+            "the bundle's schema is {!r}, but this edgekit_device reads {}".format(schema, SCHEMA),
             code="manifest.schema",
             where="manifest.json",
-            hint="use the loader of the edgekit that made the bundle",
+            hint="use the edgekit_device of the edgekit version that made the bundle",
         )
     found = read(Manifest, document, "manifest.json")
     return replace(found, digest=hashlib.sha256(data).hexdigest())

@@ -115,7 +115,7 @@ class MessageReader:
         if flags & socket.MSG_CTRUNC or len(self.descriptors) > _MAX_DESCRIPTORS:
             raise Closed("too many descriptors")
         if not data:
-            raise Closed("it ended")
+            raise Closed("it closed the connection")
         self._data += data
 
     def take(self) -> Optional[bytes]:
@@ -128,7 +128,7 @@ class MessageReader:
             return None
         (size,) = _LENGTH.unpack_from(self._data)
         if not 0 < size <= self.most:
-            raise Closed("a head of {} bytes".format(size))
+            raise Closed("a header of {} bytes".format(size))
         if len(self._data) < 4 + size:
             return None
         head, self._data = self._data[4 : 4 + size], self._data[4 + size :]
@@ -153,7 +153,7 @@ class MessageReader:
     def check(self) -> None:
         """Raises Closed where a descriptor is left that no message claimed."""
         if self.descriptors and not self._data:
-            raise Closed("a descriptor that no request needs")
+            raise Closed("a descriptor that the request does not need")
 
     def close(self) -> None:
         """Closes descriptors that were not taken."""
@@ -168,20 +168,20 @@ def parse_head(data: bytes) -> Any:
     Raises:
         DeviceError: "serve.protocol" or "serve.version".
     """
-    document = parse_json(data, "the head", "serve.protocol")
+    document = parse_json(data, "the header", "serve.protocol")
     version = document.pop("edgekit", None) if isinstance(document, dict) else VERSION
     if version != VERSION:
         raise DeviceError(
-            "the head says version {!r}".format(str(version)[:40]),
+            "the header says version {!r}".format(str(version)[:40]),
             code="serve.version",
-            hint="this loader speaks version {}".format(VERSION),
+            hint="this edgekit_device supports version {}".format(VERSION),
         )
     return document
 
 
 def read_request(kind: Type[_Answer], document: Any) -> _Answer:
     """Reads a request; raises DeviceError "serve.protocol"."""
-    return read(kind, document, "the head", code="serve.protocol")
+    return read(kind, document, "the header", code="serve.protocol")
 
 
 def read_answer(kind: Type[_Answer], data: bytes) -> Union[_Answer, FailedAnswer]:
@@ -191,7 +191,7 @@ def read_answer(kind: Type[_Answer], data: bytes) -> Union[_Answer, FailedAnswer
         DeviceError: "serve.protocol" or "serve.version".
     """
     document = parse_head(data)
-    hint = "is it another version's? end it and start it again"
+    hint = "if the server is from another version, restart it"
     if isinstance(document, dict) and "error" in document:
         return read(FailedAnswer, document, "the answer", code="serve.protocol", hint=hint)
     return read(kind, document, "the answer", code="serve.protocol", hint=hint)
@@ -229,7 +229,7 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
         peer.close()
         timed_out = isinstance(error, (socket.timeout, BlockingIOError))
         raise DeviceError(
-            "the server's socket takes no connection: {}".format(error),
+            "cannot connect to the server's socket: {}".format(error),
             code="serve.silent" if timed_out else "serve.refused",
             where=str(path),
             hint="" if timed_out else "only the server's own account may use it",
@@ -263,9 +263,9 @@ def exchange(
         message = reader.wait(peer)
     except socket.timeout as error:
         raise DeviceError(
-            "the server did not answer in {:g} s".format(peer.gettimeout() or 0),
+            "the server did not answer within {:g} s".format(peer.gettimeout() or 0),
             code="serve.silent",
-            hint="look at its status and its log",
+            hint="check its status and its log",
         ) from error
     except OSError as error:
         raise Closed(str(error)) from error

@@ -122,11 +122,11 @@ def need_unchanged(checked: Checked) -> None:
     found = changes(backend, health.fingerprint, now)
     if found:
         raise DeviceError(
-            "this board is no longer what the release was tested on: "
+            "this board has changed since the release was tested: "
             + "; ".join("{0.what} {0.before} -> {0.now}".format(one) for one in found),
             code="board.changed",
             where=checked.files.where,
-            hint="run edgekit deploy CONFIG: it builds and tests for the board as it is now",
+            hint="build and test for the board as it is now: edgekit deploy CONFIG",
         )
 
 

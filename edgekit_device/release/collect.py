@@ -57,7 +57,7 @@ def remove(
                 "the release is in use",
                 code="release.in-use",
                 where="{}/{}".format(app.name, release),
-                hint="switch to another one first, or remove the whole app",
+                hint="switch to another release first, or remove the whole app",
             )
         _drop(app, folder, work)
         return [release]
@@ -245,7 +245,7 @@ def _manifest_of(app: App, name: str) -> Manifest:
     # a flipped bit may leave a good manifest that names a blob that does not exist
     if not name.endswith("-" + hashlib.sha256(data).hexdigest()[:12]):
         raise DeviceError(
-            "manifest.json is not what the release was made of",
+            "manifest.json is not the one the release was made from",
             code="release.damaged",
             where="{}/{}".format(app.name, name),
         )

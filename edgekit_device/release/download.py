@@ -105,7 +105,7 @@ def _body(
     if reply.status == 206:
         found = _RANGE.match(reply.getheader("Content-Range") or "")
         if found is None or int(found.group(1)) != at:
-            raise bad_answer(source.blob_url(digest), "another part than was asked for")
+            raise bad_answer(source.blob_url(digest), "the source sent another part than requested")
     if length is not None and length.isdigit() and int(length) != size - at + skip:
         # not read: a page that says "not found" with status 200, or another blob
         reply.close()
@@ -140,10 +140,10 @@ def _body(
 def wrong(source: Source, digest: str) -> DeviceError:
     """The error of a source that gives other bytes than requested."""
     return DeviceError(
-        "the source gave other bytes than those of {}".format(digest),
+        "the source sent wrong bytes for {}".format(digest),
         code="source.wrong-bytes",
         where=source.where,
-        hint="it is damaged or not to be trusted: push the bundle there again",
+        hint="they are damaged or not to be trusted: push the bundle there again",
     )
 
 
@@ -384,10 +384,10 @@ def _check_space(root: Root, missing: Sequence[Blob]) -> None:
     free = facts.f_bavail * facts.f_frsize
     if needed > free:
         raise DeviceError(
-            "the bundle needs {} bytes more, {} are free".format(needed, free),
+            "the bundle needs {} more bytes, but only {} are free".format(needed, free),
             code="board.disk-full",
             where=str(root.folder),
-            hint="free space there, or remove old releases with gc --keep 1",
+            hint="free space on the board, or remove old releases with gc --keep 1",
         )
 
 

@@ -337,7 +337,7 @@ def put_back(app: App, release: Optional[str]) -> str:
     here = "edgekit_device.pyz install --again"
     if release is not None and release in app.releases():
         here = "edgekit_device.pyz switch --app {} --release {} --again".format(app.name, release)
-    return "edgekit deploy CONFIG --again, on the board {}".format(here)
+    return "edgekit deploy CONFIG --again (on the board: {})".format(here)
 
 
 def refuse_taken_back(
@@ -351,13 +351,12 @@ def refuse_taken_back(
     found = taken_back(app, digest)
     if found is not None:
         raise DeviceError(
-            "{} served here and was taken back at {}: {}".format(
+            "{} was current here and was rolled back at {}: {}".format(
                 found.release, found.at, found.reason
             ),
             code="install.taken-back",
             where=where or app.name,
-            hint="deploy a newer bundle, or put this one back on purpose: "
-            + put_back(app, release),
+            hint="deploy a newer bundle, or deploy this one anyway: " + put_back(app, release),
         )
 
 
@@ -436,7 +435,7 @@ def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:
     if entry is None:
         return None
     why = "" if entry.error is None else entry.error.message
-    return TakenBack(str(entry.release), entry.state_at, why or "no reason is known")
+    return TakenBack(str(entry.release), entry.state_at, why or "no reason is recorded")
 
 
 def _remembered(root: Root) -> _Remembered:
@@ -489,12 +488,12 @@ def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
         journal = read_journal(app)
         if journal is not None and journal.live and not whole:
             raise DeviceError(
-                "a deployment of {} was cut off while {}".format(
+                "a deployment of {} was interrupted while {}".format(
                     journal.facts.digest[:12], journal.state
                 ),
                 code="deploy.unfinished",
                 where=app.name,
-                hint="deploy again, or `edgekit rollback`, which ends it",
+                hint="deploy again, or end it with `edgekit rollback`",
             )
         yield
 
@@ -509,7 +508,7 @@ def busy(app: App, job: Optional[str] = None) -> DeviceError:
     journal = read_journal(app)
     if journal is None or not journal.live:
         return DeviceError(
-            "another command changes this app",
+            "another command is changing this app",
             code="deploy.busy",
             where=app.name,
             hint="try again in a moment",
@@ -517,13 +516,13 @@ def busy(app: App, job: Optional[str] = None) -> DeviceError:
     facts = journal.facts
     job = job or facts.job
     return DeviceError(
-        "{} deploys {} since {} ({})".format(
+        "{} has been deploying {} since {} ({})".format(
             facts.operator or "somebody", facts.digest[:12], facts.started_at, journal.state
         ),
         code="deploy.busy",
         where=app.name,
-        hint="wait for its end: edgekit jobs attach {0} BOARD; "
-        "edgekit jobs cancel {0} BOARD takes it back".format(job)
+        hint="wait for it: edgekit jobs attach {0} BOARD; or cancel it: edgekit jobs cancel "
+        "{0} BOARD".format(job)
         if job
-        else "edgekit status BOARD shows how far it is",
+        else "edgekit status BOARD shows its progress",
     )

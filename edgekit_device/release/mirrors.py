@@ -58,7 +58,9 @@ class Credentials:
             with os.fdopen(handle, "rb") as file:
                 facts = os.fstat(file.fileno())
                 if stat.S_IMODE(facts.st_mode) & 0o077:
-                    raise _bad_credentials(path, "others may read the file", "chmod 600 it")
+                    raise _bad_credentials(
+                        path, "other accounts can read the file", "run chmod 600 on it"
+                    )
                 data = file.read(_MAX_FILE + 1)
         if len(data) > _MAX_FILE:
             raise _bad_credentials(
@@ -148,7 +150,7 @@ def unreachable(where: str, error: Trouble) -> DeviceError:
         "no answer after {} tries: {}".format(TRIES, error),
         code="source.unreachable",
         where=url_text(where),
-        hint="check the address and the board's network, or name another mirror",
+        hint="check the address and the board's network, or give another mirror",
     )
 
 
@@ -164,16 +166,16 @@ def check_address(text: str) -> SplitResult:
     except ValueError as error:
         raise _bad_address(text, str(error)) from error
     if not parts.hostname:
-        raise _bad_address(text, "there is no host in it")
+        raise _bad_address(text, "it has no host")
     if "@" in parts.netloc:
         raise DeviceError(
-            "an address must not hold a user or a password: command lines can be read",
+            "an address must not contain a user or a password: command lines are visible to others",
             code="source.bad-address",
             where=url_text(text),
-            hint="write them to registries.json in the board's folder",
+            hint="put them into registries.json in the board's folder",
         )
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise _bad_address(text, "it has spaces, control or other characters beyond ASCII")
+        raise _bad_address(text, "it has spaces, control or non-ASCII characters")
     return parts
 
 
@@ -186,16 +188,16 @@ def check_redirect(origin: str, target: str) -> None:
     parts = _parts(target)
     secure = urlsplit(origin).scheme == "https"
     if parts is None or parts.scheme not in ("http", "https") or "@" in parts.netloc:
-        message = "the server leads to an address that is not HTTP: {!r}".format(target[:80])
+        message = "the server redirects to an address that is not HTTP: {!r}".format(target[:80])
     elif secure and parts.scheme != "https":
-        message = "the server leads from HTTPS to HTTP, {}".format(url_text(target))
+        message = "the server redirects from HTTPS to HTTP: {}".format(url_text(target))
     else:
         return
     raise DeviceError(
         message,
         code="source.redirect",
         where=url_text(origin),
-        hint="name the address where the bundle lies",
+        hint="give the address where the bundle is stored",
     )
 
 
@@ -231,7 +233,7 @@ def check_secret(parts: SplitResult) -> None:
     """
     if parts.scheme != "https" and not is_loopback(parts.hostname):
         raise DeviceError(
-            "it asks for a password over HTTP, where anybody on the way could read it",
+            "it asks for a password over HTTP, which others on the network could read",
             code="source.insecure",
             where=url_text(parts.geturl()),
             hint="use https://",
@@ -244,17 +246,17 @@ def status_error(status: int, url: str) -> Exception:
         return Trouble("HTTP status {}".format(status))
     if status in (404, 410):
         return DeviceError(
-            "it is not there (HTTP status {})".format(status),
+            "not found (HTTP status {})".format(status),
             code="source.not-found",
             where=url_text(url),
-            hint="edgekit bundle push puts a bundle there",
+            hint="upload a bundle with edgekit bundle push",
         )
     if status in (401, 403, 407):
         return DeviceError(
-            "the server refuses (HTTP status {})".format(status),
+            "the server refuses access (HTTP status {})".format(status),
             code="source.refused",
             where=url_text(url),
-            hint="write user and password of the host to registries.json in the board's folder",
+            hint="put the host's user and password into registries.json in the board's folder",
         )
     return bad_answer(url, "HTTP status {}".format(status))
 
@@ -262,10 +264,10 @@ def status_error(status: int, url: str) -> Exception:
 def bad_answer(url: str, message: str) -> DeviceError:
     """The error of an answer that cannot be used."""
     return DeviceError(
-        "the server's answer is of no use: {}".format(message),
+        "the server's answer is not valid: {}".format(message),
         code="source.bad-answer",
         where=url_text(url),
-        hint="is this the address of a mirror?",
+        hint="check that this is the address of a mirror",
     )
 
 
@@ -287,10 +289,10 @@ def url_text(url: str) -> str:
 
 def _bad_address(text: str, message: str) -> DeviceError:
     return DeviceError(
-        "not the address of a source: {}".format(message),
+        "not a valid source address: {}".format(message),
         code="source.bad-address",
         where=url_text(text),
-        hint="http(s)://HOST/PATH/ of a mirror",
+        hint="give http(s)://HOST/PATH/ of a mirror",
     )
 
 
@@ -383,10 +385,11 @@ class Web:
         except ssl.SSLCertVerificationError as error:
             self._close(origin)
             raise DeviceError(
-                "the server's certificate is not good: {}".format(error.verify_message),
+                "the server's certificate is not valid: {}".format(error.verify_message),
                 code="source.certificate",
                 where=url_text(url),
-                hint="put the authority's certificate into mirror-ca.pem in the board's folder",
+                hint="put the certificate of its authority into mirror-ca.pem in the board's "
+                "folder",
             ) from error
         except (OSError, http.client.HTTPException) as error:
             self._close(origin)

@@ -190,7 +190,7 @@ def need_ready(app: str, folder: Path) -> None:
     """Raises DeviceError "release.not-ready" where ``is_ready`` is false."""
     if not is_ready(folder):
         raise DeviceError(
-            "the release's weights were not checked yet",
+            "the release's weights have not been checked yet",
             code="release.not-ready",
             where="{}/{}".format(app, folder.name),
             hint="run refit first",
@@ -247,14 +247,14 @@ def rollback(
                 + (
                     ""
                     if back is None
-                    else "; {} was taken back itself at {}: {}".format(
+                    else "; {} was itself rolled back at {}: {}".format(
                         back.release, back.at, back.reason
                     )
                 ),
                 code="release.no-previous",
                 where=app.name,
                 hint="deploy an earlier bundle"
-                + ("" if back is None else "; to put it back: " + put_back(app, back.release)),
+                + ("" if back is None else "; to deploy it again: " + put_back(app, back.release)),
             )
         if to is not None and target != current:
             refuse_taken_back(app, target.partition("-")[2], release=target)

@@ -59,20 +59,22 @@ def check_facts(
         DeviceError: See ``check_requires``.
     """
     if "schema" in facts and facts["schema"] != requires.loader:
-        _fail("loader", "a loader of {}, the board's is {}".format(
-            requires.loader, facts["schema"]), where, "replace the board's loader")  # fmt: skip
+        _fail("loader", "an edgekit_device for {}, but the board's is for {}".format(
+            requires.loader, facts["schema"]), where,
+            "replace edgekit_device on the board")  # fmt: skip
     if "backends" in facts and requires.backend not in facts["backends"]:
-        _fail("backend", "the {} backend, the board has {}".format(
+        _fail("backend", "the {} backend, but the board has {}".format(
             requires.backend, ", ".join(facts["backends"]) or "none"), where,
             "build for a backend that the board has")  # fmt: skip
     _runtime(requires, facts, where)
     _boards(requires, facts, where)
     cores = facts.get("dla_cores")
     if isinstance(cores, int) and any(core >= cores for core in requires.dla_cores):
-        _fail("dla", "DLA core {}, the board has {}".format(
-            max(requires.dla_cores), cores), where, "build for the cores that it has")  # fmt: skip
+        _fail("dla", "DLA core {}, but the board has {}".format(
+            max(requires.dla_cores), cores), where,
+            "build for the cores that the board has")  # fmt: skip
     if requires.cudla and facts.get("cudla") is False:
-        _fail("cudla", "cuDLA, which the board lacks", where,
+        _fail("cudla", "cuDLA, which is missing on the board", where,
               "install libcudla, or build with build.mode: hybrid")  # fmt: skip
     for what, needed in (
         ("disk", max(requires.disk_bytes - there, 0)),
@@ -80,7 +82,7 @@ def check_facts(
     ):
         free = facts.get({"disk": "free_bytes", "memory": "memory_bytes"}[what])
         if isinstance(free, int) and needed > free:
-            _fail(what, "{:,} bytes of {}, {:,} are free".format(needed, what, free), where,
+            _fail(what, "{:,} bytes of {}, only {:,} are free".format(needed, what, free), where,
                   "free some there, or build a smaller one")  # fmt: skip
 
 
@@ -93,14 +95,14 @@ def _runtime(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
     wanted = name + (" from {}".format(oldest) if oldest else "")
     wanted += " and before {}".format(below) if below else ""
     if version is None:
-        _fail("runtime", "{}, which the board lacks".format(wanted), where,
+        _fail("runtime", "{}, which is missing on the board".format(wanted), where,
               "python3 -m pip install {}".format(name))  # fmt: skip
     here = _numbers(str(version))
     if not here:
         return  # it is there, of unknown version
     if (oldest and here < _numbers(oldest)) or (below and here >= _numbers(below)):
-        _fail("runtime", "{}, the board has {}".format(wanted, version), where,
-              "install such a version there, or build for the one that is there")  # fmt: skip
+        _fail("runtime", "{}, but the board has {}".format(wanted, version), where,
+              "install such a version there, or build for the board's version")  # fmt: skip
 
 
 def _boards(requires: Requires, facts: Mapping[str, Any], where: str) -> None:

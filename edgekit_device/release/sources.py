@@ -125,7 +125,7 @@ class LocalSource:
             "the mirror has no app {}".format(app),
             code="source.not-found",
             where=self.where,
-            hint="it has {}{}".format(", ".join(found[:_MOST]) or "none", more),
+            hint="its apps: {}{}".format(", ".join(found[:_MOST]) or "none", more),
         )
 
 
@@ -159,7 +159,7 @@ class Mirror:
         self.where = url_text(url)
         parts = check_address(url)
         if parts.query or parts.fragment:
-            raise bad_answer(url, "a mirror's address has no ? and no #")
+            raise bad_answer(url, "a mirror's address must not contain ? or #")
         base = url if url.endswith("/") else url + "/"
         found = _RELEASE_NAME.match(base)
         self.base = found.group("base") if found else base
@@ -204,7 +204,7 @@ class Mirror:
         name, digest = self._release or (app, None)
         if name is None or not is_app_name(name):
             raise DeviceError(
-                "the address does not say which app's bundle is meant",
+                "the address does not name the app",
                 code="source.no-app",
                 where=self.where,
                 hint="give --app, or add /APP/DIGEST/ to the address",
@@ -219,7 +219,7 @@ class Mirror:
                     "the mirror has no app {}".format(name),
                     code=error.code,
                     where=self.where,
-                    hint="push its bundle there, or look at the name and the address",
+                    hint="push its bundle there, or check the name and the address",
                 ) from error
             digest = text.decode("ascii", "replace").strip()
             if not is_digest(digest):
@@ -241,7 +241,7 @@ class Mirror:
 def _check_name(where: str, data: bytes, digest: str) -> None:
     if hashlib.sha256(data).hexdigest() != digest:
         raise DeviceError(
-            "the server gave other bytes than {}".format(digest),
+            "the server sent wrong bytes for {}".format(digest),
             code="source.wrong-bytes",
             where=where,
             hint="the mirror is damaged or not to be trusted; push the bundle there again",
@@ -288,7 +288,7 @@ def open_sources(root: Root, where: Locations) -> Iterator[Sources]:
     texts = where.splitlines() if isinstance(where, str) else list(where)
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise DeviceError(
-            "there is no source",
+            "no source was given",
             code="source.bad-address",
             hint=_KINDS,
         )
@@ -353,7 +353,7 @@ def _open(root: Root, text: str) -> Source:
         return LocalSource(Path(text))
     if scheme not in ("http", "https"):
         raise DeviceError(
-            "sources of this kind are not known: {!r}".format(scheme[:40]),
+            "sources of this kind are not supported: {!r}".format(scheme[:40]),
             code="source.bad-address",
             hint=_KINDS,
         )

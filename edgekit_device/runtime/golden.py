@@ -146,12 +146,12 @@ def need_golden(model: Model, checked: Checked, where: str) -> Dict[str, Any]:
     if results["ok"]:
         return results
     bad = [
-        "{!r} of seed {} is off by {:.3g} (tolerance {:.3g}){}".format(
+        "{!r} of seed {} is off by {:.3g} (limit {:.3g}){}".format(
             name,
             case["seed"],
             facts["relative"],
             facts["tolerance"],
-            ", which leaves nothing of its smaller channels"
+            ", which exceeds the values of its smaller channels"
             * (facts["relative"] <= facts["tolerance"]),
         )
         for case in results["cases"]

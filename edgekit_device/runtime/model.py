@@ -227,10 +227,10 @@ def import_backend(manifest: Manifest) -> Any:
     module = BACKENDS.get(manifest.backend)
     if module is None:
         raise DeviceError(
-            "this loader has no backend {!r}".format(manifest.backend[:80]),
+            "this edgekit_device has no backend {!r}".format(manifest.backend[:80]),
             code="backend.unknown",
             where=manifest.name,
-            hint="it has: {}".format(", ".join(sorted(BACKENDS))),
+            hint="available: {}".format(", ".join(sorted(BACKENDS))),
         )
     return importlib.import_module(module)
 
@@ -258,7 +258,7 @@ def check_inputs(
     if not isinstance(inputs, Mapping):
         if len(tensors) != 1:
             raise DeviceError(
-                "the model has {} inputs, so it needs them by name".format(len(tensors)),
+                "the model has {} inputs, so give them by name".format(len(tensors)),
                 code="input.missing",
                 where=model,
                 hint="pass a dict of {}".format(_names(tensors)),
@@ -270,7 +270,7 @@ def check_inputs(
             folded = {each.casefold(): each for each in known}
             near = difflib.get_close_matches(str(name).casefold(), list(folded), n=1)
             raise DeviceError(
-                "there is no input {!r}".format(str(name)[:80]),
+                "the model has no input {!r}".format(str(name)[:80]),
                 code="input.unknown",
                 where=model,
                 hint="did you mean {!r}?".format(folded[near[0]]) if near else _names(tensors),
@@ -302,18 +302,18 @@ def check_array(array: np.ndarray, tensor: TensorEntry) -> np.ndarray:
 
     if array.dtype != np.dtype(tensor.dtype):
         raise DeviceError(
-            "{!r} is {}, the model wants {}".format(tensor.name, array.dtype, tensor.dtype),
+            "{!r} is {}, but the model needs {}".format(tensor.name, array.dtype, tensor.dtype),
             code="input.dtype",
             where=tensor.name,
             hint="convert it with .astype({!r})".format(tensor.dtype),
         )
     if array.shape != tensor.shape:
         raise DeviceError(
-            "{!r} has the shape {}, the model wants {}".format(
+            "{!r} has shape {}, but the model needs {}".format(
                 tensor.name, list(array.shape), list(tensor.shape)
             ),
             code="input.shape",
             where=tensor.name,
-            hint="the network was built for this one shape; resize or reshape the array",
+            hint="the network was built for this shape only; resize or reshape the array",
         )
     return np.ascontiguousarray(array).reshape(tensor.shape)

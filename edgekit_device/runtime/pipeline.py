@@ -293,12 +293,12 @@ def _stuck(
         if worker.busy is not None
     ]
     return DeviceError(
-        "frame {} has no result after {:g} s; at work: {}".format(
+        "frame {} has no result after {:g} s; still running: {}".format(
             frame.number, timeout_s or 0.0, "; ".join(at_work) or "nothing"
         ),
         code="engine.stuck",
         where=", ".join(sorted(workers)),
-        hint="the device hangs or is very slow: see dmesg, then start the program again",
+        hint="the device hangs or is very slow: check dmesg, then start the program again",
     )
 
 

@@ -109,7 +109,7 @@ def load_plan(
         refit(loaded.trt, loaded.engine, Path(os.path.expanduser(onnx)), where=str(file))
     context = loaded.engine.create_execution_context()
     if context is None:
-        raise loaded.listener.error("TensorRT makes no execution context", "tensorrt.no-memory")
+        raise loaded.listener.error("TensorRT created no execution context", "tensorrt.no-memory")
     inputs, outputs = (
         [io_of(loaded.engine, context, name, (scales or {}).get(name)) for name in names]
         for names in names_of(loaded.engine)

@@ -66,7 +66,7 @@ def weight_faults(facts: EngineFacts, weights: Dict[str, WeightEntry]) -> List[s
             found.append("{!r} is not among the bundle's weights".format(wanted.name[:80]))
         elif (given.dtype, given.shape) != (wanted.dtype, wanted.shape):
             found.append(
-                "{!r} is {} {}, the engine wants {} {}".format(
+                "{!r} is {} {}, but the engine needs {} {}".format(
                     wanted.name[:80],
                     given.dtype,
                     list(given.shape),
@@ -101,13 +101,13 @@ def open_engines(
         engines[digest] = (data, read_engine(data, digest))
         faults += weight_faults(engines[digest][1], dict(manifest.weights))
     used = {weight.name for _, facts in engines.values() for weight in facts.weights}
-    faults += ["{!r} is in no engine".format(n[:80]) for n in manifest.weights if n not in used]
+    faults += ["no engine has {!r}".format(n[:80]) for n in manifest.weights if n not in used]
     if faults:
         raise DeviceError(
             "weights do not fit the engines: {}".format(listed(faults)),
             code="refit.mismatch",
             where=checked.files.where,
-            hint="weights must have the names, types and shapes of those that were stripped",
+            hint="the weights need the names, types and shapes of the stripped ones",
         )
     opened = {
         digest: _open(checked, segments[digest], data, facts, threads, profile)
@@ -131,7 +131,7 @@ def _open(
         if error.name != "onnxruntime":
             raise  # it is there, and broken
         raise DeviceError(
-            "ONNX Runtime is not installed, and this bundle's engines need it",
+            "ONNX Runtime is needed for this bundle's engines and is not installed",
             code="board.no-onnxruntime",
             where=checked.files.where,
             hint="python3 -m pip install onnxruntime",
@@ -184,7 +184,7 @@ def _check_names(session: Any, segment: SegmentEntry) -> None:
     outputs = {item.name for item in session.get_outputs()}
     if inputs != set(segment.inputs) or not set(segment.outputs) <= outputs:
         raise DeviceError(
-            "the engine's inputs or outputs are not those of its segment",
+            "the engine's inputs or outputs differ from its segment's",
             code="engine.invalid",
             where="segment {} on {}".format(segment.index, segment.device),
         )

@@ -88,7 +88,7 @@ def need_numpy() -> None:
         if error.name != "numpy":
             raise  # it is there, and broken
         raise DeviceError(
-            "NumPy is not installed, and running a model needs it",
+            "NumPy is needed to run a model and is not installed",
             code="board.no-numpy",
             hint="python3 -m pip install numpy, or apt-get install python3-numpy",
         ) from error
@@ -117,10 +117,10 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
         return 0
     if not path.is_file():
         raise DeviceError(
-            "there is no ONNX file here",
+            "the ONNX file does not exist",
             code="model.not-found",
             where=str(path),
-            hint="the path is one on the board",
+            hint="the path must be one on the board",
         )
     with map_os_errors(str(path)):
         model = map_file(path)
@@ -209,7 +209,7 @@ def _frame_count(arrays: Dict[str, np.ndarray]) -> int:
     counts = {array.shape[0] if array.ndim else -1 for array in arrays.values()}
     if len(counts) != 1 or min(counts) < 1:
         raise DeviceError(
-            "with --frames every array needs the same leading number of frames",
+            "with --frames every array needs the same number of frames",
             code="input.shape",
             hint="stack the frames with numpy.stack",
         )

@@ -157,7 +157,7 @@ class Client:
         if not isinstance(inputs, Mapping):
             if len(self.inputs) != 1:
                 raise DeviceError(
-                    "the model has {} inputs, so it needs them by name".format(len(self.inputs)),
+                    "the model has {} inputs, so give them by name".format(len(self.inputs)),
                     code="input.missing",
                     hint="pass a dict of {}".format(", ".join(e["name"] for e in self.inputs)),
                 )
@@ -229,8 +229,8 @@ class Client:
 
     def _gone(self) -> DeviceError:
         return DeviceError(
-            "nothing serves here",
+            "no server is running here",
             code="serve.gone",
             where=str(self._path),
-            hint="start it: edgekit_device serve --app NAME",
+            hint="start one: edgekit_device serve --app NAME",
         )

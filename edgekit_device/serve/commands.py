@@ -132,7 +132,7 @@ def _app(root: Root, name: str) -> App:
     app = root.app(name)
     if not app.folder.is_dir():
         raise DeviceError(
-            "there is no such app here",
+            "the app does not exist here",
             code="release.none",
             where=name,
             hint="deploy a bundle first",
@@ -168,10 +168,10 @@ def _only(app: App) -> Iterator[None]:
         if error.code != "board.busy":
             raise
         raise DeviceError(
-            "another server serves it (process {})".format(read_record(app.folder).pid),
+            "another server already serves it (process {})".format(read_record(app.folder).pid),
             code="serve.running",
             where=app.name,
-            hint="serve-status says how it is, serve-stop ends it",
+            hint="show its state with serve-status, stop it with serve-stop",
         ) from error
     try:
         yield
@@ -227,8 +227,8 @@ def _ended(said: bytes, status: int, log: Path) -> Dict[str, Any]:
         if error.code not in ("serve.not-started", "manifest.invalid"):
             raise
     raise DeviceError(
-        "the server ended with status {}".format(status),
+        "the server ended with exit status {}".format(status),
         code="serve.not-started",
         where=str(log),
-        hint="look at its log",
+        hint="check its log",
     )

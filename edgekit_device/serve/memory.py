@@ -45,7 +45,7 @@ class SharedMemory:
         self.nbytes = max(aligned(nbytes), mmap.PAGESIZE)
         if self.nbytes > MOST:
             raise DeviceError(
-                "tensors of {} bytes are more than a server takes".format(nbytes),
+                "tensors of {} bytes are too large for the server".format(nbytes),
                 code="serve.too-large",
                 hint="its limit is {} bytes".format(MOST),
             )
@@ -80,13 +80,13 @@ def map_sealed(descriptor: int) -> mmap.mmap:
         size = os.fstat(descriptor).st_size
         if seals & _SHRINK and not seals & _WRITE and 0 < size <= MOST:
             return mmap.mmap(descriptor, size)
-        reason = "it is not sealed against shrinking, or is sealed against writing"
+        reason = "it is not sealed against shrinking, or it is sealed against writing"
         if not 0 < size <= MOST:
             reason = "its size is {} bytes".format(size)
     except (OSError, ValueError, OverflowError) as error:
         reason = str(error)
     raise DeviceError(
-        "the descriptor is no memory to share: {}".format(reason),
+        "the descriptor is not shareable memory: {}".format(reason),
         code="serve.memory",
         hint="send a memfd with F_SEAL_SHRINK of at most {} bytes".format(MOST),
     )
@@ -102,7 +102,7 @@ def _create() -> int:
     if hasattr(library, "memfd_create"):
         made = library.memfd_create(b"edgekit", _CLOEXEC | _ALLOW_SEALING)
     if made is None or made < 0:
-        raise OSError(ctypes.get_errno(), "memfd_create is not there")
+        raise OSError(ctypes.get_errno(), "memfd_create is not available")
     return made
 
 
@@ -130,8 +130,8 @@ def input_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
 def outside(where: str) -> DeviceError:
     """The error that a tensor is not where the request says."""
     return DeviceError(
-        "it does not lie in the memory that came with the request",
+        "it is outside the memory sent with the request",
         code="serve.memory",
         where=where[:80],
-        hint="offsets are multiples of {}".format(ALIGN),
+        hint="offsets must be multiples of {}".format(ALIGN),
     )

@@ -173,8 +173,7 @@ class ServedReleases:
             "serve.crashed",
             "the process that had the release loaded ended ({})".format(how),
             "{}/{}".format(self.app.name, worker.release),
-            "look at the server's log; a runtime that crashes is the release's or the board's "
-            "fault",
+            "check the server's log; if the runtime crashed, the release or the board is the cause",
         )
         if worker in self._retiring:
             self._retiring.remove(worker)
@@ -200,7 +199,7 @@ class ServedReleases:
         """Does what is due: loads, replaces crashed workers, ends those that take too long."""
         self.look()
         if self.loading is not None and now - self.loading.since > _LOAD_S:
-            message = "it was not loaded after {:g} s".format(_LOAD_S)
+            message = "it was not loaded within {:g} s".format(_LOAD_S)
             self._fail(self.loading, Failure("serve.load-timeout", message, "", ""))
         if self.serving is not None:
             self._fill(self.serving, now)
@@ -238,7 +237,7 @@ class ServedReleases:
         self._retries += 1
         self._retry_at = time.monotonic() + min(2.0**self._retries, _MOST_RETRY_S)
         self.health.note(error)
-        self.log("{} did not load: {}".format(pool.release, error.message))
+        self.log("{} failed to load: {}".format(pool.release, error.message))
         self._dismiss(pool)
 
     def _dismiss(self, pool: WorkerPool) -> None:

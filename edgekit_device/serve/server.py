@@ -200,9 +200,9 @@ class Server:
             return
         error = error or Failure(
             "serve.crashed",
-            "the worker ended ({}) while it ran this, twice".format(how),
+            "the worker ended ({}) while running this request, twice".format(how),
             "{}/{}".format(self.app.name, worker.release),
-            "look at the server's log",
+            "check the server's log",
         )
         self.connections.fail(request, error)
 
@@ -225,7 +225,7 @@ class Server:
             else:
                 self._stop()
         if not self.app.folder.is_dir():
-            self.log.say("the app is gone, so the server ends")
+            self.log.say("the app was removed, so the server ends")
             self._stop()
         if self._resuming is not None and self._resuming.poll() is not None:
             self._resuming = None
@@ -234,7 +234,7 @@ class Server:
         for worker in self.releases.workers:
             late = worker.request is not None and now - worker.since > self.options.timeout_s
             if late and worker.verdict is None:
-                message = "the engine did not answer in {:g} s".format(self.options.timeout_s)
+                message = "the engine did not answer within {:g} s".format(self.options.timeout_s)
                 where = "{}/{}".format(self.app.name, worker.release)
                 worker.kill(Failure("serve.timeout", message, where, ""))
         self._notify(now)
@@ -255,7 +255,7 @@ class Server:
 
     def _stop(self) -> None:
         if self.stopping is None:
-            self.log.say("ending: what was taken is answered first")
+            self.log.say("ending: accepted requests are answered first")
             self.stopping = time.monotonic()
             self.connections.shut()
 
@@ -313,14 +313,14 @@ class ConnectionHandler:
     def tick(self, now: float) -> None:
         """Checks the listening socket, and ends requests and clients that wait for too long."""
         if not self.stopping and not self.listener.stands():
-            self.log.say("the socket's file was removed: it is made again")
+            self.log.say("the socket's file was removed: creating it again")
             self._selector.unregister(self.listener.socket)
             self.listener.open()
             self.open()
         for request in [one for one in self.line if one.until <= now]:
             self.line.remove(request)
             message = "no worker was free in time"
-            self.fail(request, Failure("serve.timeout", message, "", "ask its status"))
+            self.fail(request, Failure("serve.timeout", message, "", "check its status"))
         for peer in list(self.peers.values()):
             if peer.since is not None and now - peer.since > _STALL_S:
                 self._leave(peer)
@@ -373,9 +373,7 @@ class ConnectionHandler:
             refusal = DeviceError("too many clients are connected", code="serve.busy")
         if refusal is not None:
             self.log.say(
-                "turned away process {} of account {}: {}".format(
-                    peer.pid, peer.uid, refusal.message
-                )
+                "rejected process {} of account {}: {}".format(peer.pid, peer.uid, refusal.message)
             )
             with contextlib.suppress(Closed):
                 peer.refuse(refusal)
@@ -411,14 +409,14 @@ class ConnectionHandler:
         else:
             peer.since = None
         if peer.reader.held > 2 * MAX_HEAD:
-            raise Closed("it sends without waiting for answers")
+            raise Closed("it sends without reading answers")
 
     def _take(self, peer: Peer, data: bytes) -> None:
         document = parse_head(data)
         if isinstance(document, dict) and document.get("op") == "run":
             now, memory = time.monotonic(), peer.reader.claim()
             if memory is None:
-                raise DeviceError("no memory came with the request", code="serve.memory")
+                raise DeviceError("the request came without memory", code="serve.memory")
             request = ServeRequest(peer, data, memory, now, now)
             try:
                 within_s = read_request(RunRequest, document).within_s
@@ -445,14 +443,14 @@ class ConnectionHandler:
             peer.known = True
             self.log.say("client {}: process {} of {}".format(peer.number, peer.pid, peer.uid))
         if self.stopping:
-            raise DeviceError("the server is about to end", code="serve.stopping")
+            raise DeviceError("the server is ending", code="serve.stopping")
         if self.releases.serving is None and self.releases.loading is None:
             raise self._not_ready()
         if len(self.line) >= self.options.queue:
             raise DeviceError(
-                "{} requests wait already".format(len(self.line)),
+                "{} requests are already waiting".format(len(self.line)),
                 code="serve.busy",
-                hint="ask later, or start it with more --workers or a longer --queue",
+                hint="ask again later, or start it with more --workers or a longer --queue",
             )
         request.until = request.arrived + within_s
         peer.request = request
@@ -515,12 +513,12 @@ class ConnectionHandler:
         failed = self.releases.failed
         why = "it has no current release" if failed is None else failed[1].message
         if self.releases.loading is not None or self.releases.serving is not None:
-            why = "it loads"
+            why = "it is loading"
         return DeviceError(
             "no release is loaded: {}".format(why),
             code="serve.not-ready",
             where=self.app.name,
-            hint="ask its status",
+            hint="check its status",
         )
 
 
@@ -542,10 +540,10 @@ class ListeningSocket:
         with map_os_errors(str(self.path)):
             if self.path.exists() and not stat.S_ISSOCK(os.stat(str(self.path)).st_mode):
                 raise DeviceError(
-                    "something that is no socket lies here",
+                    "another file that is not a socket is here",
                     code="serve.socket",
                     where=str(self.path),
-                    hint="name another --socket",
+                    hint="give another --socket",
                 )
             # bound under a temporary name, made private, then renamed: no client finds it half made
             temporary = self.path.with_name(".{}.{}".format(self.path.name[:32], os.getpid()))

@@ -141,7 +141,7 @@ class _Answers:
         request = read_request(RunRequest, parse_head(data))
         start, end = request.space.offset, request.space.offset + request.space.bytes
         if descriptor is None:
-            raise DeviceError("no memory came with the request", code="serve.memory")
+            raise DeviceError("the request came without memory", code="serve.memory")
         memory = self._map(client, descriptor)
         if end > len(memory) or start % ALIGN:
             raise outside("room")
@@ -178,9 +178,9 @@ class _OutputsTooLarge(DeviceError):
 
     def __init__(self, need: int) -> None:
         super().__init__(
-            "the outputs need {} bytes of room".format(need),
+            "the outputs need {} bytes of memory".format(need),
             code="serve.room",
-            hint="ask again with memory that has them",
+            hint="send the request again with that much memory",
         )
         self.need = need
 

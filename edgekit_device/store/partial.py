@@ -82,10 +82,10 @@ class Partial:
         handle = open_locked(path, wait_s)
         if handle is None:
             raise DeviceError(
-                "another transfer is sending this blob",
+                "another transfer is already sending this blob",
                 code="board.busy",
                 where=path.name,
-                hint="wait for it to end, then try again",
+                hint="wait until it ends, then try again",
             )
         return cls(path, handle)
 

@@ -90,7 +90,7 @@ class BlobStore:
                 "the blob is not in the store",
                 code="blob.missing",
                 where=digest,
-                hint="deploy the bundle again; what is missing is sent",
+                hint="deploy the bundle again to send missing blobs",
             ) from error
 
     def missing(self, digests: Iterable[str], verify: bool = False) -> List[str]:
@@ -229,14 +229,14 @@ class Root:
         """
         if not is_app_name(name):
             raise DeviceError(
-                "{!r} cannot name an app".format(name[:80]),
+                "{!r} is not a valid app name".format(name[:80]),
                 code="app.bad-name",
                 hint=APP_NAMES,
             )
         app = App(self, name)
         if app.folder.is_symlink():
             raise DeviceError(
-                "a link stands where the app's folder should",
+                "a link is in the place of the app's folder",
                 code="root.link",
                 where=str(app.folder),
                 hint="remove it and deploy the app again",
@@ -301,15 +301,15 @@ class App:
                     "the app has no current release",
                     code="release.none",
                     where=self.name,
-                    hint="deploy a bundle, or name a --release",
+                    hint="deploy a bundle, or give a --release",
                 )
         folder = self.releases_folder / name
         if not is_release(name) or folder.is_symlink() or not folder.is_dir():
             raise DeviceError(
-                "no such release",
+                "the release does not exist",
                 code="release.unknown",
                 where="{}/{}".format(self.name, name[:80]),
-                hint="there are: {}".format(", ".join(self.releases()) or "none"),
+                hint="available: {}".format(", ".join(self.releases()) or "none"),
             )
         return self.releases_folder / name
 
@@ -318,7 +318,10 @@ def no_such_app(app: App) -> DeviceError:
     """The error that an app is not here, which names those that are."""
     names = ", ".join(one.name for one in app.root.apps() if one.folder.is_dir())
     return DeviceError(
-        "no such app", code="app.unknown", where=app.name, hint="there are: " + (names or "none")
+        "the app does not exist",
+        code="app.unknown",
+        where=app.name,
+        hint="available: " + (names or "none"),
     )
 
 
@@ -348,10 +351,10 @@ def check_root(folder: Path) -> None:
             return
         if facts.st_uid not in (0, os.geteuid()) or (os.geteuid() == 0 and facts.st_uid != 0):
             raise DeviceError(
-                "the folder belongs to the account with the number {}".format(facts.st_uid),
+                "the folder belongs to another account (number {})".format(facts.st_uid),
                 code="root.owner",
                 where=str(folder),
-                hint="work as that account, use another --root, or: sudo chown -R {} {}".format(
+                hint="use that account, another --root, or: sudo chown -R {} {}".format(
                     os.geteuid(), folder
                 ),
             )
@@ -360,15 +363,16 @@ def check_root(folder: Path) -> None:
                 "other accounts can write to the folder (mode {:o})".format(facts.st_mode & 0o7777),
                 code="root.writable",
                 where=str(folder),
-                hint="whoever writes there says what this board runs: chmod -R go-w {}".format(
-                    folder
-                ),
+                hint=(
+                    "anyone who can write there controls what this board runs: chmod -R go-w {}"
+                ).format(folder),
             )
         for name in _FOLDERS:
             if os.path.islink(str(folder / name)):
                 raise DeviceError(
-                    "a link stands where a folder of edgekit's should",
+                    "a link is in the place of a folder of edgekit",
                     code="root.link",
                     where=str(folder / name),
-                    hint="remove it; a whole ROOT may lie elsewhere (root: PATH), and so may blobs",
+                    hint="remove it; only ROOT as a whole (root: PATH) and its blobs may be "
+                    "elsewhere",
                 )

@@ -106,10 +106,10 @@ def _receive_large(
         with map_os_errors(str(partial.path)):
             if start > partial.size:
                 raise DeviceError(
-                    "{} bytes of the blob are kept, not {}".format(partial.size, start),
+                    "{} bytes of the blob are already here, not {}".format(partial.size, start),
                     code="transfer.offset",
                     where=digest,
-                    hint="deploy again: what is kept is asked for first",
+                    hint="deploy again: edgekit asks first how much is already here",
                 )
             _check_space(partial, size)
             _write(partial, digest, size, start, source, hashing)
@@ -153,10 +153,10 @@ def _check_space(partial: Partial, size: int) -> None:
     free = facts.f_bavail * facts.f_frsize + os.fstat(partial.handle).st_blocks * 512
     if size > free:
         raise DeviceError(
-            "the blob needs {} bytes, {} are free".format(size, free),
+            "the blob needs {} bytes, but only {} are free".format(size, free),
             code="board.disk-full",
             where=str(partial.path.parent),
-            hint="free space there, or remove old releases with gc --keep 1",
+            hint="free space on the board, or remove old releases with gc --keep 1",
         )
 
 
@@ -170,15 +170,15 @@ class BlobFrame:
 
     def check(self) -> None:
         if self.start > self.size:
-            fail("from", "{} is behind the end".format(self.start))
+            fail("from", "{} is after the end".format(self.start))
 
 
 def _mismatch(digest: str, found: str) -> DeviceError:
-    message = "the bytes received have another SHA-256"
+    message = "the received bytes do not match their SHA-256"
     if found:
         message += ": {}".format(found)
     else:
-        message += "; what was kept of the blob is thrown away"
+        message += "; the kept part of the blob is discarded"
     return DeviceError(
         message,
         code="blob.digest-mismatch",
@@ -266,10 +266,10 @@ class FrameInput:
             return int(self._stdin.readinto(view))  # type: ignore[attr-defined]
         if not select.select([self._handle], [], [], self._silence_s)[0]:
             raise DeviceError(
-                "nothing came for {:g} s".format(self._silence_s),
+                "no data for {:g} s".format(self._silence_s),
                 code="transfer.stalled",
                 where="stdin",
-                hint="the connection is gone or far too slow; deploy again, what came is kept",
+                hint="the connection is lost or too slow; deploy again, received data is kept",
             )
         return os.readv(self._handle, [view])
 
@@ -279,7 +279,7 @@ def _truncated(message: str, digest: str) -> DeviceError:
         message,
         code="transfer.truncated",
         where=digest,
-        hint="the connection broke; deploy again, what came is kept",
+        hint="the connection broke; deploy again, received data is kept",
     )
 
 

@@ -67,7 +67,7 @@ def open_engines(
     unused = [] if None in used.values() else sorted(set(manifest.weights) - taken)
     if unused:
         raise DeviceError(
-            "weights that no engine takes: {}".format(
+            "no engine uses these weights: {}".format(
                 listed([repr(name[:80]) for name in unused], ", ")
             ),
             code="refit.mismatch",
@@ -169,7 +169,7 @@ def _write_full_plan(
         write_full_plan(release, digest, runtimes.name_of(flavour), plan)
     except DeviceError as error:
         runtimes.notes.append(
-            "the refitted plan cannot be kept, so each load refits it again ({})".format(
+            "the refitted plan cannot be saved, so every load refits it again ({})".format(
                 error.message
             )
         )
@@ -198,7 +198,7 @@ def _version(data: Union[bytes, memoryview], entry: EngineEntry, where: str) -> 
         raise
     if not same_version(version, recorded):
         raise DeviceError(
-            "the plan is of TensorRT {}, its manifest says {}".format(
+            "the plan is from TensorRT {}, but its manifest says {}".format(
                 show(version), show(recorded)
             ),
             code="engine.invalid",

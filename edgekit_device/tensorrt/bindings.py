@@ -32,7 +32,7 @@ _KNOWN: Tuple[Tuple[str, str, str], ...] = (
     (
         r"kDLA_STANDALONE",
         "engine.is-loadable",
-        "it is a DLA loadable: cuDLA runs it, not TensorRT",
+        "it is a DLA loadable, which cuDLA runs and TensorRT cannot",
     ),
     (
         r"Unexpected call to stub|not version.compatible|[Vv]ersion.compatible.*(requires|only)",
@@ -47,8 +47,8 @@ _KNOWN: Tuple[Tuple[str, str, str], ...] = (
     (
         r"(?i)host.?code",
         "engine.host-code",
-        "the plan carries a runtime of its own, which only a bundle with a verified signature "
-        "may run: sign the bundle and add the signer with trust",
+        "the plan contains its own runtime, which is run only from a bundle with a verified "
+        "signature: sign the bundle and add the signer with trust",
     ),
     (
         r"expecting library version|[Vv]ersion tag does not match|not compatible with this version"
@@ -59,27 +59,27 @@ _KNOWN: Tuple[Tuple[str, str, str], ...] = (
     (
         r"incompatible device|expecting compute|compute capability|Platform specific tag mismatch",
         "engine.other-board",
-        "engines are built for one kind of board: build it again on this one",
+        "engines run only on the kind of board they were built for: build it again on this one",
     ),
     (
         r"header\.size == |bufferSize >= minBufferSize|empty memory buffer|archive size",
         "engine.truncated",
-        "the plan is cut off or has more behind it: copy it again, or build it again",
+        "the plan is cut off or too long: copy it again, or build it again",
     ),
     (
         r"[Mm]agic.?[Tt]ag|not a valid engine|[Ii]nvalid (engine|plan)|parse.*header",
         "engine.invalid",
-        "the file is damaged or no plan: copy it or build it again",
+        "the file is damaged or not a plan: copy it or build it again",
     ),
     (
         r"DLA",
         "engine.dla",
-        "see that the board has this DLA core, its firmware and its compiler library",
+        "check that the board has this DLA core, its firmware and its compiler library",
     ),
     (
         r"out of memory|Out Of Memory|OutOfMemory|cudaErrorMemoryAllocation",
         "tensorrt.no-memory",
-        "end what else uses the GPU's memory, or run fewer frames in flight",
+        "stop other programs on the GPU, or run fewer frames in flight",
     ),
     (
         r"no CUDA-capable device|CUDA initialization failure|cudaErrorNoDevice"
@@ -252,8 +252,8 @@ def explain(
             code = _BY_CODE.get(name, code)
     warnings: List[str] = [_clean(text) for severity, text in lines if severity == "WARNING"]
     if warnings and not texts:
-        hint = "; ".join(filter(None, [hint, "TensorRT warned: " + warnings[-1][:200]]))
-    said = reasons or "TensorRT did not say why"
+        hint = "; ".join(filter(None, [hint, "TensorRT's warnings: " + warnings[-1][:200]]))
+    said = reasons or "TensorRT gave no reason"
     message = "{}: {}".format(what, said)
     return DeviceError(message, code=code, where=where, hint=hint)
 

@@ -69,7 +69,7 @@ def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -
     kind = engine.get_tensor_dtype(name).name
     if kind not in NUMPY_TYPES:
         raise DeviceError(
-            "{!r} is of TensorRT's type {}, which NumPy lacks".format(name[:80], kind),
+            "{!r} has TensorRT type {}, which NumPy does not support".format(name[:80], kind),
             code="engine.io",
             where=name[:80],
             hint="build the engine with float32 inputs and outputs",
@@ -94,10 +94,10 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
     known = {io.name for io in wanted}
     for name in inputs + outputs:
         if name not in known:
-            faults.append("the manifest lacks {!r}".format(name[:80]))
+            faults.append("the manifest has no {!r}".format(name[:80]))
     for io in wanted:
         if io.name not in inputs + outputs:
-            faults.append("the engine lacks {!r}".format(io.name[:80]))
+            faults.append("the engine has no {!r}".format(io.name[:80]))
             continue
         kind = engine.get_tensor_dtype(io.name).name
         shape = tuple(int(size) for size in engine.get_tensor_shape(io.name))
@@ -112,13 +112,15 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
         for what, value in found.items():
             if value != declared[what]:
                 faults.append(
-                    "{!r} has the {} {}, the manifest says {}".format(
+                    "{!r} has the {} {}, but the manifest says {}".format(
                         io.name[:80], what, value, declared[what]
                     )
                 )
     if faults:
         raise DeviceError(
-            "the engine's inputs or outputs are not the manifest's: {}".format("; ".join(faults)),
+            "the engine's inputs or outputs differ from the manifest's: {}".format(
+                "; ".join(faults)
+            ),
             code="engine.io",
             where=where,
             hint="build the bundle again",
@@ -147,16 +149,18 @@ def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
         pairs = zip(sizes, io.strides, found)  # noqa: B905
         if len(found) != len(io.strides) or any(n > 1 and a != b for n, a, b in pairs):
             faults.append(
-                "{!r} has the strides {} as {}, the manifest says {}".format(
+                "{!r} has the strides {} as {}, but the manifest says {}".format(
                     io.name[:80], list(found), io.format, list(io.strides)
                 )
             )
     if faults:
         raise DeviceError(
-            "the engine's inputs or outputs lie otherwise in memory: {}".format("; ".join(faults)),
+            "the engine's inputs or outputs have another memory layout: {}".format(
+                "; ".join(faults)
+            ),
             code="engine.io",
-            hint="build with LINEAR inputs and outputs, and report this: the board's layout of the "
-            "format is another one than its documentation says",
+            hint="build with LINEAR inputs and outputs, and report this: the board uses "
+            "another layout for this format than documented",
         )
 
 
@@ -228,7 +232,9 @@ def check_sizes(
         DeviceError: "engine.io", naming every such tensor.
     """
     faults = [
-        "{!r} is read or written on the host, since its values make shapes".format(io.name[:80])
+        "{!r} is read or written on the host, because its values determine shapes".format(
+            io.name[:80]
+        )
         for io in (*inputs, *outputs)
         if _on_host(engine, io.name)
     ]
@@ -244,13 +250,11 @@ def check_sizes(
         ]
     if faults:
         raise DeviceError(
-            "the engine has inputs or outputs that have no size beforehand: {}".format(
-                "; ".join(faults)
-            ),
+            "the engine has inputs or outputs of unknown size: {}".format("; ".join(faults)),
             code="engine.io",
             where=", ".join(io.name[:80] for io in outputs[:3]),
-            hint="end the network before such a node (NonZero, NonMaxSuppression) and do the rest "
-            "on the processor, or keep a fixed number of results (TopK)",
+            hint="end the network before such a node (NonZero, NonMaxSuppression) and run the "
+            "rest on the CPU, or keep a fixed number of results (TopK)",
         )
 
 
@@ -274,7 +278,7 @@ def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
     )
     if not fits:
         raise DeviceError(
-            "{!r} has the shape {} for these inputs, and {} was promised".format(
+            "{!r} has the shape {} for these inputs instead of {}".format(
                 io.name[:80], list(shape), list(io.shape)
             ),
             code="engine.io",
@@ -341,7 +345,7 @@ class Profiles:
         for io in self._inputs:
             if io.name not in feeds:
                 raise DeviceError(
-                    "nothing is fed to {!r}".format(io.name[:80]),
+                    "input {!r} is missing".format(io.name[:80]),
                     code="input.missing",
                     where=io.name[:80],
                 )
@@ -359,7 +363,7 @@ class Profiles:
             if all(self._within(name, number, shapes[name]) for name in self.dynamic):
                 return number, shapes
         (first,) = [io for io in self._inputs if io.name == self.dynamic[0]]
-        raise _shape(first, shapes[first.name], "no profile of the engine has it")
+        raise _shape(first, shapes[first.name], "no profile of the engine supports it")
 
     def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
         low, _, high = self._engine.get_tensor_profile_shape(name, profile)
@@ -369,7 +373,7 @@ class Profiles:
 
 def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
     return DeviceError(
-        "{!r} has the shape {}, the engine takes {}".format(io.name[:80], list(found), wanted),
+        "{!r} has shape {}, but the engine needs {}".format(io.name[:80], list(found), wanted),
         code="input.shape",
         where=io.name[:80],
     )
@@ -562,13 +566,13 @@ class TensorRTEngine:
     def _set(self, slot: _ContextSlot, name: str, address: int, where: str) -> None:
         if not slot.context.set_tensor_address(name, address):
             raise self._loaded.listener.error(
-                "TensorRT takes no buffer for {!r}".format(name[:80]), "engine.failed", where
+                "TensorRT rejects the buffer for {!r}".format(name[:80]), "engine.failed", where
             )
 
     def _shape(self, slot: _ContextSlot, name: str, shape: Tuple[int, ...], where: str) -> None:
         if not slot.context.set_input_shape(name, shape):
             raise self._loaded.listener.error(
-                "TensorRT takes no {} of the shape {}".format(name[:80], list(shape)),
+                "TensorRT rejects {} with shape {}".format(name[:80], list(shape)),
                 "input.shape",
                 where,
             )
@@ -591,12 +595,14 @@ class TensorRTEngine:
         listener.forget()
         context = self._loaded.engine.create_execution_context()
         if context is None:
-            raise listener.error("TensorRT makes no execution context", "tensorrt.no-memory")
+            raise listener.error("TensorRT created no execution context", "tensorrt.no-memory")
         slot = _ContextSlot(self.cuda, context)
         context.error_recorder = listener.recorder
         if profile:
             if not context.set_optimization_profile_async(profile, slot.stream):
-                raise listener.error("the profile {} is not there".format(profile), "engine.failed")
+                raise listener.error(
+                    "the engine has no profile {}".format(profile), "engine.failed"
+                )
             self.cuda.synchronize(slot.stream)
             slot.profile = profile
         if self._profiler is not None:

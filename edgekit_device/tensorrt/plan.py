@@ -56,21 +56,21 @@ def read_header(data: Union[bytes, memoryview], where: str = "") -> Version:
     if not head.startswith(_TAG):
         found = _name(head)
         raise DeviceError(
-            "this is no TensorRT plan{}".format(", it looks like " + found if found else ""),
+            "not a TensorRT plan{}".format(", but apparently " + found if found else ""),
             code="engine.not-a-plan",
             where=where,
-            hint="a plan begins with the bytes 'ftrt'; this begins with {!r}".format(head[:8]),
+            hint="a plan begins with the bytes 'ftrt', but this file with {!r}".format(head[:8]),
         )
     (serialization,) = struct.unpack_from("<I", head, 4)
     if serialization != _SERIALIZATION:
         raise DeviceError(
-            "the plan's serialization is {}, this loader knows {}".format(
+            "the plan has serialization version {}, but edgekit_device supports {}".format(
                 serialization, _SERIALIZATION
             ),
             code="engine.serialization",
             where=where,
-            hint="it is of a TensorRT before 8.6 or of a newer kind: build it again, "
-            "or use a newer edgekit",
+            hint="it is from a TensorRT before 8.6 or from a newer kind: build it again, or "
+            "use a newer edgekit",
         )
     return tuple(head[24:28])
 

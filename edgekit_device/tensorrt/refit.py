@@ -147,7 +147,7 @@ def full_plan(
         plan = engine.serialize_with_config(config)
     if plan is None:
         raise DeviceError(
-            "TensorRT does not serialise the refitted engine", code="refit.failed", where=where
+            "TensorRT failed to serialise the refitted engine", code="refit.failed", where=where
         )
     return bytes(memoryview(plan))
 
@@ -160,7 +160,7 @@ def _refitter(trt: Any, engine: Any, listener: ErrorListener, where: str) -> Any
         refitter = None
     if refitter is None or any("ERROR" in severity for severity, _ in listener.lines):
         raise listener.error(
-            "the engine takes no weights",
+            "the engine cannot be refitted",
             "engine.not-refittable",
             where,
             "build it with strip or refit",
@@ -207,12 +207,12 @@ def _set(
         try:
             weights = _weights(trt, array, kind)
         except Exception as error:  # the bindings raise for types that the release lacks
-            faults.append("{!r}: TensorRT takes no {} here ({})".format(name[:80], kind, error))
+            faults.append("{!r}: TensorRT rejects {} here ({})".format(name[:80], kind, error))
             continue
         # TensorRT reads the memory when it refits, not now
         keep += [array, weights]
         if not refitter.set_named_weights(name, weights):
-            message = listener.error("it is refused", "refit.mismatch").message
+            message = listener.error("it is rejected", "refit.mismatch").message
             faults.append("{!r}: {}".format(name[:80], message))
     if faults:
         missing = [str(name) for name in refitter.get_missing_weights() if name not in arrays]
@@ -234,7 +234,7 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
         return (
             array,
             "",
-            "{!r} is {} of {}, the engine wants {} of {}".format(
+            "{!r} is {} of {}, but the engine needs {} of {}".format(
                 name[:80], array.size, found, count, kind
             ),
         )
@@ -271,7 +271,7 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
         "weights do not fit the engine: {}".format(listed(faults)),
         code="refit.mismatch",
         where=where,
-        hint="weights must have the names, types and counts of those that were stripped",
+        hint="the weights need the names, types and counts of the stripped ones",
     )
 
 

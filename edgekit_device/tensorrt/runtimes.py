@@ -137,7 +137,7 @@ def runtime_choices(
             ]
         if not found and later:
             raise DeviceError(
-                "the plan carries a runtime of its own, and nobody vouches for it",
+                "the plan contains its own runtime, and no trusted signature covers it",
                 code="engine.host-code",
                 where=where,
                 hint="sign the bundle and add its signer with trust; or install TensorRT {}".format(
@@ -178,8 +178,8 @@ def _note(plan: Version, version: Version) -> str:
     if version[0] == plan[0]:
         return ""
     return (
-        "a plan of TensorRT {} runs with {} here: NVIDIA's documents disagree on other majors, "
-        "so believe it only after a self-test".format(show(plan), show(version))
+        "a plan of TensorRT {} runs with {} here: NVIDIA's documents disagree on other major "
+        "versions, so rely on it only after a self-test".format(show(plan), show(version))
     )
 
 
@@ -191,7 +191,9 @@ def _no_version(
         "no runtime here can run a plan of TensorRT {}".format(show(plan)),
         code="engine.version",
         where=where,
-        hint="here: {}; needed: {}. Build it again for this board".format(here or "none", needed),
+        hint="available: {}; needed: {}. Install one, or build again for this board".format(
+            here or "none", needed
+        ),
     )
 
 
@@ -274,14 +276,14 @@ def check_board(
             continue
         if name == "tensorrt" and same_version(parse_version(built), parse_version(here)):
             continue
-        differ.append("{}: built on {!r}, here {!r}".format(name, built[:80], here[:80]))
+        differ.append("{}: built on {!r}, but this is {!r}".format(name, built[:80], here[:80]))
     if differ:
         raise DeviceError(
             "the engines were built on another kind of board ({})".format("; ".join(differ)),
             code="engine.other-board",
             where=where,
-            hint="engines run on the kind of board that they were built on: "
-            "edgekit deploy CONFIG builds for this one",
+            hint="engines run only on the kind of board they were built on; build for this one "
+            "with edgekit deploy CONFIG",
         )
 
 
@@ -338,7 +340,7 @@ def deserialize(
     """
     listener = ErrorListener(trt)
     parent = runtime = trt.Runtime(listener.logger)
-    _nothing_logged(listener, "TensorRT's runtime does not start", where)
+    _nothing_logged(listener, "TensorRT's runtime failed to start", where)
     if choice.library is not None:
         runtime = parent.load_runtime(str(choice.library))
         if runtime is None:
@@ -356,10 +358,10 @@ def deserialize(
         cores = int(runtime.num_DLA_cores)
         if dla_core >= cores:
             raise DeviceError(
-                "the plan drives DLA core {}, and TensorRT finds {} here".format(dla_core, cores),
+                "the plan needs DLA core {}, but TensorRT finds {} here".format(dla_core, cores),
                 code="engine.dla",
                 where=where,
-                hint="build it for this board; see edgekit doctor for what its DLA lacks",
+                hint="build for this board; edgekit doctor shows what is missing for its DLA",
             )
         runtime.DLA_core = dla_core
     runtime.error_recorder = listener.recorder
@@ -484,21 +486,21 @@ def _try(name: str) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise DeviceError(
-            "{} does not start within {:.0f} s".format(name, _TIMEOUT_S),
+            "{} did not start within {:.0f} s".format(name, _TIMEOUT_S),
             code="tensorrt.crashed",
             where=name,
-            hint="see dmesg; a GPU or DLA that hangs needs a restart of the board",
+            hint="check dmesg; a GPU or DLA that hangs needs a restart of the board",
         ) from error
     except OSError as error:
         raise DeviceError(
-            "no child process can be started: {}".format(error), code="board.io", where=name
+            "cannot start a child process: {}".format(error), code="board.io", where=name
         ) from error
     if done.returncode < 0:
         raise DeviceError(
-            "{} ends its process with {} when it starts".format(name, _signal(-done.returncode)),
+            "the process that starts {} ends with {}".format(name, _signal(-done.returncode)),
             code="tensorrt.crashed",
             where=name,
-            hint="its version may not fit the driver: see edgekit doctor",
+            hint="its version may not fit the driver: check edgekit doctor",
         )
     lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
     try:
@@ -506,14 +508,14 @@ def _try(name: str) -> None:
     except (IndexError, ValueError):
         output = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         raise DeviceError(
-            "{} does not start: {}".format(name, output[-1][:300]),
+            "{} failed to start: {}".format(name, output[-1][:300]),
             code="tensorrt.failed",
             where=name,
-            hint="its version may not fit the driver: see edgekit doctor",
+            hint="its version may not fit the driver: check edgekit doctor",
         ) from None
     if "error" in answer:
         raise explain(
-            "{} does not start".format(name),
+            "{} failed to start".format(name),
             "tensorrt.failed",
             lines=[("ERROR", str(answer["error"]))],
             where=name,
@@ -605,7 +607,7 @@ class Runtimes:
         if not self._modules:
             faults = ["{}: {}".format(FLAVOURS[f], fault(f)) for f in FLAVOURS if fault(f)]
             raise DeviceError(
-                "TensorRT's Python module is not here, and this bundle's engines need it",
+                "TensorRT's Python module is needed for this bundle's engines and is missing",
                 code="board.no-tensorrt",
                 where=where,
                 hint="apt-get install python3-libnvinfer, or run the container with "
@@ -693,5 +695,5 @@ class Runtimes:
             "{}".format(error.message) for error in others if error.message != first.message
         ]
         if messages:
-            first.hint = "{}; tried too: {}".format(first.hint, "; ".join(messages))
+            first.hint = "{}; also tried: {}".format(first.hint, "; ".join(messages))
         return first

@@ -314,7 +314,7 @@ def _sorted(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
                 yield nodes[position]
                 continue
             if position in open_:
-                raise ValueError("its nodes form a circle")
+                raise ValueError("its nodes form a cycle")
             open_.add(position)
             stack.append((position, True))
             before = [writer[name] for name in nodes[position].inputs if name in writer]

@@ -83,10 +83,10 @@ def open_bundle(path: Path) -> BundleFiles:
             return _open_zip(path)
         if not path.is_dir():
             raise DeviceError(
-                "there is no bundle or release here",
+                "no bundle or release at this path",
                 code="bundle.not-found",
                 where=str(path),
-                hint="name a bundle folder, an .ekb file, a release or an app folder",
+                hint="give a bundle folder, an .ekb file, a release or an app folder",
             )
         folder = path.resolve()
         if (folder / "releases").is_dir() and not (folder / MANIFEST).exists():
@@ -124,7 +124,7 @@ def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
     manifest = _bounded(folder / MANIFEST, MAX_MANIFEST)
     if manifest is None:
         raise DeviceError(
-            "the folder has no manifest.json, so it is no bundle",
+            "not a bundle: the folder has no manifest.json",
             code="bundle.not-found",
             where=str(folder),
         )
@@ -133,7 +133,7 @@ def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
 
 def _bounded(path: Path, most: int) -> Optional[bytes]:
     if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise _malformed(path, "{} is no file".format(path.name))
+        raise _malformed(path, "{} is not a file".format(path.name))
     try:
         with map_os_errors(str(path)), path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > most:
@@ -192,7 +192,7 @@ def _entry(path: Path, data: memoryview, info: zipfile.ZipInfo) -> memoryview:
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise _malformed(path, "{} is compressed or encrypted".format(name))
     if info.compress_size != info.file_size:
-        raise _malformed(path, "{} has two sizes".format(name))
+        raise _malformed(path, "{} has two different sizes".format(name))
     limit = {MANIFEST: MAX_MANIFEST, SIGNATURE: MAX_SIGNATURE}.get(name)
     if limit is not None and info.file_size > limit:
         raise _malformed(path, "{} is too large".format(name))
@@ -203,7 +203,7 @@ def _entry(path: Path, data: memoryview, info: zipfile.ZipInfo) -> memoryview:
     name_size, extra_size = struct.unpack_from("<HH", header, 26)
     offset = start + _LOCAL_HEADER + name_size
     if data[start + _LOCAL_HEADER : offset] != name.encode("ascii"):
-        raise _malformed(path, "{} has two names".format(name))
+        raise _malformed(path, "{} has two different names".format(name))
     offset += extra_size
     if offset + info.file_size > len(data):
         raise _malformed(path, "{} is cut off".format(name))
@@ -221,7 +221,7 @@ def _malformed(path: Path, message: str) -> DeviceError:
 
 def _no_blob(digest: str, where: Path) -> DeviceError:
     return DeviceError(
-        "the bundle lacks the blob {}".format(digest),
+        "the bundle lacks blob {}".format(digest),
         code="blob.missing",
         where=str(where),
         hint="a stripped bundle has no weights: deploy it to a board, or use the full bundle",
@@ -297,7 +297,7 @@ def check_blobs(checked: Checked, digests: Iterable[str]) -> int:
 
 def _mismatch(checked: Checked, digest: str) -> DeviceError:
     return DeviceError(
-        "the stored bytes are not those of {}".format(digest),
+        "the stored bytes do not have the SHA-256 {}".format(digest),
         code="blob.digest-mismatch",
         where=checked.files.where,
         hint="the file was changed or the storage is failing; deploy the bundle again",

@@ -37,7 +37,7 @@ FILE = "counters.json"
 _SCHEMA = "edgekit.counters/1"
 _MAX_BYTES = 16 << 20
 _MOST = (1 << 63) - 1
-_ON_PURPOSE = "an operator may: install --allow-older REASON, or edgekit deploy"
+_ON_PURPOSE = "an operator can override this with install --allow-older REASON or edgekit deploy"
 
 
 @dataclass(frozen=True)
@@ -104,18 +104,18 @@ def check_install(root: Root, checked: Checked) -> None:
     now = int(time.time())
     if now < known.newest:
         raise DeviceError(
-            "the board's clock says {}, and a bundle that was signed at {} was seen".format(
+            "the board's clock says {}, but a bundle signed at {} has been seen".format(
                 _text(now), _text(known.newest)
             ),
             code="install.clock",
             where=where,
-            hint="set the clock (timedatectl), then try again; " + _ON_PURPOSE,
+            hint="set the clock (timedatectl) and try again; " + _ON_PURPOSE,
         )
     issued = manifest.issued
     until = None if issued is None else issued.valid_until
     if until is not None and now > seconds_of(until):
         raise DeviceError(
-            "the bundle was to be installed until {}".format(until),
+            "the bundle's validity ended at {}".format(until),
             code="install.expired",
             where=where,
             hint="put a newer bundle on the mirror; " + _ON_PURPOSE,
@@ -128,7 +128,7 @@ def check_install(root: Root, checked: Checked) -> None:
 
 def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -> None:
     if issue is None or issue.counter is None:
-        message = "the bundle has no counter, and the board has seen bundles of {} that do".format(
+        message = "the bundle has no counter, but the board has seen bundles of {} with one".format(
             checked.manifest.name
         )
     else:
@@ -139,7 +139,7 @@ def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -
         # the last one of a signer, and another signer's is newer: it is old all the same
         if same and app.newest == issue.signer:
             return
-        message = "the bundle's counter is {}, and the board has seen {} of this signer".format(
+        message = "the bundle's counter is {}, but the board has seen {} from this signer".format(
             issue.counter, seen.counter
         )
     raise DeviceError(
@@ -191,10 +191,10 @@ def _read(root: Root) -> Counters:
 
 def _damaged(where: str, why: str) -> DeviceError:
     return DeviceError(
-        "what the board remembers of installed releases cannot be read: {}".format(why),
+        "the board's record of installed releases cannot be read: {}".format(why),
         code="install.counters",
         where=where,
-        hint="remove the file to begin anew; until then " + _ON_PURPOSE,
+        hint="remove the file to start a new one; until then " + _ON_PURPOSE,
     )
 
 

@@ -166,10 +166,10 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         # who revokes a key means that it signs no more, also where it is the last
         if before and not remaining and not request.force and not request.revoke:
             raise DeviceError(
-                "that leaves nobody who may sign: the board would take and load no bundle",
+                "that would remove the last trusted key: the board would accept and load no bundle",
                 code="trust.nobody-left",
                 where="allowed_signers",
-                hint="add another key first, or --force",
+                hint="add another key first, or use --force",
             )
         # what forbids comes first: a power cut in between leaves less trust, never more
         if request.revocations is not None:
@@ -223,10 +223,10 @@ def _check_lines(root: Root, lines: List[str]) -> None:
         timed = timed or bool(match.group("times"))
     if timed and not knows_times(root):
         raise DeviceError(
-            "this board's ssh-keygen does not know valid-after and valid-before",
+            "this board's ssh-keygen does not support valid-after and valid-before",
             code="trust.no-times",
             where="allowed_signers",
-            hint="OpenSSH 8.8 brought them; leave them out and remove or revoke the key in time",
+            hint="they need OpenSSH 8.8; remove them, and remove or revoke the key in time",
         )
 
 
@@ -238,18 +238,18 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
         left = [line for line in remaining if not _is(line, wanted.strip(), key)]
         if len(left) == len(remaining):
             raise DeviceError(
-                "no such key is trusted here: {}".format(wanted[:120]),
+                "this key is not trusted here: {}".format(wanted[:120]),
                 code="trust.no-such-key",
                 where="allowed_signers",
-                hint="edgekit trust BOARD --list names them",
+                hint="list the trusted keys with edgekit trust BOARD --list",
             )
         gone = {_fingerprint(line): line for line in remaining if line not in left}
         if len(gone) > 1:
             raise DeviceError(
-                "{} keys are called {}".format(len(gone), wanted[:120]),
+                "{} keys have the identity {}".format(len(gone), wanted[:120]),
                 code="trust.ambiguous",
                 where="allowed_signers",
-                hint="name one by its fingerprint: {}".format(", ".join(sorted(gone))),
+                hint="give one fingerprint: {}".format(", ".join(sorted(gone))),
             )
         remaining = left
     return remaining
@@ -324,7 +324,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
     keys = [key for key in map(key_of_line, lines) if key is not None]
     if len(keys) != len(lines):
         raise DeviceError(
-            "not a public key", code="trust.bad-line", hint="name a .pub file: ssh-ed25519 KEY"
+            "not a public key", code="trust.bad-line", hint="give a .pub file: ssh-ed25519 KEY"
         )
     file = revoked_file(root.allowed_signers)
     data = file.read_bytes() if file.exists() else b""
@@ -336,7 +336,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
                 public = work / "{}.pub".format(number)
                 public.write_text(key.line + "\n", encoding="ascii")
                 if keygen(["-k", "-u", "-f", str(krl), str(public)], b"").returncode:
-                    raise _bad("ssh-keygen does not add the key to it")
+                    raise _bad("ssh-keygen failed to add the key to it")
             write_durably(file, krl.read_bytes())
         return len(keys)
     there = {key.blob for key in keys_of_file(data)}
@@ -374,8 +374,9 @@ def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:
 
 def _bad(message: str) -> DeviceError:
     return DeviceError(
-        "no list of revoked keys: {}".format(message),
+        "not a list of revoked keys: {}".format(message),
         code="trust.bad-revocations",
         where="revoked_keys",
-        hint="a KRL (ssh-keygen -k -f FILE KEY.pub), or a text file with a public key on each line",
+        hint="give a KRL (ssh-keygen -k -f FILE KEY.pub), or a text file with one public key "
+        "per line",
     )

@@ -151,8 +151,8 @@ def check_signature(
             "the bundle is not signed",
             code="bundle.unsigned",
             where=where,
-            hint="sign it: deploy.sign_with in the configuration; here: load(..., "
-            "trust_unsigned=True)",
+            hint="sign it with the key in deploy.sign_with of the configuration; in Python: "
+            "load(..., trust_unsigned=True)",
         )
     if len(signature) > MAX_SIGNATURE:
         _bad(where, "the signature is too long")
@@ -163,16 +163,16 @@ def check_signature(
         sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
         key = None if sound.returncode else key_of_signature(signature)
         if key is None:
-            _bad(where, "the signature does not fit the manifest")
+            _bad(where, "the signature does not match the manifest")
         revoked = revoked_file(allowed_signers)
         # os.path.lexists: a link that leads nowhere, or a file that cannot be read, revokes all
         if os.path.lexists(str(revoked)) and _refuses(folder, file, manifest, key, revoked):
             raise DeviceError(
-                "{} refuses the key that made the signature, {}".format(revoked, key.fingerprint),
+                "{} revokes the signing key {}".format(revoked, key.fingerprint),
                 code="bundle.revoked-signer",
                 where=where,
-                hint="sign the bundle with another key and deploy it again; a list that OpenSSH "
-                "cannot read refuses every key (edgekit trust BOARD --list)",
+                hint="sign the bundle with another key and deploy it again; a list that "
+                "OpenSSH cannot read revokes every key (edgekit trust BOARD --list)",
             )
         signer = _signer(file, manifest, allowed_signers, revoked)
     if signer is None and not trust_unsigned:
@@ -223,7 +223,7 @@ def keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[b
     program = shutil.which("ssh-keygen")
     if program is None:
         raise DeviceError(
-            "ssh-keygen is not installed, so signatures cannot be checked",
+            "ssh-keygen is needed to check signatures and is not installed",
             code="board.no-ssh-keygen",
             hint="install the openssh-client package",
         )
@@ -247,5 +247,5 @@ def _bad(where: str, message: str) -> NoReturn:
         message,
         code="bundle.bad-signature",
         where=where,
-        hint="the bundle was changed after it was signed; get it again from its maker",
+        hint="the bundle was changed after signing; get it again from its maker",
     )

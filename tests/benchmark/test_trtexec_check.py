@@ -53,8 +53,8 @@ def test_what_did_not_run_says_why():
     loadable = board(console="", command=None, status=None, why="trtexec cannot run a DLA loadable")
     assert only(loadable, ours())["why"] == "trtexec cannot run a DLA loadable"
     failed = "[02/03/2026-10:00:00] [E] Error[1]: no such plan\n&&&& FAILED TensorRT.trtexec\n"
-    found = only(board(console=failed, why="trtexec ended with status 1"), ours())
-    assert found["why"] == "trtexec ended with status 1: Error[1]: no such plan"
+    found = only(board(console=failed, why="trtexec failed with exit status 1"), ours())
+    assert found["why"] == "trtexec failed with exit status 1: Error[1]: no such plan"
     assert found["difference"] is None
     assert only(board(console="Killed"), ours())["why"] == "it printed no times"
     cut = only(board(times="[ { "), ours())

@@ -173,7 +173,7 @@ def test_an_entry_with_two_names_is_refused(bundle: Bundle, tmp_path: Path) -> N
     data = bytearray(path.read_bytes())
     data[30 : 30 + len("manifest.json")] = b"Manifest.json"
     path.write_bytes(data)
-    with pytest.raises(BundleError, match="two names"):
+    with pytest.raises(BundleError, match="two different names"):
         read(path)
 
 

@@ -22,7 +22,7 @@ class _Trusting(FakeBoard):
         self.requested.append((lines, changes))
         if "nobody" in changes["remove"]:
             raise BoardError("no such key", code="trust.no-such-key", where=self.name,
-                             hint="edgekit trust BOARD --list names them")  # fmt: skip
+                             hint="list them with edgekit trust BOARD --list")  # fmt: skip
         key = {"identity": "ann@desk", "kind": "ssh-ed25519", "fingerprint": "SHA256:x",
                "valid_after": None, "valid_before": None}  # fmt: skip
         return {**_NOTHING, "signers": ["ann@desk"], "keys": [key],
@@ -68,7 +68,7 @@ def test_hints_name_the_board_as_the_user_does(monkeypatch: pytest.MonkeyPatch) 
     lend(monkeypatch, _Trusting("lab"))
     with pytest.raises(BoardError) as caught:
         app(["trust", "lab", "--remove", "nobody", "--root", "/srv/e k"])
-    assert caught.value.hint == "edgekit trust lab --root '/srv/e k' --list names them"
+    assert caught.value.hint == "list them with edgekit trust lab --root '/srv/e k' --list"
 
 
 @pytest.mark.parametrize("command", ["trust", "jobs"])

@@ -20,4 +20,4 @@ def test_who_errs_in_a_name_is_reported_the_names(tmp_path: Path, command: str) 
         with pytest.raises(DeviceError) as caught:
             run_command(root, [command, "--app", "nett"])
         assert (caught.value.code, caught.value.where) == ("app.unknown", "nett")
-        assert caught.value.hint == f"there are: {reported}"
+        assert caught.value.hint == f"available: {reported}"

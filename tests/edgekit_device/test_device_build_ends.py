@@ -50,7 +50,7 @@ def test_when_none_succeeds_each_cause_is_reported(make: Any) -> None:
     with pytest.raises(DeviceError) as failed:
         on.run(toys.request(toys.engine(attempts=attempts)))
     assert failed.value.code == "build.failed"
-    assert "(1) STRIP_PLAN: TensorRT did not build it" in failed.value.message
+    assert "(1) STRIP_PLAN: TensorRT failed to build it" in failed.value.message
     assert "(2) REFIT: " in failed.value.message
     assert failed.value.hint
 

@@ -88,7 +88,7 @@ def test_scales_are_read_as_the_host_reads_them() -> None:
     assert read_scales(data) == dict(parse_cache(data.decode()).scales)
     assert for_release(data, "8.5.2").startswith(b"TRT-8502-EntropyCalibration2\na:0: ")
     for bad in (b"", b"hello\nx: 3d4ccccd\n"):
-        with pytest.raises(DeviceError, match="no calibration cache"):
+        with pytest.raises(DeviceError, match="not a calibration cache"):
             for_release(bad, "8.5.2")
     with pytest.raises(DeviceError, match="line 2"):
         read_scales(b"TRT-8502-EntropyCalibration2\nx: zz\n")

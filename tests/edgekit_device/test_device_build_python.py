@@ -72,7 +72,7 @@ def test_a_strongly_typed_network_on_a_release_that_has_both(tmp_path: Path) -> 
 def test_types_of_a_strongly_typed_network_are_the_models(tmp_path: Path) -> None:
     on = Bench("11.4.0", tmp_path)
     wrong = toys.strong(inputs=[toys.io("x", [1, 3, 8, 8], "int8")])
-    with pytest.raises(DeviceError, match="input 'x' is float16, not int8") as refused:
+    with pytest.raises(DeviceError, match="input 'x' is float16 instead of int8") as refused:
         on.build(wrong)
     assert refused.value.code == "build.io"
 
@@ -110,12 +110,12 @@ def test_pools_reach_the_builder_and_unknown_ones_are_said(tmp_path: Path) -> No
 def test_a_pool_that_the_builder_does_not_take_is_said(tmp_path: Path) -> None:
     on = Bench("10.3.0", tmp_path)
     built = on.build(toys.engine(pools={"DLA_LOCAL_DRAM": 5000}))
-    assert "lane0: TensorRT takes no DLA_LOCAL_DRAM of 5000 bytes" in built.notes
+    assert "lane0: TensorRT rejects DLA_LOCAL_DRAM of 5000 bytes" in built.notes
 
 
 def test_a_board_without_the_core_says_so(tmp_path: Path) -> None:
     on = Bench("10.16.1", tmp_path)
-    with pytest.raises(DeviceError, match="needs DLA core 0, TensorRT finds 0") as refused:
+    with pytest.raises(DeviceError, match="needs DLA core 0, but TensorRT finds 0") as refused:
         on.build(toys.engine())
     assert refused.value.code == "build.no-dla"
 
@@ -154,4 +154,4 @@ def test_a_second_build_takes_the_firsts_timings(tmp_path: Path) -> None:
     # another release measures anew, and says so
     other = Bench("10.7.0", tmp_path).build(toys.engine())
     assert not other.timing_cache["reused"]
-    assert any("timing cache was not of this device" in note for note in other.notes)
+    assert any("timing cache is from another device" in note for note in other.notes)

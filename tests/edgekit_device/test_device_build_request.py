@@ -47,5 +47,5 @@ def test_trtexec_needs_a_command_for_each_attempt() -> None:
     document = toys.request(toys.engine(trtexec=[["--onnx={model}"]]), backend="trtexec")
     assert read_request(document).engines[0].trtexec == (("--onnx={model}",),)
     document["engines"][0]["attempts"] *= 2
-    with pytest.raises(DeviceError, match="one command is needed for each attempt"):
+    with pytest.raises(DeviceError, match="every attempt needs one command"):
         read_request(document)

@@ -126,8 +126,11 @@ def test_arguments_reach_it_as_they_are(program: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("do", "text"),
     [
-        ("fail", r"ended with status 1: Error Code 10: .*conv1.*; Engine could not be created"),
-        ("die", "was ended by SIGKILL"),
+        (
+            "fail",
+            r"failed with exit status 1: Error Code 10: .*conv1.*; Engine could not be created",
+        ),
+        ("die", "was stopped by SIGKILL"),
         ("nothing", "wrote no engine"),
     ],
 )
@@ -244,7 +247,7 @@ def test_a_board_without_bindings_builds_all_the_same(
     assert "Could not find any implementation" in entry["attempts"][0]["error"]
     assert [one["name"] for one in entry["layers"]] == ["conv1", "fc"]
     assert [io["format"] for io in entry["io"]] == ["LINEAR", "LINEAR"]
-    assert any("without TensorRT's Python package" in note for note in result["notes"])
+    assert any("TensorRT's Python package is missing" in note for note in result["notes"])
     assert result["golden"] == []
     assert any("golden vectors were not run" in note for note in result["notes"])
     assert b"&&&& RUNNING" in bytes(context.root.store.read(entry["log"]))

@@ -409,7 +409,7 @@ def test_an_unknown_backend_is_refused(board: BoardFolder, toy: Bundle, signing_
     stdin = resigned(toy, with_field(toy, change), signing_key)
     staged = board.command("stage", stdin=stdin)
     error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
-    assert (error.code, error.hint) == ("backend.unknown", "it has: reference, tensorrt")
+    assert (error.code, error.hint) == ("backend.unknown", "available: reference, tensorrt")
 
 
 def test_an_engine_may_not_read_files_of_the_board(
@@ -610,8 +610,8 @@ def test_rollback_goes_back_and_never_to_what_was_taken_back(
         error = refused(board, *words)
         assert error.code == code
         assert error.hint.endswith(
-            "edgekit deploy CONFIG --again, on the board edgekit_device.pyz "
-            + " ".join((*switch, "--again"))
+            "edgekit deploy CONFIG --again (on the board: edgekit_device.pyz "
+            + " ".join((*switch, "--again)"))
         )
 
     def backs() -> dict[str, Any]:

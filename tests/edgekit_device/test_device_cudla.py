@@ -224,8 +224,8 @@ def test_a_plan_a_damaged_loadable_and_a_missing_core(calls: Path) -> None:
     assert caught.value.code == "cudla.not-a-loadable"
     with pytest.raises(DeviceError, match=r"cudlaErrorUmd \(7\)") as caught:
         open_loadable(bytes(64), 0, entry(IN, OUT), HostCuda())
-    assert "is it a loadable" in caught.value.hint
-    with pytest.raises(DeviceError, match="no DLA core 2"):
+    assert "check that the loadable" in caught.value.hint
+    with pytest.raises(DeviceError, match="DLA core 2 does not exist"):
         _open(HostCuda(), 2)
 
 

@@ -83,7 +83,9 @@ def test_a_difference_names_both(changes: dict[str, object], words: tuple[str, s
 
 def test_lines_of_another_length_and_missing_tensors_are_reported() -> None:
     lines = descriptor("input", 1966080, (1, 4, 512, 960), (2, 4), (1, 3904))
-    with pytest.raises(DeviceError, match="line stride 3904, the manifest line stride 3840"):
+    with pytest.raises(
+        DeviceError, match="line stride 3904, but the manifest has line stride 3840"
+    ):
         in_order([lines], [PICTURE], "input")
-    with pytest.raises(DeviceError, match=r"1 inputs .* the manifest 2"):
+    with pytest.raises(DeviceError, match=r"1 inputs .* the manifest has 2"):
         in_order([_SEEN], [PICTURE, replace(PICTURE, name="b")], "input")

@@ -159,7 +159,7 @@ def test_an_end_that_the_disk_does_not_take_goes_back(
 def test_the_first_one_that_fails_leaves_nothing_serving(bench: Bench, toy: Bundle) -> None:
     bench.offer(toy)
     bench.bad["soaking"] = DeviceError("bad", code="health.accuracy")
-    assert "nothing serves" in failed(bench, toy).message
+    assert "no current release" in failed(bench, toy).message
     assert bench.facts() == (None, None)
     bench.bad.clear()
     bench.offer(toy)
@@ -424,7 +424,7 @@ def test_what_was_taken_back_is_known_after_a_long_time_and_a_removal(
     bench.offer(toy)
     bench.deploy(toy)  # the other one served before
     # a removal that takes back what serves
-    remove(bench.root, bench.app, reason="its rollout was taken back")
+    remove(bench.root, bench.app, reason="its rollout was rolled back")
     assert "its rollout" in failed(bench, toy).message
     assert "false alarms" in failed(bench, toy2).message
     # and what was put back is not taken back any more, either

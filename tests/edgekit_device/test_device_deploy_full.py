@@ -74,7 +74,7 @@ def test_a_full_disk_does_not_keep_a_release_serving_that_failed(
     bench.bad.clear()
     bench.at = lambda state: None
     bench.offer(toy2)
-    with pytest.raises(DeviceError, match=r"was taken back at .*: it wrote the disk full"):
+    with pytest.raises(DeviceError, match=r"was rolled back at .*: it wrote the disk full"):
         bench.deploy(toy2)
     assert bench.deploy(toy2, put_back=True)["state"] == "committed"
     assert [line.state for line in history(bench.app)][-1] == "committed"

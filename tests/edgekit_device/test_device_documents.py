@@ -246,7 +246,7 @@ GOOD = {"parts": [{"name": "x", "n": [1, 2]}], "by_name": {"y": {"name": "y"}}, 
         ({"words": ["a\n"]}, "words", "control characters"),
         ({"words": [""]}, "words", "not empty"),
         ({"words": [True]}, "words[0]", "expected a string, found bool"),
-        ({"one": "c"}, "one", "'c' is none of a, b"),
+        ({"one": "c"}, "one", "'c' is not one of a, b"),
         ({"more": 1}, "the document", "unknown: 'more'"),
     ],
 )

@@ -77,7 +77,7 @@ def test_given_frames_win_over_golden_ones_and_most_are_bounded() -> None:
     assert len(data_of(manifest()).frames) == 1
     many = data_of(manifest(golden=cases), write_npz({"x": np.zeros((40, 1, 2), np.float32)}))
     assert (many.source, len(many.frames)) == ("given", 32)
-    assert many.notes == ["the first 32 of 40 frames are cycled"]
+    assert many.notes == ["the first 32 of 40 frames are repeated"]
 
 
 def streams_of(count: int, run: Any, frames: int = 3) -> list[BenchStream]:

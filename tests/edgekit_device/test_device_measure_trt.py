@@ -183,7 +183,7 @@ def test_the_runtimes_flags_are_those_that_hold(here: Here, spin: bool | None) -
     assert found["notes"] == []
     if spin is not None:
         other = runtime_of(model, BenchSettings(spin=not spin), 2)
-        assert "whatever was asked for" in other["notes"][0]
+        assert "the requested one was ignored" in other["notes"][0]
     memory = memory_of(model, before)
     assert memory["gpu_total_bytes"] == before[1]
     assert memory["gpu_bytes"] == 0  # the double's board has one size for all

@@ -157,7 +157,7 @@ def test_a_silent_tegrastats_gives_way_to_sysfs(
         20, fake_board(tmp_path), [TegrastatsCommand([str(mute / "tegrastats")], 20, False)]
     )
     assert first(stream)["rails_mw"] == RAILS
-    assert "said nothing" in stream.warnings[0]
+    assert "printed nothing" in stream.warnings[0]
 
 
 def test_what_samples_dies_with_its_parent(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_version_is_read_from_four_bytes() -> None:
         (b"", "engine.truncated", "0 bytes"),
         (b"ft", "engine.truncated", "2 bytes"),
         (header((10, 3, 0, 30))[:-1], "engine.truncated", "27 bytes"),
-        (b"nothing that anybody knows, long enough", "engine.not-a-plan", "no TensorRT plan"),
+        (b"nothing that anybody knows, long enough", "engine.not-a-plan", "not a TensorRT plan"),
         (b"\x14\0\0\0NVDA" + bytes(40), "engine.not-a-plan", "a DLA loadable"),
         (network().SerializeToString(), "engine.not-a-plan", "an ONNX model"),
         (b"PK\x03\x04" + bytes(40), "engine.not-a-plan", ".ekb"),
@@ -92,7 +92,7 @@ def test_host_code_is_allowed_for_trusted_plans_that_carry_some() -> None:
     assert pick(V3, {"full": V3}, lean_embedded=True) == [("full", False, True)]
     assert pick(V3, {"full": V3}, lean_embedded=True, trusted=False) == [("full", False, False)]
     assert pick(V3, {"dispatch": V3}, lean_embedded=True) == [("dispatch", False, True)]
-    with pytest.raises(DeviceError, match="vouches") as caught:
+    with pytest.raises(DeviceError, match="no trusted signature") as caught:
         pick(V3, {"dispatch": V7}, lean_embedded=True, trusted=False)
     assert caught.value.code == "engine.host-code"
 

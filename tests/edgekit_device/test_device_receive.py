@@ -85,7 +85,7 @@ def test_a_retained_part_that_is_wrong_is_thrown_away(root: Root) -> None:
     part.write_bytes(retained)
     error = _refused(root, _rest(digest, data, len(retained)))
     assert (error.code, error.where) == ("blob.digest-mismatch", digest)
-    assert "thrown away" in error.message
+    assert "discarded" in error.message
     assert not root.store.has(digest)
     assert _leftovers(root) == []
     _receive(root, frames([(digest, data)]))

@@ -203,7 +203,7 @@ def test_external_data_elsewhere_is_refused(
 
 
 def test_external_data_without_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match="outside of the file"):
+    with pytest.raises(DeviceError, match="outside the file"):
         read(external(tmp_path, "data.bin", offset=8), "t")
 
 

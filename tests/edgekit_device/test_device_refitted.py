@@ -111,7 +111,7 @@ def test_a_release_that_cannot_be_written_loads_all_the_same(here: Here, tmp_pat
 
     here.monkeypatch.setattr(runtimes.Runtimes, "__init__", noted)
     open_engines(bundle)
-    assert [note for note in notes if "cannot be kept" in note]
+    assert [note for note in notes if "cannot be saved" in note]
 
 
 def test_flavours_keep_their_own(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(
     assert served.process is not None
     said, log = served.process.communicate(timeout=60)
     assert served.process.returncode == 0
-    assert "the app is gone" in log.decode()
+    assert "the app was removed" in log.decode()
     assert json.loads(said)["served"] == 2
 
 
@@ -241,5 +241,5 @@ def test_memory_that_could_be_cut_short_is_refused(tmp_path: Path) -> None:
     for descriptor in (loose, file, reading, writing):
         os.close(descriptor)
     memory.close()
-    with pytest.raises(DeviceError, match=re.escape("more than a server takes")):
+    with pytest.raises(DeviceError, match=re.escape("too large for the server")):
         SharedMemory(1 << 40)

@@ -106,13 +106,16 @@ def test_an_address_may_name_one_bundle(root, mirror, tmp_path, toy, toy2):
     push(toy2, str(tmp_path / "mirror"))
     checked, _ = take(root, f"{mirror.url}toy/{toy.digest}", app=None)
     assert checked.manifest.digest == toy.digest
-    with pytest.raises(DeviceError, match="which app") as refused:
+    with pytest.raises(DeviceError, match="does not name the app") as refused:
         take(root, mirror.url, app=None)
     assert refused.value.code == "source.no-app"
 
 
 def test_an_app_that_a_mirror_lacks_is_named(root, mirror, tmp_path):
-    for where, hint in ((str(tmp_path / "mirror"), "it has toy"), (mirror.url, "push its bundle")):
+    for where, hint in (
+        (str(tmp_path / "mirror"), "its apps: toy"),
+        (mirror.url, "push its bundle"),
+    ):
         with pytest.raises(DeviceError, match="the mirror has no app other") as refused:
             take(root, where, app="other")
         assert refused.value.code == "source.not-found"
@@ -193,7 +196,7 @@ def test_a_mirror_with_wrong_bytes_is_named_and_the_next_one_tried(
     _, fetched = take(root, [mirror.url, second.url])
     (note,) = fetched.notes
     assert note.startswith(mirror.url)
-    assert "other bytes" in note
+    assert "wrong bytes" in note
     assert second.blobs_requested() == [digest]
     assert whole(root, toy)
     root.store.path(digest).unlink()

@@ -66,7 +66,7 @@ def test_a_failed_allocation_is_known_by_its_code() -> None:
 
 def test_silence_is_said_and_warnings_are_shown() -> None:
     error = explain("it cannot", "c", lines=[("WARNING", "Using an engine plan file across")])
-    assert "did not say why" in error.message
+    assert "gave no reason" in error.message
     assert "Using an engine plan file across" in error.hint
 
 

@@ -76,7 +76,7 @@ def test_strides_are_those_of_the_context(
     open_model(about(strides))
     if wrong is None:
         return
-    with pytest.raises(DeviceError, match="lie otherwise") as caught:
+    with pytest.raises(DeviceError, match="another memory layout") as caught:
         open_model(about(wrong))
     assert caught.value.code == "engine.io"
     assert str(list(strides)) in caught.value.message

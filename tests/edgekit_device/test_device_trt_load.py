@@ -214,6 +214,6 @@ def test_a_dla_core_is_set_before_the_plan_is_read(here: Here, version: str) -> 
 def test_a_board_without_that_dla_core_is_reported(here: Here) -> None:
     here.has("10.3.0")
     here.modules["full"]._double.settings.dla_cores = 1
-    with pytest.raises(DeviceError, match="DLA core 1, and TensorRT finds 1") as caught:
+    with pytest.raises(DeviceError, match="DLA core 1, but TensorRT finds 1") as caught:
         open_model(checked(plan("10.3.0", dla=True), entry("10.3.0", dla_core=1)))
     assert caught.value.code == "engine.dla"

@@ -93,7 +93,7 @@ def test_whatever_the_child_does_is_an_error_here(
 def test_a_start_that_hangs_ends(starts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtimes, "_TIMEOUT_S", 1.0)
     module = starts.make("slow_runtime", "import signal; signal.pause()")
-    with pytest.raises(DeviceError, match="does not start within") as caught:
+    with pytest.raises(DeviceError, match="did not start within") as caught:
         runtimes.start(module)
     assert caught.value.code == "tensorrt.crashed"
 

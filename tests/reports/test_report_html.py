@@ -176,7 +176,7 @@ def test_absent_parts_are_reported():
 
 @pytest.mark.parametrize(
     ("snr", "max_abs", "shown"),
-    [(None, 0.0, "SNR exact"), (None, 0.1, "SNR not known"), (-999.0, 1.0, "SNR not known"),
+    [(None, 0.0, "SNR exact"), (None, 0.1, "SNR unknown"), (-999.0, 1.0, "SNR unknown"),
      (31.24, 0.1, "SNR 31.2 dB")],
 )  # fmt: skip
 def test_an_snr_is_a_figure_or_said_in_words(snr, max_abs, shown):
