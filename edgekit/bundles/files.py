@@ -67,7 +67,7 @@ def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
         lacking = [digest for digest in bundle.weight_bytes if digest not in bundle.weights]
         if lacking:
             raise BundleError(
-                f"the full bundle cannot be written: it lacks {counted(len(lacking), 'weight')}",
+                f"the full bundle cannot be written: {counted(len(lacking), 'weight')} missing",
                 code="bundle.incomplete",
                 where=str(path),
                 hint="it was read from a stripped bundle; build it again",
@@ -133,10 +133,10 @@ def read(
         size = manifest.sizes()[digest]
         if len(data) != size or (verify and hashlib.sha256(data).hexdigest() != digest):
             raise BundleError(
-                f"the bytes of blob {digest} are not those that its name says",
+                f"blob {digest} is damaged: its bytes have another SHA-256 than its name",
                 code="blob.digest-mismatch",
                 where=str(path),
-                hint="the file is damaged; make or copy it again",
+                hint="make or copy the bundle again",
             )
     return Bundle(
         manifest=manifest,
@@ -193,10 +193,10 @@ def _replaceable(path: Path) -> bool:
 
 def _occupied(path: Path) -> UsageError:
     return UsageError(
-        "there is something else here, which is not replaced by a bundle",
+        "another file or folder is here, and edgekit does not overwrite it",
         code="write.occupied",
         where=str(path),
-        hint="name another place, or remove what is there",
+        hint="give another path, or remove what is there",
     )
 
 

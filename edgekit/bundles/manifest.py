@@ -281,7 +281,7 @@ def check_valid_until(day: str) -> None:
     """
     if _end(day) < _now().strftime(_FORM):
         raise UsageError(
-            f"valid until {day} is past: no board would install the bundle unattended",
+            f"valid until {day} is in the past: no board would install the bundle unattended",
             code="bundle.expired",
             where="deploy.release.valid_until",
             hint="give a later day or time, in UTC (--valid-until)",

@@ -170,15 +170,16 @@ def with_weights(
         was = old.get(name)
         if was and (was.dtype, was.shape) != (weight.dtype, tuple(weight.shape)):
             faults.append(
-                f"{name} ({weight.dtype} {list(weight.shape)}, "
-                f"the engines have {was.dtype} {list(was.shape)})"
+                f"{name} ({weight.dtype} {list(weight.shape)} instead of {was.dtype} "
+                f"{list(was.shape)})"
             )
     if faults:
         raise DataError(
-            f"{counted(len(faults), 'weight')} unlike the engines' in name, type or shape",
+            f"{counted(len(faults), 'weight')} with another name, type or shape than "
+            "in the engines",
             code="refit.mismatch",
             where=bundle.name,
-            hint="build again, or give weights of the same names, types and shapes: "
+            hint="build again, or give weights with the same names, types and shapes: "
             + listed(faults, _SHOWN),
         )
     _check_identical(bundle, old, weights)
@@ -223,11 +224,12 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
     other = [name for name, weight in weights.items() if weight.digest != old[name].digest]
     if other:
         raise DataError(
-            f"{counted(len(other), 'weight')} with other values than the engines were built with, "
-            "and REFIT_IDENTICAL takes no others",
+            f"{counted(len(other), 'weight')} with values that the engines were not built "
+            "with; REFIT_IDENTICAL requires the same values",
             code="refit.identical",
             where=bundle.name,
-            hint="build again, or build with build.refit: any; they are " + listed(other, _SHOWN),
+            hint="build again, or build with build.refit: any; changed weights: "
+            + listed(other, _SHOWN),
         )
 
 
@@ -247,7 +249,8 @@ def _finish(manifest: Manifest, blobs: dict[str, Any], weights: dict[str, Any]) 
     lacking = sorted(needed - set(weights))
     if lacking:
         raise BundleError(
-            f"the values of {counted(len(lacking), 'weight')} are not there, first {lacking[0]}",
+            f"the values of {counted(len(lacking), 'weight')} are missing, the first is "
+            f"{lacking[0]}",
             code="bundle.incomplete",
             where=checked.name,
         )

@@ -61,7 +61,7 @@ def all_blobs(bundle: Bundle) -> tuple[dict[str, int], dict[str, Blob]]:
 def stripped(lacking: int, where: str) -> BundleError:
     """Returns the error of a bundle whose weights are nowhere."""
     return BundleError(
-        f"neither the bundle nor the mirror has {counted(lacking, 'weight')}",
+        f"the bundle and the mirror both lack {counted(lacking, 'weight')}",
         code="bundle.incomplete",
         where=where,
         hint="push the full bundle: edgekit bundle CONFIG --full FILE",
@@ -153,10 +153,10 @@ def _image_manifest(bundle: Bundle) -> bytes:
     data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     if len(data) > _MAX_IMAGE:
         raise BundleError(
-            f"its image manifest has {len(data):,} bytes, registries take {_MAX_IMAGE:,}",
+            f"its image manifest has {len(data):,} bytes (limit of registries {_MAX_IMAGE:,})",
             code="bundle.too-many-blobs",
             where=bundle.name,
-            hint="use a mirror: edgekit bundle push BUNDLE FOLDER",
+            hint="push to a mirror instead: edgekit bundle push BUNDLE FOLDER",
         )
     return data
 
@@ -208,10 +208,11 @@ def push_registry(bundle: Bundle, url: str) -> Pushed:
     program = shutil.which("oras")
     if program is None:
         raise EnvironmentLack(
-            "oras, which pushes to registries, is not installed",
+            "oras is needed to push to a registry and is not installed",
             code="bundle.no-oras",
             where=url,
-            hint="https://oras.land/docs/installation; or write an image layout: --oci-layout",
+            hint="install it (https://oras.land/docs/installation), or write an image layout "
+            "with --oci-layout",
         )
     scheme, _, image = url.partition("://")
     with tempfile.TemporaryDirectory(prefix="edgekit-push-") as folder:
@@ -224,10 +225,11 @@ def push_registry(bundle: Bundle, url: str) -> Pushed:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
         raise EnvironmentLack(
-            f"oras ended with {done.returncode}: {said[-1][:300]}",
+            f"oras failed with exit status {done.returncode}: {said[-1][:300]}",
             code="bundle.oras",
             where=url,
-            hint="oras login HOST; oci://REGISTRY/REPOSITORY:TAG is the address",
+            hint="log in with `oras login HOST`, and check the address: "
+            "oci://REGISTRY/REPOSITORY:TAG",
         )
     return replace(pushed, path=url)
 
@@ -243,10 +245,10 @@ def _read_index(folder: Path) -> dict[str, Any]:
     except (ValueError, AttributeError, OSError):
         pass
     raise BundleError(
-        "this is no OCI image layout",
+        "not an OCI image layout",
         code="bundle.no-layout",
         where=str(folder),
-        hint="name a new folder",
+        hint="give a new folder",
     )
 
 

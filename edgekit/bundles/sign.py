@@ -88,7 +88,7 @@ def public_key(source: str | Path) -> PublicKeyLine:
         try:
             text = regular(path).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(
                 f"the public key cannot be read: {why or error}", code="sign.no-key", where=where
             ) from error
@@ -136,25 +136,25 @@ def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:
     key = Path(key_path).expanduser()
     if not key.is_file():
         raise UsageError(
-            "there is no key to sign with",
+            "the signing key does not exist",
             code="sign.no-key",
             where=str(key),
-            hint="name a key in deploy.sign_with, or make one with `ssh-keygen -t ed25519`",
+            hint="give a key in deploy.sign_with, or make one with `ssh-keygen -t ed25519`",
         )
     done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], manifest_bytes)
     if done.returncode and b"passphrase" in done.stderr:
         raise UsageError(
-            "the key has a passphrase, and nothing here asks for one",
+            "the key has a passphrase, and edgekit cannot ask for it",
             code="sign.failed",
             where=str(key),
-            hint="put it into the SSH agent with ssh-add, and name its .pub in deploy.sign_with",
+            hint="add it to the SSH agent with ssh-add, and give its .pub in deploy.sign_with",
         )
     if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise UsageError(
             f"the bundle cannot be signed: {_reason(done)}",
             code="sign.failed",
             where=str(key),
-            hint="a .pub signs only where the SSH agent has its private half (ssh-add)",
+            hint="to sign with a .pub, add its private key to the SSH agent with ssh-add",
         )
     return done.stdout
 
@@ -179,7 +179,7 @@ def ensure_key(path: str | Path) -> Path:
                 temporary.write_bytes(done.stdout)
     except OSError as error:
         raise UsageError(
-            f"no key can be made: {error.strerror or error}", code="sign.failed", where=str(key)
+            f"cannot make a key: {error.strerror or error}", code="sign.failed", where=str(key)
         ) from error
     return key
 
@@ -207,7 +207,7 @@ def account_name() -> str:
 
 def _check(done: subprocess.CompletedProcess[bytes], key: Path) -> None:
     if done.returncode:
-        raise UsageError(f"no key can be made: {_reason(done)}", code="sign.failed", where=str(key))
+        raise UsageError(f"cannot make a key: {_reason(done)}", code="sign.failed", where=str(key))
 
 
 def allowed_signers_line(
@@ -232,7 +232,7 @@ def allowed_signers_line(
     name = found.identity if identity is None else identity
     if not is_identity(name):
         raise UsageError(
-            f"{name!r} cannot name a signer",
+            f"{name!r} is not a valid identity of a signer",
             code="sign.bad-identity",
             hint="use letters, digits and @ . _ + -",
         )
@@ -240,7 +240,9 @@ def allowed_signers_line(
     for which, time in (times or {}).items():
         if time and not _TIME.fullmatch(time):
             raise UsageError(
-                f"{time!r} is no time", code="sign.bad-time", hint="YYYYMMDD or YYYYMMDDHHMM[SS]"
+                f"{time!r} is not a valid time",
+                code="sign.bad-time",
+                hint="write YYYYMMDD or YYYYMMDDHHMM[SS]",
             )
         options += f',valid-{which}="{time}"' if time else ""
     return f"{name} {options} {found.line}"
@@ -268,10 +270,10 @@ def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[b
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentLack(
-            f"ssh-keygen does not run: {error}", code="environment.no-ssh-keygen"
+            f"cannot run ssh-keygen: {error}", code="environment.no-ssh-keygen"
         ) from error
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else f"ssh-keygen ended with status {done.returncode}"
+    return lines[-1] if lines else f"ssh-keygen failed with exit status {done.returncode}"

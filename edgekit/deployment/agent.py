@@ -117,7 +117,7 @@ class Agent:
                 f"the board did not answer within {_START_S:g} s",
                 code="board.timeout",
                 where=self._where,
-                hint="see what the board is busy with, then run the same command again",
+                hint="check what keeps the board busy, then run the same command again",
             ) from None
 
     def _carry(self) -> None:
@@ -129,9 +129,10 @@ class Agent:
             if self._start is not None:
                 said = Completed(done.status, bytes(self._start), done.err)
                 document(said, self._where, self._argv[0], "place")
-                raise protocol_error("what the board runs is no agent", self._where)
+                raise protocol_error("the board did not start edgekit_device", self._where)
             error: EdgekitError = BoardError(
-                f"the board's agent has ended: {failure(done, self._where, self._argv[0]).message}",
+                "the connection to edgekit_device on the board ended: "
+                f"{failure(done, self._where, self._argv[0]).message}",
                 code="board.connection-lost",
                 where=self._where,
                 hint="run the same command again",
@@ -222,7 +223,9 @@ class Agent:
                 data = self._begin(data)
             self._read(data)
         except (ValueError, KeyError, TypeError, RecursionError):
-            self._fail(protocol_error("the board's agent sends none of its protocol", self._where))
+            self._fail(
+                protocol_error("the answer is not of edgekit_device's protocol", self._where)
+            )
 
     def _begin(self, data: bytes) -> bytes:
         """Collects what comes before the agent's first line; returns what follows it."""

@@ -70,10 +70,10 @@ _BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
 # a board's own hints are for who works on it; here they name what is at hand here. BOARD is for
 # who knows what the user calls the board
 _HINTS = {
-    "bundle.unsigned": "sign it: deploy.sign_with in the configuration names a key",
-    "bundle.unknown-signer": "deploy with --trust-key, or edgekit trust BOARD --add KEY.pub: the "
-    "board then believes what that key signs",
-    "serve.running": "edgekit serve BOARD status --app {where} says how it is, stop ends it",
+    "bundle.unsigned": "sign it with the key in deploy.sign_with of the configuration",
+    "bundle.unknown-signer": "deploy with --trust-key, or run edgekit trust BOARD --add "
+    "KEY.pub: the board then trusts that key",
+    "serve.running": "edgekit serve BOARD status --app {where} shows its state, stop ends it",
 }
 _LONGEST_LINE = 1 << 20
 _SILENT_S = 20.0
@@ -102,14 +102,14 @@ def document(done: Completed, where: str, python: str, command: str = "") -> dic
             f"the board's answer is not JSON: {_excerpt(done.out) or 'nothing'}",
             code="board.protocol",
             where=where,
-            hint="does a start-up file of the board's shell print something?",
+            hint="check whether a start-up file of the board's shell prints text",
         )
     try:
         _reader(command)(answer)
     except DeviceError as error:
         fault = plain(f"{error.where}: {error.message}".removeprefix(": "), 300)
         raise protocol_error(
-            f"the board's answer to {command} is not sound: {fault}", where
+            f"the board's answer to {command} is not valid: {fault}", where
         ) from error
     return answer
 
@@ -146,13 +146,13 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
             "the command was killed on the board",
             code="board.killed",
             where=where,
-            hint="see `dmesg` on the board: most often it ran out of memory",
+            hint="check `dmesg` on the board: usually it ran out of memory",
         )
     return BoardError(
-        f"the board's loader ended with status {done.status}: {_excerpt(done.err)}",
+        f"edgekit_device on the board failed with exit status {done.status}: {_excerpt(done.err)}",
         code="board.loader-failed",
         where=where,
-        hint="run the command with --debug and report it, if the board's Python is sound",
+        hint="run the command with --debug; report it if the board's Python works",
     )
 
 
@@ -171,13 +171,13 @@ def explain_clocks(settings: BenchSettings, board: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            "the board takes power mode and clocks back within some seconds"
+            "the board restores power mode and clocks within a few seconds"
         ) from None
     except BoardError as error:
         if error.code in _CUT_OFF:
             error.hint = (
-                "power mode and clocks may still be as the benchmark set them, and "
-                f"`edgekit status {board}` takes them back; {error.hint}"
+                f"power mode and clocks may still be changed; `edgekit status {board}` "
+                f"restores them; {error.hint}"
             )
         raise
 
@@ -212,7 +212,7 @@ def protocol_error(message: str, where: str) -> BoardError:
         message,
         code="board.protocol",
         where=where,
-        hint="use the loader and the edgekit of the same version",
+        hint="use the same version of edgekit_device and edgekit",
     )
 
 
@@ -319,16 +319,16 @@ class _Lines:
                 chunk = self._came.get(timeout=self._silent_s)
             except queue.Empty:
                 raise BoardError(
-                    f"the board said nothing for {self._silent_s:g} s",
+                    f"the board sent nothing for {self._silent_s:g} s",
                     code="board.timeout",
                     where=self._where,
-                    hint="see what the board is busy with, then run the same command again",
+                    hint="check what keeps the board busy, then run the same command again",
                 ) from None
             if not chunk:
                 return
             *whole, rest = (rest + chunk).split(b"\n")
             if len(rest) > _LONGEST_LINE:
-                raise protocol_error("the board's line has no end", self._where)
+                raise protocol_error("a line of the board's answer is too long", self._where)
             for line in whole:
                 if not self._one(line):
                     return

@@ -72,15 +72,18 @@ class Board:
         for label, value in (("host", self.host), ("user", self.user or "")):
             # what begins with a dash is an option to the programs that are handed it
             if value.startswith("-") or any(c.isspace() or not c.isprintable() for c in value):
-                found.append(Problem(f"{value!r} cannot be a {label}", self.name))
+                found.append(Problem(f"{value!r} is not a valid {label}", self.name))
         if self.port is not None and not 0 < self.port < 65536:
-            found.append(Problem(f"{self.port} is not a TCP port", self.name, "1 to 65535"))
+            found.append(Problem(f"{self.port} is not a TCP port", self.name, "use 1 to 65535"))
         if self.host_key is not None and not self.host_key.startswith("SHA256:"):
-            hint = "write `SHA256:...` as `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says"
+            hint = (
+                "write `SHA256:...` as printed by `ssh-keygen -lf "
+                "/etc/ssh/ssh_host_ed25519_key.pub`"
+            )
             found.append(Problem("the host key is not a SHA256 fingerprint", self.name, hint))
         for label, value in (("root", self.root), ("python", self.python)):
             if not value or "\0" in value:
-                found.append(Problem(f"{label} is empty or holds a NUL", self.name))
+                found.append(Problem(f"{label} is empty or contains a NUL", self.name))
             elif value.startswith("-"):
                 # a login shell would take the first word of a command for an option of its own
                 found.append(Problem(f"{label} begins with a dash", self.name, f"./{value}"))

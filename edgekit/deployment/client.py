@@ -94,7 +94,7 @@ def read_log(out: bytes, start: int, where: str) -> JobLog:
         return JobLog(data[:size], start + size, whole, str(facts["state"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BoardError(
-            "the board's answer is no log", code="board.protocol", where=where
+            "the board's answer is not a log", code="board.protocol", where=where
         ) from error
 
 
@@ -257,7 +257,7 @@ class BoardClient:
             deflated = base64.b64encode(zlib.compress(manifest, 9)).decode("ascii")
             answer = send({"manifest": {"deflated": deflated}})
         if "hello" not in answer:
-            raise protocol_error("the board does not answer what it was offered", self.name)
+            raise protocol_error("the board did not answer the bundle offer", self.name)
         return answer
 
     def receive(
@@ -467,7 +467,7 @@ class BoardClient:
                 since = since or now
                 if error.code not in _CUT or self._reconnect is None or now - since > patience_s:
                     raise
-                text = f"{error.message}; the job goes on, trying again"
+                text = f"{error.message}; the job continues, connecting again"
                 yield {"n": 0, "time": time.time(), "phase": "connection", "done": 0, "total": 0,
                        "text": text, "state": "running"}  # fmt: skip
                 time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
@@ -605,7 +605,7 @@ class BoardClient:
                 f"docker did not start the job: {_last(done.err)}",
                 code="board.container",
                 where=self.name,
-                hint="see `container:` of this board; `edgekit doctor` checks docker there",
+                hint="check `container:` of this board; `edgekit doctor` checks docker there",
             )
 
 
@@ -620,7 +620,7 @@ def _packed(loader: bytes) -> bytes:
 
 def _last(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return plain(lines[-1], 300) if lines else "it said nothing"
+    return plain(lines[-1], 300) if lines else "it printed nothing"
 
 
 def _which(app: str | None, release: str | None = None) -> list[str]:

@@ -60,7 +60,9 @@ def open_board(
         if board is None:
             client = _own_board(stack, state_folder / "board", loader, on_command)
         elif board.kind == "local":
-            client = BoardClient(board, LocalTransport(board.name), loader, "this machine, no SSH")
+            client = BoardClient(
+                board, LocalTransport(board.name), loader, "this machine, without SSH"
+            )
         else:
             known_hosts = state_folder / "known_hosts"
             transport = connect(

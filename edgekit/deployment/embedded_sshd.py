@@ -138,7 +138,7 @@ class Sshd:
                 break
         last = self.log().strip().splitlines()
         raise EnvironmentLack(
-            f"{program} did not start: {last[-1] if last else 'it said nothing'}",
+            f"{program} did not start: {last[-1] if last else 'it printed nothing'}",
             code="board.no-sshd",
         )
 
@@ -173,7 +173,7 @@ def sshd(root: Path, *, port: int | None = None, host_keys: Sequence[Path] = ())
     program = find_sshd()
     if program is None:
         raise EnvironmentLack(
-            "there is no sshd on this machine (looked in /usr/sbin and PATH)",
+            "sshd is not installed on this machine (searched /usr/sbin and PATH)",
             code="board.no-sshd",
             hint="install OpenSSH's server (Debian, Ubuntu: `apt-get install openssh-server`)",
         )
@@ -195,7 +195,8 @@ def _privilege_separation() -> None:
         _PRIVSEP.mkdir(mode=0o755, exist_ok=True)
     except OSError as error:
         raise EnvironmentLack(
-            f"sshd needs {_PRIVSEP} and it cannot be made: {error.strerror}", code="board.no-sshd"
+            f"sshd needs {_PRIVSEP}, which cannot be created: {error.strerror}",
+            code="board.no-sshd",
         ) from error
 
 
@@ -242,7 +243,7 @@ def _quoted(path: Path) -> str:
     text = str(path)
     if '"' in text or "\n" in text:
         raise EnvironmentLack(
-            f"sshd cannot use a temporary folder of that name: {text!r}", code="board.no-sshd"
+            f"sshd cannot use a temporary folder with this name: {text!r}", code="board.no-sshd"
         )
     return f'"{text}"'.replace("%", "%%")
 

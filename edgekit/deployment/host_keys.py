@@ -194,10 +194,10 @@ class Trust:
         if any(shown == one.fingerprint for one in entries if one.marker == "@revoked"):
             raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
         if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
-            raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) refuses it")
+            raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
         if self.pin:
             if shown != self.pin.rstrip("="):
-                raise _mismatch(where, shown, f"the pinned one is {self.pin}")
+                raise _mismatch(where, shown, f"the pinned key is {self.pin}")
             return False
         known = [one for one in entries if not one.marker and one.names(name)]
         if any(shown == one.fingerprint for one in known):
@@ -209,7 +209,7 @@ class Trust:
             isinstance(self.accept, str) and self.accept.rstrip("=") == shown
         ):
             return True
-        expected = f" ({self.accept} was to be accepted)" if self.accept else ""
+        expected = f" (--accept-host-key names {self.accept})" if self.accept else ""
         if any(one.marker == "@cert-authority" and one.names(name) for one in entries):
             expected += (
                 "; known_hosts has a @cert-authority for it, but edgekit does not check host "
@@ -220,8 +220,8 @@ class Trust:
             code="board.unknown-host-key",
             where=where,
             hint="compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the "
-            f'board, then pin it in the config: `host_key: "{shown}"`, or accept it once with '
-            "`--accept-host-key`",
+            f'board, then pin it in the config: `host_key: "{shown}"`, or accept it once '
+            "with `--accept-host-key`",
         )
 
     def _known(self, name: str) -> list[Entry]:
@@ -231,7 +231,7 @@ class Trust:
     def _texts(self) -> Iterable[str]:
         if self.required and not self.required.expanduser().is_file():
             hint = "the config's known_hosts names this file"
-            raise ConfigError([Problem("there is no such file", str(self.required), hint)])
+            raise ConfigError([Problem("the file does not exist", str(self.required), hint)])
         extra = [self.required] if self.required else []
         for path in (*self.standard, *self.files, *extra):
             try:
@@ -250,7 +250,7 @@ def remember(path: Path, name: str, key: paramiko.PKey) -> None:
         _add_line(path, f"{name} {key.get_name()} {key.get_base64()}\n")
     except OSError as error:
         raise EnvironmentLack(
-            f"the accepted host key cannot be written down: {error.strerror}",
+            f"the accepted host key cannot be saved: {error.strerror}",
             code="environment.state-folder",
             where=str(path),
             hint="make the folder writable, or pin the key in the config",
@@ -271,6 +271,6 @@ def _mismatch(where: str, shown: str, against: str) -> BoardError:
         f"the host key is {shown}, but {against}",
         code="board.host-key-mismatch",
         where=where,
-        hint="either the board was installed anew or something else answers at its address; "
-        "look at the board itself, then correct the pin or the known_hosts line",
+        hint="check on the board itself whether it was reinstalled or another machine answers "
+        "at its address; then correct the pin or the known_hosts line",
     )

@@ -61,16 +61,16 @@ def check_fits(manifest: Manifest, hello: Mapping[str, Any], where: str) -> None
     if runtime in hello and hello[runtime] is None:
         raise BundleError(
             f"the bundle needs {runtime} {fingerprint.get('runtime_version', '')}".rstrip()
-            + ", which the board does not have",
+            + ", which is not on the board",
             code="bundle.no-runtime",
             where=where,
-            hint=f"install {runtime} for {hello.get('python') or 'the Python'} there, or name "
-            "another interpreter with `python:`",
+            hint=f"install {runtime} for {hello.get('python') or 'Python'} on the board, "
+            "or give another interpreter with `python:`",
         )
     offered = [str(name) for name in hello.get("backends") or ()]
     if backend not in offered:
         raise BundleError(
-            f"the bundle was built by the {backend} backend, the board runs "
+            f"the bundle is for the {backend} backend, but the board has "
             f"{', '.join(offered) or 'none'}",
             code="bundle.backend",
             where=where,
@@ -94,10 +94,10 @@ def check_space(sent: int, hello: Mapping[str, Any], where: str) -> None:
     free = hello.get("free_bytes")
     if isinstance(free, int) and sent > free:
         raise BoardError(
-            f"the bundle needs {sent:,} bytes more, {free:,} are free on the board",
+            f"the bundle needs {sent:,} more bytes, but only {free:,} are free on the board",
             code="board.disk-full",
             where=where,
-            hint="free space there, or give the board another `root:`",
+            hint="free space on the board, or give it another `root:`",
         )
 
 
@@ -189,10 +189,11 @@ def send(
 
 def _taken_back(found: Mapping[str, str], where: str) -> BoardError:
     error = BoardError(
-        f"{found['release']} served there and was taken back at {found['at']}: {found['reason']}",
+        f"{found['release']} was current there and was rolled back at {found['at']}: "
+        f"{found['reason']}",
         code="install.taken-back",
         where=where,
-        hint="edgekit deploy CONFIG --again puts it back; nothing else does",
+        hint="to deploy it anyway, run edgekit deploy CONFIG --again",
     )
     error.extra["taken_back"] = dict(found)
     return error
@@ -203,7 +204,7 @@ def _retained(
 ) -> dict[str, int]:
     """Returns what a board says that it has of the blobs that it lacks, by digest."""
     if any(have > sizes.get(digest, -1) for digest, have in missing):
-        raise protocol_error("the board lacks what the bundle does not have", where)
+        raise protocol_error("the board asks for blobs that the bundle does not have", where)
     return dict(missing)
 
 
@@ -215,10 +216,10 @@ def _payload(bundle: Bundle, lacking: Mapping[str, Any], where: str) -> dict[str
         names = [n for n, w in bundle.manifest.weights.items() if w.digest in absent]
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         raise BundleError(
-            f"neither the bundle nor the board has the weights {shown or 'and blobs it names'}",
+            f"the bundle and the board both lack the weights {shown or 'and other blobs'}",
             code="bundle.stripped",
             where=where,
-            hint="deploy the full bundle, or from the configuration that it was built from",
+            hint="deploy the full bundle, or deploy from the configuration it was built from",
         )
     return {digest: _buffer(have[digest]) for digest in lacking}
 
@@ -273,7 +274,7 @@ def follow(
 def _result(board: BoardClient, job: str) -> dict[str, Any]:
     found = board.job_result(job)
     if found.get("schema") != _SCHEMA:
-        raise protocol_error(f"what job {job} made is no {_SCHEMA}", board.name)
+        raise protocol_error(f"the result of job {job} is not a {_SCHEMA}", board.name)
     return found
 
 

@@ -138,11 +138,10 @@ class SshTransport:
                     raise
                 if time.monotonic() > until:
                     raise BoardError(
-                        "the board opens no channel more on this connection",
+                        "the board accepts no more channels on this connection",
                         code="board.no-channel",
                         where=self._where,
-                        hint="MaxSessions of the board's sshd_config says how many it opens: "
-                        "1 is enough",
+                        hint="set MaxSessions in the board's sshd_config to 1 or more",
                     ) from error
             time.sleep(_POLL_S)
 
@@ -164,8 +163,8 @@ class SshTransport:
             "the connection was cut",
             code="board.connection-lost",
             where=self._where,
-            hint="what had arrived whole is kept and the current release still serves; "
-            "run the same command again",
+            hint="received data is kept and the current release is unchanged; run the same "
+            "command again",
         )
 
 
@@ -331,12 +330,12 @@ def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> N
             raise _refused(hop, where, tried, f"it only allows {error.allowed_types}") from error
         except paramiko.AuthenticationException as error:
             if not connection.is_active():
-                raise _refused(hop, where, [*tried, label], "it hung up") from error
+                raise _refused(hop, where, [*tried, label], "it closed the connection") from error
             tried.append(label)
             continue
         if not still_needed:
             return
-        tried.append(f"{label} (the board asks for {', '.join(still_needed)} besides)")
+        tried.append(f"{label} (the board also requires {', '.join(still_needed)})")
     raise _refused(hop, where, tried, "")
 
 
@@ -355,9 +354,9 @@ def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko
             public = _public_half(path)
             if public in held:
                 given.add(public)
-                yield f"{path} (by the agent)", held[public]
+                yield f"{path} (from the agent)", held[public]
             elif path.suffix == ".pub":
-                tried.append(f"{path} (a public key; the agent does not hold its private half)")
+                tried.append(f"{path} (a public key whose private key is not in the agent)")
             else:
                 yield from _of_file(path, tried)
         if hop.only_keys:
@@ -374,7 +373,7 @@ def _of_file(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]
         yield str(path), paramiko.PKey.from_path(path)
     except (TypeError, paramiko.PasswordRequiredException):
         # cryptography says TypeError for a key that needs a password
-        tried.append(f"{path} (has a passphrase: put it into the agent with ssh-add)")
+        tried.append(f"{path} (has a passphrase: add it to the agent with ssh-add)")
     except (OSError, ValueError, paramiko.SSHException) as error:
         tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
 
@@ -391,11 +390,12 @@ def _public_half(path: Path) -> bytes:
 
 def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardError:
     return BoardError(
-        f"{hop.user}@{hop.host} let no key in" + (f": {reason}" if reason else ""),
+        f"{hop.user}@{hop.host} accepted no key" + (f": {reason}" if reason else ""),
         code="board.auth",
         where=where,
-        hint=f"tried: {'; '.join(tried) or 'nothing, there is no key'}. Name the right `key:` "
-        f"and `user:` for the board, or add the key there with `ssh-copy-id {hop.user}@{hop.host}`",
+        hint=f"tried: {'; '.join(tried) or 'nothing, no key was found'}. Give the right `key:` "
+        "and `user:` for the board, or add the key there with `ssh-copy-id "
+        f"{hop.user}@{hop.host}`",
     )
 
 
@@ -510,8 +510,8 @@ def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoi
         there = resolve(jump)
         if len(hops) >= _MOST_JUMPS or depth >= _MOST_JUMPS:
             raise ConfigError(
-                [Problem(f"more than {_MOST_JUMPS} jump hosts: does ProxyJump lead back to "
-                         "itself?", board.name)]
+                [Problem(f"more than {_MOST_JUMPS} jump hosts: check whether ProxyJump refers "
+                         "to itself", board.name)]
             )  # fmt: skip
         if not hops:
             hops += [(one, True) for one, _ in _hops(jump, there, depth + 1)[:-1]]
@@ -567,7 +567,7 @@ def _open(
         return connection
     except (OSError, EOFError, paramiko.SSHException) as error:
         _shut(connection, sock)
-        reason = _banner(error) or str(error) or "it hung up"
+        reason = _banner(error) or str(error) or "it closed the connection"
         raise _unreachable(f"{hop.host}:{hop.port}", reason, where) from error
     except BaseException:
         _shut(connection, sock)
@@ -580,7 +580,7 @@ def _banner(error: BaseException) -> str:
     if not isinstance(cause, UnicodeDecodeError):
         return ""
     line = repr(cause.object[:_MOST_BANNER])[2:-1]
-    return f"it does not speak SSH: its first line is {line}"
+    return f"it does not speak SSH; its first line is {line}"
 
 
 def _prefer(connection: paramiko.Transport, trust: Trust, name: str, skip: set[str]) -> None:
@@ -589,7 +589,7 @@ def _prefer(connection: paramiko.Transport, trust: Trust, name: str, skip: set[s
     known = trust.known_types(name)
     offered = [kind for kind in options.key_types if _family(kind) not in skip]
     if not offered:
-        raise EOFError("it has no other host key")
+        raise EOFError("it offers no other host key")
     options.key_types = sorted(offered, key=lambda kind: _family(kind) not in known)
     # AES-GCM spends one pass on a packet where the others need two
     options.ciphers = sorted(options.ciphers, key=lambda cipher: "gcm" not in cipher)
@@ -610,6 +610,6 @@ def _unreachable(address: str, reason: str, where: str) -> EnvironmentLack:
         f"cannot reach {address}: {reason}",
         code="board.unreachable",
         where=where,
-        hint="is it on, is the address right and does sshd run there? "
-        f"try `ssh -p {address.rpartition(':')[2]} {address.rpartition(':')[0]}`",
+        hint="check that it is on, the address is right and sshd runs there: `ssh -p "
+        f"{address.rpartition(':')[2]} {address.rpartition(':')[0]}`",
     )

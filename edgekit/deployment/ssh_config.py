@@ -88,7 +88,7 @@ def look_up(host: str, *, user: str | None = None, port: int | None = None) -> S
             check=False,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise refusal(f"ssh -G does not answer: {error}") from error
+        raise refusal(f"ssh -G failed: {error}") from error
     if done.returncode:
         raise refusal(_last_words(done.stderr))
     values: dict[str, list[str]] = {}
@@ -116,7 +116,7 @@ def _read_plainly(path: Path, host: str) -> SshOptions:
     except (OSError, ValueError, paramiko.SSHException) as error:
         raise refusal(str(error)) from error
     if any(line.split()[:1] and line.split()[0].lower() == "include" for line in text.splitlines()):
-        raise refusal("Include needs OpenSSH's client (openssh-client), which is not installed")
+        raise refusal("Include needs the OpenSSH client (openssh-client), which is not installed")
     return SshOptions({name: [v] if isinstance(v, str) else list(v) for name, v in found.items()})
 
 
@@ -261,9 +261,9 @@ def _command(text: str, values: dict[str, str]) -> str:
         before, _, rest = rest.partition("%")
         token, rest = rest[:1], rest[1:]
         if token != "%" and token not in values:
-            raise refusal(f"ProxyCommand has the token %{token}, which edgekit does not know")
+            raise refusal(f"ProxyCommand uses the token %{token}, which edgekit does not support")
         value = "%" if token == "%" else values[token]
         if token != "%" and (value.startswith("-") or set(value) & _SHELL):
-            raise refusal(f"{value!r} cannot stand in a ProxyCommand: a shell would read it")
+            raise refusal(f"{value!r} is not allowed in a ProxyCommand: a shell would interpret it")
         made += before + value
     return made + rest

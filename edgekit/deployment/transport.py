@@ -191,18 +191,18 @@ def converse(
         said, complaint = (b"", b"") if status is None else (out.result(), err.result())
         if out.flooded:
             raise BoardError(
-                f"the board answers more than {most_out} bytes",
+                f"the board's answer is longer than {most_out} bytes",
                 code="board.protocol",
                 where=where,
-                hint="does a start-up file of the board's shell print without end? "
-                "or something else answers there",
+                hint="check whether a start-up file of the board's shell prints without end, "
+                "or another service answers there",
             )
         if status is None:
             raise BoardError(
                 f"the board did not answer within {timeout:g} s",
                 code="board.timeout",
                 where=where,
-                hint="see what the board is busy with, then run the same command again",
+                hint="check what keeps the board busy, then run the same command again",
             )
         return Completed(status, said, complaint)
     finally:
@@ -212,11 +212,11 @@ def converse(
 def stalled(where: str) -> BoardError:
     """Returns the error of a board that takes nothing more, though the connection is there."""
     return BoardError(
-        f"the connection has stalled: nothing was taken for {STALL_S:g} s",
+        f"the connection has stalled: no data was accepted for {STALL_S:g} s",
         code="board.connection-lost",
         where=where,
-        hint="what had arrived is kept and the current release still serves; "
-        "run the same command again",
+        hint="received data is kept and the current release is unchanged; run the same command "
+        "again",
     )
 
 
@@ -288,10 +288,10 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
         blob = data[end + 1 : end + 1 + size]
         if hashlib.sha256(blob).hexdigest() != digest:
             raise BoardError(
-                f"the bytes that came have another SHA-256 than {digest}",
+                f"the received bytes do not have the SHA-256 {digest}",
                 code="board.transfer",
                 where=where,
-                hint="run the same command again; if it stays so, the board's store is damaged",
+                hint="run the same command again; if it fails again, the board's store is damaged",
             )
         found[digest] = blob
         position = end + 1 + size
@@ -302,7 +302,7 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
 
 def _wrong_stream(where: str) -> BoardError:
     return BoardError(
-        "the stream of blobs ended early or is wrong", code="board.protocol", where=where
+        "the stream of blobs ended early or is not valid", code="board.protocol", where=where
     )
 
 

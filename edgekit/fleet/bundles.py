@@ -79,10 +79,10 @@ class Bundles:
             raise ConfigError(
                 [
                     Problem(
-                        "the configuration is not what the rollout began with, and this kind of "
+                        "the configuration changed since the rollout started, and this kind of "
                         "board has no bundle yet",
                         config.path,
-                        "put it back as it was and resume, or abort and deploy anew",
+                        "restore it and resume, or abort and start a new rollout",
                     )
                 ],
                 code="fleet.config-changed",
@@ -131,10 +131,10 @@ def _kept(folder: Path, digest: str) -> Bundle:
     bundle = read(_path(folder, digest))
     if bundle.digest != digest:
         raise BundleError(
-            f"the file holds the bundle {bundle.digest[:12]}",
+            f"the file contains bundle {bundle.digest[:12]}, which is not the rollout's",
             code="fleet.bundle-changed",
             where=str(_path(folder, digest)),
-            hint="put the file back, or abort the rollout and deploy anew",
+            hint="restore the file, or abort and start a new rollout",
         )
     return bundle
 

@@ -134,12 +134,12 @@ class SshDriver:
                 return False
             older = [id for id, found in digests.items() if found == before]
             if not before:
-                client.remove(self._app, reason=self._reason or "its rollout was taken back")
+                client.remove(self._app, reason=self._reason or "its rollout was rolled back")
             elif older:
                 client.rollback(self._app, self._reason, older[-1])
             else:
                 raise BoardError(
-                    f"what served before ({before[:12]}) is no longer on the board",
+                    f"the previous bundle ({before[:12]}) is no longer on the board",
                     code="release.no-previous",
                     where=member.name,
                     hint="deploy an earlier bundle instead: edgekit fleet deploy --bundle FILE",
@@ -155,10 +155,10 @@ class SshDriver:
             return
         client.resume(self._app)  # should its process have died
         raise BoardError(
-            f"it is {state} this release by itself",
+            f"it is already {state} this release on its own",
             code="deploy.busy",
             where=where,
-            hint="wait for it, then take the rollout back again",
+            hint="wait until it ends, then roll the rollout back again",
         )
 
     @contextlib.contextmanager
@@ -285,5 +285,5 @@ def _fault(error: BaseException) -> EdgekitError:
     return EdgekitError(
         f"internal error: {type(error).__name__}: {error}",
         code="internal",
-        hint="this is a fault of edgekit; run `edgekit deploy --debug` for this board alone",
+        hint="this is a bug in edgekit; run `edgekit deploy --debug` for this board alone",
     )

@@ -18,8 +18,8 @@ UNKNOWN_HOST_KEY = "board.unknown-host-key"
 
 #: How a board's host key comes to be known for good.
 ACCEPT_KEY = (
-    "compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the board, then pin it "
-    'in the inventory, `host_key: "SHA256:..."`, or connect once with ssh, which remembers it'
+    "compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the board, then pin "
+    'it in the inventory, `host_key: "SHA256:..."`, or connect once with ssh, which saves it'
 )
 
 
@@ -44,7 +44,7 @@ def rollout_name(name: str | None, app: str, taken: Callable[[str], bool]) -> st
         more = (f"{first}-{number}" for number in itertools.count(2))
         return next(new for new in itertools.chain([first], more) if not taken(new))
     if _NAME.fullmatch(name) is None:
-        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-'")
+        raise UsageError(f"--name {name!r}: use letters, digits, '.', '_' and '-'")
     return name
 
 
@@ -56,8 +56,8 @@ def ansible_folder(folder: Path, name: str) -> Path:
 def playbook_command(folder: Path) -> str:
     """Returns what can be done with an export, by commands in its folder."""
     return (
-        f"cd {shlex.quote(str(folder))}, then `ansible-playbook deploy.yml` runs it again, "
-        "rollback.yml takes it back, serving.yml says what serves"
+        f"cd {shlex.quote(str(folder))}, then run `ansible-playbook deploy.yml` to continue, "
+        "rollback.yml to roll back, or serving.yml to see the current releases"
     )
 
 

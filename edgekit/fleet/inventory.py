@@ -39,10 +39,10 @@ _DIGITS = 5  # of a TCP port
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # what is wrong with a text that does not have its form
 _FORMS = {
-    "host": "a host name or address has no spaces and begins with no dash",
+    "host": "a host name or address has no spaces and does not begin with a dash",
     "host_key": "a host key is SHA256:..., as ssh-keygen -lf prints it",
     "label": "a label has letters, digits, '.', '_', '/' and '-'",
-    "value": "a label's value is one line of at most 128 letters",
+    "value": "a label's value is one line of at most 128 characters",
 }
 # an inventory of ten thousand boards, ten values each; an alias bomb is still found
 _NODES = 400_000
@@ -99,7 +99,7 @@ def expand(name: str, host: str) -> list[tuple[str, str]]:
     if names is None and hosts is None:
         return [(name, host)]
     if names is None or hosts is None:
-        raise ValueError(f"a range in both or in none of '{name}' and '{host}'")
+        raise ValueError(f"give a range in both '{name}' and '{host}', or in neither")
     if len(names) != len(hosts):
         raise ValueError(f"{len(names)} names and {len(hosts)} hosts: {name}, {host}")
     return list(zip(names, hosts, strict=True))
@@ -116,7 +116,7 @@ def _every(text: str) -> list[str] | None:
     width = len(first) if first.startswith("0") else 0
     count = int(last) - int(first) + 1
     if not 0 < count <= _MOST:
-        raise ValueError(f"'{text}' goes from {first} to {last}")
+        raise ValueError(f"the range '{text}' goes from {first} down to {last}")
     start, end = found[0].span()
     return [f"{text[:start]}{i:0{width}d}{text[end:]}" for i in range(int(first), int(last) + 1)]
 
@@ -131,7 +131,7 @@ def by_ansible(path: Path) -> list[FleetBoard]:
     program = find_program("ansible-inventory")
     if program is None:
         raise EnvironmentLack(
-            "only Ansible can read this inventory, and ansible-inventory is not installed",
+            "this inventory needs ansible-inventory, which is not installed",
             code="fleet.no-ansible",
             where=str(path),
             hint="pip install 'edgekit[ansible]', or write the inventory as YAML (docs/fleet.md)",
@@ -143,7 +143,7 @@ def by_ansible(path: Path) -> list[FleetBoard]:
             stdin=subprocess.DEVNULL, errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        problem = Problem(f"ansible-inventory did not end within {_SECONDS} s", str(path))
+        problem = Problem(f"ansible-inventory took longer than {_SECONDS} s", str(path))
         raise ConfigError([problem], code="fleet.inventory") from None
     try:
         listing = json.loads(done.stdout)
@@ -152,7 +152,7 @@ def by_ansible(path: Path) -> list[FleetBoard]:
     if done.returncode or not isinstance(listing, dict):
         output = (done.stderr or done.stdout).strip().splitlines()
         problem = Problem(
-            f"Ansible cannot read it: {output[-1] if output else 'no reason'}", str(path)
+            f"Ansible cannot read it: {output[-1] if output else 'it gave no reason'}", str(path)
         )
         raise ConfigError([problem], code="fleet.inventory")
     return _listed(listing, path)
@@ -187,7 +187,7 @@ def _member(
     port = text("ansible_port", "ansible_ssh_port")
     config = text("edgekit_config")
     if port is not None and not (port.isdecimal() and len(port) <= _DIGITS):
-        problem = Problem(f"{name}: ansible_port is {port!r}, no TCP port", where)
+        problem = Problem(f"{name}: ansible_port {port!r} is not a TCP port", where)
         raise ConfigError([problem], code="fleet.inventory")
     board = Board(
         name=name,
@@ -237,7 +237,9 @@ def load_inventory(path: str | Path) -> tuple[FleetBoard, ...]:
 
 def _missing(path: Path) -> ConfigError:
     hint = "give a YAML file of boards (docs/fleet.md) or an Ansible inventory"
-    return ConfigError([Problem("no such inventory", str(path), hint)], code="fleet.no-inventory")
+    return ConfigError(
+        [Problem("the inventory does not exist", str(path), hint)], code="fleet.no-inventory"
+    )
 
 
 def _parse(path: Path) -> YamlDocument:
@@ -256,7 +258,7 @@ def _parse(path: Path) -> YamlDocument:
 
 def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
     if not isinstance(document.value, dict):
-        kind = "empty" if document.value is None else "no mapping of keys"
+        kind = "empty" if document.value is None else "not a mapping of keys"
         problem = Problem(f"the inventory is {kind}", f"{document.name}:1:1", "version: 1")
         raise ConfigError([problem], code="fleet.inventory")
     problems = list(document.problems)
@@ -285,7 +287,7 @@ def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> lis
     made = []
     for name, host in expand(row.name, row.host):
         if _NAME.fullmatch(name) is None:
-            raise ValueError(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+            raise ValueError(f"{name!r} is not a valid name: use letters, digits, '.', '_' and '-'")
         board = Board(
             name=name,
             host=host,
@@ -346,8 +348,8 @@ def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:
         board = member.board
         other = names.setdefault(board.name.lower(), member)
         if other is not member:
-            message = f"board '{board.name}' stands twice; first at {other.where}"
-            problems.append(Problem(message, member.where, "give each board a name of its own"))
+            message = f"board '{board.name}' appears twice; first at {other.where}"
+            problems.append(Problem(message, member.where, "give each board its own name"))
             continue
         # one account with one folder is one board, by whatever name; 22 is SSH's own port
         place = (board.host.lower(), board.port or 22, board.user, board.root,
@@ -357,14 +359,14 @@ def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:
             problems.append(
                 Problem(
                     f"'{other.name}' and '{board.name}' are the same board: {board.host}, port "
-                    f"{board.port or 22}, folder {board.root}; the first at {other.where}",
+                    f"{board.port or 22}, folder {board.root}; the first is at {other.where}",
                     member.where,
-                    "leave one out, or give them different `root:` folders",
+                    "remove one, or give them different `root:` folders",
                 )
             )
         problems += [Problem(p.message, member.where, p.hint) for p in board.problems()]
     if not every:
-        problems.append(Problem("the inventory has no board", ""))
+        problems.append(Problem("the inventory contains no boards", ""))
     if problems:
         raise ConfigError(problems, code="fleet.inventory")
     return every
@@ -384,7 +386,7 @@ def parse_selector(text: str) -> list[tuple[str, bool, str | None]]:
         found = _TERM.fullmatch(term.strip())
         if found is None or (found["absent"] and found["sign"]):
             raise UsageError(
-                f"{text!r} selects nothing that edgekit understands: {term!r}",
+                f"{text!r} is not a valid selector: {term!r}",
                 code="fleet.selector",
                 hint="--select 'site=a,kind!=xavier,!spare'",
             )
@@ -414,9 +416,9 @@ def select(members: Iterable[FleetBoard], text: str | None) -> tuple[FleetBoard,
     chosen = tuple(m for m in every if all(_fits(m, *term) for term in terms))
     if not chosen:
         raise UsageError(
-            f"--select {text!r} fits none of {len(every)} boards",
+            f"--select {text!r} matches no board of the inventory",
             code="fleet.nothing-selected",
-            hint=f"labels there: {_known(every)}",
+            hint=f"labels in the inventory: {_known(every)}",
         )
     return chosen
 
@@ -430,4 +432,4 @@ def _known(members: Iterable[FleetBoard]) -> str:
     for key in sorted(values):
         words = sorted(value for value in values[key] if value)
         parts.append(f"{key}={listed(words, 6)}" if words else key)
-    return "; ".join(parts[:20]) or "none (boards can be selected by name=...)"
+    return "; ".join(parts[:20]) or "none (select boards with name=...)"

@@ -33,7 +33,9 @@ class RolloutReporter:
         self.end()
         self._title, self._goal = title, goal
         self._states = {str(row["name"]): str(row["state"]) for row in rows}
-        self.note(f"{title}: {counted(len(self._states), 'board') if self._states else 'no board'}")
+        self.note(
+            f"{title}: {counted(len(self._states), 'board') if self._states else 'no boards'}"
+        )
         if not self._states:
             self._title = ""
         elif self._console.is_terminal:

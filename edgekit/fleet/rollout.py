@@ -131,13 +131,13 @@ class Drive:
         name, folder = self._rollout.name, self._rollout.folder
         error = {
             "code": UNKNOWN_HOST_KEY,
-            "message": f"the host key of {counted(len(self._strangers), 'board')} is not known: "
-            f"{listed(sorted(self._strangers), 3)}; nothing was changed there, and the rollout is "
-            "paused",
+            "message": f"the host key of {counted(len(self._strangers), 'board')} is not "
+            f"known: {listed(sorted(self._strangers), 3)}; nothing was changed "
+            "there, and the rollout is paused",
             "where": name,
         }
         once = resume_command(name, folder, error)
-        error["hint"] = f"{ACCEPT_KEY}; {once} accepts what they show this once"
+        error["hint"] = f"{ACCEPT_KEY}; {once} accepts the keys they present, once"
         return self._end("paused", error=error)
 
     def _refuse(self, wave: int, size: int) -> str:
@@ -148,7 +148,8 @@ class Drive:
                 why[row["error"]["code"]].append(row["name"])
         reasons = "; ".join(f"{code}: {listed(names, 3)}" for code, names in why.items())
         hint = (
-            f"see why with {action_command('status', name, self._rollout.folder)}, then begin anew"
+            f"see why with {action_command('status', name, self._rollout.folder)}, then "
+            "start a new rollout"
         )
         if set(why) == {UNKNOWN_SIGNER}:
             hint = self._unknown_signer()
@@ -159,7 +160,7 @@ class Drive:
             "where": name,
             "hint": f"the wave was rolled back; {hint}",
         }
-        self._reporter.note(f"{error['message']}; the wave is rolled back")
+        self._reporter.note(f"{error['message']}; rolling back the wave")
         self._rollout.set(state="rolling-back", scope=wave, error=error)
         return self._go_back()
 
@@ -229,12 +230,12 @@ class Drive:
     def _unknown_signer(self) -> str:
         if self._rollout.facts["trust"]:
             return (
-                "the bundle is signed with another key than the configuration's, which the boards "
-                "were told to trust: let them trust that one with edgekit trust"
+                "the bundle is signed with another key than the configuration's: add that key "
+                "to the boards with edgekit trust"
             )
         return (
-            "begin anew with --trust-key, which lets the boards trust the configuration's signing "
-            "key from then on; or bring them a key with edgekit trust"
+            "start a new rollout with --trust-key, which adds the configuration's signing key "
+            "to the boards' trusted keys; or add a key with edgekit trust"
         )
 
     # after a wave
@@ -245,7 +246,9 @@ class Drive:
             return
         rows = [row for row in self._rollout.wave(wave) if row["state"] == "done"]
         if rows:
-            self._reporter.note(f"wave {wave + 1}: watched for {self._settings.soak_s:g} s")
+            self._reporter.note(
+                f"wave {wave + 1}: watching the boards for {self._settings.soak_s:g} s"
+            )
         end = self._clock() + self._settings.soak_s
         while rows and (left := end - self._clock()) > 0:
             if self._requested():
@@ -262,14 +265,14 @@ class Drive:
     def _soaked(self, row: Row, digest: str) -> None:
         if digest == row["digest"]:
             return
-        text = f"it serves {digest[:12]} again" if digest else "it serves nothing any more"
+        text = f"it went back to {digest[:12]}" if digest else "it has no current release"
         self._not_soaked(
             row,
             EdgekitError(
-                f"{text}, not {row['digest'][:12]}",
+                f"{text} instead of {row['digest'][:12]}",
                 code="fleet.went-back",
                 where=str(row["name"]),
-                hint="the board went back by itself, or somebody took it back: edgekit releases",
+                hint="the board or an operator rolled it back: see edgekit releases",
             ),
         )
 
@@ -317,7 +320,7 @@ class Drive:
             "code": before["code"] if before else "fleet.not-rolled-back",
             "message": f"{before['message']}; {problem}" if before else problem,
             "where": name,
-            "hint": f"try them again: {rollback}",
+            "hint": f"try again: {rollback}",
         }
 
     def _back_one(self, row: Row) -> bool:
@@ -470,9 +473,9 @@ class Fleet:
         if state in ENDED:
             raise _ended(rollout)
         if state == "rolling-back" and (alive or action == "pause"):
-            hint = f"{action_command('resume', name, self.store.folder)} goes on with that"
+            hint = f"{action_command('resume', name, self.store.folder)} continues that"
             if alive:
-                hint = "Ctrl-C stops the process that does it; a resume goes on with it later"
+                hint = "stop the process that does it with Ctrl-C; a resume continues it later"
             # a pause would be ended by a resume, which deploys again
             raise UsageError(
                 f"{name} is being rolled back", code="fleet.rolling-back", where=name, hint=hint
@@ -498,18 +501,18 @@ class Fleet:
             return self.store.rollout(name)
         if (by_ansible := ansible_folder(self.store.folder, Path(name).name)).is_dir():
             raise UsageError(
-                f"{name} is run by Ansible, and edgekit keeps no state of it",
+                f"{name} is run by Ansible, so edgekit has no state of it",
                 code="fleet.by-ansible",
                 where=str(by_ansible),
                 hint=playbook_command(by_ansible.resolve()),
             )
         there = [rollout.name for rollout in self.store.rollouts()[:8]]
-        shown = ", ".join(there) or "none yet; edgekit fleet deploy begins one"
+        shown = ", ".join(there) or "none yet; start one with edgekit fleet deploy"
         raise UsageError(
             f"no rollout {name!r}",
             code="fleet.no-rollout",
             where=str(self.store.path),
-            hint=f"there are: {shown}",
+            hint=f"rollouts: {shown}",
         )
 
     def document(self, name: str) -> dict[str, Any]:
@@ -523,9 +526,9 @@ class Fleet:
         if name in there:
             status = action_command("status", name, self.store.folder)
             raise UsageError(
-                f"there is a rollout {name!r} already, it is {there[name].facts['state']}",
+                f"rollout {name!r} already exists (state {there[name].facts['state']})",
                 code="fleet.name",
-                hint=f"{status} says how it goes on; or give another --name",
+                hint=f"{status} shows its progress; or give another --name",
             )
         return name
 
@@ -560,12 +563,12 @@ class Fleet:
 
 def _ended(rollout: Rollout) -> UsageError:
     name, state = rollout.name, rollout.facts["state"]
-    back = f", {action_command('rollback', name, rollout.folder)} takes this one back"
+    back = f", {action_command('rollback', name, rollout.folder)} rolls this one back"
     return UsageError(
         f"{name} has ended: {state}",
         code="fleet.ended",
         where=name,
-        hint="edgekit fleet deploy begins another" + ("" if state == "rolled-back" else back),
+        hint="start another with edgekit fleet deploy" + ("" if state == "rolled-back" else back),
     )
 
 
@@ -583,10 +586,10 @@ def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
     """Returns a board's own configuration if it is of the rollout's application."""
     if config.file.name != app:
         problem = Problem(
-            f"the configuration of {member.name} is of {config.file.name!r}, the rollout of "
-            f"{app!r}",
+            f"the configuration of {member.name} is for {config.file.name!r}, but the rollout "
+            f"is for {app!r}",
             config.document.where(("name",)),
-            "a rollout brings one application: give both configurations one name",
+            "a rollout deploys one application: use one name in both configurations",
         )
         raise ConfigError([problem], code="fleet.other-app")
     return config
@@ -606,7 +609,7 @@ def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> D
             **facts["terms"][str(m.config or facts["config"])],
             "put_back": facts["settings"]["again"],
         },
-        reason=f"the rollout {rollout.name} was taken back",
+        reason=f"the rollout {rollout.name} was rolled back",
         accept_host_key=accept_host_key,
         trust=trust,
     )
@@ -626,7 +629,7 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
     except ConfigError as error:
         if error.code != "fleet.no-inventory":
             raise
-        note(f"{inventory} is gone: boards are reached as it said before")
+        note(f"{inventory} no longer exists: boards are reached at the addresses it had")
         return members
     for name, row in rollout.boards.items():
         if name not in now and row["state"] in ("pending", "offline"):
@@ -639,7 +642,7 @@ def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, Fle
             members[name] = now[name]
     if more := sorted(set(now) - set(members)):
         note(
-            f"not in this rollout: {counted(len(more), 'board')} of the inventory that came later "
-            f"or had not been selected, {more[0]} first"
+            f"not in this rollout: {counted(len(more), 'board')} of the inventory (added later "
+            f"or not selected), the first is {more[0]}"
         )
     return members

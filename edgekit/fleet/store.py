@@ -44,7 +44,7 @@ class Rollout:
         # a line that a power cut left half written was not acted upon
         first, *changes = [json.loads(line) for line in text.split(b"\n")[:-1]]
         if first.pop("schema") != _SCHEMA:
-            raise ValueError("it is of another edgekit")
+            raise ValueError("it is from another version of edgekit")
         self.boards: dict[str, Row] = {row["name"]: row for row in first.pop("boards")}
         self.facts: dict[str, Any] = first
         for change in changes:
@@ -121,10 +121,10 @@ class Rollout:
             if not _held(file.fileno()):
                 who = _read(self.path).facts["driver"] or "another process"
                 raise UsageError(
-                    f"{self.name} is driven by {who} already",
+                    f"{self.name} is already driven by {who}",
                     code="fleet.driven",
                     where=self.name,
-                    hint=f"{action_command('status', self.name, self.folder)} shows it; "
+                    hint=f"{action_command('status', self.name, self.folder)} shows its state; "
                     f"{action_command('pause', self.name, self.folder)} stops it",
                 )
             text = file.read()
@@ -163,7 +163,7 @@ def _read(path: Path) -> Rollout:
             f"the state of a rollout cannot be read: {error}",
             code="fleet.state",
             where=str(path),
-            hint="use the edgekit that wrote it, or give another folder: --state FOLDER",
+            hint="use the edgekit version that wrote it, or give another folder: --state FOLDER",
         ) from error
 
 
@@ -175,10 +175,10 @@ class RolloutStore:
         self.path = folder / "rollouts"
         if (old := folder / "fleet.db").exists():
             raise EnvironmentLack(
-                "the rollouts in this folder are an older edgekit's",
+                "the rollouts in this folder are from an older edgekit",
                 code="fleet.state",
                 where=str(old),
-                hint="finish them with that edgekit, or give another folder: --state FOLDER",
+                hint="finish them with that version, or give another folder: --state FOLDER",
             )
         try:
             for made in (self.path, folder / "bundles"):
@@ -233,10 +233,10 @@ class RolloutStore:
 
 def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
     return EnvironmentLack(
-        f"the fleet's state cannot be written: {error}",
+        f"cannot save the fleet's state: {error}",
         code="fleet.state",
         where=str(path),
-        hint="choose a folder on a local disk that can be written: --state FOLDER",
+        hint="give a writable folder on a local disk: --state FOLDER",
     )
 
 

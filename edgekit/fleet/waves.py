@@ -122,19 +122,22 @@ def _ends(waves: str, count: int) -> list[int]:
         found = _STEP.fullmatch(step)
         number = int(found[1]) if found else 0
         if found is None or number < 1 or (found[2] and number > 100):
-            raise _wrong(f"--waves {waves!r}: {step.strip()!r} is neither boards nor a percentage")
+            raise _wrong(
+                f"--waves {waves!r}: {step.strip()!r} is neither a number of boards nor a "
+                "percentage"
+            )
         share = number / 100 if found[2] else min(1.0, number / count)
         if share < last[0]:
             raise _wrong(f"--waves {waves!r}: {step.strip()} comes after {last[1]}")
         last = (share, step.strip())
         ends.append(-(-number * count // 100) if found[2] else min(number, count))
     if ends[-1] < count:
-        raise _wrong(f"--waves {waves!r} ends with {ends[-1]} of {count} boards")
+        raise _wrong(f"--waves {waves!r} ends at {ends[-1]} of {count} boards")
     return ends
 
 
 def _wrong(message: str) -> UsageError:
-    hint = f"each step says how far the rollout is then, the last is 100%: --waves {DEFAULT_WAVES}"
+    hint = f"each step is the total so far, and the last is 100%: --waves {DEFAULT_WAVES}"
     return UsageError(message, code="fleet.waves", hint=hint)
 
 
@@ -156,7 +159,7 @@ def check_budget(text: str) -> None:
     found = _STEP.fullmatch(text)
     if found is None or (found[2] and int(found[1]) > 100):
         raise UsageError(
-            f"--max-failures {text!r} is neither boards nor a percentage",
+            f"--max-failures {text!r} is neither a number of boards nor a percentage",
             code="fleet.budget",
             hint="--max-failures 2, or --max-failures 5%",
         )

@@ -143,9 +143,9 @@ def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
         each.append(Prepared(own))
     if one_core and not each:
         error = GateError(
-            "its pins need two DLA cores, and a hybrid engine drives one",
+            "its pins need two DLA cores, but a hybrid engine uses only one",
             code="plan.infeasible",
-            hint="pin to DLA instead of to a core, or choose build.mode split",
+            hint="pin to DLA instead of to a core, or set build.mode: split",
         )
         error.extra["binding"] = {"kind": "placement"}
         raise error

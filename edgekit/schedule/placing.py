@@ -47,7 +47,7 @@ _MOST_COUNTED_FRAMES = (
 )
 GROUPS = 10
 _MOST_GROUPS = 200  # groups of all frames
-_SCOPE = " (this is known of each network's own best plans and its groups of layers)"
+_SCOPE = " (searched: each network's own best plans and its groups of layers)"
 
 
 def place_several(
@@ -89,7 +89,7 @@ def place_several(
         raise UsageError(
             "a deadline needs a rate, or the objective makespan",
             code="plan.deadline",
-            hint="give rate_hz to every network, or leave deadline_ms out",
+            hint="give rate_hz to every network, or remove deadline_ms",
         )
     periods = [_period(member) for member in members]
     frames = Workload((), (), (), tuple(
@@ -156,13 +156,11 @@ def _too_many_frames(
     whole = float((period or 0) * frames[0]) / 1e6
     rates = ", ".join(f"{member.name} {member.rate_hz:g}" for member in members)
     fits = (
-        ""
-        if share is None
-        else f"; the devices have the time: at most {100 * share:.0f} % are busy"
+        "" if share is None else f"; the devices are fast enough: at most {100 * share:.0f} % busy"
     )
     return UsageError(
-        f"these rates a second ({rates}) repeat only after {whole:.4g} s and {sum(frames):,} "
-        f"frames; at most {MAX_FRAMES} frames are scheduled{fits}",
+        f"the rates ({rates} per second) repeat only after {whole:.4g} s and {sum(frames):,} "
+        f"frames (limit {MAX_FRAMES} frames){fits}",
         code="plan.hyperperiod",
         hint="give rates with a short common period, such as 30, 15 and 10",
     )
@@ -328,9 +326,9 @@ def require_capacity(
         need = min(own.bounds["latency_us"], alone_us(workload, number))
         if chain.deadline_us is not None and need > chain.deadline_us * (1 + 1e-9):
             raise _infeasible(
-                f"{chain.name} needs {need / 1e3:.4g} ms even with the whole board to itself; its "
-                f"deadline is {chain.deadline_us / 1e3:.4g} ms",
-                "give it more time, a lower precision or a faster power mode",
+                f"{chain.name} needs {need / 1e3:.4g} ms even when it has the whole board "
+                f"(deadline {chain.deadline_us / 1e3:.4g} ms)",
+                "give it a longer deadline, a lower precision or a faster power mode",
                 kind="deadline", network=chain.name, needs_us=need, deadline_us=chain.deadline_us,
             )  # fmt: skip
     whole = workload.hyperperiod_us
@@ -342,13 +340,13 @@ def require_capacity(
         other = best_places(free, limit=limit)
         if other is not None and (whole is None or other[1] <= float(whole)):
             raise _infeasible(
-                f"{workload.max_loadables} loadables a core are too few for these networks",
-                f"raise placement.max_loadables, or give the networks another DLA core{_SCOPE}",
+                f"{workload.max_loadables} loadables per core are too few for these networks",
+                f"raise placement.max_loadables, or add another DLA core{_SCOPE}",
                 kind="slots", limit=workload.max_loadables,
             )  # fmt: skip
     if found is None or whole is None:
         raise _infeasible(
-            "no placement keeps to what all networks share",
+            "no placement meets the limits that all networks share",
             "loosen pins, pools or placement.gpu", kind="placement",
         )  # fmt: skip
     loads = workload.loads_us(found[0])
@@ -359,8 +357,8 @@ def require_capacity(
     least = f"{100 * found[2] / float(whole):.0f} %"
     verb = "is" if len(full) == 1 else "are"
     raise _infeasible(
-        f"{' and '.join(full)} {verb} {most} busy even when the work is shared out "
-        f"best ({listing}); at least {least} is needed of a device",
+        f"{' and '.join(full)} {verb} {most} busy even with the best placement ({listing}); a "
+        f"device needs at least {least}",
         f"lower the rates, use more DLA cores, a lower precision or a faster power mode{_SCOPE}",
         kind="busy", devices=full, utilisation=shares,
     )  # fmt: skip
@@ -368,24 +366,26 @@ def require_capacity(
 
 def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: bool) -> GateError:
     """Returns the error for deadlines that hold alone and not together."""
-    hint = f"give more time, lower the rates, use more DLA cores or a faster power mode{_SCOPE}"
+    hint = (
+        f"give longer deadlines, lower the rates, use more DLA cores or a faster power mode{_SCOPE}"
+    )
     if late is None or not late.places:
-        return _infeasible("the deadlines cannot all be kept", hint, kind="deadlines")
+        return _infeasible("not all deadlines can be met", hint, kind="deadlines")
     listing = []
     for number, chain in enumerate(workload.chains):
         latency = late.latency_us(workload, number)
         if chain.deadline_us is not None and latency > chain.deadline_us * (1 + 1e-9):
             listing.append((chain.name, latency, chain.deadline_us))
     text = "; ".join(
-        f"{name} takes {us / 1e3:.4g} ms, its deadline is {deadline / 1e3:.4g} ms"
+        f"{name} takes {us / 1e3:.4g} ms (deadline {deadline / 1e3:.4g} ms)"
         for name, us, deadline in listing
     )
     if contention:
-        start = "the deadlines hold only without contention for memory: with it "
+        start = "the deadlines are met only without memory contention; with it "
     elif late.bound > 1:
-        start = "the deadlines cannot all be kept; at best "
+        start = "not all deadlines can be met; at best "
     else:
-        start = "no timetable keeps all deadlines (proved); the best one found misses: "
+        start = "no timetable meets all deadlines (proved); in the best one "
     return _infeasible(
         f"{start}{text or 'frames pile up'}", hint,
         kind="contention" if contention else "deadlines",
@@ -399,7 +399,7 @@ def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: 
 def no_timetable_found() -> GateError:
     """Returns the error for a search that ended before it found or ruled out anything."""
     return GateError(
-        "no timetable was found in time; it is not proved that there is none",
+        "no timetable was found within the time limit; there may be one",
         code="plan.limit",
         hint="use fewer networks, longer deadlines or rates with a shorter common period",
     )

@@ -265,10 +265,10 @@ def _plan(one: PlacedNetwork, places: Sequence[int]) -> Plan:
     placing = evaluate(problem, modes, Goal.of(problem, "latency"))
     if placing is None:
         raise GateError(
-            "its part of the common plan breaks a limit of its own",
+            "its part of the common plan exceeds one of its own limits",
             code="plan.infeasible",
             where=one.member.name,
-            hint="leave max_transitions and min_loadable_layers out",
+            hint="remove max_transitions and min_loadable_layers",
         )
     return _assembled(one, one.prepared, one.built, placing)
 
@@ -304,20 +304,20 @@ def _notes(
     workload: Workload, objective: str, shared: bool, loss: float, warning: str
 ) -> list[str]:
     notes = [
-        "optimal means: among each network's own best plans and its groups of layers, for the "
-        "predicted times; nothing is measured"
+        "optimal for predicted times, among each network's own best plans and its groups of "
+        "layers; no board measurements were used"
     ]
     if loss > OPTIMAL_GAP:
         notes.append(
-            f"other placements may be better by at most {100 * loss:.2f} % of this value "
-            "(proved), before contention"
+            f"other placements may be better by at most {100 * loss:.2f} % before contention "
+            "(proved)"
         )
     else:
-        notes.append("before contention no placement at all is better (proved)")
+        notes.append("no placement is better before contention (proved)")
     if objective != "period" and workload.hyperperiod_us is not None:
-        notes.append("the first frames of all networks are taken to arrive at the same time")
+        notes.append("the first frames of all networks are assumed to arrive at the same time")
     if not workload.cores:
-        notes.append("no DLA core is used: the GPU does everything, one thing at a time")
+        notes.append("no DLA core is used: the GPU runs everything, one layer at a time")
     elif not shared:
         notes.append("the GPU alone is best for these networks")
     if warning:

@@ -218,7 +218,7 @@ class BoardMeasurer:
         notes += leftover_notes(client, name, self.app)
         with contextlib.suppress(EdgekitError, KeyError):
             notes += [
-                f"{app} serves on the board meanwhile: both disturb each other's times"
+                f"{app} is running on the board at the same time: they slow each other down"
                 for app, one in client.status()["apps"].items()
                 if one.get("serving") and app != self.app
             ]
@@ -275,10 +275,13 @@ def remove_trials(client: BoardClient, app: str, on_note: Callable[[str], object
         if app in client.releases().get("apps", {}):
             client.remove(app)
     except EdgekitError as error:
-        on_note(f"the trials stay on {client.name} as {app} ({error.message}): {how}")
+        on_note(
+            f"the trials were left on {client.name} as {app} ({error.message}); remove them "
+            f"with {how}"
+        )
         return False
     except KeyboardInterrupt:
-        on_note(f"the trials may stay on {client.name} as {app}: {how}")
+        on_note(f"the trials may have been left on {client.name} as {app}; remove them with {how}")
         raise
     return True
 
@@ -296,8 +299,8 @@ def leftover_notes(client: BoardClient, name: str, app: str) -> list[str]:
     except EdgekitError:
         return []
     return [
-        f"{one} is on the board, trials of a tuning in another folder: unless that one still runs, "
-        f"edgekit remove BOARD --app {one}"
+        f"{one} on the board holds trials of a tuning in another folder; unless that tuning "
+        f"still runs, remove it with edgekit remove BOARD --app {one}"
         for one in apps
         if one != app and is_trial(one, name)
     ]
@@ -325,4 +328,4 @@ def need_rails(client: BoardClient, target: Target) -> None:
     if not there or not total:
         raise no_power_error()
     if missing := [name for name in total if name not in there]:
-        raise no_power_error(f"the board does not show the rail {', '.join(missing)}")
+        raise no_power_error(f"the board does not report the power rail {', '.join(missing)}")

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "edgekit.tune/1"
 CPU_NOTE = (
-    "All times are this CPU's, of the reference backend, which imitates the target's numbers and "
-    "not its speed: they say nothing about the board, and no plan for a board can use them."
+    "All times are from this CPU with the reference backend, which imitates the target's "
+    "arithmetic, not its speed. They say nothing about the board and cannot be used to plan "
+    "for one."
 )
 WORST = 8
 _MANY_PINS = 200
@@ -83,8 +84,8 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
         "turns": duel,
         "bound": None if bound is None else {
             "value": rounded_value(in_objective_unit(bound, objective)),
-            "meaning": "no plan that was not tried is likely to be better than this "
-            "(in none of the worlds that what was measured leaves possible)",
+            "meaning": "no untried plan is likely to be better than this "
+            "(from all measurements so far)",
         },
         "plan": plan_summary(winner.plan),
         "trials": [_trial(tuning, trial) for trial in tuning.trials],
@@ -169,7 +170,11 @@ def _changes(tuning: Tuning, worlds: Worlds) -> list[dict[str, Any]]:
         one["us"] = {key: rounded_value(value) for key, value in one["us"].items()}
         one["predicted_us"] = {key: rounded_value(v) for key, v in one["predicted_us"].items()}
         own, other = one["us"]["to"], one["us"]["from"]
-        saving = "they are faster there" if own < other else "it saves borders, or frees the other"
+        saving = (
+            "they are faster there"
+            if own < other
+            else "it saves transitions or relieves the other device"
+        )
         was = one["predicted_us"]
         one["why"] = (
             f"predicted {readable_value(was['from'])} on {one['from']} and "
@@ -274,8 +279,8 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
     head = [
         f"{TUNED_HEAD} ({tuning.request.objective}, {tuning.own.clock}), for",
         f"# {config.path or config.file.name}",
-        "# This is no configuration by itself: in a copy of that one, take its own sections of",
-        "# these names out and put these in their place.",
+        "# Not a complete configuration: in a copy of that one, replace",
+        "# its sections of the same names with these.",
     ]
     own = config.file.placement.model_dump(mode="json", exclude_unset=True)
     placement = {**own, "objective": tuning.request.objective}
@@ -287,14 +292,18 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
         found = _checked(tuning, context, {**sections, "placement": measured})
     if found is None:
         if len(winner.plan.plans) > 1:
-            head.append("# A mix of plans cannot be pinned: planning may end a little elsewhere.")
+            head.append(
+                "# A mix of plans cannot be pinned: planning may give a slightly different plan."
+            )
         elif len(pins := pins_of(winner.plan)) > _MANY_PINS:
-            head.append("# Too many layers to pin: planning may end a little elsewhere.")
+            head.append("# Too many layers to pin: planning may give a slightly different plan.")
         else:
             placement["pin"] = pins
             found = _checked(tuning, context, sections)
             if found is None:
-                head.append("# With these pins planning ends a little elsewhere: compare.")
+                head.append(
+                    "# With these pins planning gives a slightly different plan: compare them."
+                )
     text = yaml.safe_dump(dict(found or sections), sort_keys=False)
     return "\n".join([*head, text])
 

@@ -134,7 +134,7 @@ def read_table(path: Path) -> EarlierTable:
         ) from error  # fmt: skip
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise DataError(
-            f"this is no {SCHEMA}", code="profile.unknown", where=str(path),
+            f"not a file of schema {SCHEMA}", code="profile.unknown", where=str(path),
             hint=f"give the {PROFILE_NAME} of an earlier tuning; other profiles are for "
             "placement.profile",
         )  # fmt: skip
@@ -155,20 +155,23 @@ def check_network(
     found = table.document
     if found.get("clock") != network.clock:
         raise DataError(
-            f"the earlier times are {found.get('clock')}, these will be {network.clock}",
+            f"the earlier times are {found.get('clock')}, but the new ones will be "
+            f"{network.clock}",
             code="profile.clock", where=str(table.path),
-            hint="times of different clocks are never mixed",
+            hint="times from different clocks cannot be mixed; remove --from",
         )  # fmt: skip
     _same(table, "backend", network.backend)
     if found.get("model") == network.model:
         return ""
     if other is not None and found.get("model") == other.model:
-        return f"the times of {table.path} are of the network {other.name} and count for that one"
+        return (
+            f"the times of {table.path} are from the network {other.name} and are used only for it"
+        )
     raise DataError(
-        "the earlier times are of another model, or of a network that is not tried here",
+        "the earlier times are from another model, or from a network that is not tried here",
         code="profile.merge", where=str(table.path),
-        hint="rewrite.always and rewrite.enable say which network is tried; leave --from away "
-        "for another model",
+        hint="rewrite.always and rewrite.enable choose the network to try; for another model "
+        "remove --from",
     )  # fmt: skip
 
 
@@ -186,10 +189,10 @@ def check_conditions(table: EarlierTable, plan: Plan) -> None:
 def _same(table: EarlierTable, key: str, here: str | None) -> None:
     if table.document.get(key) != here:
         raise DataError(
-            f"the earlier times are of another {key.replace('_', ' ')}: "
-            f"{table.document.get(key)!r}, and here it is {here!r}",
+            f"the earlier times are from another {key.replace('_', ' ')}: "
+            f"{table.document.get(key)!r} instead of {here!r}",
             code="profile.merge", where=str(table.path),
-            hint="give what the same board measured under the same conditions",
+            hint="give times measured on the same board under the same conditions",
         )  # fmt: skip
 
 
@@ -211,8 +214,8 @@ def locked_folder(folder: Path) -> Iterator[None]:
             file.seek(0)
             who = file.read(_LONGEST_NAME).decode("utf-8", "replace").strip() or "another process"
             raise UsageError(
-                f"{who} tunes in this folder", code="tune.busy", where=str(folder),
-                hint="wait for it, or give this one a folder of its own with --out",
+                f"{who} is already tuning in this folder", code="tune.busy", where=str(folder),
+                hint="wait for it, or use another folder: --out FOLDER",
             ) from error  # fmt: skip
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())

@@ -108,7 +108,7 @@ def tune(
         if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
             exclude_none=True
         ):
-            tuning.notes.append("the bounds are the board's, and no CPU's time is held to them")
+            tuning.notes.append("the bounds are for the board and are not applied to CPU times")
         tuning.run()
         measurer.clean()
         tuning.notes += measurer.notes
@@ -119,8 +119,8 @@ def _objective(config: Config, request: str) -> str:
     objective = request or str(config.file.placement.objective)
     if objective not in OBJECTIVES:
         raise UsageError(
-            f"nothing can be tuned for {objective!r}", code="tune.objective",
-            hint=f"one of {', '.join(OBJECTIVES)}",
+            f"cannot tune for {objective!r}", code="tune.objective",
+            hint=f"use one of {', '.join(OBJECTIVES)}",
         )  # fmt: skip
     return objective
 

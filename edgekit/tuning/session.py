@@ -182,7 +182,7 @@ class Tuning:
             self._record_end(earlier)
         except KeyboardInterrupt:
             self.status, self.why = "interrupted", "it was interrupted"
-            self._on_note("interrupted: what was tried leaves the board")
+            self._on_note("interrupted: removing the trials from the board")
             if not self.trials or not self.first.runs:
                 raise
             self._proven()
@@ -213,7 +213,7 @@ class Tuning:
             elif entry["event"] == "dropped":
                 trial.dropped = entry["why"]
         for name in {trial.network for trial in self.trials} & set(self._others):
-            self._take_other(name, "plans of the network {} are left out: {}")
+            self._take_other(name, "plans of the network {} are ignored: {}")
         # one that was begun and neither measured nor dropped is tried again
         self.trials = [t for t in self.trials if t.network in self.networks
                        and (t.runs or t.dropped)]  # fmt: skip
@@ -223,10 +223,10 @@ class Tuning:
             self._check_bounds(trial)
         if self.trials and journal:
             tried = counted(len(self.trials), "plan")
-            self.notes.append(f"{tried} of before this command: {journal.path}")
+            self.notes.append(f"{tried} from earlier runs: {journal.path}")
             if journal.damaged:
                 lines = counted(journal.damaged, "line")
-                self.notes.append(f"{lines} of it that a cut or a hand damaged left out")
+                self.notes.append(f"{lines} of it ignored because they are damaged")
 
     def _record(self, entry: Mapping[str, Any]) -> None:
         if self._journal is not None:
@@ -262,20 +262,20 @@ class Tuning:
             if self._over():
                 self.notes.append(f"the network {name} was not tried")
                 break
-            self._on_note(why := f"the network {name}: its best plan, as predicted")
+            self._on_note(why := f"the network {name}: its best predicted plan")
             before = self._clock()
             if self._take_other(name, "the network {} was not tried: {}"):
                 self._longest_s = max(self._longest_s, self._clock() - before)
                 self._attempt(self.networks[name].start, name, "other", why)
         space = self.space(own.name)
-        for name, what in (("GPU", "the GPU alone"), ("DLA", "the DLA as far as it goes")):
+        for name, what in (("GPU", "the GPU alone"), ("DLA", "as much as possible on the DLA")):
             dla = any(device != "GPU" for device in space.devices)
             if self._over() or not (space.options.gpu if name == "GPU" else dla):
                 continue
             plan = space.alone(name)
             known = {trial.key for trial in self._of(own.name)}
             if plan is not None and plan_signature(plan) not in known:
-                why = f"{what}: it times every layer there"
+                why = f"{what}: times every layer there"
                 self._attempt(plan, own.name, name.lower(), why)
 
     def _take_other(self, name: str, note: str) -> bool:
@@ -294,16 +294,16 @@ class Tuning:
         tried, budget = len(self.trials), self.request.budget_s
         if self.request.rounds <= tried:
             self.status = "rounds"
-            self.why = f"no more than {self.request.rounds} are tried (rounds)"
+            self.why = f"all {self.request.rounds} allowed plans were tried (rounds)"
         elif budget is not None:
             # time for one more, and for the turns at the end
             spent, turns = self.seconds, 2 * self.request.turns * self.again_s
             if budget - spent < self._longest_s + turns:
-                at_end = f" and the turns at the end (about {turns:.0f} s)" if turns else ""
+                at_end = f" and the comparison at the end (about {turns:.0f} s)" if turns else ""
                 self.status = "budget"
                 # what was spent then is not stated: the turns follow, and the whole time is
-                self.why = f"the budget of {budget:.0f} s is spent" if spent >= budget else (
-                    f"the {budget - spent:.0f} s left of {budget:.0f} s are no room for another "
+                self.why = f"the budget of {budget:.0f} s is used up" if spent >= budget else (
+                    f"{budget - spent:.0f} s left of {budget:.0f} s are not enough for another "
                     f"plan (about {self._longest_s:.0f} s){at_end}"
                 )  # fmt: skip
         return self.status != "running"
@@ -314,9 +314,10 @@ class Tuning:
         needed = self.seconds + self._longest_s + at_end
         if budget is not None and self.request.turns and budget < needed:
             text = (
-                f"the budget of {budget:.0f} s can prove nothing: {self.seconds:.0f} s are spent, "
-                f"another plan takes about {self._longest_s:.0f} s and the turns at the end about "
-                f"{at_end:.0f} s; about {needed:.0f} s would do"
+                f"the budget of {budget:.0f} s is too short to prove anything: "
+                f"{self.seconds:.0f} s are used, another plan takes about "
+                f"{self._longest_s:.0f} s and the comparison at the end about {at_end:.0f} s; "
+                f"use about {needed:.0f} s"
             )
             self._on_note(text)
             self.notes.append(text)
@@ -325,7 +326,7 @@ class Tuning:
         """Returns what promises most, and its network's name; None, with the status, if nothing."""
         best = self.best
         limit = best.cost(self.request.objective) if best.counts else float("inf")
-        self._on_note("looking for plans that could be better")
+        self._on_note("searching for plans that could be better")
         enough = limit * (1 - self.request.tolerance)
         found: list[tuple[Candidate, str]] = []
         promising: list[tuple[Candidate, str]] = []
@@ -346,9 +347,9 @@ class Tuning:
         self.bound = min((one.low for one, _ in found), default=limit)
         if not promising:
             self.status = "converged"
-            self.why = "every plan that can be was tried" if not found else (
-                f"nothing that is left can be {100 * self.request.tolerance:.1f} % better, "
-                "by what was learnt"
+            self.why = "every possible plan was tried" if not found else (
+                "by the measurements, no untried plan can be "
+                f"{100 * self.request.tolerance:.1f} % better"
             )  # fmt: skip
             return None
         failed = [_loadables(trial.plan) for trial in self.trials if trial.dropped]
@@ -417,7 +418,7 @@ class Tuning:
         first, best = self.first, self.best
         if best is not first:
             if first.breaks and not best.breaks:
-                self.notes.append(f"the starting plan breaks a bound: {first.breaks[0]}")
+                self.notes.append(f"the starting plan exceeds a bound: {first.breaks[0]}")
             self._measure_turns(best)
         if self._proven():
             return
@@ -433,9 +434,13 @@ class Tuning:
         if not wins and other is not first:
             turns = found["turns"]
             self.notes.append(
-                f"{other.name} looked better than the starting plan, and "
-                + (f"{turns} turns prove nothing" if turns < 5 else "was not so in turns")
-                + ": the starting plan stays"
+                f"{other.name} looked better than the starting plan, but "
+                + (
+                    f"{turns} turns prove nothing"
+                    if turns < 5
+                    else "was not better when measured in turns"
+                )
+                + "; the starting plan stays"
             )
 
     def _measure_turns(self, best: Trial) -> None:
@@ -445,7 +450,7 @@ class Tuning:
         for turn in range(len(self._pairs(best)), request.turns):
             before = self.seconds
             if request.budget_s is not None and request.budget_s - before < took:
-                self.notes.append(f"the budget ended the turns after {turn} of {request.turns}")
+                self.notes.append(f"the budget ended after {turn} of {request.turns} turns")
                 return
             self._on_note(f"turn {turn + 1} of {request.turns}: {first.name} and {best.name}")
             number = 1 + max(run.get("turn") or 0 for t in self.trials for run in t.runs)
@@ -490,6 +495,7 @@ def _loadables(plan: Plan) -> set[tuple[str, ...]]:
 def nothing_known(where: str = "") -> UsageError:
     """Returns the error of a budget of 0 where no tuning was before."""
     return UsageError(
-        "a budget of 0 measures nothing, and nothing is known yet", code="tune.nothing-known",
-        where=where, hint="tune with a budget first, or name that tuning's folder with --out",
+        "a budget of 0 measures nothing, and there are no earlier measurements",
+        code="tune.nothing-known", where=where,
+        hint="tune with a budget first, or give the folder of an earlier tuning with --out",
     )  # fmt: skip

@@ -315,7 +315,7 @@ def cost_of(document: Mapping[str, Any], objective: str, plan: Plan | None = Non
     if cost is None or not math.isfinite(cost) or cost < least:
         raise BoardError(
             f"the measurement has no {objective}", code="bench.malformed",
-            hint="bench the configuration alone to see what is wrong",
+            hint="run edgekit bench with the configuration to find the cause",
         )  # fmt: skip
     return cost
 
@@ -554,10 +554,10 @@ def _energy_factors(
     return dict(zip(watts, factors.T, strict=True))
 
 
-def no_power_error(why: str = "the board shows no power rails") -> EnvironmentLack:
+def no_power_error(why: str = "the board reports no power rails") -> EnvironmentLack:
     """Returns the error of a tuning for energy where no power is measured."""
     return EnvironmentLack(
         f"energy was not measured: {why}", code="tune.no-power",
-        hint="tune for latency or throughput, or let the board's rails be read: see "
+        hint="tune for latency or throughput, or give access to the board's power rails: see "
         "edgekit doctor --setup",
     )  # fmt: skip

@@ -64,5 +64,5 @@ def test_a_passphrase_is_said_and_no_prompt_of_ssh_keygen(
     subprocess.run(argv, check=True)
     with pytest.raises(UsageError) as caught:
         sign(b"x", key)
-    assert caught.value.message == "the key has a passphrase, and nothing here asks for one"
+    assert caught.value.message == "the key has a passphrase, and edgekit cannot ask for it"
     assert "ssh-add" in caught.value.hint

@@ -82,7 +82,9 @@ def test_oras_copies_the_layout_into_the_registry(oras: Path, scheme: str) -> No
 def test_what_oras_says_and_that_it_is_missing_are_errors(
     oras: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(EnvironmentLack, match="oras ended with 1: Error: unauthorized") as failed:
+    with pytest.raises(
+        EnvironmentLack, match="oras failed with exit status 1: Error: unauthorized"
+    ) as failed:
         push(toy_bundle(), "oci://registry.example/refused:1")
     assert failed.value.code == "bundle.oras"
     monkeypatch.setenv("PATH", str(oras / "none"))

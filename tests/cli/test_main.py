@@ -235,4 +235,4 @@ def test_a_bundle_is_not_valid_until_a_day_that_is_past(tmp_path, capsys):
     with pytest.raises(SystemExit) as caught:
         main.main(["bundle", str(config), "--valid-until", "2020-02-29"])
     assert caught.value.code == 2
-    assert "valid until 2020-02-29 is past" in capsys.readouterr().err
+    assert "valid until 2020-02-29 is in the past" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_a_first_line_that_is_no_text_is_shown_escaped(home: Path, listener: soc
     thread.start()
     error = unreachable(Board("lab", "127.0.0.1", listener.getsockname()[1], "root"))
     thread.join()
-    assert error.message.endswith("it does not speak SSH: its first line is caf\\xe9 \\x1b[31m")
+    assert error.message.endswith("it does not speak SSH; its first line is caf\\xe9 \\x1b[31m")
 
 
 def test_nothing_answers(home: Path, listener: socket.socket) -> None:

@@ -69,7 +69,7 @@ def test_without_sshd_the_board_is_local_and_says_why(
     monkeypatch.setattr(embedded_sshd, "find_sshd", lambda: None)
     with open_board(None, state_folder=tmp_path, signer_public_key=public(signer)) as board:
         assert board.kind == "local"
-        assert "no sshd on this machine" in board.note
+        assert "sshd is not installed on this machine" in board.note
         release = install(bundle, board, signature=sign(bundle.manifest_bytes, signer))
     assert (release.kind, release.blobs_sent) == ("local", 3)
 
@@ -78,7 +78,7 @@ def test_without_sshd_the_board_is_local_and_says_why(
     ("script", "said"),
     [
         ("echo 'Missing privilege separation directory: /x' >&2; exit 255", "Missing privilege"),
-        ("exit 1", "it said nothing"),
+        ("exit 1", "it printed nothing"),
     ],
 )
 def test_sshd_that_does_not_start_is_quoted(

@@ -134,13 +134,13 @@ def test_a_bench_that_is_cut_off_says_what_may_still_be_set(settings: dict[str, 
     with pytest.raises(BoardError) as killed, explain_clocks(held, "lab"):
         answer(137, b"")
     assert "dmesg" in killed.value.hint
-    assert ("`edgekit status lab` takes them back" in killed.value.hint) is bool(settings)
+    assert ("`edgekit status lab` restores them" in killed.value.hint) is bool(settings)
     with pytest.raises(KeyboardInterrupt) as stopped, explain_clocks(held, "lab"):
         raise KeyboardInterrupt
-    assert ("takes power mode and clocks back" in str(stopped.value)) is bool(settings)
+    assert ("restores power mode and clocks" in str(stopped.value)) is bool(settings)
     with pytest.raises(BoardError) as refused, explain_clocks(held, "lab"):
         answer(4, _refused("power.mode"))
-    assert "takes them back" not in refused.value.hint
+    assert "restores them" not in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
         recap, text = play(folder, "deploy.yml", "--check")
         assert "ERROR" not in text
         assert [row["changed"] for row in recap.values()] == [1, 0]
-        assert f"would be brought to {one.digest[:12]}" in text
+        assert f"would be updated to {one.digest[:12]}" in text
 
         # a board has the loader of another edgekit: what serves is asked with this one's; on
         # the other one another bundle serves

@@ -148,7 +148,7 @@ def test_only_one_process_drives_a_rollout_and_others_may_look(given):
         def look(board):
             if board == "b02":
                 seen.append(other.document(name))
-                with pytest.raises(UsageError, match="is driven by process") as caught:
+                with pytest.raises(UsageError, match="is already driven by process") as caught:
                     other.drive(name)
                 seen.append(caught.value.code)
 
@@ -211,7 +211,7 @@ def test_an_inventory_that_is_gone_does_not_stop_a_resume(given):
         given.inventory.unlink()
         document = fleet.drive(name)
     assert document["state"] == "done"
-    assert "is gone" in document["notes"][0]
+    assert "no longer exists" in document["notes"][0]
 
 
 def test_names_are_taken_once(given):

@@ -70,7 +70,8 @@ boards:
     assert {where for where, _ in found} >= {"3:24", "4:15", "5:5", "5:24"}
     assert {where[0] for where, _ in found} == {"3", "4", "5", "6"}
     text = " | ".join(message for _, message in found)
-    for words in ("unknown key 'boards.0.prt'", "begins with no dash", "'boards.2.name' is missing",
+    for words in ("unknown key 'boards.0.prt'", "does not begin with a dash",
+                  "'boards.2.name' is missing",
                   "a label has letters", "less than or equal to 65535", "SHA256"):  # fmt: skip
         assert words in text
 
@@ -78,14 +79,14 @@ boards:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("[{name: a, host: h}, {name: A, host: i}]", "stands twice"),
+        ("[{name: a, host: h}, {name: A, host: i}]", "appears twice"),
         ("[{name: a, host: h}, {name: b, host: H, port: 22}]", "are the same board"),
         ('[{name: "a[1:2]", host: h}]', "a range in both"),
         ('[{name: "a[1:2]", host: "h[1:3]"}]', "2 names and 3 hosts"),
-        ('[{name: "a[3:1]", host: "h[3:1]"}]', "goes from 3 to 1"),
+        ('[{name: "a[3:1]", host: "h[3:1]"}]', "goes from 3 down to 1"),
         ('[{name: "a[1:9999999]", host: "h[1:9999999]"}]', "goes from"),
-        ('[{name: "../x", host: h}]', "is no name"),
-        ('[{name: "a\\nb", host: h}]', "is no name"),
+        ('[{name: "../x", host: h}]', "is not a valid name"),
+        ('[{name: "a\\nb", host: h}]', "is not a valid name"),
         ("[]", "at least 1 item"),
     ],
 )
@@ -134,7 +135,7 @@ def test_what_ansible_lists_is_taken(tmp_path, monkeypatch):
     assert dict(three.labels) == {"orin": "", "nano": "", "site": "b"}
     listing["_meta"]["hostvars"]["o1"]["ansible_port"] = "ssh"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(listing)}\nEND\n")
-    with pytest.raises(ConfigError, match="no TCP port"):
+    with pytest.raises(ConfigError, match="not a TCP port"):
         load(tmp_path, "[orin]\no1\no2\n", "hosts")
     program.write_text("#!/bin/sh\necho 'ERROR! bad line' >&2; exit 4\n")
     with pytest.raises(ConfigError, match="bad line"):

@@ -129,7 +129,7 @@ def test_a_name_that_is_taken_advises_what_its_state_allows(given, run):
     deploy(run, given)
     status, _, err = deploy(run, given)
     assert status == 2
-    assert "it is failed" in err
+    assert "state failed" in err
 
     given.boards.bad.clear()
     with given.fleet_in(given.folder / "other") as fleet:
@@ -137,7 +137,7 @@ def test_a_name_that_is_taken_advises_what_its_state_allows(given, run):
     other = ("--state", str(given.folder / "other"))
     _, _, err = run("deploy", str(given.config), "-i", str(given.inventory), "--name", "one",
                     state=other)  # fmt: skip
-    assert "it is paused" in err
+    assert "state paused" in err
     _, out, _ = follow(run, err, "status")
     assert follow(run, out, "resume")[0] == 0
 

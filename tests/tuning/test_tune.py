@@ -267,7 +267,7 @@ def test_rounds_budget_and_bounds(net: Network) -> None:
     short = tuned(query, world_of(query, GPU, DLA), request={"budget_s": 30.0},
                   clock=lambda: next(ticks))  # fmt: skip
     assert short.status == "budget"
-    assert "the budget of 30 s is spent" in short.why
+    assert "the budget of 30 s is used up" in short.why
     assert short.duel is not None
     bound = query_for(net, bounds={"latency_us": 250.0})
     held = tuned(bound, world_of(bound, GPU, DLA, switch_us=0.0), request={"rounds": 2})

@@ -63,7 +63,7 @@ def test_turns_that_proved_nothing_are_reported_again(net: Network, tmp_path: Pa
         again = tuned(query, world, request=request, journal=TuningJournal(file, "same"))
         assert (again.duel, again.status, again.why) == (whole.duel, whole.status, whole.why)
         assert again.notes[1:] == whole.notes
-        assert "was not so in turns" in again.notes[-1]
+        assert "was not better when measured in turns" in again.notes[-1]
     # without how it ended, which older journals lack, the turns count all the same
     journal = TuningJournal(file, "same")
     journal.entries = [one for one in journal.entries if one["event"] != "end"]
@@ -79,7 +79,7 @@ def test_a_budget_of_0_needs_something_known(net: Network, tmp_path: Path) -> No
     assert refused.value.code == "tune.nothing-known"
     assert not world.measured
     config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
-    with pytest.raises(UsageError, match="nothing is known yet"):  # before a board is asked
+    with pytest.raises(UsageError, match="no earlier measurements"):  # before a board is asked
         tune(config, TuningRequest("", budget_s=0.0), out=tmp_path / "tune")
     assert not (tmp_path / "tune").exists()
 
@@ -123,7 +123,7 @@ def test_building_the_starting_plan_counts_in_the_budget(net: Network) -> None:
     slow = world_of(query, GPU, DLA, again_s=5.0)
     retained = tuned(query, slow, request={"budget_s": 52.0}, before_s=1.5, clock=lambda: 0.0)
     assert (retained.status, len(retained.trials)) == ("budget", 1)
-    assert any("can prove nothing: 2 s are spent" in note for note in retained.notes)
+    assert any("too short to prove anything: 2 s are used" in note for note in retained.notes)
     roomy = tuned(query, slow, request={"budget_s": 90.0}, before_s=1.5, clock=lambda: 0.0)
     assert not any("can prove nothing" in note for note in roomy.notes)
 

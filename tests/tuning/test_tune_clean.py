@@ -69,7 +69,8 @@ def test_what_stays_is_reported_with_the_command_that_removes_it() -> None:
     client: Any = Lab(APP, stuck=True)
     assert not remove_trials(client, APP, said.append)
     assert said == [
-        f"the trials stay on lab as {APP} (somebody deploys): edgekit remove BOARD --app {APP}"
+        f"the trials were left on lab as {APP} (somebody deploys); "
+        f"remove them with edgekit remove BOARD --app {APP}"
     ]
 
 

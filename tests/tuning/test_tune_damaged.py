@@ -160,7 +160,7 @@ def test_two_do_not_tune_one_folder(tmp_path: Path) -> None:
     config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
     with (
         locked_folder(tmp_path / "tune"),
-        pytest.raises(UsageError, match=r"process \d+ on .* tunes") as busy,
+        pytest.raises(UsageError, match=r"process \d+ on .* is already tuning") as busy,
     ):
         tune(config, TuningRequest(""), out=tmp_path / "tune")
     assert busy.value.code == "tune.busy"

@@ -31,7 +31,7 @@ from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
 
 _ROLE = "edgekit_board"
-_COMMENT = "Written by edgekit fleet export ansible. The waves take boards in this order."
+_COMMENT = "Written by edgekit fleet export ansible. The waves use this order of boards."
 
 _SETTINGS = """\
 # Written by edgekit fleet export ansible; ansible-playbook reads it in this folder.
@@ -203,7 +203,7 @@ def export_ansible(
     try:
         folder.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
     except OSError as error:
-        raise not_written(folder, "cannot make the folder", error) from error
+        raise not_written(folder, "cannot create the folder", error) from error
     shutil.copytree(Path(__file__).with_name("role"), folder / "roles" / _ROLE, dirs_exist_ok=True)
     settings: dict[str, Any] = {
         "edgekit_board_signers": list(signers),
@@ -242,7 +242,7 @@ def _check(
 ) -> tuple[list[list[FleetBoard]], int]:
     """Returns waves and budget, and refuses what cannot be exported before anything is written."""
     if not members:
-        raise UsageError("there is no board to export", code="fleet.empty")
+        raise UsageError("no board to export", code="fleet.empty")
     most = percentage(budget)
     made = make_waves(members, canary, waves)
     for member in members:
@@ -250,10 +250,10 @@ def _check(
     ours = not folder.exists() or (folder / "roles" / _ROLE).is_dir()
     if not ours and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            "there is something else here",
+            "another file or folder is here",
             code="write.occupied",
             where=str(folder),
-            hint="name a new folder, or one that this command wrote",
+            hint="give a new folder, or one that this command wrote",
         )
     return made, most
 
@@ -267,7 +267,7 @@ def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
         raise UsageError(
             "the configuration names no board",
             where=config.path,
-            hint="write them under deploy.boards, or give --inventory",
+            hint="list them under deploy.boards, or give --inventory",
         )
     return tuple(FleetBoard(board, where=config.path) for board in boards)
 
@@ -306,8 +306,8 @@ def _notes(members: Sequence[FleetBoard], known: str) -> tuple[str, ...]:
         return ()
     shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
     return (
-        f"no host key is pinned for {shown}: they have to be in ~/.ssh/known_hosts of who runs "
-        "Ansible",
+        f"no host key is pinned for {shown}: put it into ~/.ssh/known_hosts of the user who "
+        "runs Ansible",
     )
 
 
@@ -334,10 +334,12 @@ def _host_vars(member: FleetBoard) -> dict[str, Any]:
     board = member.board
     if board.container is not None:
         raise UsageError(
-            "the board's loader runs in a container, which the Ansible role does not start",
+            "edgekit_device runs in a container on this board, which the Ansible role does "
+            "not support",
             code="fleet.container",
             where=member.name,
-            hint="edgekit fleet deploy does over SSH, or install the runtime on the board itself",
+            hint="use edgekit fleet deploy without Ansible, or install the runtime on the board "
+            "itself",
         )
     found: dict[str, Any] = {"ansible_host": board.host}
     if board.port is not None:
@@ -398,7 +400,7 @@ def percentage(budget: str) -> int:
     number = int(found[1]) if found else -1
     if found is None or (number and not found[2]) or number > 100:
         raise UsageError(
-            f"--max-failures {budget!r}: Ansible counts failures in percent of a wave",
+            f"--max-failures {budget!r}: Ansible counts failures as a percentage of a wave",
             code="fleet.budget",
             hint="--max-failures 5%, or 0",
         )
@@ -413,7 +415,7 @@ def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
         most: Percent of a wave that may fail.
     """
     deploy = {
-        "name": "Bring the boards to the bundle, wave by wave",
+        "name": "Deploy the bundle to the boards, wave by wave",
         "hosts": "edgekit_boards",
         "gather_facts": False,
         "serial": list(waves),
@@ -423,15 +425,15 @@ def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
             {"name": "The board", "ansible.builtin.import_role": {"name": _ROLE}},
         ],
     }
-    serving = _of_role("Say what serves", "serving")
-    back = _of_role("Go back to the release before, where the bundle serves", "rollback")
+    serving = _of_role("Show the current release", "serving")
+    back = _of_role("Go back to the previous release where the bundle is current", "rollback")
     serial = (
-        "serial: the boards of each wave, canaries first (a percentage is allowed, too).\n"
-        "max_fail_percentage: with more failures in a wave no further one begins. Boards that\n"
-        "failed have gone back by themselves; edgekit_board_most_failed, the same number, has the\n"
-        "wave's others taken back. Waves before it stay: rollback.yml takes these back."
+        "serial: the boards of each wave, canaries first (percentages are allowed).\n"
+        "max_fail_percentage: after more failures in a wave, no further wave starts. Failed\n"
+        "boards have gone back by themselves; edgekit_board_most_failed (the same number) rolls\n"
+        "back the other boards of the wave. Earlier waves stay: roll them back with rollback.yml."
     )
-    twice = "Boards on which another bundle serves are left alone; --limit narrows it to a wave."
+    twice = "Leaves boards with another current bundle alone; --limit restricts it to a wave."
     return {
         "deploy.yml": _to_yaml([deploy], serial),
         "rollback.yml": _to_yaml([back], twice),

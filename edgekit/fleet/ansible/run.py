@@ -80,7 +80,7 @@ def deploy_by_ansible(
         raise EnvironmentLack(
             "ansible-playbook is not installed",
             code="fleet.no-ansible",
-            hint="pip install 'edgekit[ansible]', or take --driver ssh",
+            hint="pip install 'edgekit[ansible]', or use --driver ssh",
         )
     app, state = str(open_config(config).file.name), state or state_folder()
     name = rollout_name(name, app, lambda new: ansible_folder(state, new).exists())
@@ -140,7 +140,7 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
                     raise
                 ended.interrupted = True
                 process.send_signal(signal.SIGINT)
-                say("Ansible is stopped; boards under way end by themselves what they began")
+                say("Ansible is stopped; boards that have started finish on their own")
     if recap.is_file():
         ended.recap = json.loads(recap.read_text(encoding="utf-8"))
     return ended
@@ -164,7 +164,7 @@ def _document(name: str, app: str, made: Exported, ended: _PlaybookOutcome) -> d
         why = f": {ended.error}" if ended.error else ""
         failure = {
             "code": "fleet.ansible",
-            "message": f"ansible-playbook ended with status {ended.code}{why}",
+            "message": f"ansible-playbook failed with exit status {ended.code}{why}",
         }
     if failure:
         failure.update(where=name, hint=playbook_command(Path(made.folder)))
