@@ -60,8 +60,8 @@ def _command(path: str, command: click.Command, level: str) -> Iterator[str]:
         if isinstance(item, click.Argument)
     ]
     for item in command.params:
-        record = item.get_help_record(context)
-        if record and isinstance(item, click.Option) and not _EVERYWHERE & {*item.opts}:
+        record = None if isinstance(item, click.Argument) else item.get_help_record(context)
+        if record and not _EVERYWHERE & {*item.opts}:
             rows.append(record)
     if rows:
         yield "| argument or option | |\n|---|---|"
@@ -143,8 +143,8 @@ def documents_page() -> str:
     for name in sorted({*named, *pages}):
         word = name.partition(".")[2].partition("/")[0]
         command = [f"[`edgekit {word}`](cli.md#edgekit-{word})"] if word in COMMANDS else []
-        places = (f"{word}.schema.json", f"data/{word}.schema.json")
-        link = "".join(f"[{one}]({one})" for one in places if (ROOT / "docs" / one).exists())
+        schema = f"{word}.schema.json"
+        link = f"[{schema}]({schema})" if (ROOT / "docs" / schema).exists() else ""
         made = ", ".join([*command, *functions[name]])
         if made or link or pages[name]:
             rows.append(f"| `{name}` | {made} | {', '.join(pages[name])} | {link} |")

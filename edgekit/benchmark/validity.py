@@ -151,7 +151,8 @@ class Findings:
         if option and option not in self.options:
             self.options.append(option)
         if by and is_own(by, self.clock):
-            message += " (edgekit's own limit)"
+            own = "edgekit's own limit)"
+            message = f"{message[:-1]}; {own}" if message.endswith(")") else f"{message} ({own}"
         remedy = _named(remedy, self.config)
         self.reasons.append(
             Reason(code=code, message=message, found=found, limit=limit, remedy=remedy)

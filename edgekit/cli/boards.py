@@ -153,7 +153,7 @@ def plain(value: object) -> Text:
 @argument(
     "host", "USER@HOST:PORT, an alias of ~/.ssh/config, a board of CONFIG, or a configuration."
 )
-@argument("config", "YAML configuration that the board should serve.", required=False)
+@argument("config", "YAML configuration to check the board against.", required=False)
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
 @click.option("--python", default="python3", help="Python on the board, for a HOST.")
 @click.option("--setup", is_flag=True, help="Let the account set power modes and read clocks.")
@@ -162,7 +162,7 @@ def plain(value: object) -> Text:
 @click.option(
     "--selftest",
     is_flag=True,
-    help="Run on the board the checks that no hardware has confirmed yet.",
+    help="Run the self-test: checks that still have to be confirmed on a board.",
 )
 @click.option(
     "-o",

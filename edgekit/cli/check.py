@@ -78,7 +78,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     type=click.IntRange(min=0),
     help="Exit with code 1 above this number of loadables.",
 )
-@click.option("--sarif", type=o.FILE, metavar="FILE", help="Write the reasons as SARIF 2.1.0, too.")
+@click.option("--sarif", type=o.FILE, metavar="FILE", help="Also write the reasons as SARIF 2.1.0.")
 @o.talk
 @o.markdown
 def check_command(
@@ -286,7 +286,7 @@ def explain_command(rule: str, json: bool) -> None:
     "edgekit explain-log build.log --model model.onnx -t jetson-agx-orin-64gb",
 )
 @argument("log", "A build log of trtexec, Ultralytics, DeepStream or TensorRT; - is stdin.")
-@click.option("--model", metavar="MODEL", help="Compare with the verdicts of this model, too.")
+@click.option("--model", metavar="MODEL", help="Also compare with the verdicts for this model.")
 @o.target
 @o.precision
 @o.tensorrt

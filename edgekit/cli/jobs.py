@@ -29,7 +29,7 @@ _SHORTEST = 4
 _ROOT, _PYTHON = "~/.edgekit", "python3"
 
 job_board_options = o.all_of(
-    click.option("--board", help="Board to use, where the configuration has several."),
+    click.option("--board", help="Board to use, if the configuration has several."),
     click.option("--root", default=_ROOT, help="Folder on the board, for a HOST."),
     click.option("--python", default=_PYTHON, help="Python on the board, for a HOST."),
     o.accept_host_key,
@@ -276,7 +276,9 @@ def log(job: str, where: str, tail: int | None, json: bool, **settings: Any) -> 
         _print(client, id, state=page.state, log=text)
 
 
-@jobs_command.action("cancel", "End a job.", "edgekit jobs cancel 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
+@jobs_command.action(
+    "cancel", "Cancel a job.", "edgekit jobs cancel 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
+)
 @_job_argument
 @_where_argument
 @job_board_options
@@ -291,7 +293,7 @@ def cancel(job: str, where: str, json: bool, **settings: Any) -> None:
 
 
 @jobs_command.action(
-    "remove", "Forget a job that has ended.", "edgekit jobs remove 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
+    "remove", "Delete a job that has ended.", "edgekit jobs remove 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
 )
 @_job_argument
 @_where_argument

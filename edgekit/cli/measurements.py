@@ -263,7 +263,7 @@ def _show_bench(document: dict[str, Any], written: list[str]) -> None:
     "edgekit trace configs/resnet50-orin.yaml --nsys report.sqlite\n"
     "edgekit trace bench.json --tegrastats board.log -o both.json",
 )
-@click.argument("source", required=False)
+@argument("source", "YAML configuration, or a bench.json.", required=False)
 @click.option(
     "--nsys", multiple=True, type=o.FILE,
     help="Nsight Systems: an SQLite export, or a report where nsys is installed; repeatable.",

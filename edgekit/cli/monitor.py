@@ -45,7 +45,7 @@ _CORES_A_LINE = 4
     "edgekit top lab-1 --json",
 )
 @argument("where", "A host, an alias of ~/.ssh/config or a YAML configuration.")
-@click.option("--board", help="Board to show, where the configuration has several.")
+@click.option("--board", help="Board to show, if the configuration has several.")
 @click.option(
     "--every",
     type=click.FloatRange(_FASTEST_S, _SLOWEST_S),

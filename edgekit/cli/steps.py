@@ -304,7 +304,7 @@ def infer_command(
 @click.option(
     "--timeout-s",
     type=click.FloatRange(0.01, 3600),
-    help="Time limits of a request: waiting, running.",
+    help="Seconds a request may wait, and then run.",
 )
 @click.option("--threads", type=click.IntRange(0, 1024), help="Threads per engine.")
 @host_options

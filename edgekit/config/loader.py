@@ -194,6 +194,12 @@ def _problem(document: YamlDocument, error: dict[str, Any]) -> Problem:
         choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
         near = difflib.get_close_matches(error["input"], choices, n=1)
         hint = f"did you mean '{near[0]}'?" if near else ""
+    if kind == "string_pattern_mismatch":
+        pattern = error["ctx"]["pattern"]
+        message, hint = (
+            "not in the expected form",
+            f"docs/config.md shows it; as a regex: {pattern}",
+        )
     if kind == "string_type" and isinstance(error["input"], int | float):
         hint = f"put it in quotes: '{error['input']}'"
     said = not shown or where.endswith(shown)

@@ -43,7 +43,7 @@ _Loads = tuple[tuple[LayerKernel, ...], list[bool], float, float]
 LATENCY, LEGALITY = "latency", "legality"
 # of the multiply-accumulates: less than that more does not pay for another loadable
 _SHARE = 0.005
-_FIX = "test one layer by planning it off the GPU: edgekit plan CONFIG --why LAYER"
+_FIX = "explain one layer with: edgekit plan CONFIG --why LAYER"
 _SOURCE = "predicted by edgekit's cost model, each kernel alone"
 
 

@@ -139,7 +139,7 @@ def test_a_board_that_was_seen_and_reported_nothing_is_not_called_calm():
 
 
 def test_a_limit_without_a_source_is_reported_as_our_own():
-    own = " (edgekit's own limit)"
+    own = "edgekit's own limit)"
     by_code = {one["code"]: one["message"] for one in judged(
         samples=moved("gpu", 918), iterations=3, power=power("MODE_30W"),
     )["reasons"]}  # fmt: skip

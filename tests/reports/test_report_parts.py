@@ -51,7 +51,7 @@ def test_a_measured_frame_and_layer_times_come_from_the_trace():
     assert frame["slots"][1]["duration_us"] == 9000.0
     row = found["layers"][0]
     assert row["measured"] == {"clock": "cpu-measured", "us": pytest.approx(160.0)}
-    assert "The frames have scales of their own" in render_html(found)
+    assert "Each frame has its own scale" in render_html(found)
 
 
 def test_the_slowest_layers_are_those_that_were_slowest_on_the_board():
