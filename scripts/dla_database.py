@@ -565,7 +565,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
     if not board.dla.cores:
         return False, "none", "This module has no DLA", "general.no_dla"
     if not release.tensorrt:
-        why = f"The TensorRT of this JetPack is not publicly known{note}"
+        why = f"The TensorRT version of this JetPack is unknown{note}"
         return None, "unknown", why, None
     if not drives_dla(board, release.tensorrt):
         why = f"TensorRT {release.tensorrt} does not drive the DLA of this module{note}"

@@ -29,10 +29,16 @@ SCHEMA = "edgekit.compare-log/1"
 # of a log's names in a network: fewer, and it is the log of another one
 _FEW = 0.1
 _EVIDENCE = {
-    "capability": "the log ends before it says what was offloaded: only capability is compared",
-    "refusals": "the log has no lists of layers (build with --verbose): only refusals are compared",
-    "none": "the log says nothing of layers on a DLA: build with --useDLACore=0 "
-    "--allowGPUFallback --verbose",
+    "capability": (
+        "the log ends before the lists of layers by device: only what a DLA can run is compared"
+    ),
+    "refusals": (
+        "the log does not list layers by device (build with --verbose): only refusals are compared"
+    ),
+    "none": (
+        "the log does not mention layers on a DLA: build with --useDLACore=0 --allowGPUFallback "
+        "--verbose"
+    ),
 }
 _STATUSES = ("agree", "disagree", "slots", "unseen")
 
@@ -85,7 +91,7 @@ def load_messages() -> Messages:
     folder = data_folder("dla")
     document = read_knowledge(folder / "builder_messages.yaml")
     if document.get("schema") != _SCHEMA:
-        raise ValueError(f"{folder / 'builder_messages.yaml'} is not of schema {_SCHEMA}")
+        raise ValueError(f"{folder / 'builder_messages.yaml'} is not a file of schema {_SCHEMA}")
     common = read_knowledge(folder / "_sources.yaml")["sources"]
     sources = {**common, **document["sources"]}
     sentences = tuple(
@@ -485,9 +491,9 @@ def warnings(
     if foreign:
         known, total = foreign
         found.append(
-            "this is the log of another network: "
-            f"{known or 'none'} of the {total} layers that it names {'is' if known < 2 else 'are'} "
-            "in the model" + (f" (the log is of {log.model})" if log.model else "")
+            f"the log is of another network: {known or 'none'} of its {total} layers "
+            f"{'is' if known < 2 else 'are'} in the model"
+            + (f" (the log is of {log.model})" if log.model else "")
         )
     if log.tensorrt and not _same_release(judgement.tensorrt, log.tensorrt):
         found.append(f"judged for TensorRT {judgement.tensorrt}, built with {log.tensorrt}")
@@ -502,10 +508,10 @@ def warnings(
             f"built on another board ({board}{capability})"
         )
     if log.requested_dla is False:
-        found.append("the build did not ask for a DLA (--useDLACore)")
+        found.append("the build did not use a DLA (--useDLACore)")
     if log.none_on_dla:
         found.append(
-            "the log's list of layers on the DLA is empty: the build may not have asked for a DLA "
+            "the log's list of DLA layers is empty: maybe the build did not use a DLA "
             "(--useDLACore)"
         )
     if log.pinned:
@@ -519,13 +525,15 @@ def warnings(
         if log.requested_dla or note == log.all_on_gpu or not note.startswith(PROFILES)
     ]
     if log.builds > 1:
-        found.append(f"the log holds {log.builds} builds: the last that lists layers is compared")
+        found.append(
+            f"the log contains {log.builds} builds: the last one with a list of layers is compared"
+        )
     if log.cut:
-        found.append("the log has more layers than are read")
+        found.append("the log has too many layers: only the first ones are compared")
     seen = sum(1 for layer in layers if layer.builder)
     if log.evidence != "none" and not foreign and layers and seen < len(layers) / 2:
         found.append(
-            f"only {seen} of {len(layers)} layers are in the log: is it the build of this model?"
+            f"the log contains only {seen} of {len(layers)} layers: check that it is of this model"
         )
     if log.errors:
         found.append(f"the build reported an error: {log.errors[0]}")

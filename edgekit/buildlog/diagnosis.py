@@ -157,7 +157,7 @@ def _known_errors() -> tuple[tuple[KnownError, ...], re.Pattern[str]]:
     folder = data_folder("trt")
     document = read_knowledge(folder / "log_errors.yaml")
     if document.get("schema") != _SCHEMA:
-        raise ValueError(f"{folder / 'log_errors.yaml'} is not of schema {_SCHEMA}")
+        raise ValueError(f"{folder / 'log_errors.yaml'} is not a file of schema {_SCHEMA}")
     sources = read_knowledge(folder / "_sources.yaml")["sources"]
     errors = tuple(
         KnownError(

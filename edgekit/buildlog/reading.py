@@ -25,8 +25,8 @@ _PAGE = (("\u00a0", " "), ("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\
          ("&#39;", "'"), ("&#x27;", "'"), ("&quot;", '"'), ("&lt;", "<"), ("&gt;", ">"),
          ("&amp;", "&"))  # fmt: skip
 LOOKED_FOR = (
-    'lines with [TRT], "&&&& RUNNING TensorRT", lists of layers on DLA and GPU, '
-    'Ultralytics\' "export with TensorRT", DeepStream\'s "NvDsInfer", and known errors'
+    '[TRT], "&&&& RUNNING TensorRT", lists of DLA and GPU layers, Ultralytics\' "export with '
+    'TensorRT", DeepStream\'s "NvDsInfer" and known errors'
 )
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
           (codecs.BOM_UTF16_BE, "utf-16-be"))  # fmt: skip
@@ -117,15 +117,15 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
     try:
         if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
             raise UsageError(
-                "not a file", code="log.unreadable", where=str(path), hint="name a build log"
+                "not a file", code="log.unreadable", where=str(path), hint="give a build log"
             )
         log = take(_lines(path))
     except FileNotFoundError as error:
         raise UsageError(
-            "no such build log",
+            "the build log does not exist",
             code="log.missing",
             where=str(path),
-            hint="give the text that trtexec --verbose prints",
+            hint="give the output of trtexec --verbose",
         ) from error
     except (OSError, ValueError) as error:
         raise UsageError(
@@ -137,14 +137,14 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
     if not log.lines:
         raise UsageError(
             "the build log is empty", code="log.empty", where=str(path),
-            hint="keep both standard output and standard error: > build.log 2>&1",
+            hint="save standard output and standard error: trtexec ... > build.log 2>&1",
         )  # fmt: skip
     if not log.recognised:
         raise UsageError(
-            "this is no TensorRT build log: no line of it is TensorRT's",
+            "not a TensorRT build log: no line comes from TensorRT",
             code="log.unknown",
             where=str(path),
-            hint=f"looked for {LOOKED_FOR}; give the text that trtexec --verbose prints",
+            hint=f"give the output of trtexec --verbose; edgekit looks for {LOOKED_FOR}",
         )
     return log
 

@@ -14,7 +14,7 @@ from edgekit.errors import UsageError
 
 _NOT_EXPOSED, _COMPOSED = "operators.not_exposed", "operators.composed"
 _KIND, _PLUGIN = "general.kind", "general.plugin"
-_NO_ROW = "no row in the matrix"
+_NO_ROW = "not in the matrix"
 _CLOSE = 0.75
 
 
@@ -77,7 +77,9 @@ def _unlisted(known: Rules, name: str, row: Mapping[str, list[str]]) -> dict[str
         "dla_software": None,
         "text": _NO_ROW,
         "dla_software_text": _NO_ROW,
-        "verdict": f"the rules decide ({', '.join(row['rules'])}), for the matrix is silent",
+        "verdict": (
+            f"the rules decide ({', '.join(row['rules'])}); the matrix does not list this operator"
+        ),
         "rules": list(dict.fromkeys((*row["rules"], *judging))),
         "source": "; ".join(source["title"] for source in known.matrix_sources),
         "sources": [dict(source) for source in known.matrix_sources],
@@ -88,22 +90,22 @@ def _decided(known: Rules, row: Operator) -> tuple[str, list[str]]:
     """What ``check`` makes of an operator, and the rules that decide."""
     rules = [r.id for r in known if r.family in row.families and r.effect != "note"]
     if row.settled_by:
-        text = f"{row.settled_by} decides, not the matrix"
+        text = f"the rule {row.settled_by} decides, not the matrix"
         return text, list(dict.fromkeys((row.settled_by, *rules)))
     if row.trt == "folded":
-        return "it is no layer, so nothing is judged", rules
+        return "computed when the engine is built, so there is no layer to judge", rules
     if row.trt == "native":
         return "the rules decide", rules
     if row.composed:
         text = (
-            "TensorRT's parser writes it as several layers, which the rules judge one by one; "
-            f"where they allow all of them it is on the DLA, disputed ({_COMPOSED})"
+            "TensorRT's parser writes it as several layers, and the rules judge each; if all are "
+            f"allowed, it runs on the DLA, disputed ({_COMPOSED})"
         )
         return text, [*(rules or [_KIND]), _COMPOSED]
     if rules:
         text = (
-            "the rules decide; where they allow its layer it is on the DLA, disputed, for the "
-            f"matrix says otherwise ({_NOT_EXPOSED})"
+            "the rules decide; if they allow its layer, it runs on the DLA, disputed, because "
+            f"the matrix says otherwise ({_NOT_EXPOSED})"
         )
         return text, [*rules, _NOT_EXPOSED]
     return "the DLA has no layer for it", [_KIND, _PLUGIN]
@@ -115,11 +117,13 @@ def _unknown(known: Rules, name: str) -> UsageError:
     wanted = name.strip()
     if wanted in _onnx_operators():
         return UsageError(
-            f"NVIDIA's operator matrix has no row for the ONNX operator {wanted}",
+            f"NVIDIA's operator matrix does not list the ONNX operator {wanted}",
             code="operator.unlisted",
             where=wanted,
-            hint="check judges the layers that TensorRT's parser writes for it: "
-            "edgekit check MODEL --layer NODE",
+            hint=(
+                "to check the layers that TensorRT's parser writes for it: edgekit check MODEL "
+                "--layer NODE"
+            ),
         )
     names = {
         key.lower(): key for key in (*known.rules, *known.operators, *known.unlisted, *known.titles)
@@ -131,8 +135,10 @@ def _unknown(known: Rules, name: str) -> UsageError:
         where=name,
         hint=f"did you mean {' or '.join(near)}?"
         if near
-        else "`check` prints the rules' ids; an ONNX operator's name (HardSwish) or a family "
-        f"({', '.join(sorted(known.titles))}) will do, too",
+        else (
+            "give a rule's id as printed by `edgekit check`, an ONNX operator such as HardSwish, "
+            f"or a family ({', '.join(sorted(known.titles))})"
+        ),
     )
 
 

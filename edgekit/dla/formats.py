@@ -98,7 +98,7 @@ def stored_shape(
         return (batch, -(-channels // vector), height, width, vector)
     if generation not in facts["line_bytes"]:
         known = ", ".join(facts["line_bytes"])
-        raise ValueError(f"unknown DLA generation {generation!r}, there are {known}")
+        raise ValueError(f"unknown DLA generation {generation!r}; known are {known}")
     line = facts["line_bytes"][generation]
     if facts["layout"] == "hwc":
         if str(channels) not in facts["held"]:
@@ -136,7 +136,7 @@ def legal(
     """
     facts = _facts(format)
     if role not in ROLES:
-        raise ValueError(f"unknown role {role!r}, there are {', '.join(ROLES)}")
+        raise ValueError(f"unknown role {role!r}; known are {', '.join(ROLES)}")
     wanted = facts.get("readers")
     others = [kind for kind in readers if wanted and kind not in wanted]
     if not facts["roles"]:
@@ -167,7 +167,7 @@ def refused_type(format: str, dtype: str) -> VerdictReason | None:
 def _facts(format: str) -> dict[str, Any]:
     known: dict[str, dict[str, Any]] = format_facts()["formats"]
     if format not in known:
-        raise ValueError(f"unknown format {format!r}, the formats are {', '.join(known)}")
+        raise ValueError(f"unknown format {format!r}; known are {', '.join(known)}")
     return known[format]
 
 
@@ -186,7 +186,7 @@ def _listed(values: Any) -> str:
 
 def _size(dtype: str) -> int:
     if dtype not in _ELEMENT:
-        raise ValueError(f"no element size known for {dtype!r}")
+        raise ValueError(f"the element size of type {dtype!r} is unknown")
     return _ELEMENT[dtype]
 
 
@@ -299,7 +299,7 @@ def unpack(
         array = np.empty(tuple(shape), kind)
     else:
         if not out.flags.writeable:
-            raise _unfit("the array to write into is read-only")
+            raise _unfit("the output array is read-only")
         array = _as_stored(out, tuple(shape), kind)
     word = _SAME_SIZE[kind.itemsize]
     read(stored.view(word), array.view(word).reshape(four(shape)), format)
@@ -327,6 +327,5 @@ def _unfit(message: str) -> DataError:
     return DataError(
         message,
         code="format.buffer",
-        hint="edgekit.dla.formats.nbytes(shape, dtype, format, generation) says how many bytes "
-        "it takes",
+        hint="get the size from edgekit.dla.formats.nbytes(shape, dtype, format, generation)",
     )

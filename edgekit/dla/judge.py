@@ -40,8 +40,8 @@ _COMPOSED_RULE = "operators.composed"
 PRECISIONS = ("fp32", "fp16", "int8")
 # by why a layer is opaque: the rule that it breaks, and that rule's limit
 _OPAQUE = {
-    "plugin": ("general.plugin", "TensorRT's own layers"),
-    "shapes": ("general.dynamic_shapes", "shapes that are known before running"),
+    "plugin": ("general.plugin", "TensorRT's built-in layers"),
+    "shapes": ("general.dynamic_shapes", "shapes known at build time"),
 }
 
 
@@ -145,7 +145,7 @@ def _newer(release: str, newest: str) -> tuple[str, ...]:
     if parse_version(release) <= parse_version(newest):
         return ()
     message = f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest})"
-    return (f"{message}: it is judged by the rules of {newest}",)
+    return (f"{message}: the rules of {newest} are used",)
 
 
 def _layers(count: int) -> str:

@@ -161,5 +161,5 @@ def without_slot(judgement: Judgement) -> tuple[VerdictReason, tuple[str, ...]] 
     names = tuple(name for layers in lost for name in layers)
     found = "1 layer" if len(names) == 1 else f"{len(names):,} layers"
     limit = f"{judgement.slots} loadables"
-    message = f"{found} could run on the DLA, but all {limit} of a core are taken"
+    message = f"{found} could run on the DLA, but a core is limited to {limit}"
     return VerdictReason(rule.id, message, found, limit, "; ".join(rule.sources), rule.fix), names

@@ -69,11 +69,13 @@ def int8_operators() -> Int8Operators:
     path = data_folder("dla") / "int8.yaml"
     document = read_knowledge(path)
     if document.get("schema") != _SCHEMA:
-        raise ValueError(f"{path} is no file of schema {_SCHEMA}")
+        raise ValueError(f"{path} is not a file of schema {_SCHEMA}")
     groups = document["operators"]
     named = [operator for operators in groups.values() for operator in operators]
     if len(set(named)) < len(named) or not set(document["selecting"]) <= set(named):
-        raise ValueError(f"{path}: an operator stands twice, or selects and has no group")
+        raise ValueError(
+            f"{path}: an operator is listed twice, or is under `selecting` without a group"
+        )
     return Int8Operators(
         weighted=frozenset(groups["weighted"]),
         pointwise=frozenset(groups["pointwise"]),

@@ -30,8 +30,8 @@ ANY_KIND = "*"
 # of the DLA, with the family of modules that has it
 GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}
 PRECISIONS = ("fp16", "int8")
-_OPERATOR = "an ONNX operator whose row of the matrix has a fix"
-_OPERATORS_FIX = "that one: `edgekit explain OPERATOR`"
+_OPERATOR = "an ONNX operator with a fix in the matrix"
+_OPERATORS_FIX = "see `edgekit explain OPERATOR`"
 _FACT = re.compile(r"\{(\w+)\}")
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
@@ -50,10 +50,10 @@ def parse_version(text: str) -> Version:
     """
     if not _FORM.fullmatch(text.strip()):
         raise UsageError(
-            f"{text!r} is no TensorRT version",
+            f"{text!r} is not a TensorRT version",
             code="tensorrt.version",
             where=text,
-            hint="give numbers with points, for example 10.3 or 8.5.2",
+            hint="write it like 10.3 or 8.5.2",
         )
     numbers = [int(part) for part in text.strip().split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
@@ -320,7 +320,7 @@ class Rule:
         found = [{"for": way.of, "fix": _open(way.fix)} for way in self.ways]
         if self.operator_fix:
             found.insert(0, {"for": _OPERATOR, "fix": _OPERATORS_FIX})
-        return [*found, {"for": "all else", "fix": _open(self.fix)}] if found else []
+        return [*found, {"for": "all other cases", "fix": _open(self.fix)}] if found else []
 
     def to_json(self) -> dict[str, Any]:
         """Returns the parts of the rule that ``explain`` shows, as plain values.
@@ -453,7 +453,7 @@ def load_rules() -> Rules:
             continue
         document = read_knowledge(path)
         if document.get("schema") != _RULES:
-            raise ValueError(f"{path} is no rule file of schema {_RULES}")
+            raise ValueError(f"{path} is not a rule file of schema {_RULES}")
         titles[document["family"]] = document["title"]
         for function, keys in document.get("allowed_by", {}).items():
             for kind in document["kinds"]:
@@ -461,7 +461,7 @@ def load_rules() -> Rules:
                 allowed.setdefault(kind, {})[function] = named
         for rule in _family(document, sources):
             if rule.id in rules:
-                raise ValueError(f"{path}: rule {rule.id} stands twice")
+                raise ValueError(f"{path}: rule {rule.id} is listed twice")
             rules[rule.id] = rule
     matrix = read_knowledge(folder / "operators.yaml")
     titles["operators"] = "Operator matrix"

@@ -145,8 +145,8 @@ def find_mode(target: Target, name: str | None = None) -> PowerMode:
     near = get_close_matches(_plain_mode_name(name), list(modes), n=1, cutoff=0.4)
     guess = f"did you mean {near[0]}? " if near else ""
     raise UsageError(
-        f"there is no power mode {name!r}",
+        f"unknown power mode {name!r}",
         code="target.mode",
         where=target.name,
-        hint=f"{guess}its modes are {', '.join(modes)}",
+        hint=f"{guess}this board's modes are {', '.join(modes)}",
     )

@@ -69,7 +69,7 @@ def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
             continue
         if not release.tensorrt:
             raise UsageError(
-                f"the TensorRT of JetPack {jetpack} is not publicly known",
+                f"the TensorRT version of JetPack {jetpack} is unknown",
                 code="jetpack.tensorrt",
                 where=target.name,
                 hint="read it on the board and give it with --tensorrt",
@@ -77,10 +77,12 @@ def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
         return release.tensorrt
     listed = ", ".join(version for release in known for version in release.versions)
     raise UsageError(
-        f"there is no JetPack {jetpack!r} for this board",
+        f"JetPack {jetpack!r} does not exist for this board",
         code="jetpack.unknown",
         where=target.name,
-        hint=f"its JetPacks are {listed}" if listed else "it runs no JetPack: use --tensorrt",
+        hint=f"this board's JetPacks are {listed}"
+        if listed
+        else "this board has no JetPack: use --tensorrt",
     )
 
 

@@ -38,7 +38,7 @@ class BoardFileSection:
             f"{place} is {found}, expected {expected}",
             code="target.invalid",
             where=self._path,
-            hint="see the files under targets/ for the form",
+            hint="copy the structure of another file under targets/",
         )
 
     def names(self) -> Iterable[str]:
@@ -88,7 +88,7 @@ class BoardFileSection:
             return (cap,)
         items = value if isinstance(value, list) else [value]
         if not items or not all(type(i) in (int, float) and i > 0 for i in items):
-            self.fail(key, f"a clock in MHz, a list of them or {_NO_CAP!r}")
+            self.fail(key, f"a clock in MHz, a list of clocks or {_NO_CAP!r}")
         return tuple(float(item) for item in items)
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -209,10 +209,10 @@ def _read(path: Path, _stamp: int) -> Target:
     facts = read_yaml(path)
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
         raise DataError(
-            f"this is no board file of schema {SCHEMA}",
+            f"not a board file of schema {SCHEMA}",
             code="target.invalid",
             where=str(path),
-            hint="see the files under targets/ for the form",
+            hint="copy the structure of another file under targets/",
         )
     shared = _shared_sources(data_folder("targets") / "_sources.yaml")
     resolve_sources(facts, shared, str(path))
@@ -288,12 +288,12 @@ def _rails(part: BoardFileSection) -> PowerRails:
 def _mode(name: str, part: BoardFileSection, dla: Dla, gpu: TargetGpu, emc_mhz: float) -> PowerMode:
     warnings = [part.text("warning")] if part.has("warning") else []
     if part.is_null("gpu"):
-        warnings.append("the GPU clock of this mode is not known: the highest is assumed")
+        warnings.append("the GPU clock of this mode is unknown, so the highest is assumed")
     clocks = part.numbers("dla", dla.max_mhz) if dla.cores else ()
     if len(clocks) == 1:
         clocks *= dla.cores
     if len(clocks) != dla.cores:
-        part.fail("dla", f"one clock, or one for each of the {dla.cores} cores")
+        part.fail("dla", f"one clock, or one per core ({dla.cores})")
     return PowerMode(
         name=name,
         id=part.whole("id"),

@@ -54,10 +54,10 @@ def artefacts_of(
     missing = [e.key for lane in lanes for e in lane.engines if e.key not in built]
     if missing:
         raise BuildError(
-            f"the board's answer lacks {counted(len(missing), 'engine')}, such as {missing[0]}",
+            f"the board's answer misses {counted(len(missing), 'engine')}, such as {missing[0]}",
             code="build.result",
             where=request.job.name,
-            hint="remove the job with edgekit jobs remove, and build again",
+            hint="remove the job (edgekit jobs remove) and build again",
         )
     engines = dict(fetch(dict.fromkeys(built[key]["engine"] for key in built)))
     store = _EngineWeights()
@@ -94,7 +94,7 @@ def artefacts_of(
                 if one["stripped"]:
                     raise
                 facts[one["engine"]]["refit"] = "none"
-                notes.append(f"{engine.key} takes no other weights: {error.message}")
+                notes.append(f"{engine.key} cannot be refitted: {error.message}")
                 continue
             if renamed:
                 facts[one["engine"]]["weights"] = renamed
@@ -174,11 +174,11 @@ class _EngineWeights:
         lacking = sorted(set(one["weights"]) - set(arrays))
         if lacking:
             raise BuildError(
-                f"{len(lacking)} weights that the engine wants are not in its model, "
-                f"such as {lacking[0]!r}",
+                f"{len(lacking)} of the engine's weights are missing from its model, such as "
+                f"{lacking[0]!r}",
                 code="build.weights",
                 where=engine.key,
-                hint="build.strip: false builds engines that keep their weights",
+                hint="to build engines with their weights: build.strip: false",
             )
         renamed = {}
         for name, value in arrays.items():

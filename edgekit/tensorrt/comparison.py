@@ -146,10 +146,11 @@ def _describe_difference(one: Mapping[str, Any]) -> list[str]:
     texts = []
     for wrong in one["capability"]["disagree"]:
         word = "can" if wrong["builder"] else "cannot"
-        own = "could not" if wrong["builder"] else "could"
+        own = "cannot" if wrong["builder"] else "can"
         why = f" ({', '.join(wrong['rules'])})" if wrong["rules"] else ""
         texts.append(
-            f"{wrong['layer']}: TensorRT says that a DLA {word} run it, edgekit that it {own}{why}"
+            f"{wrong['layer']}: {word} run on a DLA according to TensorRT, {own} according to "
+            f"edgekit{why}"
         )
     place = one["placement"]
     if place is not None:
@@ -162,18 +163,20 @@ def _describe_difference(one: Mapping[str, Any]) -> list[str]:
         count = place["loadables"]
         if place["evidence"] == "placement" and count["plan"] != count["builder"]:
             texts.append(
-                f"{one['key']}: loadables planned: {count['plan']}, built: {count['builder']}"
+                f"{one['key']}: {count['plan']} loadables planned, {count['builder']} built"
             )
     inside = one["inspector"]
     # the log says more, and distinguishes loadables of Q/DQ nodes alone from those with our layers
     silent = place is None or place["evidence"] != "placement"
     if silent and inside is not None and inside["plan"] != inside["engine"]:
         texts.append(
-            f"{one['key']}: loadables planned: {inside['plan']}, in the engine by its inspector: "
-            f"{inside['engine']}"
+            f"{one['key']}: {inside['plan']} loadables planned, {inside['engine']} in the engine "
+            "(engine inspector)"
         )
     if one["reformats"]:
         names, more = one["reformats"][:_SHOWN], len(one["reformats"]) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""
-        texts.append(f"{one['key']}: reformatting is left at its borders: {', '.join(names)}{rest}")
+        texts.append(
+            f"{one['key']}: the engine still reformats inputs or outputs: {', '.join(names)}{rest}"
+        )
     return texts

@@ -27,19 +27,20 @@ from edgekit.tensorrt.releases import (
 Choice = Literal["auto"] | bool
 _MODE = "build.mode"
 _IDENTICAL = "build.refit: identical"
-_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto, which keeps the weights in the plan"}
+_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto keeps the weights in the plan"}
 _INSTEAD = {
-    "VC": "auto drops it with a note",
-    "STRIP_PLAN": "auto drops it with a note",
-    "EXCLUDE_LEAN": "leave build.lean out",
-    "HW_COMPAT": "leave it out: every board builds its own engines",
+    "VC": "auto leaves it out with a note",
+    "STRIP_PLAN": "auto leaves it out with a note",
+    "EXCLUDE_LEAN": "remove build.lean",
+    "HW_COMPAT": "remove it: every board builds its own engines",
     "REFIT": _IDENTICAL,
     "REFIT_INDIVIDUAL": "build.refit: any, or identical",
-    "INT8_CALIB": "this release wants Q/DQ nodes: edgekit calibrate to-qdq makes them",
-    "QDQ": "edgekit calibrate from-qdq makes a plain model and a calibration cache of it",
-    "DYNAMIC_SHAPES": "give every input one shape, or keep the network on the GPU: "
-    "placement.dla_cores: []",
-    "PLUGINS": "build.mode: hybrid, where the GPU takes them",
+    "INT8_CALIB": "this release needs Q/DQ nodes: add them with edgekit calibrate to-qdq",
+    "QDQ": "convert the model to a plain one and a calibration cache: edgekit calibrate from-qdq",
+    "DYNAMIC_SHAPES": (
+        "give every input a fixed shape, or keep the network on the GPU: placement.dla_cores: []"
+    ),
+    "PLUGINS": "build.mode: hybrid runs them on the GPU",
 }
 #: What leaves a plan together with something else.
 _WITH = {"EXCLUDE_LEAN": "VC", "REFIT_IDENTICAL": "STRIP_PLAN"}
@@ -224,24 +225,24 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
         part = target.facts.get("dla")
         ranges = part.get("tensorrt", ()) if isinstance(part, dict) else ()
         known = ", ".join(
-            f"{r['since']} up to (not with) {r['until']}" if "until" in r else f"{r['since']} on"
+            f"{r['since']} to before {r['until']}" if "until" in r else f"{r['since']} and later"
             for r in ranges
         )
         return [
             _problem(
                 request, "tensorrt", f"TensorRT {on.text} does not drive the DLA of this board",
-                f"releases that do: {known}; or keep everything on the GPU: "
+                f"use a release that does: {known}; or keep everything on the GPU: "
                 "placement.dla_cores: []"
                 if known
-                else "this board has no DLA that TensorRT drives: placement.dla_cores: []",
+                else "no TensorRT release drives a DLA of this board: placement.dla_cores: []",
             )
         ]  # fmt: skip
     if request.typing != "auto" and request.typing not in on.typings:
         return [
             _problem(
                 request, "tensorrt",
-                f"TensorRT {on.text} builds no {request.typing}ly typed networks",
-                f"it builds {' and '.join(f'{t}ly' for t in on.typings)} typed ones",
+                f"TensorRT {on.text} cannot build {request.typing}ly typed networks",
+                f"it builds {' and '.join(f'{t}ly' for t in on.typings)} typed networks",
             )
         ]  # fmt: skip
     return []
@@ -256,8 +257,8 @@ def why_not_by_trtexec(request: RequestedBuild, name: str) -> str:
     if request.bindings or name not in ("STRIP_PLAN", "REFIT", "REFIT_INDIVIDUAL"):
         return ""
     return (
-        "the board has trtexec alone, and only TensorRT's Python module says which weights a plan "
-        "takes"
+        "the board has only trtexec, and listing a plan's refittable weights needs TensorRT's "
+        "Python module"
     )
 
 
@@ -271,7 +272,7 @@ def impossible_features(
         if not known[name].on(on):
             refused.add(name)
             since = on.since(known[name].flag)
-            first = f"; {since} is the first that has" if since else ""
+            first = f"; {since} is the first release that has it" if since else ""
             found.append(
                 _problem(
                     request, known[name].key or _MODE,
@@ -297,7 +298,7 @@ def impossible_features(
                 continue  # it is simply set
             message = f"{_named(request, row.of[0])} needs {row.of[1]}, {second.what}: {row.reason}"
         elif row.status in ("forbidden", "not_applicable"):
-            verb = "do not go together" if len(row.of) > 1 else "cannot be had here"
+            verb = "cannot be combined" if len(row.of) > 1 else "is not possible here"
             refused |= set(row.of[:1]) if len(row.of) == 1 else set()
             names = " and ".join(_named(request, name) for name in row.of)
             message = f"{names} {verb}: {row.reason}"
@@ -310,9 +311,9 @@ def impossible_features(
             found.append(
                 _problem(
                     request, known[limit["feature"]].key,
-                    f"{limit['feature']} takes {limit['profiles']} optimisation profile, and there "
-                    f"are {request.profiles}: {limit['why']}",
-                    "build one profile, or leave build.strip and build.refit out",
+                    f"{limit['feature']} allows {limit['profiles']} optimisation profile, but "
+                    f"there are {request.profiles}: {limit['why']}",
+                    "build one profile, or remove build.strip and build.refit",
                 )
             )  # fmt: skip
     return found
@@ -395,7 +396,7 @@ def _chosen_features(
     chosen = list(own.firm)
 
     def drop(name: str, why: str) -> None:
-        note = f"{known[name].key} is dropped: {why}"
+        note = f"{known[name].key} is not used: {why}"
         if known[name].key and note not in notes:
             notes.append(note)
 
@@ -405,9 +406,12 @@ def _chosen_features(
             continue
         if not known[name].on(on):
             first = on.since(known[name].flag)
-            lack = f"TensorRT {on.text} does not have it ({known[name].what}; {first} is the first"
+            lack = (
+                f"TensorRT {on.text} does not have it ({known[name].what}; the first release "
+                f"with it is {first}"
+            )
             if companion is None:
-                drop(name, f"{lack} that has)")
+                drop(name, f"{lack})")
             continue
         against = _against(request, name, chosen, on)
         if not against:
@@ -415,12 +419,14 @@ def _chosen_features(
         elif companion is None:
             drop(name, against)
     if request.lean == "external" and own.kind == "plan" and "VC" not in chosen:
-        notes.append("build.lean has no effect: only version compatible plans have a lean runtime")
+        notes.append(
+            "build.lean has no effect, because only version-compatible plans have a lean runtime"
+        )
     for row in rules_for(chosen, on, request.target):
         if row.status == "required" and row.of[1] not in chosen:
             chosen.append(row.of[1])
         elif row.status == "ignored":
-            note = f"{known[row.of[0]].what}: no effect, {row.reason}"
+            note = f"{known[row.of[0]].what}: no effect, because {row.reason}"
             notes += [note] if note not in notes else []
     return chosen
 
@@ -472,7 +478,7 @@ def _gives_up(lost: tuple[str, ...], chosen: list[str], explicit: set[str]) -> s
     for name in lost:
         lost_names = [n for n in chosen if n in _CHANGING] if name == "REFIT" else [name]
         feature = features()[lost_names[0]]
-        named = f" (though {feature.key} asks for it)" if name in explicit else ""
+        named = f" (although {feature.key} asks for it)" if name in explicit else ""
         texts.append(feature.without + named)
     return f"without {'; without '.join(texts)}" if texts else ""
 
@@ -481,5 +487,7 @@ def _describe_unknown(open_rows: list[FeatureRule]) -> list[str]:
     pairs = [" with ".join(row.of) for row in open_rows if len(row.of) == 2]
     texts = ", ".join(pairs)
     return (
-        [f"nobody states whether these go together, so the build tries: {texts}"] if texts else []
+        [f"no source says whether these can be combined, so the build tries: {texts}"]
+        if texts
+        else []
     )

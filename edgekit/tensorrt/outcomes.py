@@ -110,8 +110,8 @@ def without_known_failures(
         return decision
     first = (plans or loadables)[0]
     note = (
-        f"{fewer} combination{'s' if fewer > 1 else ''} of features failed on such a board before "
-        f"and {'are' if fewer > 1 else 'is'} not tried again (build --force tries everything)"
+        f"{fewer} combination{'s' if fewer > 1 else ''} of features failed on this kind of board "
+        f"before and {'are' if fewer > 1 else 'is'} skipped (build --force tries all)"
     )
     if first.gives_up:
         note += f": the engine is built {first.gives_up}"

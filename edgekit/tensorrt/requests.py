@@ -132,10 +132,10 @@ def _on_dla(
 ) -> BorderTensor:
     if types[name] not in ("float32", "float16") or (scales is None and types[name] == "float32"):
         raise BuildError(
-            f"the tensor is {types[name]}, and a loadable on {cut.device} takes INT8 or FP16",
+            f"the tensor is {types[name]}, but a loadable on {cut.device} takes only INT8 or FP16",
             code="build.border",
             where=name,
-            hint="build.mode: hybrid lets TensorRT convert it; or pin its layer to the GPU",
+            hint="let TensorRT convert it (build.mode: hybrid), or pin its layer to the GPU",
         )
     scales = scales or {}
     int8 = touching.get(name, set()) == {"int8"} and name in scales and types[name] == "float32"
@@ -206,10 +206,12 @@ def _whole_engine(
     cores = sorted({layer.device for layer in placed} - {"GPU"})
     if len(cores) > 1:
         raise BuildError(
-            f"a hybrid engine drives one DLA core, and a frame of the plan runs on {len(cores)}",
+            f"a hybrid engine uses one DLA core, but the plan uses {len(cores)} in a frame",
             code="build.cores",
             where=f"plan {number}",
-            hint="build.mode: split has engines for both, or give placement.dla_cores one core",
+            hint=(
+                "use one engine per core (build.mode: split), or one core in placement.dla_cores"
+            ),
         )
 
     def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:

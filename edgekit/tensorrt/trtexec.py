@@ -45,10 +45,10 @@ class Trtexec:
         if other in self.flags:
             return str(other)
         raise BuildError(
-            f"trtexec of TensorRT {self.tensorrt} does not take {name}",
+            f"trtexec of TensorRT {self.tensorrt} does not have {name}",
             code="trtexec.flag",
             where=name,
-            hint="build with build.backend: tensorrt, or leave out what needs it",
+            hint="use build.backend: tensorrt, or remove the setting that needs it",
         )
 
     def has(self, name: str) -> bool:
@@ -74,10 +74,10 @@ def trtexec(tensorrt: str) -> Trtexec:
     if not same and not before:
         oldest = flag_facts()["versions"][0]
         raise BuildError(
-            f"trtexec's flags are known from TensorRT {oldest} on, not of {tensorrt}",
+            f"edgekit knows trtexec's flags from TensorRT {oldest} on, not those of {tensorrt}",
             code="trtexec.version",
             where="tensorrt",
-            hint="build with build.backend: tensorrt, or raise TensorRT on the board",
+            hint="use build.backend: tensorrt, or a newer TensorRT on the board",
         )
     near = same[:1] or [*before[-1:], *after[:1]]
     flags = frozenset.intersection(*(_flags()[name] for name in near))
@@ -150,11 +150,11 @@ def io_formats(tensors: Sequence[IoSpec], on: Trtexec) -> str:
         names = [facts["formats"].get(name) for name in tensor.formats or ["LINEAR"]]
         if kind is None or not within(kind, on.version) or None in names:
             raise BuildError(
-                f"trtexec of TensorRT {on.tensorrt} takes no tensor of type {tensor.dtype} "
-                f"with format {' or '.join(tensor.formats) or 'LINEAR'}",
+                f"trtexec of TensorRT {on.tensorrt} does not support tensors of type "
+                f"{tensor.dtype} in format {' or '.join(tensor.formats) or 'LINEAR'}",
                 code="trtexec.format",
                 where=tensor.name,
-                hint="build with build.backend: tensorrt",
+                hint="use build.backend: tensorrt",
             )
         parts.append(f"{kind['name']}:{'+'.join(names)}")
     return ",".join(parts)
@@ -192,12 +192,15 @@ def _list(items: Iterable[tuple[str, str]]) -> str:
         bad = next((c for c in flag_facts()["unsayable"] if c in name), "")
         if bad or not name:
             raise BuildError(
-                f"trtexec cannot be told the name {name!r}: {bad!r} means something else to it"
+                (
+                    f"trtexec cannot take the name {name!r}, because {bad!r} is special in its "
+                    "arguments"
+                )
                 if bad
-                else "trtexec cannot be told of a layer without a name",
+                else "trtexec cannot set a device or type for a layer without a name",
                 code="trtexec.name",
                 where=name,
-                hint="rename the node, or build with build.backend: tensorrt",
+                hint="rename the node, or use build.backend: tensorrt",
             )
         parts.append(f"{name}:{value}")
     return ",".join(dict.fromkeys(parts))
@@ -223,18 +226,18 @@ def check_engine(engine: EngineSpec, flags: tuple[str, ...], on: Trtexec) -> Non
     typings = release(on.tensorrt).typings
     if engine.typing not in typings:
         _refuse(
-            engine, f"TensorRT {on.tensorrt} builds no {engine.typing}ly typed network",
-            f"it builds {' and '.join(f'{typing}ly' for typing in typings)} typed ones",
+            engine, f"TensorRT {on.tensorrt} cannot build {engine.typing}ly typed networks",
+            f"it builds {' and '.join(f'{typing}ly' for typing in typings)} typed networks",
         )  # fmt: skip
     if engine.typing == "weak" and "int8" in engine.precisions and not engine.calibration:
         _refuse(
-            engine, "INT8 without a calibration cache: trtexec would make ranges up",
-            "calibrate, or give a cache: edgekit calibrate",
+            engine, "INT8 needs a calibration cache, otherwise trtexec invents the ranges",
+            "make one with edgekit calibrate, or give one",
         )  # fmt: skip
     if "REFIT_INDIVIDUAL" in flags and engine.refit_individual:
         _refuse(
-            engine, "trtexec cannot mark single weights as refittable",
-            "build.refit: identical or any, or build with build.backend: tensorrt",
+            engine, "trtexec cannot mark individual weights as refittable",
+            "use build.refit: identical or any, or build.backend: tensorrt",
         )  # fmt: skip
     if engine.kind == "loadable":
         _standalone(engine)
@@ -242,19 +245,19 @@ def check_engine(engine: EngineSpec, flags: tuple[str, ...], on: Trtexec) -> Non
 
 def _standalone(engine: EngineSpec) -> None:
     if engine.device == "GPU":
-        _refuse(engine, "a loadable runs on a DLA core, and none is named", "")
+        _refuse(engine, "a loadable needs a DLA core, but none is given", "")
     if engine.gpu_fallback:
-        _refuse(engine, "a DLA loadable has no GPU fallback", "build.mode: hybrid has it")
+        _refuse(engine, "a DLA loadable has no GPU fallback", "use build.mode: hybrid")
     allowed = flag_facts()["standalone"]
     for side in ("inputs", "outputs"):
         for tensor in getattr(engine, side):
             legal = allowed[side].get(tensor.dtype, ())
             if len(tensor.formats) != 1 or tensor.formats[0] not in legal:
-                given = " or ".join(tensor.formats) or "no format"
+                given = f"format {' or '.join(tensor.formats)}" if tensor.formats else "no format"
                 _refuse(
                     engine,
-                    f"the loadable's {side[:-1]} {tensor.name} is {tensor.dtype} in {given}",
-                    "one format each: "
+                    f"the loadable's {side[:-1]} {tensor.name} has type {tensor.dtype} and {given}",
+                    "use one format for each type: "
                     + "; ".join(f"{t}: {', '.join(f)}" for t, f in allowed[side].items()),
                 )
 
@@ -315,13 +318,14 @@ def trtexec_command(
         if parted := partly_named_layers(engine.layers):
             shown = ", ".join(parted[:_SHOWN]) + (" ..." if len(parted) > _SHOWN else "")
             made.note(
-                "trtexec places and types named layers alone: what TensorRT's parser adds without "
-                f"a name, such as a Gemm's bias, may run on the DLA for {shown}"
+                "trtexec sets devices and types only for named layers; layers that TensorRT's "
+                "parser adds without a name, such as a Gemm's bias, may run on the DLA for "
+                f"{shown}"
             )
     parts, unknown = memory_pool_sizes(engine.pools, on)
     made.add("--memPoolSize", parts)
     if unknown:
-        made.note(f"trtexec sets no limit for the memory pool {', '.join(unknown)}")
+        made.note(f"trtexec cannot limit the memory pool {', '.join(unknown)}")
     _builder_flags(made, flags)
     _profiles(made, engine)
     if engine.optimization_level is not None:
@@ -352,10 +356,10 @@ class _CommandLine:
         argument = name if value is None else f"{name}={value}"
         if len(argument.encode()) > flag_facts()["longest_argument"]:
             raise BuildError(
-                f"{name} has {len(argument):,} characters, more than one argument may have",
+                f"{name} has {len(argument):,} characters, too many for one command-line argument",
                 code="trtexec.length",
                 where=name,
-                hint="build with build.backend: tensorrt",
+                hint="use build.backend: tensorrt",
             )
         self.arguments.append(argument)
 
@@ -364,7 +368,9 @@ class _CommandLine:
         if self.on.has(flag):
             self.add(flag, value)
         else:
-            self.note(f"trtexec of TensorRT {self.on.tensorrt} does not take {flag}: left out")
+            self.note(
+                f"trtexec of TensorRT {self.on.tensorrt} does not have {flag}, so it is left out"
+            )
 
     def note(self, text: str) -> None:
         """Says once what cannot be done."""
@@ -392,8 +398,8 @@ def _types(made: _CommandLine, engine: EngineSpec) -> None:
     if not made.fits("--layerPrecisions", parts):
         parts = above
         made.note(
-            f"trtexec is told the precision of the layers above {lowest} alone: all of them are "
-            "too many for a command line"
+            f"trtexec gets the precision of layers above {lowest} only, because all layers do "
+            "not fit on a command line"
         )
     if parts:
         made.add("--precisionConstraints", engine.constraints)
@@ -426,7 +432,7 @@ def _builder_flags(made: _CommandLine, flags: tuple[str, ...]) -> None:
                 f"trtexec cannot set {flag}",
                 code="trtexec.flag",
                 where=flag,
-                hint="build with build.backend: tensorrt, or leave out what needs it",
+                hint="use build.backend: tensorrt, or remove the setting that needs it",
             )
         name, _, value = argument.partition("=")
         made.add(name, value or None)

@@ -93,7 +93,7 @@ def test_an_empty_list_of_the_dla_makes_the_other_the_placement(net: Network, dl
     wrong = [layer.layer for layer in found.disagreements]
     if dla_core is None:
         assert found.evidence == "placement"
-        assert any("may not have asked" in warning for warning in found.warnings)
+        assert any("maybe the build did not use" in warning for warning in found.warnings)
         assert wrong == ["/stem/Conv", "/stem/Relu"]
         assert where["/pool/GlobalAveragePool"] == "GPU"
     else:  # a build that did not ask for one proves nothing
@@ -202,7 +202,7 @@ def test_warnings_say_why_the_two_differ(net: Network) -> None:
            "[I] [TRT] [GpuLayer] /stem/Conv + /stem/Relu"]  # fmt: skip
     found = compare(net, judged(net), parse_log(gpu))
     assert found.counts["unseen"] == len(net.layers)
-    assert any("did not ask for a DLA" in warning for warning in found.warnings)
+    assert any("did not use a DLA" in warning for warning in found.warnings)
     with_dla = compare(net, judged(net), parse_log(["[I] DLACore: 0", *gpu[1:]]))
     assert [layer.layer for layer in with_dla.disagreements] == ["/stem/Conv", "/stem/Relu"]
 
@@ -214,7 +214,7 @@ def test_the_log_of_another_model(net: Network) -> None:
     refused = [line for line in foreign if "Layers Running" not in line and "[GpuL" not in line]
     found = compare(net, judged(net), parse_log(refused))
     assert found.counts["agree"] == 0
-    assert any("the log of another network: none of" in warning for warning in found.warnings)
+    assert any("the log is of another network: none of" in warning for warning in found.warnings)
     assert (found.absorbed, found.loadables) == ((), ())
     # a name that the importer gives in every network does not make it ours
     common = "[W] [TRT] Layer 'ONNXTRT_Broadcast' (SHUFFLE): Unsupported on DLA. Switching ..."

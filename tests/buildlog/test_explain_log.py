@@ -246,7 +246,7 @@ def test_what_is_no_log_is_refused(data: bytes, code: str, tmp_path: Path) -> No
         explained(data, tmp_path)
     assert caught.value.code == code
     if code == "log.unknown":
-        assert "looked for" in caught.value.hint
+        assert "edgekit looks for" in caught.value.hint
         assert "DeepStream" in caught.value.hint
 
 

@@ -208,7 +208,7 @@ def test_a_report_of_the_plan_alone(folder, capsys):
         (["--what-if", "unpin conv1"], "there are none"),
         (["--what-if", "cores many"], "cores none"),
         (["--what-if", "objective fast"], "objective"),
-        (["--modes", "99W"], "its modes are"),
+        (["--modes", "99W"], "this board's modes are"),
         (["--modes", "all,MAXN"], "cannot be combined"),
         (["--targets", "nothing"], "unknown target"),
         (["--dla-cores", "0,0"], "names a core twice"),

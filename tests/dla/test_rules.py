@@ -219,7 +219,7 @@ def test_explain_a_family() -> None:
 
 
 def test_explain_an_operator_that_the_matrix_does_not_have() -> None:
-    with pytest.raises(UsageError, match="has no row for the ONNX operator Gelu") as caught:
+    with pytest.raises(UsageError, match="does not list the ONNX operator Gelu") as caught:
         explain("Gelu")
     assert caught.value.code == "operator.unlisted"
     assert "Elu" not in caught.value.hint
@@ -244,7 +244,7 @@ def test_texts_name_only_facts_that_exist() -> None:
         ({"kind": "NORMALIZATION", "op": "LayerNormalization", "size": (4, 4)}, "GPU; NVIDIA"),
         ({"kind": "UNARY", "op": "LogSoftmax", "function": "LOG", "size": (4, 4)}, "GPU; NVIDIA"),
         ({"kind": "UNARY", "op": "Sin", "function": "SIN", "size": (4, 4), "board": XAVIER},
-         "no TensorRT for this board"),
+         "no TensorRT release for this board"),
     ],
 )  # fmt: skip
 def test_a_fix_fits_the_layer(layer: dict[str, Any], words: str) -> None:
@@ -290,7 +290,7 @@ def test_versions() -> None:
     assert parse_version("8.5.2") < parse_version("8.6") < parse_version("8.6.12")
     assert parse_version("8.6.12") < parse_version("10.3.0.30")
     for bad in ("", "ten", "10.x", "10.", "1.2.3.4.5"):
-        with pytest.raises(UsageError, match="no TensorRT version"):
+        with pytest.raises(UsageError, match="not a TensorRT version"):
             parse_version(bad)
 
 

@@ -26,7 +26,7 @@ def test_constraints_that_do_not_go_together_are_reported_first(tmp_path):
     [
         ("{refit: [conv9.w]}", "no weight 'conv9.w'", "conv1.w"),
         ("{refit: [conv1.w, x]}", "no weight 'x'", "bn.bias"),
-        ("{backend: trtexec, refit: [conv1.w]}", "cannot mark single", "identical or any"),
+        ("{backend: trtexec, refit: [conv1.w]}", "cannot mark individual", "identical or any"),
     ],
     ids=["a near name", "no near name", "trtexec"],
 )

@@ -90,7 +90,7 @@ def test_capped_modes_resolve_to_numbers() -> None:
     assert (mode.gpu_mhz, mode.gpu_sms, mode.dla_mhz) == (408.0, 6, (614.4, 614.4))
     assert mode.memory_share == pytest.approx(2 / 3, abs=0.01)
     assert get("jetson-orin-nx-16gb").mode("10W").dla_mhz == (153.6, 115.0)
-    assert "not known" in get("jetson-agx-thor").mode("120W").warning
+    assert "unknown" in get("jetson-agx-thor").mode("120W").warning
 
 
 def test_unknown_target_and_mode_name_the_nearest() -> None:

@@ -40,5 +40,5 @@ def test_the_defaults_of_11_are_made_those_of_10():
 
 
 def test_a_release_before_all_known_ones_has_no_cross_check():
-    with pytest.raises(BuildError, match="known from TensorRT"):
+    with pytest.raises(BuildError, match="flags from TensorRT"):
         run_command("7.1.3", SETTINGS)

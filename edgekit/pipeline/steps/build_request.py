@@ -272,7 +272,7 @@ def check_build_options(context: Context) -> None:
 
     build, document = context.file.build, context.config.document
     if build.backend == "trtexec" and isinstance(build.refit, list):
-        message = "trtexec cannot mark single weights as refittable"
+        message = "trtexec cannot mark individual weights as refittable"
         hint = "use build.refit: identical or any, or build.backend: tensorrt"
         place = document.where(("build", "refit"))
         raise ConfigError([Problem(message, place, hint)], code="trt.features")

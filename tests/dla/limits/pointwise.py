@@ -252,7 +252,7 @@ UNARY = [
                outside_ok=IN_8_6_12)
         for kind in ("Sin", "Cos", "Atan")
     ),
-    _unary("unary.atanh_unsure", "Atanh", "ATANH", "both name", breaks=IN_8_6_12, risk=True,
+    _unary("unary.atanh_unsure", "Atanh", "ATANH", "both sources", breaks=IN_8_6_12, risk=True,
            outside_ok=NEVER),
     _unary("operators.not_exposed", "Atan", "Atan", "both allow", breaks=IN_8_6_12 & IN_INT8,
            risk=True, outside_ok=NEVER),

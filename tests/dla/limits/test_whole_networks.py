@@ -37,7 +37,7 @@ NETWORKS: list[tuple[str, str, str, bool, str, str]] = [
     (XAVIER, "10.3", "int8", False, RELEASE, "10.3"),
     (NANO, "10.3", "int8", False, NO_DLA, NANO),
     (THOR, "10.13.3", "fp16", False, NO_DLA, THOR),
-    (ORIN, "11.4.1", "int8", False, "general.implicit_int8", "no Q/DQ"),
+    (ORIN, "11.4.1", "int8", False, "general.implicit_int8", "without Q/DQ"),
     (ORIN, "11.4.1", "int8", True, "", ""),
     # in INT8 it is translated, and the verdict is that of the plain network
     (ORIN, "10.7", "int8", True, "", ""),
