@@ -81,9 +81,9 @@ def outline(data: memoryview) -> Outline:
     graphs = 0
     for field, wire, start, value, end in _records(data, 0, len(data)):
         if _MODEL_FIELDS.get(field) != wire:
-            raise NotOnnx(f"field {field} with wire type {wire} is not part of a ModelProto")
+            raise NotOnnx(f"field {field} with wire type {wire} is not part of an ONNX model")
         if end > len(data):
-            raise Truncated(f"a record of {end - value} bytes begins at byte {value}")
+            raise Truncated(f"a record of {end - value} bytes at byte {value} ends after the file")
         if field != GRAPH:
             pieces.append(data[start:end])
             continue
@@ -93,7 +93,7 @@ def outline(data: memoryview) -> Outline:
         pieces.extend(body)
     if not graphs:
         # protobuf writes fields in order, so a cut before the graph leaves a valid message
-        raise Truncated("there is no graph in it")
+        raise Truncated("the file contains no graph")
     return Outline(b"".join(pieces), raw)
 
 
@@ -104,7 +104,7 @@ def _graph_outline(
     copied = start
     for field, wire, begin, value, stop in _records(data, start, end):
         if stop > end:
-            raise NotOnnx(f"a record of the graph at byte {begin} reaches past its end")
+            raise NotOnnx(f"a record of the graph at byte {begin} ends after the graph")
         if field != INITIALIZER or wire != _BYTES:
             continue
         tensor = _tensor_outline(data, value, stop)
@@ -126,7 +126,7 @@ def _tensor_outline(data: memoryview, start: int, end: int) -> tuple[bytes, tupl
     found: tuple[int, int] | None = None
     for field, wire, begin, value, stop in _records(data, start, end):
         if stop > end:
-            raise NotOnnx(f"a record of an initializer at byte {begin} reaches past its end")
+            raise NotOnnx(f"a record of an initializer at byte {begin} ends after the initializer")
         if field == RAW_DATA and wire == _BYTES:
             found = (value, stop - value)
         else:
@@ -199,7 +199,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    hint = "give the path of an .onnx file, as torch.onnx.export or onnx.save writes it"
+    hint = "give the path of an .onnx file, for example from torch.onnx.export"
     where = str(path)
     try:
         if path.is_dir():
@@ -212,11 +212,11 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         data = np.memmap(path, dtype=np.uint8, mode="r")
     except FileNotFoundError as error:
         raise ModelError(
-            "there is no such file", code="model.missing", where=where, hint=hint
+            "the file does not exist", code="model.missing", where=where, hint=hint
         ) from error
     except IsADirectoryError as error:
         raise ModelError(
-            "it is a folder", code="model.directory", where=where, hint=hint
+            "this is a folder", code="model.directory", where=where, hint=hint
         ) from error
     except OSError as error:
         raise ModelError(
@@ -230,7 +230,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
             f"the file is truncated after {size} bytes: {error}",
             code="model.truncated",
             where=where,
-            hint="copy or export it again, and compare sizes and checksums",
+            hint="copy or export it again, then compare size and checksum",
         ) from error
     except (NotOnnx, DecodeError) as error:
         raise ModelError(
@@ -265,12 +265,11 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
             offset = length = -1
         if offset < 0 or length < 0 or offset + length > len(data):
             raise ModelError(
-                f"tensor {tensor.name!r} reaches past the end of {path.name} "
-                f"({len(data)} bytes; offset {entry.get('offset', 0)}, "
-                f"length {entry.get('length', 'unset')})",
+                f"tensor {tensor.name!r} ends after the end of {path.name} ({len(data)} bytes; "
+                f"offset {entry.get('offset', 0)}, length {entry.get('length', 'unset')})",
                 code="model.external_truncated",
                 where=str(path),
-                hint="copy the data file again, whole",
+                hint="copy the complete data file again",
             )
         if not entry.get("length"):
             length = min(length, _byte_length(tensor))
@@ -304,7 +303,7 @@ def embed(graph: onnx.GraphProto, folder: Path | None) -> None:
 def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
     if folder is None:
         raise ModelError(
-            f"tensor {tensor!r} has external data ({location!r}) and the model has no folder",
+            f"tensor {tensor!r} has external data ({location!r}), but the model has no folder",
             code="model.external_missing",
         )
     base = folder.resolve()
@@ -312,10 +311,10 @@ def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
     path = base if nul else Path(os.path.realpath(base / location))
     if not location or nul or Path(location).is_absolute() or not path.is_relative_to(base):
         raise ModelError(
-            f"the external data of tensor {tensor!r} lies outside the model's folder: {location!r}",
+            f"the external data of tensor {tensor!r} is outside the model's folder: {location!r}",
             code="model.external_escape",
             where=str(folder),
-            hint="keep data files beside or below the model; links out of the folder do not count",
+            hint="put data files beside or below the model; links out of the folder are refused",
         )
     if not path.is_file():
         raise ModelError(
@@ -354,11 +353,11 @@ def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
         array: np.ndarray = data.view(dtype).reshape(tuple(tensor.dims))
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"initializer {tensor.name!r} does not hold what its shape {list(tensor.dims)} "
-            f"and type {tensor.data_type} say: {error}",
+            f"the data of initializer {tensor.name!r} do not match its shape {list(tensor.dims)} "
+            f"and type {tensor.data_type}: {error}",
             code="model.tensor_size",
             where=tensor.name,
-            hint="the exporter wrote a broken tensor, or the file is damaged",
+            hint="export the model again; the tensor or the file is damaged",
         ) from error
     array.flags.writeable = False
     return array

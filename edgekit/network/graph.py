@@ -345,7 +345,7 @@ class OnnxGraph:
         missing = set(nodes) - self._nodes.keys()
         if missing:
             raise ModelError(
-                f"there is no node called {min(missing)!r}",
+                f"unknown node {min(missing)!r}",
                 code="model.unknown_node",
                 where=min(missing),
             )
@@ -357,8 +357,8 @@ class OnnxGraph:
             for name in node.reads():
                 if name not in produced and name not in inputs and not self.constant(name):
                     raise ModelError(
-                        f"node {node.name!r} reads {name!r}, which the segment neither gets nor "
-                        "makes",
+                        f"node {node.name!r} reads {name!r}, which is not in the segment and not "
+                        "one of its inputs",
                         code="model.open_segment",
                         where=node.name,
                     )
@@ -367,7 +367,7 @@ class OnnxGraph:
             inside = name in produced or name in inputs or self.constant(name)
             if name not in infos or (name in outputs and not inside):
                 raise ModelError(
-                    f"tensor {name!r} is not at the border of the segment",
+                    f"tensor {name!r} is not an input or output of the segment",
                     code="model.unknown_output",
                     where=name,
                 )

@@ -168,8 +168,8 @@ def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.N
                 users.setdefault(producer[name], []).append(index)
             elif name not in known:
                 raise ModelError(
-                    f"node {node.name!r} ({node.op_type}) reads tensor {name!r}, "
-                    "which nothing defines",
+                    f"node {node.name!r} ({node.op_type}) reads tensor {name!r}, which is not "
+                    "defined",
                     code="model.undefined_tensor",
                     where=node.name,
                     hint=nearest(name, [*producer, *known]) or "export the model again",
@@ -189,7 +189,7 @@ def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.N
             f"the graph has a cycle: {' -> '.join(loop)}",
             code="model.cycle",
             where=loop[0],
-            hint="ONNX graphs are acyclic; recurrence belongs in a Loop, Scan or LSTM node",
+            hint="ONNX graphs must be acyclic; use a Loop, Scan or LSTM node for recurrence",
         )
     return ordered
 

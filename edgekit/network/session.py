@@ -57,7 +57,8 @@ def session(
         opaque = model.graph.opaque
         if opaque:
             raise ModelError(
-                f"ONNX Runtime cannot run node {next(iter(opaque))!r}, which only the board can",
+                f"ONNX Runtime cannot run node {next(iter(opaque))!r}, because only the board "
+                "has its plugin or shapes",
                 code="model.opaque",
                 where=model.source,
                 hint="cut the network before it with model.outputs (--outputs)",
@@ -66,7 +67,10 @@ def session(
             f"ONNX Runtime cannot run the model: {reason}",
             code="model.runtime",
             where=model.source,
-            hint="the reference backend runs what ONNX Runtime runs; see which node it names",
+            hint=(
+                "check the node named in the message; the reference backend needs ONNX Runtime "
+                "to run the model"
+            ),
         ) from error
 
 
@@ -141,7 +145,7 @@ def _with_outputs(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelP
     for name in outputs:
         if name not in infos:
             raise ModelError(
-                f"there is no tensor called {name!r} to return",
+                f"unknown tensor {name!r}",
                 code="model.unknown_output",
                 where=name,
                 hint=nearest(name, infos),

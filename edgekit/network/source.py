@@ -27,31 +27,33 @@ _TORCH = (
 )
 _TF = "python -m tf2onnx.convert --opset 17 --output model.onnx"
 _ENGINE = (
-    "a TensorRT engine, whose network cannot be read", "give the ONNX file that it was built from",
+    "a TensorRT engine, which does not contain the network", "give the ONNX file it was built from",
 )  # fmt: skip
 # of a file's first bytes: what begins so (position, bytes), what it is, what to do
 _MAGIC = (
     (4, b"TFL3", "a TensorFlow Lite model", f"convert it: {_TF} --tflite {{}}"),
     (4, b"ORTM", "a model in ONNX Runtime's own format", "give the ONNX file it was made from"),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes it",
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, for example from Keras",
      f"convert it: {_TF} --keras {{}}"),
     (0, b"GGUF", "a GGUF file of a language model",
      "export the original: optimum-cli export onnx --model NAME FOLDER"),
     (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself",
      "fetch the file: git lfs pull --include {}"),
     (0, b"ftrt", *_ENGINE),  # as edgekit_device/tensorrt/plan.py
-    (4, b"NVDA", "a DLA loadable, whose network cannot be read", _ENGINE[1]),
+    (4, b"NVDA", "a DLA loadable, which does not contain the network", _ENGINE[1]),
     (0, b"\x1f\x8b", "compressed by gzip", "uncompress it first: gunzip -k {}"),
     (0, b"\xfd7zXZ\0", "compressed by xz", "uncompress it first: unxz -k {}"),
     (0, b"BZh", "compressed by bzip2", "uncompress it first: bunzip2 -k {}"),
     (0, b"\x28\xb5\x2f\xfd", "compressed by Zstandard", "uncompress it first: unzstd {}"),
     # magic_number of torch/serialization.py, as a pickle of protocol 2
     (0, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", "a PyTorch file", _TORCH),
-    (0, b"<!DOCTYPE", "a web page", "the download went wrong: fetch the file itself"),
-    (0, b"<html", "a web page", "the download went wrong: fetch the file itself"),
+    (0, b"<!DOCTYPE", "a web page", "the download failed: download the file itself"),
+    (0, b"<html", "a web page", "the download failed: download the file itself"),
 )  # fmt: skip
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_WEIGHTS = "it has weights and no network: load them in their framework, and export that to ONNX"
+_WEIGHTS = (
+    "the file contains weights but no network: load them in their framework and export to ONNX"
+)
 _OPENVINO = ("an OpenVINO model", "give the ONNX file, or export the original network to ONNX")
 # what a SavedModel, a frozen graph or text begins with; an ONNX file has a higher version
 _NEEDS_MORE = re.compile(rb"\x08\x01\x12|[\n\t -~]")
@@ -102,7 +104,7 @@ def refuse_foreign(path: Path) -> None:
     if found is not None:
         what, hint = found
         raise ModelError(
-            f"this is {what}; edgekit reads ONNX models",
+            f"this is {what}, but edgekit reads ONNX models",
             code="model.not_onnx",
             where=str(path),
             hint=hint,
@@ -131,14 +133,14 @@ def foreign(path: Path) -> tuple[str, str] | None:
     if head.startswith(b"PK\x03\x04"):
         return _archive(path, named)
     if _PICKLE.match(head):
-        return "a Python pickle, as PyTorch files of old are", _TORCH
+        return "a Python pickle, for example an old PyTorch file", _TORCH
     return _by_form(path, head, size, named)
 
 
 def _by_form(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] | None:
     """As :func:`foreign`, for formats that begin with nothing of their own."""
     if size > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
-        return "a file of safetensors", _WEIGHTS
+        return "a safetensors file", _WEIGHTS
     if head.lstrip().startswith((b"<?xml", b"<net")) and b"<net" in head:
         return _OPENVINO
     if _is_saved_model(head):
@@ -151,12 +153,12 @@ def _by_form(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] 
         )
     ending = path.suffix.lower()
     if ending not in (".yaml", ".yml") and len(set(_CONFIG.findall(head))) == 3:
-        return "a YAML configuration", "give it a name that ends in .yaml"
+        return "a YAML configuration", "rename it to end in .yaml"
     if ending in (".engine", ".plan", ".trt") and not head.startswith(b"\x08"):
         return _ENGINE
     if ending == ".json" and _JSON.match(head):
         return "a JSON document", (
-            "give the ONNX file of the network; a measurement takes a board's log: edgekit bench "
+            "give the network's ONNX file; for a measurement with a board's log: edgekit bench "
             f"{named} --tegrastats LOG"
         )
     return None
@@ -185,7 +187,7 @@ def _archive(path: Path, named: str) -> tuple[str, str]:
         with zipfile.ZipFile(path) as archive:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
-        return "a damaged zip archive", "copy it again, whole"
+        return "a damaged zip archive", "copy the complete file again"
     ends = {name.rpartition("/")[2] for name in names}
     if {"archive_format", "serialized_exported_program.json"} & ends:
         return "a program of torch.export (.pt2)", (
@@ -204,9 +206,9 @@ def _archive(path: Path, named: str) -> tuple[str, str]:
     if models:
         return f"a zip archive with {models[0]!r} in it", f"unpack it first: unzip {named}"
     if "manifest.json" in names and any(name.startswith("blobs/") for name in names):
-        return "a bundle of edgekit", f"install it: edgekit deploy CONFIG --bundle {named}"
+        return "an edgekit bundle", f"install it: edgekit deploy CONFIG --bundle {named}"
     if names and all(name.endswith(".npy") for name in names):
-        return "a NumPy archive of arrays", "it is data; give the network that reads it"
+        return "a NumPy archive of arrays", "this is data; give the network that reads it"
     return "a zip archive", f"unpack it first: unzip {named}"
 
 

@@ -184,14 +184,14 @@ def _spec(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...], np.dtype[An
             f"input {value.name!r} has no static shape",
             code="model.dynamic",
             where=value.name,
-            hint="give its sizes under model.shapes",
+            hint="give its sizes with model.shapes (--shape)",
         )
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     if dtype.kind not in "biuf":
         raise ModelError(
-            f"input {value.name!r} has type {dtype}, for which there is no synthetic data",
+            f"edgekit cannot generate synthetic data for input {value.name!r} of type {dtype}",
             code="model.input_type",
             where=value.name,
-            hint="give data under calibration.data",
+            hint="give data in calibration.data",
         )
     return value.name, shape, dtype

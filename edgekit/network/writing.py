@@ -49,7 +49,7 @@ def save(model: Model, path: str | Path) -> None:
             f"the model cannot be written: {error.strerror or error}",
             code="model.unwritable",
             where=str(target),
-            hint="the folder must exist, be writable and have room for the weights",
+            hint="check that the folder exists, is writable and has space for the weights",
         ) from error
 
 
@@ -178,9 +178,12 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
     same_folder = os.path.realpath(path.parent) == os.path.realpath(source.parent)
     if not same_folder and any(tensor.external_data for tensor in proto.graph.initializer):
         raise ModelError(
-            "the weights lie in files beside the model, and are not copied",
+            "the model's weights are in separate files, which are not copied",
             code="model.external", where=str(path),
-            hint=f"write it beside them: {source.with_name(f'{source.stem}.annotated.onnx')}",
+            hint=(
+                "write it to the same folder: "
+                f"{source.with_name(f'{source.stem}.annotated.onnx')}"
+            ),
         )  # fmt: skip
     _write(proto, notes, about)
     try:

@@ -559,10 +559,10 @@ def builtin(name: str, seed: int = 0) -> Model:
     if known not in _NAMES:
         near = difflib.get_close_matches(name, [*_NAMES, *_ALIASES], n=3, cutoff=0.5)
         raise UsageError(
-            f"there is no builtin network {name!r}",
+            f"unknown builtin network {name!r}",
             code="model.unknown_builtin",
             where=name,
-            hint=f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_NAMES)}",
+            hint=f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(_NAMES)}",
         )
     graph = shipped(_file(known))
     weights = fill(graph, seed, _RECIPES[known])
@@ -573,7 +573,8 @@ def _file(name: str) -> str:
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
     if not path.is_file():
         raise ModelError(
-            f"the installed onnx {onnx.__version__} has no test data, so {name} is not there",
+            f"{name} is not available, because the installed onnx {onnx.__version__} has no test "
+            "data",
             code="model.missing",
             where=str(path),
             hint="reinstall onnx from its wheel, or give a model file",

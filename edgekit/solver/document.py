@@ -98,7 +98,11 @@ def solve_document(
             device = problem.device(placing.modes[place_of[number, v]])
             assignment[net.name][node.name] = read.devices[device]
     items, transfers = times
-    notes = ["the wall clock ended the search: another run may end elsewhere"] if clocked else []
+    notes = (
+        ["the time limit ended the search, so another run may find another result"]
+        if clocked
+        else []
+    )
     return {
         "schema": SOLUTION_SCHEMA,
         "objective": read.objective,
@@ -149,9 +153,9 @@ def _keeps(problem: PlacementProblem, placing: Placing, goal: Goal) -> bool:
 def _refused(read: ProblemDocument, proven: bool, seconds: float) -> GateError:
     if not proven:
         return GateError(
-            f"no placement was found within {seconds:g} s of search, and none was ruled out",
+            f"no placement was found within {seconds:g} s, but one may exist",
             code="plan.unsolved",
-            hint="give more time, or fewer constraints",
+            hint="give more time or fewer constraints",
         )
     names, message, hint = document_conflict(read, seconds)
     error = GateError(
@@ -179,22 +183,22 @@ def read_document(path: Path) -> object:
             f"cannot read the problem: {error.strerror or error}",
             code="problem.unreadable",
             where=str(path),
-            hint="give a JSON file with the schema edgekit.problem/1",
+            hint="give a JSON file with schema edgekit.problem/1",
         ) from error
     if len(raw) > LARGEST_FILE:
-        fail(f"the file is larger than {LARGEST_FILE >> 20} MiB", str(path))
+        fail(f"the file is too large (limit {LARGEST_FILE >> 20} MiB)", str(path))
     try:
         return parse_json(
             raw.decode("utf-8-sig"), object_pairs_hook=_unique_keys, parse_constant=_constant
         )
     except json.JSONDecodeError as error:
-        fail(f"no JSON: {error.msg}", f"{path}:{error.lineno}:{error.colno}")
+        fail(f"not JSON: {error.msg}", f"{path}:{error.lineno}:{error.colno}")
     except UnicodeDecodeError:
-        fail("no JSON: the file is not UTF-8 text", str(path))
+        fail("not JSON: the file is not UTF-8 text", str(path))
     except RecursionError:
         fail("arrays or objects are nested too deeply", str(path))
     except ValueError as error:  # a number of thousands of digits, and what _once and _constant say
-        fail(f"no JSON: {error}", str(path))
+        fail(f"not JSON: {error}", str(path))
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -202,12 +206,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice[:60]!a} is there twice in one object")
+        raise ValueError(f"the key {twice[:60]!a} is used twice in one object")
     return found
 
 
 def _constant(text: str) -> float:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def fail(message: str, where: str, hint: str = "") -> NoReturn:
@@ -225,11 +229,11 @@ def _json_type(value: object) -> str:
 def check_name(value: object, where: str) -> str:
     """Returns a string that can be printed and is not empty."""
     if not isinstance(value, str):
-        fail(f"a string was expected, not {_json_type(value)}", where)
+        fail(f"expected a string, got {_json_type(value)}", where)
     if not value or len(value) > LONGEST_NAME:
-        fail(f"a name has 1 to {LONGEST_NAME} characters", where)
+        fail(f"a name must have 1 to {LONGEST_NAME} characters", where)
     if not value.isprintable():
-        fail("the name has characters that cannot be printed", where)
+        fail("the name contains unprintable characters", where)
     return value
 
 
@@ -286,7 +290,7 @@ def parse_document(value: object) -> ProblemDocument:
     networks = tuple(_network(net, f"networks[{i}]") for i, net in enumerate(listed))
     _different([net.name for net in networks], "networks[{}].name")
     if sum(len(net.nodes) for net in networks) > MOST_NODES:
-        fail(f"more than {MOST_NODES} nodes", "networks")
+        fail(f"too many nodes (limit {MOST_NODES})", "networks")
     loadable = check_object(
         _given(top, "loadable", {}), "loadable", ("launch_us", "max", "weight_bytes")
     )
@@ -331,7 +335,7 @@ def _different(names: list[str], where: str) -> None:
     seen: dict[str, int] = {}
     for i, own in enumerate(names):
         if own in seen:
-            fail(f'the name "{own}" is taken by {where.format(seen[own])}', where.format(i))
+            fail(f'the name "{own}" is already used by {where.format(seen[own])}', where.format(i))
         seen[own] = i
 
 
@@ -348,7 +352,7 @@ def _network(value: object, where: str) -> NetworkEntry:
     most = net.get("max_transitions")
     contiguous = _given(net, "contiguous", False)
     if not isinstance(contiguous, bool):
-        fail("true or false was expected", f"{where}.contiguous")
+        fail("expected true or false", f"{where}.contiguous")
     return NetworkEntry(
         check_name(net["name"], f"{where}.name"),
         nodes,
@@ -361,11 +365,11 @@ def _network(value: object, where: str) -> NetworkEntry:
 
 def _edge(value: object, where: str, count: int) -> tuple[int, int]:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        fail("an edge is a pair of node indices [from, to]", where)
+        fail("an edge must be a pair of node indices [from, to]", where)
     ends = [check_integer(end, f"{where}[{i}]") for i, end in enumerate(value)]
     for i, end in enumerate(ends):
         if end >= count:
-            fail(f"there is no node {end}; the last one is {count - 1}", f"{where}[{i}]")
+            fail(f"node {end} does not exist (the last is {count - 1})", f"{where}[{i}]")
     return ends[0], ends[1]
 
 
@@ -417,7 +421,7 @@ def check_object(
 ) -> Mapping[str, Any]:
     """Returns an object that has no keys but ``keys`` and all of ``required``."""
     if not isinstance(value, Mapping):
-        fail(f"an object was expected, not {_json_type(value)}", where)
+        fail(f"expected an object, got {_json_type(value)}", where)
     for key in value:
         check_choice(key, keys, f"{where}.{key}".lstrip("."), "key")
     for key in required:
@@ -442,22 +446,22 @@ def check_choice(value: object, names: Collection[str], where: str, what: str) -
 def check_array(value: object, where: str, most: int, least: int = 0) -> list[Any]:
     """Returns an array of ``least`` to ``most`` values."""
     if not isinstance(value, list | tuple):
-        fail(f"an array was expected, not {_json_type(value)}", where)
+        fail(f"expected an array, got {_json_type(value)}", where)
     if not least <= len(value) <= most:
-        fail(f"{len(value)} values; {least} to {most} are taken", where)
+        fail(f"{len(value)} values (allowed {least} to {most})", where)
     return list(value)
 
 
 def check_number(value: object, where: str, most: float = LARGEST) -> float:
     """Returns a number from 0 to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        fail(f"a number was expected, not {_json_type(value)}", where)
+        fail(f"expected a number, got {_json_type(value)}", where)
     if isinstance(value, float) and not math.isfinite(value):
-        fail(f"a finite number was expected, not {value}", where)
+        fail(f"expected a finite number, got {value}", where)
     if value < 0:
         fail("the number is negative", where, "give 0 or more")
     if value > most:
-        fail(f"the number is larger than {most:g}", where, "the unit may be another one")
+        fail(f"the number is too large (limit {most:g})", where, "check the unit")
     return float(value)
 
 
@@ -465,7 +469,7 @@ def check_integer(value: object, where: str, most: int = LARGEST_BYTES) -> int:
     """Returns a whole number from 0 to ``most``."""
     found = check_number(value, where, most)
     if found != int(found):
-        fail("a whole number was expected", where)
+        fail("expected a whole number", where)
     return int(found)
 
 
@@ -692,21 +696,23 @@ def document_conflict(read: ProblemDocument, seconds: float) -> tuple[tuple[str,
                 known = ", ".join(node.time_us) or "none"
                 return (
                     (where,),
-                    f'node "{node.name}" can run on no device: it has times for {known}, '
-                    f"the devices are {', '.join(read.devices)}",
-                    f"give {where} a time on one of the devices",
+                    (
+                        f'node "{node.name}" cannot run on any device: it has times for {known}, '
+                        f"but the devices are {', '.join(read.devices)}"
+                    ),
+                    f"add a time on one of the devices to {where}",
                 )
     constraints = _constraints(read)
     effort = Effort(seconds)
     found, _ = smallest_conflict(constraints, lambda some: _impossible(read, some, effort))
     names = tuple(constraint.text for constraint in found)
     if not names:
-        return (), "no placement keeps all constraints", "ease the constraints"
+        return (), "no placement meets all constraints", "relax the constraints"
     best = ""
     if len(found) == 1 and found[0].metric:
         best = _best(read, found[0], effort)
-    together = "cannot be kept" if len(names) == 1 else "cannot be kept together"
-    return names, f"{' and '.join(names)} {together}{best}", "ease one of them"
+    together = "cannot be met" if len(names) == 1 else "cannot be met together"
+    return names, f"{' and '.join(names)} {together}{best}", "relax one of them"
 
 
 def _constraints(read: ProblemDocument) -> list[_Constraint]:
@@ -769,4 +775,4 @@ def _best(read: ProblemDocument, bound: _Constraint, effort: Effort) -> str:
     problem, _ = to_problem(_with_only(read, ()))
     objective = {"latency_us": "latency", "energy_uj": "energy"}[bound.metric]
     placing = minimise(problem, Goal.of(problem, objective), effort=effort).placing
-    return f"; the least possible is {placing.value:g}" if placing else ""
+    return f"; the lowest possible value is {placing.value:g}" if placing else ""

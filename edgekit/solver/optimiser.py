@@ -438,7 +438,7 @@ def pareto(
             hint=f"choose two of {', '.join(METRICS)}",
         )
     if limit < 2:
-        raise UsageError("a front has at least two points", code="usage.pareto")
+        raise UsageError("a front needs at least two points", code="usage.pareto")
     search = _FrontSearch(problem, (names[0], names[1]), dict(bounds or {}), starts, seconds)
     return search.run(limit, progress)
 

@@ -99,9 +99,9 @@ def mix_plans(
 
 def _ended() -> GateError:
     return GateError(
-        "no placement was found within the solver's limits, and none is proved impossible",
+        "no placement was found within the solver's limits, but one may exist",
         code="plan.limit",
-        hint="loosen the bounds or remove pins",
+        hint="relax the bounds or remove pins",
     )
 
 

@@ -140,5 +140,5 @@ def test_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match="light_resnet50") as caught:
         builtin("light_resnet_50")
     assert caught.value.code == "model.unknown_builtin"
-    with pytest.raises(UsageError, match="there are light_bvlc_alexnet"):
+    with pytest.raises(UsageError, match="known are light_bvlc_alexnet"):
         builtin("???")

@@ -74,13 +74,13 @@ FILES = {
         packed("metadata.json", "config.json", "model.weights.h5"),
         "keras.models",
     ),
-    "engine": ("net.engine", b"ftrt\0\0\0\0" + bytes(90), "the ONNX file that it was built from"),
+    "engine": ("net.engine", b"ftrt\0\0\0\0" + bytes(90), "the ONNX file it was built from"),
     "old engine": (
         "net.plan",
         b"\x01\x02\x03\x04" + bytes(90),
-        "the ONNX file that it was built from",
+        "the ONNX file it was built from",
     ),
-    "loadable": ("net.bin", b"\x1c\0\0\0NVDA" + bytes(60), "the ONNX file that it was built from"),
+    "loadable": ("net.bin", b"\x1c\0\0\0NVDA" + bytes(60), "the ONNX file it was built from"),
     "safetensors": (
         "net.safetensors",
         len(HEADER).to_bytes(8, "little") + HEADER + bytes(4),
@@ -100,7 +100,7 @@ FILES = {
     "gzip": ("net.onnx.gz", gzip.compress(ONNX), "gunzip -k net"),
     "zip": ("net.zip", packed("model/net.onnx"), "unzip net"),
     "ORT": ("net.ort", b"\x1c\0\0\0ORTM" + bytes(60), "the ONNX file it was made from"),
-    "page": ("net.onnx", b"<!DOCTYPE html>\n<html></html>", "the download went wrong"),
+    "page": ("net.onnx", b"<!DOCTYPE html>\n<html></html>", "the download failed"),
     "bundle": (
         "net.ekb",
         packed("manifest.json", "blobs/00"),

@@ -44,7 +44,7 @@ def test_session_returns_intermediate_tensors(tmp_path: Path) -> None:
     assert middle.shape == (1, 16, 8, 8)
     assert middle.min() == 0
     np.testing.assert_array_equal(last, plain(conv_net()))
-    with pytest.raises(ModelError, match="no tensor called 'rr'"):
+    with pytest.raises(ModelError, match="unknown tensor 'rr'"):
         session(model, outputs=["rr"])
 
 

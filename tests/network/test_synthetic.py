@@ -77,7 +77,7 @@ def test_other_types() -> None:
 def test_what_cannot_be_made_is_said() -> None:
     with pytest.raises(ModelError, match="no static shape"):
         next(iter(synthetic_inputs(model(("x", TensorProto.FLOAT, ["batch", 3])), 1)))
-    with pytest.raises(ModelError, match="no synthetic data"):
+    with pytest.raises(ModelError, match="cannot generate synthetic data"):
         next(iter(synthetic_inputs(model(("x", TensorProto.STRING, [1])), 1)))
 
 

@@ -118,16 +118,16 @@ NODE = "networks[0].nodes[3]"
         (f"{NODE}.time_us.DLA", float("inf"), f"{NODE}.time_us.DLA", "finite"),
         (f"{NODE}.time_us.DLA", True, f"{NODE}.time_us.DLA", "true or false"),
         (f"{NODE}.time_us.DLA", "5", f"{NODE}.time_us.DLA", "a string"),
-        (f"{NODE}.time_us.DLA", 10**400, f"{NODE}.time_us.DLA", "larger than"),
+        (f"{NODE}.time_us.DLA", 10**400, f"{NODE}.time_us.DLA", "too large"),
         (f"{NODE}.time_us.DLA0", 1, f"{NODE}.time_us.DLA0", "unknown key"),
         (f"{NODE}.out_us", {"GPU>GPU": 1}, f"{NODE}.out_us.GPU>GPU", "unknown key"),
         (f"{NODE}.weight_bytes", 1.5, f"{NODE}.weight_bytes", "whole"),
-        (f"{NODE}.name", "a", f"{NODE}.name", "taken by networks[0].nodes[0].name"),
-        (f"{NODE}.name", "\ud800", f"{NODE}.name", "cannot be printed"),
+        (f"{NODE}.name", "a", f"{NODE}.name", "used by networks[0].nodes[0].name"),
+        (f"{NODE}.name", "\ud800", f"{NODE}.name", "unprintable characters"),
         (f"{NODE}.name", DROP, NODE, '"name" is missing'),
         (f"{NODE}.time", {}, f"{NODE}.time", "unknown key"),
         ("networks[0].edges[1]", [0], "networks[0].edges[1]", "a pair"),
-        ("networks[0].edges[1]", [0, 4], "networks[0].edges[1][1]", "no node 4"),
+        ("networks[0].edges[1]", [0, 4], "networks[0].edges[1][1]", "node 4 does not exist"),
         ("networks[0].edges[1]", [-1, 2], "networks[0].edges[1][0]", "negative"),
         ("networks[0].edges[1]", [True, 2], "networks[0].edges[1][0]", "true or false"),
         ("networks[0].edges[1]", [3, 0], "networks[0].edges", "a > b > d > a"),
@@ -136,7 +136,7 @@ NODE = "networks[0].nodes[3]"
         ("networks[0].max_transitions", 1.5, "networks[0].max_transitions", "whole"),
         ("networks", [], "networks", "1 to 64"),
         ("networks[0].nodes", [], "networks[0].nodes", "0 values"),
-        ("devices[1]", "DLA1", "devices[2]", "taken by devices[1]"),
+        ("devices[1]", "DLA1", "devices[2]", "used by devices[1]"),
         ("devices[1]", "NPU", "devices[1]", "unknown device"),
         ("devices", {"GPU": 1}, "devices", "an array"),
         ("objective", "speed", "objective", "unknown objective"),
@@ -161,19 +161,19 @@ def test_unknown_keys_come_with_the_nearest_known_one() -> None:
         solve_document(changed(f"{NODE}.energy_mj", {}))
     assert caught.value.hint == 'did you mean "energy_uj"?'
     for document in ([], None, "x", 3):
-        with pytest.raises(DataError, match="an object was expected"):
+        with pytest.raises(DataError, match="expected an object"):
             solve_document(document)
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not JSON"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"[" * 200_000, "nested too deeply"),
-        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
         (b'{"a": 1, "a": 2}', "twice"),
-        (b'{"a": ' + b"9" * 6000 + b"}", "no JSON"),
+        (b'{"a": ' + b"9" * 6000 + b"}", "not JSON"),
     ],
 )
 def test_files_that_are_no_json(tmp_path: Path, content: bytes, says: str) -> None:
@@ -198,7 +198,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "conflict", "says"),
     [
-        ({"bounds.latency_us": 50}, ["bounds.latency_us = 50"], "the least possible is 58"),
+        ({"bounds.latency_us": 50}, ["bounds.latency_us = 50"], "the lowest possible value is 58"),
         (
             {"bounds.latency_us": 59, "bounds.energy_uj": 1000},
             ["bounds.energy_uj = 1000", "bounds.latency_us = 59"],
@@ -207,12 +207,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (
             {"loadable.max": 0, f"{NODE}.time_us": {"DLA": 20}},
             ["loadable.max = 0"],
-            "cannot be kept",
+            "cannot be met",
         ),
         (
             {"loadable.weight_bytes": 600, "networks[0].nodes[1].time_us": {"DLA": 20}},
             ["loadable.weight_bytes = 600"],
-            "cannot be kept",
+            "cannot be met",
         ),
         (
             {
@@ -222,9 +222,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
                 f"{NODE}.time_us": {"GPU": 1},
             },
             ["networks[0].max_transitions = 1"],
-            "cannot be kept",
+            "cannot be met",
         ),
-        ({f"{NODE}.time_us": {}}, [f"{NODE}.time_us"], 'node "d" can run on no device'),
+        ({f"{NODE}.time_us": {}}, [f"{NODE}.time_us"], 'node "d" cannot run on any device'),
     ],
 )
 def test_conflicts_are_named(changes: Json, conflict: list[str], says: str) -> None:

@@ -150,10 +150,10 @@ def _fits(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]:
     count = math.prod(shape)
     if count > _LARGEST_REPEAT:
         raise ModelError(
-            f"node {node.name!r} ({node.op_type}) makes a constant of {count} elements",
+            f"node {node.name!r} ({node.op_type}) computes a constant of {count} elements",
             code="model.too_large",
             where=node.name,
-            hint="no board holds such a tensor; the file may be damaged",
+            hint="this is too large for any board; maybe the file is damaged",
         )
     return shape
 
@@ -272,7 +272,8 @@ def constant(node: onnx.NodeProto) -> np.ndarray:
     }
     if attribute.name not in kinds:
         raise ModelError(
-            f"constant node {node.name!r} holds a {attribute.name}, not a dense tensor of numbers",
+            f"constant node {node.name!r} has a {attribute.name}, but a dense tensor of numbers "
+            "was expected",
             code="model.type",
             where=node.name,
         )

@@ -397,9 +397,9 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     except (onnx.checker.ValidationError, RuntimeError, ValueError, IndexError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
         raise ModelError(
-            f"the model's own functions cannot be put in place of their calls: {reason}",
+            f"the model's local functions cannot be inlined: {reason}",
             code="model.functions",
-            hint="export the model again without functions of its own",
+            hint="export the model again without local functions",
         ) from error
 
 
@@ -450,8 +450,8 @@ def _constants(
             value = given[tensor.name]
             if tuple(value.shape) != tuple(tensor.dims):
                 raise ModelError(
-                    f"the values given for {tensor.name!r} have shape {list(value.shape)}; "
-                    f"the model's have {list(tensor.dims)}",
+                    f"the values given for {tensor.name!r} have shape {list(value.shape)}, but "
+                    f"the model has {list(tensor.dims)}",
                     code="model.weight_shape",
                     where=tensor.name,
                 )
@@ -463,16 +463,16 @@ def _constants(
                 constants[tensor.name] = frozen(numpy_helper.to_array(tensor))
             except (ValueError, TypeError, KeyError) as error:
                 raise ModelError(
-                    f"initializer {tensor.name!r} does not hold what its shape "
-                    f"{list(tensor.dims)} and type {tensor.data_type} say: {error}",
+                    f"the data of initializer {tensor.name!r} do not match its shape "
+                    f"{list(tensor.dims)} and type {tensor.data_type}: {error}",
                     code="model.tensor_size",
                     where=tensor.name,
-                    hint="the exporter wrote a broken tensor, or the file is damaged",
+                    hint="export the model again; the tensor or the file is damaged",
                 ) from error
     stub = next((t for t in external if any(e.value == STRIPPED for e in t.external_data)), None)
     if stub is not None:
         raise ModelError(
-            f"the values of weight {stub.name!r} are stripped and were not given",
+            f"the values of weight {stub.name!r} are stripped and must be given",
             code="model.weight_missing",
             where=stub.name,
         )
@@ -509,7 +509,7 @@ def _outputs(
         else:
             candidates = [*own, *produced, *by_node]
             raise ModelError(
-                f"there is no tensor or node called {name!r} to cut the network at",
+                f"the network cannot be cut at {name!r}: no tensor or node has that name",
                 code="model.unknown_output",
                 where=name,
                 hint=protos.nearest(name, candidates)

@@ -44,7 +44,7 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
             name = f"{found['plugin']}, version {found['plugin_version']}{space}"
             users.setdefault(name, []).append(node.name)
     notes = [
-        f"the board's TensorRT must have the plugin {name} ({listed(nodes, _SHOWN)}): "
+        f"the board's TensorRT needs the plugin {name} ({listed(nodes, _SHOWN)}): "
         f"{'one GPU layer' if len(nodes) == 1 else f'{len(nodes)} GPU layers'} of unknown cost"
         for name, nodes in users.items()
     ]
@@ -53,8 +53,8 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
         first = next(iter(graph.unknown))
         those = f"; on the GPU at unknown cost: {listed(shapeless, _SHOWN)}" if shapeless else ""
         notes.append(
-            f"the shape of {first!r} is not known before running (where it is always the same, "
-            f"--shape {first}:SIZExSIZE, model.shapes, says it){those}"
+            f"the shape of {first!r} is only known at run time (if it is always the same, give "
+            f"it with --shape {first}:SIZExSIZE or model.shapes){those}"
         )
     return tuple(notes)
 
@@ -85,11 +85,11 @@ def before_opaque(model: Model) -> Model:
     if not ends:
         first = next(iter(graph.opaque))
         raise ModelError(
-            f"nothing comes before node {first!r}, which is run on the board only: there is "
-            "nothing to calibrate and compare here",
+            f"nothing can be calibrated or compared here, because node {first!r} comes first and "
+            "runs only on the board",
             code="model.opaque",
             where=first,
-            hint="check and plan take it; for more, export the network without that node",
+            hint="use edgekit check and plan, or export the network without that node",
         )
     outputs = list(dict.fromkeys(ends))
     needed = reachable([proto_of(node) for node in remaining], outputs, graph.initializers)

@@ -307,8 +307,8 @@ class Evaluation:
         wanted = weight[1] * groups if node.op_type == "Conv" else weight[0]
         if channels != wanted or weight[0] % max(groups, 1):
             raise ModelError(
-                f"node {node.name!r} ({node.op_type}) gets {channels} channels; its weights "
-                f"{list(weight)} in {groups} groups take {wanted}",
+                f"node {node.name!r} ({node.op_type}) gets {channels} channels, but its weights "
+                f"{list(weight)} in {groups} groups need {wanted}",
                 code="model.shape_inference",
                 where=node.name,
                 hint="check the sizes given for the inputs, or export the model again",
@@ -352,11 +352,13 @@ class Evaluation:
         if math.prod(shape) > MOST_ELEMENTS:
             where = node.name if node is not None else name
             raise ModelError(
-                f"node {where!r} makes {name!r} {list(shape)}: {math.prod(shape):,} elements",
+                f"node {where!r} outputs {name!r} {list(shape)}: {math.prod(shape):,} elements",
                 code="model.too_large",
                 where=where,
-                hint=f"TensorRT takes up to {MOST_ELEMENTS:,} in one tensor; check the node's "
-                "attributes and the sizes given for the inputs",
+                hint=(
+                    f"TensorRT allows up to {MOST_ELEMENTS:,} per tensor; check the node's "
+                    "attributes and the sizes given for the inputs"
+                ),
             )
         elem = proto.tensor_type.elem_type
         self._protos[name] = proto
@@ -374,7 +376,7 @@ class Evaluation:
                 f"{list(shape)}",
                 code="model.shape_conflict",
                 where=name,
-                hint="leave it out: only shapes that a plugin or the data decide can be given",
+                hint="remove it: only shapes that depend on a plugin or on data can be given",
             )
         declared = proto or self._declared.get(name)
         elem = declared.tensor_type.elem_type if declared is not None else 0
@@ -386,7 +388,10 @@ class Evaluation:
             f"{name!r} is a {kind.removesuffix('_type')}, not a tensor of numbers",
             code="model.type",
             where=where,
-            hint="TensorRT runs tensors only; cut the network before it with model.outputs",
+            hint=(
+                "TensorRT runs only tensors; cut the network before it with model.outputs "
+                "(--outputs)"
+            ),
         )
 
     def _shape(self, name: str) -> tuple[int, ...]:

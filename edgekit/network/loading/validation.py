@@ -34,8 +34,8 @@ _CONVERT_TO = 9
 # ONNX Runtime's operators on INT8 codes: QLinearAdd, QGemm, QAttention, DynamicQuantizeMatMul
 _INTEGER = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger")
 _INTEGERS = (
-    "this model was quantised in ONNX Runtime's QOperator format, or dynamically: quantise it in "
-    "the Q/DQ format (quantize_static(..., quant_format=QuantFormat.QDQ))"
+    "this model uses ONNX Runtime's QOperator format or dynamic quantisation: quantise it in the "
+    "Q/DQ format (quantize_static(..., quant_format=QuantFormat.QDQ))"
 )
 # TensorRT's own plugins are called so, and so are most others
 _PLUGIN = re.compile(r"_TRT|(?i:plugin)")
@@ -53,14 +53,14 @@ def opset(proto: onnx.ModelProto) -> int:
     found = [item.version for item in proto.opset_import if item.domain in {"", "ai.onnx"}]
     if not found:
         raise ModelError(
-            "the model does not say which ai.onnx opset it uses",
+            "the model does not specify its ai.onnx opset",
             code="model.opset_missing",
             hint="export it again, or add an opset_import with domain '' to the file",
         )
     newest = min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
     if not 1 <= found[0] <= newest:
         raise ModelError(
-            f"the model uses ai.onnx opset {found[0]}; edgekit reads 1 to {newest}",
+            f"the model uses ai.onnx opset {found[0]} (edgekit reads 1 to {newest})",
             code="model.opset",
             hint="export with an older opset, for example torch.onnx.export(opset_version=17)",
         )
@@ -88,7 +88,7 @@ def modern(proto: onnx.ModelProto) -> onnx.ModelProto:
         # the converter raises plain RuntimeErrors and onnx's own kinds without a common base
         reason = " ".join(str(error).split())
         raise ModelError(
-            f"the model uses ai.onnx opset {version}, and it cannot be raised to "
+            f"the model uses ai.onnx opset {version} and cannot be converted to opset "
             f"{_CONVERT_TO}: {reason}",
             code="model.opset",
             hint="export it again with opset 9 or later",
@@ -135,7 +135,7 @@ def size(graph: onnx.GraphProto) -> None:
     """
     if len(graph.node) > _MOST_NODES:
         raise ModelError(
-            f"the graph has {len(graph.node):,} nodes; edgekit reads up to {_MOST_NODES:,}",
+            f"the graph has {len(graph.node):,} nodes (edgekit reads up to {_MOST_NODES:,})",
             code="model.too_large",
             hint="export loops and recurrences as Loop, LSTM or GRU instead of unrolling them, or "
             "split the network",
@@ -169,7 +169,7 @@ def calls(proto: onnx.ModelProto) -> None:
         open_ = [one for one in inner if one in bodies and one not in made]
         if key in begun and open_:
             raise ModelError(
-                f"the model's function {open_[0][1]!r} calls itself",
+                f"the model's local function {open_[0][1]!r} calls itself",
                 code="model.functions",
                 hint="ONNX functions are not recursive; export the model again",
             )
@@ -181,7 +181,8 @@ def calls(proto: onnx.ModelProto) -> None:
     most = count(proto.graph.node)
     if most > _MOST_NODES:
         raise ModelError(
-            f"the model's own functions make {most:,} nodes; edgekit reads up to {_MOST_NODES:,}",
+            f"the model's local functions expand to {most:,} nodes (edgekit reads up to "
+            f"{_MOST_NODES:,})",
             code="model.too_large",
             hint="export loops and recurrences as Loop, LSTM or GRU instead of unrolling them",
         )
@@ -206,7 +207,7 @@ def names(graph: onnx.GraphProto) -> None:
     if graph.sparse_initializer:
         name = graph.sparse_initializer[0].values.name
         raise ModelError(
-            f"initializer {name!r} is a sparse tensor, which TensorRT does not read",
+            f"initializer {name!r} is a sparse tensor, which TensorRT cannot read",
             code="model.sparse",
             hint="store it as a dense initializer",
         )
@@ -222,17 +223,17 @@ def names(graph: onnx.GraphProto) -> None:
                     f"tensor {name!r} is defined twice, the second time by node {node.name!r}",
                     code="model.duplicate_tensor",
                     where=node.name,
-                    hint="tensor names must be unique in an ONNX graph; export the model again",
+                    hint="export the model again; tensor names must be unique in an ONNX graph",
                 )
             seen.add(name)
     for name in (*seen, *(node.name for node in graph.node)):
         if len(name) > _LONGEST_NAME or _CONTROL.search(name):
             shown = name if len(name) <= _SHOWN_NAME else name[:_SHOWN_NAME] + "..."
             raise ModelError(
-                f"the name {shown!r} holds control characters or has over {_LONGEST_NAME} "
-                "characters",
+                f"the name {shown!r} contains control characters or is too long (limit "
+                f"{_LONGEST_NAME} characters)",
                 code="model.name",
-                hint="names go into logs, engines and bundles; rename it in the exporter",
+                hint="rename it in the exporter; names appear in logs, engines and bundles",
             )
 
 
@@ -241,9 +242,9 @@ def _once(kind: str, listed: Sequence[str]) -> None:
     for name in listed:
         if name in seen or not name:
             raise ModelError(
-                f"{kind} {name!r} is there twice" if name else f"an {kind} has no name",
+                f"{kind} {name!r} exists twice" if name else f"an {kind} has no name",
                 code="model.duplicate_tensor",
-                hint="tensor names must be unique in an ONNX graph; export the model again",
+                hint="export the model again; tensor names must be unique in an ONNX graph",
             )
         seen.add(name)
 
@@ -266,7 +267,7 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
         if node.domain and (inside or node.op_type.startswith(_INTEGER)):
             raise ModelError(
                 f"node {node.name!r} uses operator {node.op_type!r} of domain {node.domain!r}, "
-                "which edgekit does not read",
+                "which edgekit cannot read",
                 code="model.domain",
                 where=node.name,
                 hint="export with standard ai.onnx operators, or cut the network before this "
@@ -302,12 +303,10 @@ def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None
 def no_size(node: onnx.NodeProto, name: str, shape: Sequence[int]) -> ModelError:
     """Returns the error of a node whose result has a negative size."""
     return ModelError(
-        f"node {node.name!r} ({node.op_type}) makes {name!r} {list(shape)}: no size may be "
-        "negative",
+        f"node {node.name!r} ({node.op_type}) outputs {name!r} {list(shape)}, with a negative size",
         code="model.shape_inference",
         where=node.name,
-        hint="it takes away more than its input has: check the node's pads, window, starts and "
-        "ends, and the sizes given for the inputs",
+        hint="check the node's pads, window, starts and ends, and the sizes given for the inputs",
     )
 
 
@@ -356,10 +355,10 @@ def _with_batch(
                 f"the batch cannot be {batch}: it is {other[1]} in input {other[0]!r}",
                 code="model.batch",
                 where=other[0],
-                hint=f"{way}, or leave --batch (model.batch) out",
+                hint=f"{way}, or remove --batch (model.batch)",
             )
-    note = (f"the file leaves the batch open: taken as 1, as --batch 1 or {' '.join(assumed)} "
-            "would; --batch N (model.batch) gives another",)  # fmt: skip
+    note = ("the file leaves the batch open: it is set to 1, as with --batch 1 or "
+        f"{' '.join(assumed)}; set another with --batch N (model.batch)",)  # fmt: skip
     return found, note if assumed else ()
 
 
@@ -394,7 +393,7 @@ def input_shapes(
     for name in shapes:
         if name not in known:
             raise ModelError(
-                f"a shape is given for {name!r}, which is neither an input nor computed",
+                f"a shape is given for {name!r}, which is not a tensor of the network",
                 code="model.unknown_input",
                 hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
             )
@@ -427,8 +426,10 @@ def input_shapes(
                 f"input {value.name!r} has {math.prod(sizes):,} elements ({list(sizes)})",
                 code="model.shape_value",
                 where=value.name,
-                hint=f"TensorRT takes 1 to {MOST_ELEMENTS:,}; give sizes with model.shapes "
-                "or --shape",
+                hint=(
+                    f"TensorRT allows 1 to {MOST_ELEMENTS:,}; give sizes with --shape or "
+                    "model.shapes"
+                ),
             )
         found[value.name] = (tensor.elem_type, sizes)
     if dynamic:
@@ -439,7 +440,8 @@ def input_shapes(
 def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | None) -> None:
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in given):
         raise ModelError(
-            f"the shape given for input {name!r} is {list(given)}; sizes are whole numbers from 1",
+            f"the shape given for input {name!r} is {list(given)}, but sizes must be whole "
+            "numbers of at least 1",
             code="model.shape_value",
             where=name,
         )
@@ -448,8 +450,8 @@ def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | No
     shown = [size if size is not None else "?" for size in declared]
     if len(given) != len(declared):
         raise ModelError(
-            f"the shape given for input {name!r}, {list(given)}, has {len(given)} dimensions; "
-            f"the model's has {len(declared)}: {shown}",
+            f"the shape given for input {name!r}, {list(given)}, has {len(given)} dimensions, "
+            f"but the model's has {len(declared)}: {shown}",
             code="model.shape_rank",
             where=name,
         )
@@ -461,7 +463,7 @@ def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | No
             f"{shown}",
             code="model.shape_conflict",
             where=name,
-            hint="only the dimensions shown as ? can be given",
+            hint="only the dimensions shown as ? can be set",
         )
 
 

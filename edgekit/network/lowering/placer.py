@@ -156,8 +156,8 @@ class Placer:
         if value is not None:
             return value
         raise ModelError(
-            f"node {node.name!r} ({node.op}) takes {name!r} from another node, "
-            "where a constant is needed",
+            f"node {node.name!r} ({node.op}) needs a constant {name!r}, but another node "
+            "computes it",
             code="model.parameter",
             where=node.name,
             hint="export the model so that shapes, axes and sizes are constants",

@@ -178,7 +178,7 @@ def resize(at: Placer, node: Node) -> None:
     if scales is not None:
         if not all(math.isfinite(scale) and scale > 0 for scale in scales):
             raise ModelError(
-                f"node {node.name!r} ({node.op}) has a scale that is no positive number",
+                f"node {node.name!r} ({node.op}) has a scale that is not a positive number",
                 code="model.shape_value", where=node.name, hint="export the model again",
             )  # fmt: skip
         full = [1.0] * len(source)
