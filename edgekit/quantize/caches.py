@@ -78,7 +78,9 @@ def bad_scale(name: str, scale: float, where: str) -> DataError:
         f"tensor {name!r} has the scale {scale}",
         code="cache.scale",
         where=where,
-        hint="a scale is a positive number up to 2.65e+36: the largest magnitude divided by 127",
+        hint=(
+            "a scale must be a positive number up to 2.65e+36: the largest magnitude divided by 127"
+        ),
     )
 
 
@@ -101,13 +103,13 @@ def check_name(name: str) -> None:
     """
     try:
         name.encode()
-        fault = "has a line break" if "\n" in name or "\r" in name else ""
+        fault = "contains a line break" if "\n" in name or "\r" in name else ""
     except UnicodeEncodeError:
-        fault = "is no Unicode text"
+        fault = "is not Unicode text"
     fault = fault if name else "is empty"
     if fault:
         raise DataError(
-            f"tensor name {name!a} {fault}, which a calibration cache cannot hold",
+            f"tensor name {name!a} {fault}, which is not possible in a calibration cache",
             code="cache.name",
             where=name if name.isprintable() else ascii(name),
             hint="rename the tensor in the model",
@@ -195,12 +197,12 @@ def load_cache(path: str | Path) -> CalibrationCache:
     try:
         text = regular(Path(path)).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror or error if isinstance(error, OSError) else "it is no text"
+        why = error.strerror or error if isinstance(error, OSError) else "it is not text"
         raise DataError(
             f"cannot read the calibration cache: {why}",
             code="cache.unreadable",
             where=str(path),
-            hint="give the text file that TensorRT's calibrator or edgekit calibrate wrote",
+            hint="give a text file from TensorRT's calibrator or edgekit calibrate",
         ) from error
     return parse_cache(text, str(path))
 
@@ -220,10 +222,10 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
     header = _HEADER.fullmatch(lines[0])
     if header is None:
         raise DataError(
-            "this is not a TensorRT calibration cache",
+            "not a TensorRT calibration cache",
             code="cache.header",
             where=f"{where}:1",
-            hint="the first line reads like TRT-8600-EntropyCalibration2",
+            hint="the first line must be like TRT-8600-EntropyCalibration2",
         )
     version, algorithm = int(header[1]), header[2]
     scales: dict[str, float] = {}
@@ -239,15 +241,13 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
                 twice[name] = number
             scales[name] = scale
     notes = [
-        f"{name!r} stands there with several scales: the last one counts (line {number})"
+        f"{name!r} has several scales; the last one is used (line {number})"
         for name, number in twice.items()
     ]
     if large:
-        notes.append(
-            "too large for the scale of an 8-bit code, and taken for none: " + listed(large, 4)
-        )
+        notes.append("too large for an 8-bit scale and therefore ignored: " + listed(large, 4))
     if algorithm not in _ALGORITHMS:
-        notes.append(f"no calibrator of TensorRT's is called {algorithm!r}")
+        notes.append(f"TensorRT has no calibrator called {algorithm!r}")
     return CalibrationCache(version, algorithm, scales, tuple(notes))
 
 
@@ -258,7 +258,10 @@ def _parse(line: str, where: str) -> tuple[str, float]:
             f"cannot read {line[:80]!r}",
             code="cache.line",
             where=where,
-            hint="a line is NAME: HEX, the float32 bits of the scale, such as input: 3c010a14",
+            hint=(
+                "a line must be NAME: HEX with the float32 bits of the scale, such as input: "
+                "3c010a14"
+            ),
         )
     name, digits = found[1], found[2]
     scale = float(struct.unpack(">f", int(digits, 16).to_bytes(4, "big"))[0])
@@ -302,7 +305,7 @@ def write_cache(
         cache = scales if tensorrt is None else scales.for_tensorrt(tensorrt)
     else:
         if tensorrt is None:
-            raise TypeError("scales have no TensorRT version of their own: give one")
+            raise TypeError("give a TensorRT version; scales alone have none")
         cache = cache_of(scales.scales, tensorrt)
     content = cache.text.encode()
     try:
@@ -393,9 +396,9 @@ def merge(
     """
     if not caches or policy not in POLICIES:
         raise UsageError(
-            f"unknown policy {policy!r}" if caches else "there is no cache to merge",
+            f"unknown policy {policy!r}" if caches else "no cache to merge",
             code="cache.policy",
-            hint=f"--policy {'|'.join(POLICIES)}" if caches else "name at least one cache",
+            hint=f"--policy {'|'.join(POLICIES)}" if caches else "give at least one cache",
         )
     titles = [*names, *(f"cache {n + 1}" for n in range(len(names), len(caches)))]
     merged: dict[str, float] = {}
@@ -422,7 +425,7 @@ def merge(
     notes = list(dict.fromkeys(note for cache in caches for note in cache.notes))
     headers = {cache.header: None for cache in caches}
     if len(headers) > 1:
-        notes.append(f"headers differ ({', '.join(headers)}): the first one is kept")
+        notes.append(f"headers differ ({', '.join(headers)}); the first one is used")
     return replace(caches[0], scales=merged, notes=tuple(notes))
 
 
@@ -462,10 +465,10 @@ def edit(
         new = moved.get(name, name)
         if new in renamed:
             raise UsageError(
-                f"two tensors would be called {new!r}",
+                f"two tensors would have the name {new!r}",
                 code="cache.taken",
                 where=new,
-                hint="drop or rename the other one, too",
+                hint="drop or rename the other one as well",
             )
         renamed[new] = scale
     for name, value in (amax or {}).items():
@@ -475,7 +478,7 @@ def edit(
                 f"the largest magnitude of {name!r} cannot be {value}",
                 code="cache.amax",
                 where=name,
-                hint="a positive number, small enough for a scale: the range is -AMAX to AMAX",
+                hint="give a positive number, small enough for a scale; the range is -AMAX to AMAX",
             )
         renamed[name] = float32(scale)
     return replace(cache, scales=renamed)
@@ -484,10 +487,10 @@ def edit(
 def _unknown(name: str, scales: Mapping[str, float]) -> UsageError:
     near = " or ".join(map(repr, get_close_matches(name, scales)))
     return UsageError(
-        f"no tensor of the cache is called {name!r}",
+        f"the cache has no tensor {name!r}",
         code="cache.unknown",
         where=name,
-        hint=f"did you mean {near}?" if near else "edgekit calibrate show CACHE lists them",
+        hint=f"did you mean {near}?" if near else "list them: edgekit calibrate show CACHE",
     )
 
 
@@ -675,8 +678,8 @@ def scales_of(
     if len(unknown) > len(unnamed):
         shown = [n for n in unknown if n not in set(unnamed)]
         warnings.append(
-            f"the calibration cache has {counted(len(shown), 'tensor')} that the network has not, "
-            "such as " + ", ".join(map(repr, shown[:_SHOWN]))
+            f"the calibration cache has {counted(len(shown), 'tensor')} that the network does "
+            "not have, such as " + ", ".join(map(repr, shown[:_SHOWN]))
         )
     if fused:
         warnings.append(
@@ -720,11 +723,13 @@ def _adds_two(layer: Layer) -> bool:
 def _foreign(cache: CalibrationCache, floats: list[str], name: str) -> DataError:
     first = next(iter(cache.scales), "none")
     return DataError(
-        "the calibration cache names no tensor of this network",
+        "the calibration cache has no tensor of this network",
         code="cache.foreign",
         where=name,
-        hint=f"it lists {counted(len(cache.scales), 'tensor')}, such as {first!r}; "
-        f"the network has {floats[0]!r}"
+        hint=(
+            f"the cache has {counted(len(cache.scales), 'tensor')}, such as {first!r}; the "
+            f"network has {floats[0]!r}"
+        )
         if floats
         else "the network has no float tensors",
     )

@@ -330,7 +330,7 @@ def constraint_warnings(
     messages = [_costly(change) for change in costly[:_SHOWN]]
     if len(costly) > _SHOWN:
         messages.append(
-            f"more than {COSTLY_BITS:g} of the 8 bits of INT8 are lost to a shared scale by "
+            f"a shared scale costs more than {COSTLY_BITS:g} of the 8 bits of INT8 for "
             f"{counted(len(costly) - _SHOWN, 'more tensor')}"
         )
     return (*messages, *_unsettled_warnings(network, scales, dla_layers, fp16_layers))
@@ -358,9 +358,9 @@ def _costly(change: Change) -> str:
     place = "" if change.rule in everywhere else " or on the GPU"
     one = "that layer" if len(change.layers) == 1 else "these layers"
     return (
-        f"tensor {change.tensor!r} loses {change.bits:.1f} of the 8 bits of INT8: {layers} gives "
-        f"it the scale of {change.widest!r} ({change.rule}); keep {one} in FP16{place}, or rewrite "
-        "the model so that the ranges are alike"
+        f"tensor {change.tensor!r} loses {change.bits:.1f} of the 8 bits of INT8, because "
+        f"{layers} gives it the scale of {change.widest!r} ({change.rule}); keep {one} in "
+        f"FP16{place}, or change the model so that the ranges are similar"
     )
 
 

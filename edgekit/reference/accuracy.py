@@ -33,7 +33,7 @@ from edgekit_device.arrays.deviation import (
 
 _TRIED = 24  # tensors that are computed in FP32, too; masks are infinite in FP32, too
 #: Of an accuracy whose outputs are nearly the same for all inputs.
-NOT_KNOWN = "not known, the outputs hardly differ between the inputs"
+NOT_KNOWN = "unknown, because the outputs hardly differ between the inputs"
 
 
 class Nonfinite:
@@ -78,7 +78,7 @@ class Nonfinite:
                     f", first written by node {since['node']!r} in segment {since['segment']} "
                     f"on {since['device']}"
                 )
-            text += "; FP32 has numbers there, FP16 ends at 65,504"
+            text += "; FP32 has finite numbers there (limit of FP16: 65,504)"
             found.append({"output": name, "what": what, "inputs": kinds["inputs"],
                           "since": since, "told": text})  # fmt: skip
         return found
@@ -179,10 +179,10 @@ def accuracy(
         for name, value in zip(names, reference.run(names, dict(feed)), strict=True):
             if name in wanted and value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise DataError(
-                    f"in FP32 the network itself gives NaN or infinity in {name!r}",
+                    f"the network gives NaN or infinity in {name!r} even in FP32",
                     code="accuracy.nonfinite",
                     where=f"input {count}",
-                    hint="look for NaN in the weights and for inputs out of range",
+                    hint="check the weights for NaN and the inputs for values out of range",
                 )
             errors[name].add(value, found[name])
             with np.errstate(invalid="ignore"):  # FP32 may hold infinities between segments
@@ -192,7 +192,7 @@ def accuracy(
         count += 1
     if count == 0:
         raise DataError(
-            "there is no data to measure the accuracy on",
+            "no data to measure the accuracy",
             code="data.empty",
             hint="give at least one input",
         )
@@ -215,9 +215,10 @@ def accuracy(
             {
                 "output": name,
                 "variation": value,
-                "told": f"output {name!r} differs by {100 * value:.2g} % of its size between the "
-                "inputs, as with random weights: these figures say nothing about the network's "
-                "accuracy",
+                "told": (
+                    f"output {name!r} differs by {100 * value:.2g} % between the inputs, as with "
+                    "random weights: these figures do not show the network's accuracy"
+                ),
             }
             for name in wanted
             if (value := varied[name]) < HARDLY

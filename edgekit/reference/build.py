@@ -129,10 +129,10 @@ def full_engine(artefacts: Artefacts, engine: str) -> bytes:
     )
     if size > _LARGEST_ENGINE:
         raise BuildError(
-            f"the unstripped engine has {size} bytes, an ONNX file holds at most 2 GB",
+            f"the unstripped engine has {size} bytes (limit of an ONNX file: 2 GB)",
             code="build.too_large",
             where=engine[:12],
-            hint="ship the stripped engine: its weights travel on their own",
+            hint="use the stripped engine, whose weights are in a separate file",
         )
     for stub in stubs:
         stub.ClearField("external_data")

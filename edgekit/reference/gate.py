@@ -21,6 +21,10 @@ def impossible(metric: str, minimum: float) -> str:
         minimum: The lowest value that passes.
     """
     if not math.isfinite(minimum):
-        return f"{metric} {minimum} is no number that a build can reach"
+        return f"{metric} {minimum} is not a finite number"
     most = _MOST.get(metric, math.inf)
-    return f"{metric} is at most {most:g}, so none reaches {minimum:g}" if minimum > most else ""
+    return (
+        f"{metric} {minimum:g} cannot be reached (highest value: {most:g})"
+        if minimum > most
+        else ""
+    )

@@ -50,12 +50,12 @@ def layers_named(
         if not names and strict:
             near = difflib.get_close_matches(pattern, named, 1)
             raise UsageError(
-                f"{pattern!r} matches no layer and no node",
+                f"{pattern!r} does not match a layer or node",
                 code="calibration.fp16",
                 where=where,
-                hint=f"the nearest is {near[0]!r}"
+                hint=f"did you mean {near[0]!r}?"
                 if near
-                else f"there are {listed(map(repr, named), _SHOWN)} (edgekit check --by-layer)",
+                else f"known are {listed(map(repr, named), _SHOWN)} (edgekit check --by-layer)",
             )
         found.update(*(named[name] for name in names))
     return frozenset(found)
@@ -197,10 +197,12 @@ def shortfall(proposal: Proposal) -> str:
     if proposal.minimum is None or reaches(
         {**proposal.accuracy, "failures": ()}, metric, proposal.minimum
     ):
-        return f"with {every} in FP16: {'; '.join(failures)}: no layers to keep in FP16 mend it"
+        return (
+            f"{'; '.join(failures)} with {every} in FP16, so keeping layers in FP16 does not help"
+        )
 
     return (
         f"{metric} against FP32 is {describe_metric(proposal.int8, metric)} in INT8 and "
-        f"{describe_metric(proposal.accuracy, metric)} with {every} in FP16, "
-        f"below {proposal.minimum:.10g}: no layers to keep in FP16 reach it"
+        f"{describe_metric(proposal.accuracy, metric)} with {every} in FP16 (minimum "
+        f"{proposal.minimum:.10g}), so keeping layers in FP16 does not help"
     )

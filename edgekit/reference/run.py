@@ -127,7 +127,7 @@ def open_engine(
             f"ONNX Runtime failed in {name!r}: {' '.join(str(error).split())}",
             code="build.runtime",
             where=name,
-            hint="check that the model itself runs in ONNX Runtime",
+            hint="check that ONNX Runtime can run the model",
         ) from error
 
 
@@ -177,7 +177,7 @@ def _failure(artefacts: Artefacts, segment: EngineSegment, error: Exception) -> 
         f"ONNX Runtime failed in segment {segment.index} ({segment.device}){at}: {text}",
         code="build.runtime",
         where=node or f"segment {segment.index}",
-        hint="check that the model itself runs in ONNX Runtime",
+        hint="check that ONNX Runtime can run the model",
     )
 
 

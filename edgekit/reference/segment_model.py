@@ -160,7 +160,7 @@ def engine_opset(model: Model, segment: Segment, numerics: Numerics) -> int:
             f"opset {opset} is too old to write FP16 or INT8 numerics into the graph",
             code="build.opset",
             where=model.source,
-            hint=f"convert the model to opset {_OLDEST_OPSET} or later, 13 is a good choice",
+            hint=f"convert the model to opset {_OLDEST_OPSET} or later, preferably 13",
         )
     if opset >= _INTEGER_OPSET or graph.proto.functions:
         return opset
@@ -670,7 +670,7 @@ class SegmentWriter:
                 f"the INT8 scale of {name!r} is {value!r}",
                 code="build.scale",
                 where=name,
-                hint="a scale is a positive number: the largest magnitude divided by 127",
+                hint="a scale must be a positive number: the largest magnitude divided by 127",
             )
         return self.out.constant(f"{name}#s", np.array(value, np.float32))
 

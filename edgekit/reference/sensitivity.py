@@ -228,7 +228,7 @@ class KernelRun:
                 f"ONNX Runtime failed in {self.kernel.layers[0]!r}: {' '.join(str(error).split())}",
                 code="build.runtime",
                 where=self.kernel.layers[0],
-                hint="check that the model itself runs in ONNX Runtime",
+                hint="check that ONNX Runtime can run the model",
             ) from error
         return found
 
@@ -375,10 +375,10 @@ class KernelChain:
             rows = alive[name]
             if rows.base.dtype.kind == "f" and not np.isfinite(rows.base).all():
                 raise DataError(
-                    f"in FP32 the network itself gives NaN or infinity in {name!r}",
+                    f"the network gives NaN or infinity in {name!r} even in FP32",
                     code="accuracy.nonfinite",
                     where=f"input {sample}",
-                    hint="look for NaN in the weights and for inputs out of range",
+                    hint="check the weights for NaN and the inputs for values out of range",
                 )
             for variant in range(group.first, group.end):
                 self._errors[variant][at].add(rows.base, rows.row(variant))
@@ -465,7 +465,7 @@ def analyse(
             count += 1
     if count == 0:
         raise DataError(
-            "there is no data to measure the sensitivity on",
+            "no data to measure the sensitivity",
             code="data.empty",
             hint="give at least one input",
         )
@@ -483,7 +483,7 @@ def _why(precision: str, unscaled: tuple[str, ...], *, planned: str) -> str:
     if unscaled:
         return f"no scale for {', '.join(map(repr, unscaled[:3]))}"
     if planned == "int8":
-        return f"{precision}: it has no INT8 kernel, or moves what has none"
+        return f"{precision}, because it has no INT8 kernel or only moves values of such a layer"
     return f"{planned or precision} in the plan"
 
 

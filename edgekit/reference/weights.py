@@ -60,9 +60,9 @@ def _channel_scales(value: np.ndarray, axis: int) -> np.ndarray:
     if not np.isfinite(scales).all():
         channel = int(np.flatnonzero(~np.isfinite(scales))[0])
         raise DataError(
-            f"a weight has NaN or infinities, the first in output channel {channel}",
+            f"a weight has NaN or infinite values, the first in output channel {channel}",
             code="weight.not_finite",
-            hint="INT8 needs finite weights; export the model again from a sound checkpoint",
+            hint="export the model again from a valid checkpoint; INT8 needs finite weights",
         )
     return scales
 
@@ -154,7 +154,7 @@ def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
             faults.append(f"{name} (type {value.dtype}, built with {dtype})")
     if faults:
         raise DataError(
-            f"{counted(len(faults), 'weight')} with another name, type or shape than the build's",
+            f"{counted(len(faults), 'weight')} with another name, type or shape than in the build",
             code="refit.mismatch",
             where=model.source,
             hint="build again, or give the same network with other values: "

@@ -60,7 +60,7 @@ def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError
         f"unknown {what} '{name}'",
         code="rewrite.unknown",
         where=f"rewrite.{key}",
-        hint=f"did you mean '{near[0]}'?" if near else "`edgekit rewrite --list` has them all",
+        hint=f"did you mean '{near[0]}'?" if near else "list all of them: edgekit rewrite --list",
     )
 
 
@@ -123,12 +123,15 @@ def rewrite(
         return Rewritten(model, (), ())
     raised = raise_opset(model)
     if raised is None or (raised is not model and RAISED in disable):
-        why = f"{RAISED} is disabled" if raised else f"{obstacle(model)} cannot be raised to it"
+        why = f"{RAISED} is disabled" if raised else f"{obstacle(model)} cannot be converted to it"
         note = f"nothing was rewritten: rewrites need opset 13, and {why}"
         return Rewritten(model, (), (note,))
     entry = raised_entry(model, raised) if raised is not model else None
     if entry is not None and not holds(entry):
-        note = f"{RAISED} differs (seed {SEED}) and nothing was rewritten: please report it"
+        note = (
+            f"nothing was rewritten, because {RAISED} changes the results (seed {SEED}); please "
+            "report this"
+        )
         return Rewritten(model, (), (note,))
     judge = Judge(target, precision, tensorrt, cost, lowers=lowers)
     search = Search(RewriteGraph(raised), items, judge, progress=progress)

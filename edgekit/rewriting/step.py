@@ -148,7 +148,7 @@ def _by_onnx(
     try:
         made = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
-        raise MalformedError(f"{rewrite} wrote what ONNX refuses: {error}") from error
+        raise MalformedError(f"{rewrite} wrote nodes that ONNX refuses: {error}") from error
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     for value in made.graph.value_info:
         tensor = value.type.tensor_type

@@ -40,7 +40,7 @@ def test_a_slip_of_an_action(run, tmp_path):
 def test_arrays_of_other_names(run, tmp_path):
     np.savez(tmp_path / "other.npz", image=np.ones((1, 3, 16, 16), np.float32))
     error = run(*CALIBRATE, "--data", "other.npz", status=2).err
-    assert "name the arrays as these" in error
+    assert "give the arrays these names" in error
     assert "use .npz" not in error
 
 
@@ -48,13 +48,13 @@ def test_a_binary_file_is_no_cache(run, tmp_path):
     (tmp_path / "binary.cache").write_bytes(b"\x93NUMPY\xf7\x00")
     error = run("calibrate", "show", "binary.cache", status=2).err
     assert "utf-8" not in error
-    assert "no text" in error
+    assert "not text" in error
 
 
 def test_preparation_of_images_without_images(run):
     output_of = run(*CALIBRATE, "--mean", "1,2,3", "--std", "1,1,1").out
     assert "mean, std: no effect" in output_of
-    assert "without effect" not in run(*CALIBRATE).out
+    assert "have no effect" not in run(*CALIBRATE).out
 
 
 def test_a_cache_next_to_the_qdq_model_that_it_is_of(run, tmp_path):

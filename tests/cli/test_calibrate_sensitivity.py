@@ -82,7 +82,7 @@ def test_a_proposal_is_written_and_builds(run, folder):
 def test_what_no_layers_reach_ends_with_1_and_the_numbers(run, folder):
     out, error = run(*BASE, "--accuracy", "snr_db=500", "--write-config", "never.yaml", status=1)
     assert " dB " in out, "the ranking is told all the same"
-    assert "in FP16, below 500" in error
+    assert "in FP16 (minimum 500)" in error
     assert not (folder / "never.yaml").exists()
     out, _ = run(*BASE, "--accuracy", "snr_db=500", "--json", status=1)
     document = json.loads(out)

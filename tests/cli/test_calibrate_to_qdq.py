@@ -78,7 +78,7 @@ def test_other_releases_are_refused(run, folder, tensorrt):
 def test_a_qdq_model_is_refused(run):
     run(*BASE, "-o", "again.onnx")
     output_of = run("calibrate", "to-qdq", "again.onnx", "-t", ORIN, "-o", "twice.onnx", status=2)
-    assert "Q/DQ nodes already" in output_of
+    assert "already has Q/DQ nodes" in output_of
 
 
 def test_the_model_itself_is_not_overwritten(run):

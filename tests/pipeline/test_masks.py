@@ -1,4 +1,4 @@
-"""Masks: tensors that no INT8 scale suits stay in FP16, and every command says so of the same ones.
+"""Masks: tensors that no INT8 scale fits stay in FP16, and every command says so of the same ones.
 
 Numbers are those of the reference backend on this CPU.
 """
@@ -136,7 +136,7 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
     floats = {layer.name for layer in plan.layers if layer.precision != "int8"}
     assert bare <= floats
     # one sentence everywhere, of the same tensors and layers
-    (reported,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
+    (reported,) = [note for note in found["notes"] if "no INT8 scale fits" in note]
     assert all(repr(name) in reported for name in bare)
     shown = show_document(cache, str(path))
     for notes in (shown["notes"], plan.notes, built["notes"]):
@@ -204,7 +204,7 @@ def test_a_constant_mask_of_infinities_is_treated_as_one_of_the_lowest_float(
     assert edgekit.plan(path, **BOARD).layers
     found = edgekit.calibrate(path, tmp_path / "calib.cache", **BOARD)
     assert found["without"] == ["sum"]
-    (reported,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
+    (reported,) = [note for note in found["notes"] if "no INT8 scale fits" in note]
     assert reported.endswith("'sum'; in FP16 instead: sum")
     built = edgekit.build(path, **BOARD)
     assert reported in built["notes"]
@@ -268,7 +268,7 @@ def test_one_count_of_scales_in_texts_json_and_cache(
         out = " ".join(reported.out.split())
         count = "1 tensor" if len(without) == 1 else f"{len(without)} tensors"
         assert f"; {count} without one" in out
-        assert f"suits what was measured of {count}: " in " ".join(
+        assert f"fits the measured ranges of {count}: " in " ".join(
             (reported.out + reported.err).split()
         )
         assert f"written to {cache}: {len(listed)} tensors" in out

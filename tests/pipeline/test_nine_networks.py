@@ -26,7 +26,7 @@ FIRST_CLASSIFIER = {
 }  # fmt: skip
 
 
-# in INT8 their first fully connected layer, 75 and 103 million weights, is predicted to be slower
+# in INT8 their first fully connected layer, 75 and 103 million weights, is predicted time is longer
 # on a DLA than on the GPU, so that it is not made a convolution for one
 SLOWER = {"light_vgg19", "light_zfnet512"}
 
@@ -104,7 +104,7 @@ def assert_fits_the_dla(net, board, context):
     found, layers = judgement(context), network(context).layers
     if board == "orin-int8" and net in SLOWER:
         assert "gemm-to-conv" not in {item["rewrite"] for item in used_rewrites(context).applied}
-        assert any("predicted to be slower" in note for note in context.session.notes)
+        assert any("predicted time is longer" in note for note in context.session.notes)
         return
     assert sum(group.retained for group in found.candidates) == 1
     next_to = [layer for layer in layers if found.placed[layer.name] == "GPU"]

@@ -242,7 +242,8 @@ def test_a_refit_judges_outputs_that_hardly_vary_as_a_build_does(tmp_path, capsy
     small_net(tmp_path / "small.onnx", scale=0.0)
     small_net(tmp_path / "other.onnx", seed=3, scale=0.0)
     reported = (
-        "accuracy not known, the outputs hardly differ between the inputs; accuracy.min (snr_db)"
+        "accuracy unknown, because the outputs hardly differ between the inputs; "
+        "accuracy.min (snr_db)"
     )
     refit = ["refit", "--weights", str(tmp_path / "other.onnx"), "-o", str(tmp_path / "out")]
     for command in (["build"], refit):

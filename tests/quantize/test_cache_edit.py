@@ -153,7 +153,7 @@ def test_no_range_hides_no_range_of_another_cache() -> None:
     merged = merge([of(a=0.0), parse_cache(COLONS)])
     assert merged.version == 8600
     assert "headers differ" in merged.notes[0]
-    for broken, code in (([], "there is no cache"), ([of(a=1.0)], "unknown policy")):
+    for broken, code in (([], "no cache to merge"), ([of(a=1.0)], "unknown policy")):
         with pytest.raises(UsageError, match=code):
             merge(broken, policy="newest")
 

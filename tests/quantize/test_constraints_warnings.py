@@ -56,7 +56,7 @@ def test_many_costly_tensors_are_counted():
     _, network = branches()
     warnings = constraint_warnings(network, {}, changes)
     assert len(warnings) == 6
-    assert warnings[-1].endswith("by 4 more tensors")
+    assert warnings[-1].endswith("for 4 more tensors")
 
 
 def test_a_gate_keeps_its_scale_and_the_doubt_is_reported_for_the_dla_alone():

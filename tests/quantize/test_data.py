@@ -220,7 +220,7 @@ def test_types_are_converted_where_values_survive(tmp_path: Path) -> None:
     np.save(path, np.full((2, 3, 8, 8), 1e300))
     refused("data.nonfinite", "outside the range of float32", path)
     np.save(path, np.full((2, 3, 8, 8), 1 << 40))
-    refused("data.dtype", "cannot hold", path, images_of(1, elem=6))
+    refused("data.dtype", "smaller range", path, images_of(1, elem=6))
     np.save(path, normal(2, 3, 8, 8))
     refused("data.dtype", "float32", path, images_of(1, elem=6))
 
@@ -236,10 +236,10 @@ def test_what_is_doubtful_is_reported(tmp_path: Path) -> None:
     for _ in range(2):
         list(samples)
     warnings = " | ".join(samples.warnings)
-    assert "6 samples, not the 50" in warnings
+    assert "6 samples (count: 50)" in warnings
     assert "whole numbers" in warnings
     assert f"constant samples (every value is the same): {path}[2], {path}[4]" in warnings
-    assert "mean: for images only" in warnings
+    assert "mean: only for images" in warnings
     assert "skip_broken" not in warnings
     np.save(path, normal(4, 3, 8, 8))
     quiet = load_data({"data": path, "count": 4}, MODEL)
@@ -268,13 +268,13 @@ def test_one_inference_needs_all_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", normal(4, 3, 8, 8))
     sample = next(iter(load_data(tmp_path / "x.npy", images_of(4), whole=True)))
     assert np.array_equal(sample["x"], normal(4, 3, 8, 8))
-    with pytest.raises(DataError, match="hold 4 samples"):
+    with pytest.raises(DataError, match="contain 4 samples"):
         load_data(tmp_path / "x.npy", images_of(3), whole=True)
 
 
 def test_options_and_paths_are_checked(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    refused("data.path", "no such", tmp_path / "none")
+    refused("data.path", "does not exist", tmp_path / "none")
     refused("data.path", "unknown kind", tmp_path / "a.png")
     refused("data.options", "meen", {"data": tmp_path, "meen": 1})
     refused("data.options", "no data path", {})

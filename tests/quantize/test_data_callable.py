@@ -170,7 +170,7 @@ def test_several_inputs_need_names_and_equal_numbers(tmp_path: Path) -> None:
     "spec", ["python:h2feed", "python:h2feed:", "python::f", "python:a b:f", "python:../x:f"]
 )
 def test_names_that_are_none(tmp_path: Path, spec: str) -> None:
-    with pytest.raises(DataError, match="names no function"):
+    with pytest.raises(DataError, match="is not python:module:function"):
         load_data(spec, model(1), folders=[tmp_path])
 
 
@@ -180,12 +180,12 @@ def test_a_module_is_found_without_being_run(tmp_path: Path) -> None:
     (package / "data.py").write_text("raise SystemExit('it ran')\n")
     spec = "python:h2feedpack.inner.data:f"
     assert module_file(spec, [tmp_path]) == package / "data.py"
-    with pytest.raises(DataError, match=r"no module 'h2feedpack\.outer'") as caught:
+    with pytest.raises(DataError, match=r"module 'h2feedpack\.outer' does not exist") as caught:
         module_file("python:h2feedpack.outer:f", [tmp_path])
     assert str(tmp_path) in caught.value.hint
     # a path is never taken for a function
     (tmp_path / "h2feed.py").write_text("raise SystemExit('it ran')\n")
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="file or folder does not exist"):
         load_data(Path("python:h2feed:f"), model(1), folders=[tmp_path])
 
 
@@ -197,7 +197,7 @@ def test_the_module_of_the_named_folder_is_taken(tmp_path: Path) -> None:
         (sample,) = feed(folder, text, net=model(1))
         assert sample["x"][0, 1] == ord(name[0])
     # one that edgekit itself uses cannot be replaced
-    for name, words in (("numpy", "in use"), ("random", "Python's own")):
+    for name, words in (("numpy", "already loaded"), ("random", "Python standard module")):
         (tmp_path / f"{name}.py").write_text("def f(): yield [0.0, 0.0]\n")
         with pytest.raises(DataError, match=words):
             load_data(f"python:{name}:f", model(1), folders=[tmp_path])
@@ -207,7 +207,7 @@ def test_the_module_of_the_named_folder_is_taken(tmp_path: Path) -> None:
 def test_spread_needs_a_known_number(tmp_path: Path) -> None:
     (tmp_path / "h2feed.py").write_text(FEED)
     spec = {"data": "python:h2feed:rows", "pick": "spread", "count": 3}
-    with pytest.raises(DataError, match="not known"):
+    with pytest.raises(DataError, match="is unknown"):
         load_data(spec, model(1), folders=[tmp_path])
 
 

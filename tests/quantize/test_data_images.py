@@ -200,7 +200,7 @@ def test_files_that_are_no_images(tmp_path: Path) -> None:
         (tmp_path / name).unlink()
     for name in "ac":
         (tmp_path / f"{name}.png").write_bytes(b"")
-    with pytest.raises(DataError, match="no sample is left") as caught:
+    with pytest.raises(DataError, match="no calibration sample is left") as caught:
         list(load_data({"data": tmp_path, "skip_broken": True}, MODEL))
     assert caught.value.code == "data.empty"
 
@@ -242,20 +242,20 @@ def test_nothing_runs_on_after_a_reader_left(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"mean": [1, 0]}, "mean"),
-        ({"std": [1, 0, 1]}, "std may not be 0"),
+        ({"std": [1, 0, 1]}, "std must not be 0"),
         ({"mean": [float("nan")]}, "mean"),
         ({"resize": "big"}, "letterbox"),
         ({"resize": 0}, "shorter side"),
         ({"resize": [8]}, "height, width"),
-        ({"resize": 7}, "the input, 8x8, is cut from it"),
-        ({"resize": [8, 7]}, "the input, 8x8, is cut from it"),
-        ({"crop": 9, "resize": 10}, "the input takes 8x8"),
+        ({"resize": 7}, "the input of 8x8 is cut from it"),
+        ({"resize": [8, 7]}, "the input of 8x8 is cut from it"),
+        ({"crop": 9, "resize": 10}, "the size of the input, 8x8"),
         ({"crop": 8}, "nothing is cut"),
-        ({"crop": 0.5, "resize": "stretch"}, "goes with resize: cover"),
+        ({"crop": 0.5, "resize": "stretch"}, "use resize: cover"),
         ({"crop": "most"}, "0.875"),
         ({"pad": 256}, "255"),
         ({"pad": [1, 2]}, "one per channel"),
-        ({"scale": -1}, "multiplied"),
+        ({"scale": -1}, "factor for pixels"),
         ({"color": "YUV"}, "BGR"),
         ({"interpolation": "cubic"}, "bicubic"),
         ({"preset": "torch"}, "imagenet"),
@@ -273,7 +273,7 @@ def test_options_and_inputs_that_do_not_go_together(tmp_path: Path) -> None:
     save(tmp_path / "a.png", photo(16, 16))
     for shape, options, words in (
         ((1, 7, 4, 4), {}, "7 channels"),
-        ((1, 3), {}, "one input of four dimensions"),
+        ((1, 3), {}, "single input of four dimensions"),
         ((1, 1, 8, 8), {"color": "RGB"}, "one channel"),
         ((1, 1, 8, 8), {"preset": "imagenet"}, "three channels"),
     ):
@@ -282,6 +282,6 @@ def test_options_and_inputs_that_do_not_go_together(tmp_path: Path) -> None:
     # neither is a fault of the file, which skip_broken would leave out
     with pytest.raises(DataError, match="takes int8"):
         only(tmp_path, model(1, 3, 8, 8, elem=3), scale=1.0, skip_broken=True)
-    with pytest.raises(DataError, match="makes an image 8x8") as caught:
+    with pytest.raises(DataError, match="gives an image of 8x8") as caught:
         only(tmp_path, model(1, 3, 16, 8), resize=8, skip_broken=True)
     assert caught.value.where == str(tmp_path / "a.png")

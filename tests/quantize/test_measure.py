@@ -140,7 +140,7 @@ def test_the_first_node_that_makes_a_bad_value_is_named() -> None:
     ]  # fmt: skip
     model, _ = make(nodes, {}, {"x": [1, 4]}, ["y"])
     good = {"x": np.ones((1, 4), F)}
-    with pytest.raises(DataError, match=r"sample 1; node 'huge' \(Exp\) makes") as caught:
+    with pytest.raises(DataError, match=r"the first come from node 'huge' \(Exp\)") as caught:
         measure(model, [good, {"x": np.full((1, 4), 1000, F)}])
     assert (caught.value.code, caught.value.where) == ("calibration.nonfinite", "huge")
 
@@ -176,13 +176,13 @@ def test_tensors_that_never_change_and_few_inputs_are_reported() -> None:
     found = measure(model, feeds)
     assert found.samples == 20
     assert found.warnings == (
-        "always zero on this data, so that no range is known: 'zero'",
-        "one value only on this data: 'half'",
+        "always zero in this data, so the range is unknown: 'zero'",
+        "only one value in this data: 'half'",
     )
     assert all(amax["zero"] == 0 and amax["half"] == 0.5 for amax in found.amax.values())
-    assert "on one input only" in measure(model, feeds[:1]).warnings[0]
+    assert "on only one input" in measure(model, feeds[:1]).warnings[0]
     few = measure(model, feeds[:15])
-    assert "on 15 inputs only" in few.warnings[0]
+    assert "on only 15 inputs" in few.warnings[0]
     # 15360 values: too few for a divergence
     assert "'x', 'half', 'y'; the entropy method keeps their whole range" in few.warnings[1]
     assert few.amax["entropy"] == few.amax["minmax"]

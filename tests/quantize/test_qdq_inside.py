@@ -21,7 +21,7 @@ def summed(scale: float, end: float, op: str = "Add", *, other: bool = False) ->
     return [
         note
         for note in from_qdq(sheet.model("last_dq", *["side"] * other)).notes
-        if "without effect" in note
+        if "have no effect" in note
     ]
 
 

@@ -169,7 +169,7 @@ def test_of_two_that_are_too_dear_together_one_stays_and_the_other_is_reported(m
     assert len({"AveragePool", "Conv"} & set(ops(after))) == 1
     assert applied
     (note,) = notes
-    assert "slower" in note
+    assert "predicted time is longer" in note
     assert "10 to 90 µs" in note
     used = {item.rewrite for item in applied}
     assert not [name for name in used if name in note.split("(")[0]]

@@ -1,4 +1,4 @@
-"""A refit changes weights only: other constants or attributes are refused by name."""
+"""A refit changes only change weights: other constants or attributes are refused by name."""
 
 import json
 from dataclasses import replace
@@ -178,7 +178,7 @@ def test_rewritten_likewise_with_another_constant_is_refused():
 
 def test_a_network_that_was_not_rewritten_is_checked_without_its_weights():
     check_network(formed("clip"), formed("clip", 3))
-    with pytest.raises(DataError, match="weights only"):
+    with pytest.raises(DataError, match="only change weights"):
         check_network(formed("clip"), formed("clip", 3, low=np.float32(0)))
 
 

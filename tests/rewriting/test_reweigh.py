@@ -190,7 +190,7 @@ def test_a_loaded_model_of_another_network_is_refused():
         reweigh(after, toys.scales(channels=299))
     assert caught.value.code == "refit.mismatch"
     assert "s (float32 [1, 299, 1, 1]" in caught.value.hint
-    with pytest.raises(DataError, match="not in the file"):
+    with pytest.raises(DataError, match="missing from the file"):
         reweigh(after, toys.product())
 
 

@@ -143,6 +143,6 @@ def describe_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[
     layers = dict.fromkeys(layer for lack in lacks for layer in lack.layers)
     instead = f"in FP16 instead: {listed(layers, _SHOWN)}" if layers else "no INT8 layer needs one"
     return [
-        f"no INT8 scale suits what was measured of {counted(len(missing), 'tensor')}: "
+        f"no INT8 scale fits the measured ranges of {counted(len(missing), 'tensor')}: "
         f"{listed(map(repr, missing), _SHOWN)}; {instead}"
     ]

@@ -48,8 +48,7 @@ def check_weights(model: Model) -> None:
                     f"{bad} NaN or infinite value{'s' * (bad > 1)}",
                     code="model.nonfinite",
                     where=name,
-                    hint="export the model again from finite weights; INT8 scales of such a "
-                    "network would mean nothing",
+                    hint="export the model again with finite weights; INT8 needs them",
                 )
 
 
@@ -132,13 +131,15 @@ def bad_activation(
     Tensors of ``free`` may have infinities.
     """
     first = _first_bad(model, feed, free)
-    by = f"; node {first[0]!r} ({first[1]}) makes the first, in {first[2]!r}" if first else ""
+    by = f"; the first come from node {first[0]!r} ({first[1]}), in {first[2]!r}" if first else ""
     return DataError(
         f"tensor {name!r} has NaN or infinite values in calibration sample {sample}{by}",
         code="calibration.nonfinite",
         where=name,
-        hint="check the input's preprocessing (mean, std, range); a network that overflows on "
-        "good data cannot be calibrated: leave this part in FP16 or correct its weights",
+        hint=(
+            "check the input's preprocessing (mean, std, range); if the data are correct, keep "
+            "this part in FP16 or correct its weights"
+        ),
     )
 
 
@@ -166,8 +167,7 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     if samples < _FEW:
         inputs = "one input" if samples == 1 else f"{samples} inputs"
         found.append(
-            f"the ranges were measured on {inputs} only; a few hundred representative ones are "
-            "usual"
+            f"the ranges were measured on only {inputs} (usual: a few hundred representative ones)"
         )
     zero = [name for name, h in histograms.items() if h.total and h.amax == 0.0]
     same = [
@@ -176,13 +176,13 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     few = [name for name, h in histograms.items() if h.amax > 0.0 and h.total < FEWEST]
     if few:
         found.append(
-            f"fewer than {FEWEST} values on this data: {_names(few)}; the entropy method keeps "
+            f"fewer than {FEWEST} values in this data: {_names(few)}; the entropy method uses "
             "their whole range"
         )
     if zero:
-        found.append(f"always zero on this data, so that no range is known: {_names(zero)}")
+        found.append(f"always zero in this data, so the range is unknown: {_names(zero)}")
     if same:
-        found.append(f"one value only on this data: {_names(same)}")
+        found.append(f"only one value in this data: {_names(same)}")
     return found
 
 

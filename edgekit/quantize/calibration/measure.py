@@ -100,7 +100,7 @@ class MeasurementState:
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 head = json.loads(bytes(archive["head"]))
                 if head["identity"] != self._identity:
-                    return "it is of another model or edgekit"
+                    return "it belongs to another model or edgekit release"
                 return self._histograms(archive), int(head["done"]), str(head["inputs"])
         except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):
             return "it is damaged"
@@ -219,7 +219,7 @@ class Feeds:
                 f"cannot keep the inputs in a temporary file: {error.strerror or error}",
                 code="file.write",
                 where=tempfile.gettempdir(),
-                hint="free space there or set TMPDIR to another folder; or give fewer inputs",
+                hint="free some space, set TMPDIR to another folder, or give fewer inputs",
             ) from error
         self._stored.append((tuple(feed), valid))
 
@@ -439,7 +439,7 @@ def measure(
             raise DataError(
                 "there is no calibration data",
                 code="calibration.empty",
-                hint="give at least one sample; a few hundred representative ones are usual",
+                hint="give at least one sample (usual: a few hundred representative ones)",
             )
         run.flush()
         if resume is not None and resume.exists():
@@ -459,8 +459,8 @@ def measure(
 def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
     ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
     first = next(iter(whole.graph.opaque))
-    unmeasured = f"; not measured behind it: {listed(lacking, _SHOWN)}" if lacking else ""
-    return f"measured up to {ends}: node {first!r} is run on the board only{unmeasured}"
+    unmeasured = f"; not measured after it: {listed(lacking, _SHOWN)}" if lacking else ""
+    return f"measured up to {ends}, because node {first!r} runs only on the board{unmeasured}"
 
 
 class _RangeMeasurement:
@@ -498,7 +498,7 @@ class _RangeMeasurement:
         state = keeper.load()
         if isinstance(state, str):
             if state:
-                self.notes.append(f"the measurement that was interrupted is not used: {state}")
+                self.notes.append(f"the interrupted measurement is not used: {state}")
             return 0
         histograms, done, digest = state
         if feeds.skip(done) == digest:
@@ -506,7 +506,7 @@ class _RangeMeasurement:
             if progress is not None:
                 progress(done, total)
             return done
-        self.notes.append("the measurement that was interrupted is not used: it has other data")
+        self.notes.append("the interrupted measurement is not used: it has other data")
         count = 0
         for feed, valid in feeds.again():
             self.add(feed, valid, count)

@@ -92,7 +92,7 @@ def run_parts(
                 raise ModelError(
                     f"ONNX Runtime could not run the model: {_first_line(error)}",
                     code="model.run",
-                    hint="check that the model runs in ONNX Runtime on its own",
+                    hint="check that ONNX Runtime can run the model",
                 ) from error
             alive.update(zip(outputs, arrays, strict=True))
             found = arrays[: len(part.wanted)]

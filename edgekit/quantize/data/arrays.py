@@ -105,12 +105,12 @@ class Member:
             ValueError: With the reason.
         """
         if self.dtype.hasobject:
-            raise ValueError("it holds Python objects, which are never read: they could run code")
+            raise ValueError("Python objects are not read, because they could run code")
         if self._bytes > limit:
             raise ValueError("it is truncated")
         if self.fortran and self.packed is not None and self._bytes > _WHOLE_BYTES:
             raise ValueError(
-                "a large compressed array in Fortran order would have to be read whole: save "
+                "a large compressed array in Fortran order cannot be read in parts: save "
                 "numpy.ascontiguousarray of it"
             )
 
@@ -154,7 +154,7 @@ def refused(path: Path, error: Exception, where: str = "") -> DataError:
         f"cannot read the arrays: {text.splitlines()[0]}",
         code="data.unreadable",
         where=where or shown(path),
-        hint="write it with numpy.savez or numpy.save, without object arrays",
+        hint="save it with numpy.savez or numpy.save, without object arrays",
     )
 
 
@@ -162,7 +162,7 @@ def _header(file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], bool]:
     version = npy.read_magic(file)
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
     if read is None:  # 3.0 is for structured types with names beyond Latin-1
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is not for plain arrays")
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
     try:
         shape, fortran, dtype = read(file)
     except BROKEN:
@@ -209,7 +209,7 @@ class Arrays:
                     f"the arrays hold different numbers of samples: {counts}",
                     code="data.shape",
                     where=shown(path),
-                    hint="every input needs the same number",
+                    hint="give every input the same number",
                 )
             self._files.append((path, found))
             self._starts.append(total)
@@ -217,7 +217,7 @@ class Arrays:
         self.size = total
         if total == 0:
             raise DataError(
-                "there is no sample in the data",
+                "the data contain no sample",
                 code="data.empty",
                 where=shown(self._files[0][0]) if self._files else "",
                 hint="put samples along the first axis",
@@ -281,7 +281,9 @@ def _open(path: Path, rows: RowLayout) -> dict[str, Member]:
             where=shown(path),
             hint=f"the model's inputs are {', '.join(map(repr, rows.specs))}: "
             + (
-                "name the arrays as these" if path.suffix.lower() == ".npz" else "name them in .npz"
+                "give the arrays these names"
+                if path.suffix.lower() == ".npz"
+                else "save named arrays as .npz"
             ),
         )
     return {name: found[name] for name in rows.specs}

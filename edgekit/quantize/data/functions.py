@@ -21,7 +21,10 @@ from edgekit.network.source import PYTHON
 from edgekit.quantize.data.rows import DataRow, RowLayout
 from edgekit.text import unfiltered
 
-HINT = "write python:module:function; function() returns an iterable of arrays or dicts of them"
+HINT = (
+    "write python:module:function, where function() returns an iterable of arrays or of dicts of "
+    "arrays"
+)
 # folders that modules came from, by top-level name
 _IMPORTED: dict[str, str] = {}
 
@@ -46,18 +49,17 @@ def module_file(spec: str, folders: Sequence[Path]) -> Path:
         places = list(found.submodule_search_locations or ()) if found is not None else None
     if found is None or not found.has_location or found.origin is None:
         raise DataError(
-            f"there is no module {module!r}",
+            f"module {module!r} does not exist",
             code="data.python",
             where=spec,
-            hint=f"it is looked for in {', '.join(dict.fromkeys(map(str, folders)))} and in "
-            "Python's path",
+            hint=f"put it into {', '.join(dict.fromkeys(map(str, folders)))} or Python's path",
         )
     if names[0] in sys.stdlib_module_names:
         raise DataError(
-            f"{names[0]!r} is the name of a module of Python's own",
+            f"{names[0]!r} is the name of a Python standard module",
             code="data.python",
             where=spec,
-            hint="give the file another name",
+            hint="rename the file",
         )
     return Path(found.origin)
 
@@ -66,7 +68,7 @@ def parts_of(spec: str) -> tuple[str, str]:
     """Returns module and function; DataError where there are none."""
     module, _, function = spec.removeprefix(PYTHON).partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), function)):
-        raise DataError(f"{spec!r} names no function", code="data.python", hint=HINT)
+        raise DataError(f"{spec!r} is not python:module:function", code="data.python", hint=HINT)
     return module, function
 
 
@@ -87,10 +89,10 @@ def drop_other_module(module: str, file: Path) -> None:
         origin = getattr(loaded, "__file__", None)
         if origin is not None and not Path(origin).is_relative_to(place):
             raise DataError(
-                f"another module {top!r} is in use: {origin}",
+                f"another module {top!r} is already loaded: {origin}",
                 code="data.python",
                 where=str(file),
-                hint="give the file another name",
+                hint="rename the file",
             )
     _IMPORTED[top] = place
     # a file may have been written a moment ago
@@ -159,7 +161,10 @@ class Callables:
                 f"{self._spec} gave no sample",
                 code="data.empty",
                 where=str(self._file),
-                hint="it is called for each pass over the data and must return a new iterable",
+                hint=(
+                    "return a new iterable at each call; the function is called for each pass "
+                    "over the data"
+                ),
             )
 
     def _split(self, item: Any, number: int) -> Iterator[DataRow]:
@@ -239,8 +244,10 @@ class Callables:
                 f"{self._spec} failed: {type(error).__name__}" + (f": {text[0]}" if text else ""),
                 code="data.python",
                 where=_line(error, self._file),
-                hint="this is in the code that calibration.data names; run it by itself to see "
-                "more",
+                hint=(
+                    "the error is in the function of calibration.data; call it by itself to see "
+                    "more"
+                ),
             ) from error
         finally:
             for folder in self._folders:

@@ -102,7 +102,7 @@ class Preprocess:
         options = with_preset(given, channels)
         color = choice(options, "color", ("RGB", "BGR", "gray"), "RGB" if channels > 1 else "gray")
         if channels == 1 and color != "gray":
-            raise bad("color", color, "the input has one channel: leave it out, or say gray")
+            raise bad("color", color, "the input has one channel: remove it, or use gray")
         resize, crop = sizes(options, height, width)
         pad = options.get("pad")
         bars = (114,) if pad is None else tuple(pad) if isinstance(pad, list | tuple) else (pad,)
@@ -110,7 +110,7 @@ class Preprocess:
             raise bad("pad", pad, f"give a value from 0 to {LEVELS}, or one per channel")
         scale = options.get("scale")
         if scale is not None and not (number(scale) and scale > 0):
-            raise bad("scale", scale, "pixels 0 to 255 are multiplied by it; 1/255 when absent")
+            raise bad("scale", scale, "give the factor for pixels 0 to 255 (default: 1/255)")
         return cls(
             height, width, channels, first, dtype, resize, crop, bars,
             choice(options, "interpolation", INTERPOLATIONS, "bilinear"), color,
@@ -146,9 +146,9 @@ class Preprocess:
             limits = np.iinfo(self.dtype)
             if normal.min() < limits.min or normal.max() > limits.max:
                 raise DataError(
-                    f"the pixels go from {normal.min():g} to {normal.max():g}",
+                    f"the pixels are from {normal.min():g} to {normal.max():g}",
                     code="data.options",
-                    hint=f"the input takes {self.dtype}: look at scale, mean and std",
+                    hint=f"check scale, mean and std; the input takes {self.dtype}",
                 )
         return np.ascontiguousarray(normal, self.dtype), constant
 
@@ -177,8 +177,8 @@ class Preprocess:
         if high < self.height or wide < self.width:
             raise bad(
                 "resize",
-                f"{self.resize}, which makes an image {high}x{wide}",
-                f"the input, {self.height}x{self.width}, is cut from it: give more",
+                f"{self.resize}, which gives an image of {high}x{wide}",
+                f"give a larger size; the input of {self.height}x{self.width} is cut from it",
             )
         image = image if image.size == (wide, high) else image.resize((wide, high), how)
         top, left = round((high - self.height) / 2.0), round((wide - self.width) / 2.0)
@@ -251,7 +251,7 @@ class Images:
             return ()
         where, why = next(iter(self._broken.items()))
         more = f", and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
-        return (f"images that cannot be read are left out: {where} ({why}){more}",)
+        return (f"unreadable images are skipped: {where} ({why}){more}",)
 
     def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
         """Yields rows; see ``Source``."""
@@ -315,16 +315,16 @@ def _refused(path: Path, error: Exception) -> DataError:
     name = type(error).__name__
     reason = str(error).strip().splitlines()[0] if str(error).strip() else name
     if "DecompressionBomb" in name:
-        reason = "it has more pixels than a photo has, as a decompression bomb would"
+        reason = "it has too many pixels for a photo, like a decompression bomb"
     elif name == "UnidentifiedImageError":
-        reason = "it is no image that Pillow knows, or is damaged"
+        reason = "Pillow does not know the format, or the file is damaged"
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     return DataError(
         f"cannot read the image: {reason}",
         code=_BROKEN,
         where=shown(path),
-        hint="remove or replace the file; skip_broken: true leaves such files out",
+        hint="remove or replace the file, or skip such files with skip_broken: true",
     )
 
 
@@ -338,7 +338,7 @@ def with_preset(given: Mapping[str, Any], channels: int) -> dict[str, Any]:
         raise bad("preset", name, f"use one of {', '.join(PRESETS)}")
     preset = PRESETS[name]
     if channels == 1 and any(len(preset.get(key, ())) > 1 for key in ("mean", "std")):
-        raise bad("preset", name, "it is for three channels, and the input has one")
+        raise bad("preset", name, "it is for three channels, but the input has one")
     if "resize" in own and own["resize"] != "cover":
         # a share of the sides goes with a covering size only
         preset = {key: value for key, value in preset.items() if key != "crop"}
@@ -358,20 +358,22 @@ def sizes(
     found: str | int | tuple[int, int] = pair or resize
     small = isinstance(found, int) and found < min(height, width)
     if small or (pair and (pair[0] < height or pair[1] < width)):
-        raise bad("resize", resize, f"the input, {height}x{width}, is cut from it: give more")
+        raise bad(
+            "resize", resize, f"give a larger size; the input of {height}x{width} is cut from it"
+        )
     if crop is None:
         return found, 1.0
     if isinstance(crop, float) and 0 < crop <= 1:
         if found != "cover":
-            raise bad("crop", crop, "a share of the sides goes with resize: cover")
+            raise bad("crop", crop, "use resize: cover with a share of the sides")
         return found, crop
     cut = (crop, crop) if whole(crop, 1) else _pair(crop)
     if cut is None:
         raise bad("crop", crop, "give a size, [height, width], or a share such as 0.875")
     if cut != (height, width):
-        raise bad("crop", crop, f"the input takes {height}x{width}, and the crop is what it gets")
+        raise bad("crop", crop, f"the crop must be the size of the input, {height}x{width}")
     if isinstance(found, str):
-        raise bad("crop", crop, f"with resize: {found} nothing is cut; give resize a size")
+        raise bad("crop", crop, f"give resize a size; with resize: {found} nothing is cut")
     return found, 1.0
 
 
@@ -406,7 +408,7 @@ def per_channel(values: Any, channels: int, default: float, option: str) -> np.n
     right = len(every) in (1, channels) and all(number(value) for value in every)
     if not right or (option == "std" and 0 in every):
         raise bad(
-            option, values, f"give one number or {channels}, one per channel; std may not be 0"
+            option, values, f"give one number, or {channels} (one per channel); std must not be 0"
         )
     return np.asarray(every, np.float32)
 

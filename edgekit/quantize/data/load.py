@@ -71,9 +71,9 @@ def load_data(
     if isinstance(data, str) and data.startswith(PYTHON):
         if spread:
             raise DataError(
-                "pick is spread, and how many samples a function gives is not known",
+                "pick is spread, but the number of samples of a function is unknown",
                 code="data.options",
-                hint="let the function choose",
+                hint="let the function choose the samples",
             )
         source = Callables(data, rows, folders or [Path()])
     else:
@@ -89,15 +89,15 @@ def load_data(
             if whole and (source.size or 0) % rows.batch:
                 name = next(iter(rows.specs))
                 raise DataError(
-                    f"the arrays hold {counted(source.size or 0, 'sample')}",
+                    f"the arrays contain {counted(source.size or 0, 'sample')}",
                     code="data.shape",
                     where=shown(path),
-                    hint=f"one inference takes {rows.batch}: {list(rows.specs[name][1])}",
+                    hint=f"one inference needs {rows.batch}: {list(rows.specs[name][1])}",
                 )
     if not isinstance(source, Images):
         unused = sorted(IMAGE_OPTIONS & set(options))
         if unused:
-            notes.append(f"{', '.join(unused)}: for images only, and the data are none")
+            notes.append(f"{', '.join(unused)}: only for images, but the data are not images")
     return CalibrationSamples(source, rows, limit=limit, skip=skip, spread=spread, notes=notes)
 
 
@@ -120,7 +120,7 @@ def _array_files(path: Path) -> list[Path]:
         found = files_in(path, ARRAY_SUFFIXES)
         if not found and not files_in(path, IMAGE_SUFFIXES):
             raise DataError(
-                "the folder has no images and no .npy or .npz files",
+                "the folder contains no images and no .npy or .npz files",
                 code="data.empty",
                 where=shown(path),
                 hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES | ARRAY_SUFFIXES))}",
@@ -129,7 +129,7 @@ def _array_files(path: Path) -> list[Path]:
     if path.suffix.lower() in ARRAY_SUFFIXES and path.is_file():
         return [path]
     raise DataError(
-        "there is no such file or folder" if not path.exists() else "unknown kind of data",
+        "the file or folder does not exist" if not path.exists() else "unknown kind of data",
         code="data.path",
         where=shown(path),
         hint="give an .npz or .npy file, a folder of them or of images, or python:module:function",
@@ -142,10 +142,10 @@ def _images(folder: Path, files: list[Path], options: Mapping[str, Any], rows: R
     layout = options.get("layout")
     if len(rows.specs) != 1 or len(shape) != 4 or layout not in (None, "NCHW", "NHWC"):
         raise DataError(
-            "images need a model with one input of four dimensions, NCHW or NHWC",
+            "images need a model with a single input of four dimensions, NCHW or NHWC",
             code="data.images",
             where=shown(folder),
-            hint=f"inputs are {shapes}; give an .npz file instead",
+            hint=f"give an .npz file instead; the inputs are {shapes}",
         )
     if layout is None:
         # a last dimension of 1 or 3 next to another second one can only be channels
@@ -155,15 +155,13 @@ def _images(folder: Path, files: list[Path], options: Mapping[str, Any], rows: R
     height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
     if channels not in _CHANNELS:
         raise DataError(
-            f"the input has {channels} channels, an image has 1 or 3",
+            f"the input has {channels} channels, but an image has 1 or 3",
             code="data.images",
             where=shown(folder),
-            hint=f"the input is {list(shape)}; is the layout {layout}?",
+            hint=f"check the layout ({layout}); the input is {list(shape)}",
         )
     skip = options.get("skip_broken", False)
     if not isinstance(skip, bool):
-        raise DataError(
-            f"skip_broken is {skip}", code="data.options", hint="it is either true or false"
-        )
+        raise DataError(f"skip_broken is {skip}", code="data.options", hint="use true or false")
     prepare = Preprocess.of(options, (height, width, channels), first, dtype)
     return Images(files, name, prepare, batch=rows.batch, skip=skip)

@@ -165,7 +165,7 @@ class RowLayout:
     def hint(self, name: str) -> str:
         """Says what shape an array should have."""
         row = list(self.shape(name))
-        return f"one sample is {row}; put samples along the first axis"
+        return f"put samples along the first axis; one sample is {row}"
 
 
 def rows_of(model: Model) -> RowLayout:
@@ -239,9 +239,7 @@ class CalibrationSamples:
         if size is not None and left % self.batch:
             self._partial[len(self) - 1] = left % self.batch
         if size is not None and limit is not None and size < limit:
-            self._notes[
-                f"the data hold {counted(size, 'sample')}, not the {limit} that count asks for"
-            ] = {}
+            self._notes[f"the data contain {counted(size, 'sample')} (count: {limit})"] = {}
 
     def __len__(self) -> int:
         """The most samples that there can be; 0 when that is unknown."""
@@ -261,9 +259,9 @@ class CalibrationSamples:
             yield self._sample(group)
         if not (given or group):
             raise DataError(
-                "there is no calibration data: no sample is left",
+                "no calibration sample is left",
                 code="data.empty",
-                hint="give at least one sample; a few hundred representative ones are usual",
+                hint="give at least one sample (usual: a few hundred representative ones)",
             )
 
     def valid(self, index: int) -> int:
@@ -332,21 +330,22 @@ class CalibrationSamples:
                 f"input {name!r} has {what}",
                 code="data.nonfinite",
                 where=where,
-                hint="remove the sample, or check how the data were made (a mean or std of 0?)",
+                hint="remove the sample, or check the preprocessing, such as a std of 0",
             )
         if dtype.kind in "iu" and not (found.min() == low and found.max() == high):
             raise DataError(
                 f"input {name!r} has values from {found.min()} to {found.max()}",
                 code="data.dtype",
                 where=where,
-                hint=f"the model expects {dtype}, which cannot hold them",
+                hint=f"the model expects {dtype}, which has a smaller range",
             )
         if dtype.kind != "f":
             return
         if found.dtype.kind in "iu" and high > 1:
             self._add_note(
-                f"input {name!r} takes floats and the data are whole numbers above 1 "
-                f"({found.dtype}), given to the network as they are; was it trained on such values?"
+                f"input {name!r} takes floats, but the data are whole numbers above 1 "
+                f"({found.dtype}) and are used unchanged; check that the network was trained on "
+                "such values"
             )
         if row.constant or (target.size > 1 and low == high):
             self._add_note("constant samples (every value is the same)", where)

@@ -162,7 +162,7 @@ class LoweredGraph:
                 f"the scale of {name!r} is {self._scales[name]!r}",
                 code="qdq.scale",
                 where=name,
-                hint="a scale is a positive number: the largest magnitude divided by 127",
+                hint="a scale must be a positive number: the largest magnitude divided by 127",
             )
         return np.array(self._scales[name], np.float32)
 
@@ -340,24 +340,26 @@ def to_qdq(
     """
     if weights not in WEIGHTS:
         raise UsageError(
-            f"weights can be quantised {' or '.join(WEIGHTS)}, not {weights!r}", code="qdq.weights"
+            f"weights must be quantised {' or '.join(WEIGHTS)}, not {weights!r}", code="qdq.weights"
         )
     if any(node.op_type in QDQ for node in model.proto.graph.node):
         raise ModelError(
-            "the model has Q/DQ nodes already",
+            "the model already has Q/DQ nodes",
             code="qdq.present",
             where=model.source,
-            hint="TensorRT reads it as it is from 11.4.1 on; edgekit calibrate from-qdq takes them "
-            "out",
+            hint=(
+                "use it unchanged with TensorRT 11.4.1 or later, or remove the nodes: edgekit "
+                "calibrate from-qdq"
+            ),
         )
     check_weights(model)
     raised = raise_opset(model)
     if raised is None:
         raise ModelError(
-            f"Q/DQ nodes need opset 13, and {obstacle(model)} cannot be raised to it",
+            f"Q/DQ nodes need opset 13, and {obstacle(model)} cannot be converted to it",
             code="qdq.opset",
             where=model.source,
-            hint="export the model again in opset 13 or later",
+            hint="export the model again with opset 13 or later",
         )
     if raised is not model:
         network = layers(raised)

@@ -39,46 +39,46 @@ _AGAIN = (
 #: by code: what is wrong with those that are listed, and what to do
 _FAULTS: dict[str, tuple[str, str]] = {
     "qdq.zero_point": (
-        "asymmetric quantisation: implicit INT8 has no zero points, nor UINT8 from 0",
+        "asymmetric quantisation: implicit INT8 has no zero points and no UINT8",
         _AGAIN,
     ),
     "qdq.type": ("quantised to a type that implicit INT8 does not have", _AGAIN),
     "qdq.axis": (
-        "an activation with one scale for each channel: implicit INT8 has one for the tensor",
-        "quantise activations per tensor; only weights may have a scale for each channel",
+        "an activation with one scale per channel: implicit INT8 has one per tensor",
+        "quantise activations per tensor; only weights may have a scale per channel",
     ),
     "qdq.blocked": (
         "blocked quantisation (block_size): implicit INT8 has no blocks",
         "quantise activations per tensor and weights per output channel",
     ),
     "qdq.scale_computed": (
-        "a scale or zero point that the network computes (dynamic quantisation)",
-        "quantise statically: scales must be constants of the file",
+        "a scale or zero point computed by the network (dynamic quantisation)",
+        "quantise statically: scales must be constants in the file",
     ),
     "qdq.scale_value": (
-        "a scale that is no positive finite number",
-        "calibrate again; a tensor that is always zero takes any scale, such as 1",
+        "a scale that is not a positive finite number",
+        "calibrate again; for a tensor that is always zero use any scale, such as 1",
     ),
     "qdq.pair": (
         "DequantizeLinear with other scales than its QuantizeLinear",
-        "implicit INT8 cannot rescale between the two: give both nodes one scale",
+        "give both nodes the same scale; implicit INT8 cannot rescale between them",
     ),
     "qdq.integer": (
-        "computes on integers (QOperator format or dynamic quantisation)",
+        "computes with integers (QOperator format or dynamic quantisation)",
         "export the Q/DQ format: quantize_static(..., quant_format=QuantFormat.QDQ)",
     ),
     "qdq.open": (
-        "an input or output of the network that holds INT8 codes",
-        "let the network begin with QuantizeLinear and end with DequantizeLinear, or cut it "
-        "there with model.outputs (--outputs)",
+        "an input or output of the network with INT8 values",
+        "start the network with QuantizeLinear and end it with DequantizeLinear, or cut it there "
+        "with model.outputs (--outputs)",
     ),
     "qdq.subgraph": (
-        "quantised inside a body of If, Loop or Scan",
+        "quantised inside an If, Loop or Scan",
         "export the model without control flow around quantised layers",
     ),
     "qdq.conflict": (
-        "quantised with different scales, and implicit INT8 has one for a tensor",
-        "share one quantiser between the readers, or take the larger scale: edgekit calibrate "
+        "quantised with different scales: implicit INT8 has one per tensor",
+        "share one quantiser between the readers, or use the larger scale: edgekit calibrate "
         "from-qdq --unequal largest",
     ),
 }
@@ -376,7 +376,7 @@ class _QdqReader:
             return
         root, before, use = self._codes[source]
         if grid is not None and not grid.same(before):
-            detail = f"{grid.step:g}, and {before.step:g} in {before.node}"
+            detail = f"{grid.step:g}, but {before.step:g} in {before.node}"
             self._problems.add("qdq.pair", node.name, detail)
         if use is not None:
             self.reading.roots[target] = root
@@ -429,7 +429,7 @@ class _QdqReader:
                 "the model has no QuantizeLinear or DequantizeLinear nodes",
                 code="qdq.none",
                 where=self._model.source,
-                hint="it is plain already: edgekit calibrate measures its scales",
+                hint="measure its scales instead: edgekit calibrate",
             )
 
 
@@ -937,7 +937,7 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     """
     if unequal not in UNEQUAL:
         raise UsageError(
-            f"unequal scales can be {' or '.join(UNEQUAL)}, not {unequal!r}", code="qdq.unequal"
+            f"unequal scales must be {' or '.join(UNEQUAL)}, not {unequal!r}", code="qdq.unequal"
         )
     model, typed, left = widened(model)
     reading = read_qdq(model)
@@ -966,11 +966,11 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     lost = without_effect(network, steps, scales)
     if lost:
         notes.append(
-            f"without effect, for a kernel does not round inside: the scales of "
-            f"{_some(lost, 'tensor')}; what they cut off in the Q/DQ model goes on"
+            f"the scales of {_some(lost, 'tensor')} have no effect, because a kernel does not "
+            "round inside; values that they clip in the Q/DQ model are not clipped"
         )
     if typed:
-        notes.append(f"kept in FP16, as the file's types have it: {_some(typed, 'node')}")
+        notes.append(f"kept in FP16, as in the file: {_some(typed, 'node')}")
     halves = tuple(dict.fromkeys((*typed, *nodes)))
     return Translated(
         plain, scales, halves, missing, propagated, len(steps), len(reading.fixed), tuple(differ),
@@ -995,13 +995,12 @@ def _scales(model: Model, reading: QdqReading, unequal: str, notes: list[str]) -
         if len(steps) > 1 and unequal == "refuse":
             problems.add("qdq.conflict", tensor, _both(steps))
         elif len(steps) > 1:
-            notes.append(f"{tensor!r} takes the larger of its scales: {_both(steps)}")
+            notes.append(f"{tensor!r} gets the larger of its scales: {_both(steps)}")
         found[tensor] = max(steps)
     problems.refuse(model.source)
     if again:
         notes.append(
-            f"quantised twice in a row: {_some(again, 'tensor')}; the last scale counts, and the "
-            "first rounding is left out"
+            f"quantised twice in a row: {_some(again, 'tensor')}; only the last scale is used"
         )
     return found
 
@@ -1039,18 +1038,17 @@ def _notes(
     notes = []
     if reading.floats:
         notes.append(
-            f"read unquantised too in the Q/DQ model: {_some(reading.floats, 'tensor')}; in "
+            f"also read unquantised in the Q/DQ model: {_some(reading.floats, 'tensor')}; in "
             "implicit INT8 all readers share the scale"
         )
     if propagated:
         notes.append(
-            f"without Q/DQ, with the scale of a neighbour: "
+            "without Q/DQ, so with the scale of a neighbour: "
             f"{_some([row.tensor for row in propagated], 'tensor')}"
         )
     if nodes:
         notes.append(
-            f"kept in FP16: {_some(nodes, 'node')}, for there is no scale for "
-            f"{_some(missing, 'tensor')}"
+            f"kept in FP16: {_some(nodes, 'node')} (no scale for {_some(missing, 'tensor')})"
         )
     if differ:
         notes.append(

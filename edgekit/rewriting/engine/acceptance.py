@@ -142,20 +142,20 @@ def describe_salvaged(before: Judged, full: SearchState | None, state: SearchSta
         shown = ", ".join(names[:_SHOWN]) + (" and others" if names[_SHOWN:] else "")
         if names:
             notes.append(
-                f"not used, for the network is predicted to be slower with them: {shown} "
+                f"not used, because the predicted time is longer with them: {shown} "
                 f"({_times(before, full.judged)})"
             )
     if state.regions and state.judged.auto_us > before.auto_us * 1.001:
         notes.append(
-            "with all that a DLA can run on it the network is predicted to be slower than before, "
-            f"with a free choice it is not ({_times(before, state.judged)})"
+            "with every possible layer on the DLA the predicted time is longer than before, with "
+            f"automatic placement it is not ({_times(before, state.judged)})"
         )
     return notes
 
 
 def _times(before: Judged, after: Judged) -> str:
     return (
-        f"automatic placement {before.auto_us:.0f} to {after.auto_us:.0f} µs, the better of it "
+        f"automatic placement {before.auto_us:.0f} to {after.auto_us:.0f} µs, the faster of it "
         f"and the GPU alone {before.best_us:.0f} to {after.best_us:.0f} µs"
     )
 

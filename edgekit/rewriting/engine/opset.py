@@ -30,8 +30,8 @@ _OPSET = 13
 #: Name of the entry; no rewrite of the list, for it has no anchor.
 RAISED = "raise-opset"
 RAISED_REASON = (
-    "before opset 13 Softmax is one of two dimensions, which no DLA runs, and forms that other "
-    "rewrites write do not exist; it comes with whatever is enabled, named or not, unless disabled"
+    "before opset 13 Softmax flattens its input to two dimensions, which no DLA runs, and other "
+    "rewrites need operators of opset 13; it runs with any other rewrite unless it is disabled"
 )
 
 

@@ -164,7 +164,7 @@ def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
         # a bug of one rewrite must not cost the user the others
         why = f"failed ({type(error).__name__}: {error})"
     note = f"rewrite {taken.step.rewrite.name} at {anchor} {why}"
-    note += " when others had been taken back, and was left out: please report it"
+    note += " after other rewrites were undone, and was skipped; please report this"
     if note not in notes:
         notes.append(note)
     return None
@@ -224,9 +224,9 @@ def steps_again(graph: RewriteGraph, steps: Iterable[tuple[str, str]]) -> Iterat
                 step = step_at(graph, known[name], graph.node(anchor))
         if step is None:
             raise ModelError(
-                f"rewrite {name!r} does not apply at node {anchor!r}",
+                f"rewrite {name!r} does not match node {anchor!r}",
                 code="rewrite.replay",
                 where=anchor,
-                hint="the model is not the one that was rewritten, or by another edgekit release",
+                hint="use the original model and the edgekit release that rewrote it",
             )
         yield step

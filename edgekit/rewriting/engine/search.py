@@ -119,7 +119,7 @@ class Search:
             self._pass()
             if len(self.taken) == before:
                 return
-        self.notes.append("rewriting was stopped before its end: please report it")
+        self.notes.append("rewriting stopped at its limit of steps; please report this")
 
     def _pass(self) -> None:
         todo = deque(
@@ -186,5 +186,5 @@ class Search:
     def _report(self, item: Rewrite, node: Node, what: str) -> None:
         self._refused.add((item.name, node.name))
         self.notes.append(
-            f"rewrite {item.name} at {node.name} {what} and was left out: please report it"
+            f"rewrite {item.name} at {node.name} {what} and was skipped; please report this"
         )

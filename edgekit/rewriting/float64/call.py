@@ -31,7 +31,7 @@ class Call:
         """Returns an input that must be there."""
         value = self.inputs[index]
         if value is None:
-            raise ValueError(f"{self.op} lacks its input {index}")
+            raise ValueError(f"{self.op} has no input {index}")
         return value
 
     def optional(self, index: int) -> np.ndarray | None:

@@ -267,7 +267,7 @@ def _in_float32(
     except RuntimeFailure as error:
         return True, f"the {side} nodes failed: {error}"
     if after is None:
-        return True, "ONNX Runtime has no kernel for the new nodes"
+        return True, "ONNX Runtime cannot run the new nodes"
     worst.take(after, before)
     return True, ""
 

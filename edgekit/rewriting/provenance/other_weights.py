@@ -184,11 +184,11 @@ def _fewer(operators: Mapping[str, int], there: Mapping[str, int]) -> list[str]:
 def _refusal(faults: Sequence[str], where: str) -> DataError:
     more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
     return DataError(
-        f"{len(faults)} constants or operators of the file are not those of the build, and a "
-        "refit changes weights only",
+        f"{len(faults)} constants or operators of the file differ from the build, but a refit "
+        "can only change weights",
         code="refit.mismatch",
         where=where,
-        hint="build again, or give a file that differs in weights alone: "
+        hint="build again, or give a file that differs only in weights: "
         + ", ".join(faults[:_SHOWN])
         + more,
     )
@@ -268,8 +268,8 @@ def _mismatch(faults: Sequence[str], total: int, where: str) -> DataError:
         where: The file they were looked for in.
     """
     return DataError(
-        f"{len(faults)} of the build's {total} weights are not in the file with "
-        "the same name, shape and type",
+        f"{len(faults)} of the build's {total} weights are missing from the file, or have "
+        "another shape or type there",
         code="refit.mismatch",
         where=where,
         hint="build again, or give a file of the same network: " + listed(faults, _SHOWN),
@@ -342,7 +342,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
         _put_back(proto, record, values)
     made = canonical(proto, None, source=other.source, weights=values)  # type: ignore[arg-type]
     if _weight_types(made) != _weight_types(rewritten):
-        raise _untrue(rewritten, "its recipes do not derive its weights")
+        raise _untrue(rewritten, "its weights do not follow from its recipes")
     check_derived(rewritten, record, made, other)
     if record is None:
         return made
@@ -418,7 +418,7 @@ def _type(tensor: onnx.TensorProto) -> WeightType:
 
 def _untrue(model: Model, reason: str) -> ModelError:
     return ModelError(
-        f"the model says that edgekit rewrote it, and what it says cannot be true: {reason}",
+        f"the model's record of rewrites is not valid: {reason}",
         code="rewrite.record",
         where=model.source,
         hint="rewrite the original again",

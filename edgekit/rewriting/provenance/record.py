@@ -244,7 +244,7 @@ def _record(text: str) -> RewriteRecord:
         _refuse(f"its schema is not {SCHEMA}")
     original, opset = raw.get("original"), _numbers(raw.get("opset"), "opset", 1 << 16)
     if not isinstance(original, str) or not _DIGEST.match(original):
-        _refuse("'original' is no digest")
+        _refuse("'original' is not a digest")
     if len(opset) != 2:
         _refuse("'opset' is not two numbers")
     originals = {name: _read_type(item, name) for name, item in _mapping(raw, "originals").items()}
@@ -253,20 +253,20 @@ def _record(text: str) -> RewriteRecord:
     recipes = _recipes(_list(raw.get("recipes"), "recipes"), {*originals, *constants})
     made = {name for recipe in recipes for name in recipe.outputs}
     if not set(stations) <= made:
-        _refuse(f"no recipe writes {min(set(stations) - made)!r}")
+        _refuse(f"no recipe computes {min(set(stations) - made)!r}")
     weights = {}
     for name, item in _mapping(raw, "weights").items():
         if not isinstance(item, dict):
-            _refuse(f"weight {name!r} is no object")
+            _refuse(f"weight {name!r} is not an object")
         found = DerivedWeight(_texts(item.get("from"), name), _texts(item.get("recipe"), name))
         if not (set(found.recipe) <= made and set(found.sources) <= set(originals)):
-            _refuse(f"weight {name!r} comes from what is not there")
+            _refuse(f"the source of weight {name!r} does not exist")
         if found.recipe and found.recipe[-1] != name:
             _refuse(f"the recipe of weight {name!r} ends in another one")
         weights[name] = found
     parameters, operators = _mapping(raw, "parameters"), _mapping(raw, "operators")
     if not all(isinstance(item, str) for item in parameters.values()):
-        _refuse("'parameters' are no digests")
+        _refuse("'parameters' are not digests")
     _numbers(list(operators.values()), "operators", _LARGEST_SIZE)
     return RewriteRecord(
         original,
@@ -297,7 +297,7 @@ def _rounds(raw: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], ...]:
     steps = [_texts(step, "steps") for step in _list(raw.get("steps"), "steps")]
     counts = _numbers(raw.get("rounds"), "rounds", len(steps))
     if any(len(step) != 2 for step in steps) or sum(counts) != len(steps):
-        _refuse("'steps' are not pairs, or not as many as 'rounds' says")
+        _refuse("'steps' are not pairs, or their number differs from 'rounds'")
     rounds, start = [], 0
     for count in counts:
         rounds.append(tuple((step[0], step[1]) for step in steps[start : start + count]))
@@ -311,20 +311,20 @@ def _recipes(raw: Sequence[Any], known: set[str]) -> tuple[Recipe, ...]:
     for item in raw:
         op = item.get("op") if isinstance(item, dict) else None
         if not isinstance(op, str) or op not in RECIPE_OPERATORS:
-            _refuse(f"{str(op)[:80]!r} is no operator that derives weights")
+            _refuse(f"{str(op)[:80]!r} is not an operator for weights")
         inputs, outputs = (
             _texts(item.get("inputs"), "inputs"),
             _texts(item.get("outputs"), "outputs"),
         )
         lacking = [name for name in inputs if name and name not in known]
         if lacking:
-            _refuse(f"a recipe reads {lacking[0][:80]!r}, which is not known before it")
+            _refuse(f"a recipe reads {lacking[0][:80]!r}, which no earlier recipe computes")
         written = [name for name in outputs if name]
         if not written or len(set(written)) < len(written) or known & set(written):
             _refuse(f"a recipe writes nothing or writes again: {str(written)[:80]}")
         attributes = item.get("attributes")
         if not isinstance(attributes, dict) or not all(map(_is_attribute, attributes.values())):
-            _refuse("an attribute of a recipe is neither a number nor a text nor a list of them")
+            _refuse("an attribute of a recipe is not a number, a text or a list of these")
         known |= set(written)
         found.append(Recipe(op, inputs, outputs, attributes))
     return tuple(found)
@@ -357,17 +357,17 @@ def _decoded(item: Any, name: str) -> np.ndarray:
         most = _LARGEST_CONSTANT // kind.itemsize
         counts = _numbers(counts, name, most)
         if size > most or sum(counts) != size or len(plain) != kind.itemsize * len(counts):
-            _refuse(f"constant {name!r} does not hold what its type and shape say")
+            _refuse(f"the data of constant {name!r} do not match its type and shape")
         return np.repeat(np.frombuffer(plain, kind), counts).reshape(shape)
     if len(plain) != kind.itemsize * size:
-        _refuse(f"constant {name!r} does not hold what its type and shape say")
+        _refuse(f"the data of constant {name!r} do not match its type and shape")
     return np.frombuffer(plain, kind).reshape(shape)
 
 
 def _read_type(item: Any, name: str) -> tuple[str, tuple[int, ...]]:
     dtype = item.get("dtype") if isinstance(item, dict) else None
     if not isinstance(dtype, str) or dtype not in _DTYPES:
-        _refuse(f"{name!r} has no known type")
+        _refuse(f"{name!r} has an unknown type")
     shape = _numbers(item.get("shape"), name, _LARGEST_SIZE)
     if len(shape) > _LARGEST_RANK or math.prod(shape) > _LARGEST_SIZE:
         _refuse(f"{name!r} is too large")
@@ -377,26 +377,26 @@ def _read_type(item: Any, name: str) -> tuple[str, tuple[int, ...]]:
 def _mapping(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = raw.get(key)
     if not isinstance(value, dict):
-        _refuse(f"{key!r} is no object")
+        _refuse(f"{key!r} is not an object")
     return value
 
 
 def _list(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list):
-        _refuse(f"{name!r} is no list")
+        _refuse(f"{name!r} is not a list")
     return value
 
 
 def _texts(value: Any, name: str) -> tuple[str, ...]:
     if not all(isinstance(part, str) for part in _list(value, name)):
-        _refuse(f"{name!r} is no list of texts")
+        _refuse(f"{name!r} is not a list of texts")
     return tuple(value)
 
 
 def _numbers(value: Any, name: str, most: int) -> list[int]:
     for part in _list(value, name):
         if type(part) is not int or not 0 <= part <= most:
-            _refuse(f"{name!r} is no list of numbers up to {most}")
+            _refuse(f"{name!r} is not a list of numbers up to {most}")
     return list(value)
 
 
@@ -404,7 +404,7 @@ def _refuse(reason: str) -> NoReturn:
     raise ModelError(
         f"the model says that edgekit rewrote it, and what it says cannot be true: {reason}",
         code="rewrite.record",
-        hint=f"remove {KEY!r} from its metadata, or rewrite the original again",
+        hint=f"rewrite the original again, or remove {KEY!r} from the model's metadata",
     )
 
 

@@ -76,7 +76,7 @@ def claim_of_model(model: Model, original: Model | None = None) -> Claim:
             "the model has no record of rewrites",
             code="rewrite.no-record",
             where=model.source,
-            hint="give what edgekit rewrite wrote, its --record file, or a bundle",
+            hint="give a model from edgekit rewrite, its --record file or a bundle",
         )
     return Claim(record.original, model.digest, record.opset[1], record.rounds, (), SEED, RUNS)
 
@@ -94,10 +94,10 @@ def claim_of_document(raw: Any, where: str) -> Claim:
     if isinstance(raw, Mapping) and isinstance(raw.get("record"), Mapping):
         raw = raw["record"]
     if not isinstance(raw, Mapping) or raw.get("schema") != RECORD_SCHEMA:
-        _refuse(f"it is no {RECORD_SCHEMA} document", where)
+        _refuse(f"it is not an {RECORD_SCHEMA} document", where)
     digests = [raw.get("model"), raw.get("rewritten")]
     if not all(isinstance(item, str) and _DIGEST.match(item) for item in digests):
-        _refuse("'model' or 'rewritten' is no digest", where)
+        _refuse("'model' or 'rewritten' is not a digest", where)
     opset, rows = raw.get("opset"), raw.get("rewrites")
     if not isinstance(opset, list) or len(opset) != 2:
         _refuse("'opset' is not two numbers", where)
@@ -105,7 +105,7 @@ def claim_of_document(raw: Any, where: str) -> Claim:
     if not 1 <= runs <= _MOST_RUNS:
         _refuse(f"'runs' is not between 1 and {_MOST_RUNS}", where)
     if not isinstance(rows, list):
-        _refuse("'rewrites' is no list", where)
+        _refuse("'rewrites' is not a list", where)
     named = [(_text(row, "rewrite", where), _text(row, "anchor", where)) for row in rows]
     proofs = tuple(
         (_number(row, "max_error", where), _number(row, "max_error_float64", where)) for row in rows
@@ -118,7 +118,7 @@ def claim_of_document(raw: Any, where: str) -> Claim:
 
 def _count(value: Any, where: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        _refuse("'opset', 'seed' or 'runs' is no number", where)
+        _refuse("'opset', 'seed' or 'runs' is not a number", where)
     return value
 
 
@@ -134,16 +134,16 @@ def _number(row: Mapping[str, Any], key: str, where: str) -> float | None:
     if value is None:
         return None
     if type(value) not in (int, float) or not 0 <= value <= 1e308:
-        _refuse(f"{key!r} of a rewrite is no error", where)
+        _refuse(f"{key!r} of a rewrite is not a valid error", where)
     return float(value)
 
 
 def _refuse(reason: str, where: str) -> NoReturn:
     raise DataError(
-        f"this is no record of rewrites: {reason}",
+        f"not a record of rewrites: {reason}",
         code="rewrite.record",
         where=where,
-        hint="give what edgekit rewrite wrote: a --record file, a model, or a bundle",
+        hint="give a --record file or a model from edgekit rewrite, or a bundle",
     )
 
 
@@ -209,8 +209,10 @@ class _Pair:
                 f"the network cannot be run on random inputs: {' '.join(str(error).split())}",
                 code="rewrite.inputs",
                 where=self._source,
-                hint="the proofs of its rewrites do not need that; compare the networks on inputs "
-                "of your own",
+                hint=(
+                    "compare the networks on your own inputs; the proofs of the rewrites do not "
+                    "need random ones"
+                ),
             ) from error
         try:
             new = self._new.run(self._outputs, dict(feeds))
@@ -275,11 +277,13 @@ def verify(
     """
     if model.digest != claim.original:
         raise DataError(
-            "this is not the model that was rewritten",
+            "the record belongs to another model",
             code="rewrite.other-model",
             where=model.source,
-            hint=f"its digest is {model.digest[:12]}, the record's {claim.original[:12]}; give the "
-            "same --shape and --outputs as for the rewriting",
+            hint=(
+                "give the original model and the same --shape and --outputs as for edgekit "
+                f"rewrite (digest {model.digest[:12]}, recorded {claim.original[:12]})"
+            ),
         )
     rows: list[dict[str, Any]] = []
     total = sum(map(len, claim.rounds))
@@ -311,7 +315,7 @@ def verify(
 def refusal(document: Mapping[str, Any]) -> EdgekitError | None:
     """Returns the error that an ``edgekit.verified/1`` document ends in; None when all is well."""
     failed = [row for row in document["rewrites"] if not row["holds"]]
-    report = f"please report it, with the model and seed {document['seed']}"
+    report = f"please report this with the model and seed {document['seed']}"
     if failed:
         first = failed[0]
         more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
@@ -325,25 +329,27 @@ def refusal(document: Mapping[str, Any]) -> EdgekitError | None:
     network = document["network"]
     if not network["holds"]:
         return GateError(
-            f"the rewritten network differs by {_amount(network['max_error'])} of the maximum, "
-            f"more than {network['limit']:g}",
+            f"the rewritten network differs by {_amount(network['max_error'])} of the maximum "
+            f"(limit {network['limit']:g})",
             code="rewrite.proof",
             where=document["model"],
             hint=report,
         )
     if not document["same"]:
         return DataError(
-            "the rewrites of the record make another network of this model than the recorded one",
+            "the recorded rewrites give a different network than the recorded one",
             code="rewrite.other-result",
             where=document["model"],
-            hint="the rewritten model was changed, or another release of edgekit wrote it: "
-            "rewrite the model again",
+            hint=(
+                "rewrite the model again; the rewritten model was changed, or comes from another "
+                "edgekit release"
+            ),
         )
     return None
 
 
 def _amount(error: float | None) -> str:
-    return "more than can be said" if error is None else f"{error:.1e}"
+    return "an unknown amount" if error is None else f"{error:.1e}"
 
 
 def _round(
@@ -355,7 +361,7 @@ def _round(
 ) -> Model:
     raised = raise_opset(model, claim.opset)
     if raised is None:
-        raise _not_repeated(f"the model cannot be raised to opset {claim.opset}", model.source)
+        raise _not_repeated(f"the model cannot be converted to opset {claim.opset}", model.source)
     if raised is model and not steps:
         return model
     graph = RewriteGraph(raised)
@@ -410,5 +416,5 @@ def _not_repeated(reason: str, where: str) -> GateError:
         f"the record cannot be repeated: {reason}",
         code="rewrite.not-repeated",
         where=where,
-        hint="another release of edgekit made the record; rewrite the model again",
+        hint="rewrite the model again; the record comes from another edgekit release",
     )

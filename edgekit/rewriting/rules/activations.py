@@ -77,8 +77,8 @@ def write_hard_sigmoid(
     "hard-swish",
     operators=("HardSwish", "Clip"),
     reason=(
-        "the DLA has no HardSwish; the product of x and a clipped scale of x is the same function, "
-        "without exporters' factor behind it"
+        "the DLA has no HardSwish; the product of x and a clipped scale of x is the same "
+        "function, without the exporters' extra factor"
     ),
 )
 def hard_swish(graph: RewriteGraph, node: Node) -> Replacement:

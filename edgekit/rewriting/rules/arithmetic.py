@@ -42,7 +42,7 @@ _RANK = 4
 @rewrite(
     "scale-chain",
     operators=_OPERATORS,
-    reason="multiplications and additions of constants in a row are one SCALE layer, not several",
+    reason="consecutive multiplications and additions of constants become one SCALE layer",
 )
 def scale_chain(graph: RewriteGraph, node: Node) -> Replacement:
     """Frozen batch normalisation (Mul, Add), normalised inputs (Sub, Div) and the like.
@@ -145,8 +145,8 @@ class _LinearMap:
     "scale-form",
     operators=("Add", "Mul", "Sub", "Div", "Sum"),
     reason=(
-        "the builder makes a SCALE layer only of x op c with c a number, one for each channel or "
-        "one for each element; other constants stay on the GPU"
+        "the builder makes a SCALE layer only if the constant is one number, one per channel or "
+        "one per element; other constants stay on the GPU"
     ),
 )
 def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
@@ -189,7 +189,7 @@ def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "identity",
     operators=("Identity", "Sum", "Mean", "Max", "Min"),
-    reason="the DLA has no identity layer; a scale by 1 copies as well",
+    reason="the DLA has no identity layer; a scale by 1 does the same",
 )
 def identity(graph: RewriteGraph, node: Node) -> Replacement:
     """Loading removes an Identity unless it stands between an input and an output of the graph.
@@ -290,7 +290,7 @@ def reciprocal(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "mean-op",
     operators=("Mean",),
-    reason="TensorRT does not say that Mean runs on the DLA; a sum and a scale do",
+    reason="no source says that Mean runs on the DLA; a sum and a scale do",
 )
 def mean_op(graph: RewriteGraph, node: Node) -> Replacement:
     """The operator matrix has Sum, not Mean.
@@ -309,7 +309,10 @@ def mean_op(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "min-op",
     operators=("Min",),
-    reason="sources differ on the minimum; -max(-x, -y) needs only what all of them allow",
+    reason=(
+        "the sources disagree about the minimum; -max(-x, -y) uses only operations that all of "
+        "them allow"
+    ),
 )
 def min_op(graph: RewriteGraph, node: Node) -> Replacement:
     """TensorRT's header lists MIN, the operator matrix does not: a form without that risk.
@@ -331,7 +334,7 @@ def min_op(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "sub",
     operators=("Sub",),
-    reason="old releases have no difference of two tensors on the DLA; a scale by -1 and a sum do",
+    reason="old releases cannot subtract tensors on the DLA; a scale by -1 and a sum do the same",
 )
 def sub(graph: RewriteGraph, node: Node) -> Replacement:
     """Where the DLA has the difference itself this makes one layer more, and is not kept.
@@ -417,7 +420,7 @@ def _steps(factor: int) -> list[int] | None:
     "broadcast-operand",
     operators=("Add", "Mul", "Sub", "Div", "Max", "Min", "Sum"),
     reason=(
-        "the DLA's element-wise layers take a second operand of form NCHW, NC11 or N111 only; a "
+        "the second operand of an element-wise layer on the DLA must be NCHW, NC11 or N111; a "
         "convolution with ones repeats along C, a nearest resize along H and W"
     ),
 )
@@ -766,8 +769,8 @@ def _passed(graph: RewriteGraph, new: Writer, fixed: str, part: str, whole: Sequ
     "logic",
     operators=("Cast", *sorted(LOGICAL), *NEGATED),
     reason=(
-        "the DLA has no logic on truth values; as 0 and 1, and is a product, or a maximum, not "
-        "1 - a, and exclusive or |a - b|"
+        "the DLA has no logical operations; on 0 and 1, And is a product, Or a maximum, Not 1 - "
+        "a and Xor |a - b|"
     ),
 )
 def logic(graph: RewriteGraph, node: Node) -> Replacement:

@@ -177,8 +177,8 @@ def clip_from_zero(new: Writer, source: str, high: float, output: str = "") -> s
     "max-min-constant",
     operators=("Max", "Min"),
     reason=(
-        "a constant operand of Max or Min stays on the GPU; ReLU or a clipped ReLU between scales "
-        "holds the bound itself"
+        "a constant operand of Max or Min stays on the GPU; a ReLU or clipped ReLU between "
+        "scales applies the same bound"
     ),
 )
 def max_min_constant(graph: RewriteGraph, node: Node) -> Replacement:
@@ -265,8 +265,8 @@ def _by_tensor(graph: RewriteGraph, new: Writer, node: Node, source: str) -> Non
     "clip",
     operators=("Clip",),
     reason=(
-        "the DLA clips only from 0 to an upper bound within a range; scales before and behind "
-        "such a clip bring any bounds there"
+        "the DLA clips only from 0 to an upper bound within a range; scales before and after the "
+        "clip allow any bounds"
     ),
 )
 def clip(graph: RewriteGraph, node: Node) -> Replacement:
@@ -366,7 +366,7 @@ def _negative(
     "prelu",
     operators=("PRelu",),
     reason=(
-        "the DLA's PReLU needs constant slopes; max(x, 0) - slope * max(-x, 0) takes computed ones"
+        "the DLA's PReLU needs constant slopes; max(x, 0) - slope * max(-x, 0) allows computed ones"
     ),
 )
 def prelu(graph: RewriteGraph, node: Node) -> Replacement:

@@ -205,8 +205,8 @@ def write_channels(
     "conv-1d",
     operators=("Conv",),
     reason=(
-        "DLA layers read four dimensions: a sequence [N, C, L] is taken as an image [N, C, L, 1], "
-        "so that the reshapes around each convolution can go"
+        "DLA layers need four dimensions: a sequence [N, C, L] becomes an image [N, C, L, 1], so "
+        "that the reshapes around each convolution disappear"
     ),
     enabling=True,
 )
@@ -463,8 +463,8 @@ def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
     "large-stride",
     operators=("Conv",),
     reason=(
-        "the DLA's convolutions have a limited stride; a larger one is two steps, whose strides "
-        "multiply"
+        "the DLA's convolutions have a limited stride; two convolutions whose strides multiply "
+        "replace a larger one"
     ),
 )
 def large_stride(graph: RewriteGraph, node: Node) -> Replacement:
@@ -926,8 +926,8 @@ def large_dilation(graph: RewriteGraph, node: Node) -> Replacement:
     "large-padding",
     operators=("Conv",),
     reason=(
-        "the DLA's padding is limited and must be smaller than the kernel; taps of zero make the "
-        "kernel larger and change nothing"
+        "the DLA's padding is limited and must be smaller than the kernel; zero weights enlarge "
+        "the kernel without changing the result"
     ),
 )
 def large_padding(graph: RewriteGraph, node: Node) -> Replacement:
@@ -946,8 +946,8 @@ def large_padding(graph: RewriteGraph, node: Node) -> Replacement:
     "conv-cbuf",
     operators=("Conv",),
     reason=(
-        "the DLA's convolution buffer holds one kernel and the rows it reads; convolutions over "
-        "parts of the input channels take less, and their sum is the same"
+        "the DLA's convolution buffer must hold one kernel and its input rows; convolutions over "
+        "parts of the input channels need less, and their sum is the same"
     ),
 )
 def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
@@ -968,8 +968,8 @@ def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
     "many-output-maps",
     operators=("Conv",),
     reason=(
-        "the DLA's convolutions have a limited number of output maps; the parts of a larger one "
-        "run there, only putting them together does not"
+        "the DLA's convolutions have a limited number of output maps; a larger one is split into "
+        "parts that run there, and only their concatenation does not"
     ),
 )
 def many_output_maps(graph: RewriteGraph, node: Node) -> Replacement:

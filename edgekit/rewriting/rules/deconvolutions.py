@@ -250,8 +250,8 @@ def deconv_1d(graph: RewriteGraph, node: Node) -> Replacement:
     "deconv-padding",
     operators=("ConvTranspose",),
     reason=(
-        "The DLA runs deconvolutions without padding only; padding crops the result, and so does "
-        "a slice"
+        "The DLA runs deconvolutions without padding only; padding crops the result, and a slice "
+        "does the same"
     ),
     enabling=True,
 )
@@ -295,7 +295,10 @@ def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "deconv-dilation",
     operators=("ConvTranspose",),
-    reason="The DLA runs deconvolutions without dilation only; zeros between the weights are one",
+    reason=(
+        "The DLA runs deconvolutions without dilation only; zeros between the weights have the "
+        "same effect"
+    ),
     enabling=True,
 )
 def deconv_dilation(graph: RewriteGraph, node: Node) -> Replacement:
@@ -334,8 +337,8 @@ def deconv_dilation(graph: RewriteGraph, node: Node) -> Replacement:
     "deconv-groups",
     operators=("ConvTranspose",),
     reason=(
-        "The DLA runs deconvolutions of one group only; zeros between the groups' weights make "
-        "one group of many"
+        "The DLA runs deconvolutions of one group only; zeros between the groups' weights merge "
+        "all groups into one"
     ),
     enabling=True,
 )
@@ -410,8 +413,8 @@ def _slice(new: Writer, source: str, axis: int, start: int, count: int) -> str:
     "deconv-large-stride",
     operators=("ConvTranspose",),
     reason=(
-        "The DLA lacks deconvolutions with square strides of 23 to 32 and strides over 32; zeros "
-        "between the input's rows and columns take a factor of the stride"
+        "The DLA has no deconvolutions with square strides of 23 to 32 or strides over 32; zeros "
+        "between the input's rows and columns replace a factor of the stride"
     ),
     enabling=True,
 )
@@ -482,8 +485,8 @@ class _Parts:
     "deconv-large-kernel",
     operators=("ConvTranspose",),
     reason=(
-        "The DLA lacks deconvolutions with square kernels of 23 to 32 and kernels over 32; parts "
-        "of the kernel see the input moved by whole rows, as channels of one deconvolution"
+        "The DLA has no deconvolutions with square kernels of 23 to 32 or kernels over 32; parts "
+        "of the kernel read the input shifted by whole rows, as channels of one deconvolution"
     ),
 )
 def deconv_large_kernel(graph: RewriteGraph, node: Node) -> Replacement:

@@ -166,8 +166,8 @@ def pointwise(new: Writer, data: str, weight: str, bias: str, name: str) -> str:
     "gemm-to-conv",
     operators=("Gemm",),
     reason=(
-        "a matrix product runs on the DLA only as a convolution, and flattening its input to two "
-        "dimensions does not; a convolution over the whole image needs no flattening"
+        "a matrix product runs on the DLA only as a convolution, and Flatten before it does not "
+        "run there; a convolution over the whole image needs no Flatten"
     ),
     enabling=True,
 )
@@ -396,8 +396,8 @@ def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
     "fold-batch-norm",
     operators=("BatchNormalization",),
     reason=(
-        "a batch normalization behind a convolution is a factor and a shift of its maps, which "
-        "its weights and bias take in: one layer less"
+        "the convolution's weights and bias include the factor and shift of the batch "
+        "normalization after it: one layer less"
     ),
 )
 def fold_batch_norm(graph: RewriteGraph, node: Node) -> Replacement:
@@ -409,8 +409,8 @@ def fold_batch_norm(graph: RewriteGraph, node: Node) -> Replacement:
     "fold-scale",
     operators=("Mul", "Div", "Add", "Sub"),
     reason=(
-        "a factor or a shift of a convolution's maps goes into its weights and bias: one layer "
-        "less, and no division or difference that older releases lack"
+        "the convolution's weights and bias include the factor or shift of its output: one layer "
+        "less, and no division or difference, which older releases lack"
     ),
 )
 def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
@@ -426,8 +426,8 @@ def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
     "fold-scale-before",
     operators=("Conv",),
     reason=(
-        "a factor or a shift of a convolution's input goes into its weights and bias: one layer "
-        "less, and no division or difference that older releases lack"
+        "the convolution's weights and bias include the factor or shift of its input: one layer "
+        "less, and no division or difference, which older releases lack"
     ),
 )
 def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
@@ -513,8 +513,8 @@ def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
     "pad-conv",
     operators=("Conv",),
     reason=(
-        "padding is a slice beyond the tensor, which boards may refuse; a convolution has padding "
-        "of its own"
+        "Pad becomes a slice beyond the tensor, which boards may refuse; a convolution can pad "
+        "by itself"
     ),
     enabling=True,
 )
@@ -568,8 +568,8 @@ _TAKE = (pad_conv, pad_pool)
     "pad-to-conv",
     operators=("Pad",),
     reason=(
-        "padding is a slice beyond the tensor, which boards may refuse; a convolution that moves "
-        "its input pads with zeros"
+        "Pad becomes a slice beyond the tensor, which boards may refuse; a convolution that "
+        "copies its input can pad with zeros"
     ),
 )
 def pad_to_conv(graph: RewriteGraph, node: Node) -> Replacement:

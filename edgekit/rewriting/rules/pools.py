@@ -46,8 +46,8 @@ _LOWEST = {
     "pool-1d",
     operators=("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
     reason=(
-        "the DLA pools in two dimensions only; a pool over [N, C, L, 1] stands there instead, "
-        "between reshapes that can go where the layers around have four dimensions too"
+        "the DLA pools in two dimensions only; a pool over [N, C, L, 1] replaces it, between "
+        "reshapes that disappear if the layers around have four dimensions too"
     ),
     enabling=True,
 )
@@ -90,7 +90,7 @@ class _Padding(NamedTuple):
 @rewrite(
     "pad-pool",
     operators=("MaxPool", "AveragePool"),
-    reason="the DLA lacks a sure form of Pad; the padding of the pool stands there instead",
+    reason="no form of Pad is certain to run on the DLA; the pool's own padding replaces it",
 )
 def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
     """The border of a Pad as the padding of the pool that reads it.
@@ -209,8 +209,8 @@ def _replaced(
     "global-average-pool",
     operators=("GlobalAveragePool",),
     reason=(
-        "TensorRT makes an average Reduce of it, which the DLA lacks; average pools and "
-        "depthwise convolutions stand there instead"
+        "TensorRT makes it an average Reduce, which the DLA lacks; average pools and depthwise "
+        "convolutions replace it"
     ),
 )
 def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
@@ -225,8 +225,8 @@ def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
     "global-max-pool",
     operators=("GlobalMaxPool",),
     reason=(
-        "TensorRT makes a maximum Reduce of it, which the DLA lacks with most releases; "
-        "maximum pools stand there instead"
+        "TensorRT makes it a maximum Reduce, which the DLA lacks in most releases; maximum pools "
+        "replace it"
     ),
 )
 def global_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
@@ -241,8 +241,8 @@ def global_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
     "large-max-pool",
     operators=("MaxPool",),
     reason=(
-        "the DLA lacks maximum pools of this window or stride; smaller ones, one after the "
-        "other, stand there instead"
+        "the DLA lacks maximum pools of this window or stride; several smaller ones in a row "
+        "replace it"
     ),
 )
 def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
@@ -260,7 +260,7 @@ def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
     operators=("AveragePool",),
     reason=(
         "the DLA lacks average pools of this window or stride; smaller ones or a depthwise "
-        "convolution stand there instead"
+        "convolution replace it"
     ),
 )
 def large_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
@@ -277,8 +277,8 @@ def large_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
     "average-pool-inclusive",
     operators=("AveragePool",),
     reason=(
-        "Xavier's DLA cannot leave padding out of an average; a pool that counts it and a "
-        "scale by position stand there instead"
+        "Xavier's DLA cannot exclude padding from an average; a pool that counts it and a scale "
+        "by position replace it"
     ),
 )
 def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
@@ -303,8 +303,8 @@ def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
         "ReduceSumSquare",
     ),
     reason=(
-        "the DLA reads four dimensions only; a reduction of [N, C, L, 1] stands there instead, for "
-        "which there are pools and convolutions"
+        "the DLA needs four dimensions; a reduction of [N, C, L, 1] replaces it, which pools and "
+        "convolutions can compute"
     ),
     enabling=True,
 )
@@ -332,8 +332,8 @@ def reduce_1d(graph: RewriteGraph, node: Node) -> Replacement:
     "reduce-mean",
     operators=("ReduceMean",),
     reason=(
-        "the DLA lacks average Reduce; average pools or depthwise convolutions over H and W "
-        "and a 1x1 convolution over C stand there instead"
+        "the DLA lacks average Reduce; average pools or depthwise convolutions over H and W and "
+        "a 1x1 convolution over C replace it"
     ),
 )
 def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
@@ -349,7 +349,7 @@ def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
     operators=("ReduceSum",),
     reason=(
         "the DLA lacks sum Reduce; depthwise convolutions of ones over H and W and a 1x1 "
-        "convolution over C stand there instead"
+        "convolution over C replace it"
     ),
 )
 def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
@@ -364,8 +364,8 @@ def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
     "reduce-sum-square",
     operators=("ReduceSumSquare",),
     reason=(
-        "the DLA lacks sum Reduce; a product of the tensor with itself and convolutions of "
-        "ones stand there instead"
+        "the DLA lacks sum Reduce; a product of the tensor with itself and convolutions of ones "
+        "replace it"
     ),
 )
 def reduce_sum_square(graph: RewriteGraph, node: Node) -> Replacement:
@@ -381,7 +381,7 @@ def reduce_sum_square(graph: RewriteGraph, node: Node) -> Replacement:
     operators=("ReduceL1",),
     reason=(
         "the DLA lacks sum Reduce; absolute values, which it has, and convolutions of ones "
-        "stand there instead"
+        "replace it"
     ),
 )
 def reduce_l1(graph: RewriteGraph, node: Node) -> Replacement:
@@ -395,7 +395,7 @@ def reduce_l1(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "reduce-max",
     operators=("ReduceMax",),
-    reason="the DLA lacks maximum Reduce with most releases; maximum pools stand there instead",
+    reason="the DLA lacks maximum Reduce in most releases; maximum pools replace it",
 )
 def reduce_max(graph: RewriteGraph, node: Node) -> Replacement:
     """A maximum over H, W or both as a maximum of maxima.
@@ -408,9 +408,7 @@ def reduce_max(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "reduce-min",
     operators=("ReduceMin",),
-    reason=(
-        "the DLA lacks minimum Reduce; maximum pools between two scales by -1 stand there instead"
-    ),
+    reason=("the DLA lacks minimum Reduce; maximum pools between two scales by -1 replace it"),
 )
 def reduce_min(graph: RewriteGraph, node: Node) -> Replacement:
     """A minimum over H, W or both as a negated maximum.

@@ -435,8 +435,8 @@ def _resizes_by_one(graph: RewriteGraph, node: Node) -> bool:
     "share-layout",
     operators=(*RESHAPES, "Transpose"),
     reason=(
-        "a tensor that several branches reshape or transpose in the same way, at the network's "
-        "input for example, needs that once"
+        "if several branches reshape or transpose a tensor in the same way, for example the "
+        "network's input, doing it once is enough"
     ),
     enabling=True,
 )
@@ -649,8 +649,8 @@ def _along(
     "merge-reshapes",
     operators=(*RESHAPES, "Transpose"),
     reason=(
-        "a reshape is a layer of its own, which the DLA mostly refuses: one stands for several, "
-        "and pairs that cancel go away"
+        "the DLA refuses most reshapes: one reshape replaces several, and pairs that cancel are "
+        "removed"
     ),
     enabling=True,
 )
@@ -684,8 +684,8 @@ def _reshapes(graph: RewriteGraph, node: Node) -> bool:
     "hoist-reshape",
     operators=RESHAPES,
     reason=(
-        "the DLA computes on N, C, H, W only: the reshape to 4-D stands before the operation, "
-        "at the network's input in the end"
+        "the DLA computes on N, C, H, W only: the reshape to 4-D moves before the operation, up "
+        "to the network's input"
     ),
     enabling=True,
 )
@@ -718,8 +718,8 @@ def hoist_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     "sink-reshape",
     operators=CARRIED,
     reason=(
-        "the DLA computes on N, C, H, W only: the operation works on the 4-D tensor before the "
-        "reshape, and the reshape stands behind it"
+        "the DLA computes on N, C, H, W only: the reshape moves after the operation, which then "
+        "works on the 4-D tensor"
     ),
     enabling=True,
 )
@@ -757,8 +757,8 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     "softmax-4d",
     operators=ALONG,
     reason=(
-        "a softmax runs on Orin's DLA when its tensor has four dimensions: the classes are the "
-        "channels, and the reshape to the result stands behind"
+        "a softmax runs on Orin's DLA if its tensor has four dimensions: the classes become the "
+        "channels, and a reshape follows"
     ),
 )
 def softmax_4d(graph: RewriteGraph, node: Node) -> Replacement:

@@ -289,7 +289,7 @@ def resize_1d(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "resize-channels-last",
     operators=("Resize",),
-    reason="The DLA resizes height and width only; a transposition makes other axes these",
+    reason="The DLA resizes height and width only; a transposition moves other axes there",
     enabling=True,
 )
 def resize_channels_last(graph: RewriteGraph, node: Node) -> Replacement:
@@ -346,7 +346,7 @@ def _again(
 @rewrite(
     "resize-sizes",
     operators=("Resize",),
-    reason="The DLA takes whole-number scales, not the size of the output",
+    reason="The DLA needs whole-number scales instead of an output size",
 )
 def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
     """The same Resize, its size given by four scales; coordinates stay what they are.
@@ -626,8 +626,8 @@ def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndar
     "resize-coordinates",
     operators=("Resize",),
     reason=(
-        "The DLA takes few combinations of coordinates and rounding; for whole factors many "
-        "others have the same effect as one of these"
+        "The DLA supports few combinations of coordinates and rounding; for whole factors many "
+        "others are equivalent to one of them"
     ),
 )
 def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
@@ -707,8 +707,8 @@ def resize_nearest_large(graph: RewriteGraph, node: Node) -> Replacement:
     "resize-linear-in-steps",
     operators=("Resize",),
     reason=(
-        "The DLA interpolates by factors up to 4 with half_pixel coordinates only; other growth "
-        "is several such steps, or repeated elements averaged over their neighbours"
+        "The DLA interpolates by factors up to 4 with half_pixel coordinates only; several such "
+        "steps, or repeated elements averaged over their neighbours, do the rest"
     ),
     enabling=True,
 )
@@ -739,8 +739,8 @@ def resize_linear_in_steps(graph: RewriteGraph, node: Node) -> Replacement:
     "resize-linear-to-pool",
     operators=("Resize",),
     reason=(
-        "The DLA of TensorRT before 8.5.2 repeats elements only; averaged over neighbours, "
-        "repeated elements are interpolated ones"
+        "Before TensorRT 8.5.2 the DLA only repeats elements; averaging repeated elements over "
+        "their neighbours interpolates"
     ),
 )
 def resize_linear_to_pool(graph: RewriteGraph, node: Node) -> Replacement:
@@ -801,7 +801,7 @@ class _Picks:
 @rewrite(
     "resize-downscale",
     operators=("Resize",),
-    reason="The DLA resizes to larger sizes only; pooling with a stride picks what is left",
+    reason="The DLA only enlarges; pooling with a stride selects the remaining elements",
 )
 def resize_downscale(graph: RewriteGraph, node: Node) -> Replacement:
     """Shrinking by a whole factor reads one element of each group, or the two in its middle.
@@ -870,7 +870,7 @@ def _picks(made: Resizing, axis: ResizeAxis) -> _Picks | None:
     operators=("Resize",),
     reason=(
         "The DLA resizes by whole factors only, nearest or linear; with height or width as "
-        "channels any resizing is a 1x1 convolution with fixed weights"
+        "channels, a 1x1 convolution with fixed weights does any resize"
     ),
 )
 def resize_to_convolution(graph: RewriteGraph, node: Node) -> Replacement:

@@ -38,13 +38,13 @@ _INPUT, _OUTPUT, _FORGET, _CELL = range(_LSTM_GATES)
 _PEEPHOLES = 7
 #: Why, for all of them.
 GATHER_REASON = (
-    "The DLA gathers nothing; constant indices are a slice, slices side by side, "
-    "or a 1x1 convolution of 0 and 1"
+    "The DLA has no gather; for constant indices a slice, concatenated slices or a 1x1 "
+    "convolution of 0 and 1 replaces it"
 )
 #: Why, for all of them.
 SCATTER_REASON = (
-    "The DLA scatters nothing; at constant indices the updates stand beside the channels that "
-    "stay, or a 1x1 convolution of 0 and 1 places them"
+    "The DLA has no scatter; for constant indices the updates are concatenated with the other "
+    "channels, or placed by a 1x1 convolution of 0 and 1"
 )
 # indices that are looked at one by one
 _MOST_INDICES = 1 << 20
@@ -507,7 +507,7 @@ def _returned(
     "gru-unroll",
     operators=("GRU",),
     reason=(
-        "a DLA has no loops; a GRU over a short sequence is 1x1 convolutions, sigmoids, "
+        "the DLA has no loops; a GRU over a short sequence becomes 1x1 convolutions, sigmoids, "
         "hyperbolic tangents, products and sums"
     ),
     enabling=True,
@@ -553,7 +553,7 @@ def gru_unroll(graph: RewriteGraph, node: Node) -> Replacement:
     "lstm-unroll",
     operators=("LSTM",),
     reason=(
-        "a DLA has no loops; an LSTM over a short sequence is 1x1 convolutions, sigmoids, "
+        "the DLA has no loops; an LSTM over a short sequence becomes 1x1 convolutions, sigmoids, "
         "hyperbolic tangents, products and sums"
     ),
     enabling=True,
@@ -608,7 +608,8 @@ def lstm_unroll(graph: RewriteGraph, node: Node) -> Replacement:
     "rnn-unroll",
     operators=("RNN",),
     reason=(
-        "a DLA has no loops; an RNN over a short sequence is 1x1 convolutions, sums and activations"
+        "the DLA has no loops; an RNN over a short sequence becomes 1x1 convolutions, sums and "
+        "activations"
     ),
     enabling=True,
 )

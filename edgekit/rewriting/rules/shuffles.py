@@ -523,8 +523,8 @@ def write_chain(
     "channel-shuffle-fold",
     operators=("Transpose",),
     reason=(
-        "The DLA has no reshape to five dimensions; "
-        "the neighbouring convolution's weights in another order make the shuffle for nothing"
+        "The DLA has no reshape to five dimensions; reordering the neighbouring convolution's "
+        "weights does the shuffle at no cost"
     ),
 )
 def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
@@ -562,8 +562,8 @@ def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
     "channel-shuffle",
     operators=("Transpose",),
     reason=(
-        "The DLA has no reshape to five dimensions; "
-        "a 1x1 convolution by a permutation matrix reorders the channels"
+        "The DLA has no reshape to five dimensions; a 1x1 convolution with a permutation matrix "
+        "reorders the channels"
     ),
 )
 def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
@@ -586,8 +586,8 @@ def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
     "channel-shuffle-parts",
     operators=("Transpose",),
     reason=(
-        "The DLA has neither five dimensions nor gathering; "
-        "a 1x1 convolution of 0 and 1 picks each group of shuffled channels"
+        "The DLA has no reshape to five dimensions and no gather; a 1x1 convolution of 0 and 1 "
+        "selects each group of shuffled channels"
     ),
 )
 def channel_shuffle_parts(graph: RewriteGraph, node: Node) -> Replacement:
@@ -643,8 +643,8 @@ class _PermutedChains(NamedTuple):
     "channel-shuffle-dense",
     operators=("Conv",),
     reason=(
-        "Grouped convolutions cannot reorder channels; "
-        "ungrouped, with zeros between the groups, the neighbour does it without a layer of its own"
+        "Grouped convolutions cannot reorder channels; without groups and with zeros between "
+        "them, the neighbouring convolution does it at no extra layer"
     ),
 )
 def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:

@@ -112,7 +112,7 @@ def slice_along(
     "strided-slice",
     operators=("Slice",),
     reason=(
-        "The DLA slices with stride 1 only; a maximum pooling of window 1 keeps each n-th element"
+        "The DLA slices with stride 1 only; a maximum pooling of window 1 keeps every n-th element"
     ),
 )
 def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
@@ -142,7 +142,7 @@ def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "slice-channels",
     operators=("Slice",),
-    reason="The DLA slices with stride 1 only; a 1x1 convolution of 0 and 1 picks the channels",
+    reason="The DLA slices with stride 1 only; a 1x1 convolution of 0 and 1 selects the channels",
 )
 def slice_channels(graph: RewriteGraph, node: Node) -> Replacement:
     """A slice with a step along C, backwards too: a 1x1 convolution that picks the channels.
@@ -160,8 +160,8 @@ def slice_channels(graph: RewriteGraph, node: Node) -> Replacement:
     "slice-backward",
     operators=("Slice",),
     reason=(
-        "The DLA slices with stride 1 only; "
-        "a 1x1 convolution reverses what transpositions make the channels"
+        "The DLA slices with stride 1 only; transpositions move the axis to the channels, and a "
+        "1x1 convolution reverses them"
     ),
 )
 def slice_backward(graph: RewriteGraph, node: Node) -> Replacement:
@@ -353,8 +353,8 @@ def joined_axis(graph: RewriteGraph, node: Node) -> int:
     "concat-sum",
     operators=("Concat",),
     reason=(
-        "The DLA concatenates along C only; "
-        "padded by depthwise convolutions of 0 and 1 the parts are added instead"
+        "The DLA concatenates along C only; depthwise convolutions of 0 and 1 pad the parts, "
+        "which are then added"
     ),
 )
 def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
@@ -403,7 +403,7 @@ def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "concat-axis",
     operators=("Concat",),
-    reason="The DLA concatenates along C only; transpositions around it make H or W the channels",
+    reason="The DLA concatenates along C only; transpositions around it turn H or W into C",
 )
 def concat_axis(graph: RewriteGraph, node: Node) -> Replacement:
     """Concat along H or W: along C between transpositions that swap C with that axis.
@@ -424,8 +424,8 @@ def concat_axis(graph: RewriteGraph, node: Node) -> Replacement:
     "concat-constant",
     operators=("Concat",),
     reason=(
-        "A constant that is concatenated is a layer on the GPU; "
-        "added to channels of zeros it is a Scale layer of the DLA"
+        "A concatenated constant is a layer on the GPU; adding it to channels of zeros is a "
+        "Scale layer on the DLA"
     ),
 )
 def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
@@ -495,9 +495,7 @@ def enlarge(new: Writer, source: str, scales: Sequence[int], output: str) -> str
 @rewrite(
     "drop-expand",
     operators=("Expand", "Tile", *sorted(_BROADCASTS)),
-    reason=(
-        "The DLA's element-wise operations broadcast [N, C, 1, 1] themselves, without an Expand"
-    ),
+    reason=("The DLA's element-wise operations broadcast [N, C, 1, 1] without an Expand"),
 )
 def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
     """An Expand or Tile before an element-wise operation that broadcasts by itself.
@@ -538,8 +536,8 @@ def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
     "repeat-elements",
     operators=("Expand", "Tile"),
     reason=(
-        "The DLA has no tensors of five dimensions to repeat in; "
-        "a nearest resize repeats rows and columns, a 1x1 convolution channels"
+        "The DLA has no tensors of five dimensions; a nearest resize repeats rows and columns, a "
+        "1x1 convolution channels"
     ),
 )
 def repeat_elements(graph: RewriteGraph, node: Node) -> Replacement:
@@ -620,8 +618,8 @@ def _repeats(
     "repeat",
     operators=("Expand", "Tile"),
     reason=(
-        "The DLA slices with stride 1 only, which is how TensorRT repeats; "
-        "a 1x1 convolution repeats channels, a nearest resize rows and columns"
+        "TensorRT repeats with slices of stride 0, but the DLA slices with stride 1 only; a 1x1 "
+        "convolution repeats channels, a nearest resize rows and columns"
     ),
 )
 def repeat(graph: RewriteGraph, node: Node) -> Replacement:

@@ -269,8 +269,8 @@ def _left(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
     "merge-transposes",
     operators=("Transpose",),
     reason=(
-        "a transposition moves a whole tensor and often breaks a loadable in two: one stands for "
-        "several, and pairs that cancel go away"
+        "a transposition moves a whole tensor and often splits a loadable: one replaces several, "
+        "and pairs that cancel are removed"
     ),
     enabling=True,
 )
@@ -296,8 +296,8 @@ def merge_transposes(graph: RewriteGraph, node: Node) -> Replacement:
     "sink-transpose",
     operators=TURNED,
     reason=(
-        "networks exported in N, H, W, C transpose around every convolution: behind the "
-        "operations these meet, cancel, and leave one at the network's end"
+        "networks exported in N, H, W, C transpose around every convolution: moved after the "
+        "operations, the transpositions cancel, except one at the network's end"
     ),
     enabling=True,
 )
@@ -358,7 +358,7 @@ class _Product(NamedTuple):
     "transpose-into-weights",
     operators=("Gemm", "MatMul", "Conv"),
     reason=(
-        "in a network exported in N, H, W, C the classifier reads a transposed tensor: the "
+        "in a network exported in N, H, W, C the classifier reads a transposed tensor: its "
         "weights are transposed instead, once"
     ),
     enabling=True,
