@@ -120,10 +120,8 @@ def _unknown(known: Rules, name: str) -> UsageError:
             f"NVIDIA's operator matrix does not list the ONNX operator {wanted}",
             code="operator.unlisted",
             where=wanted,
-            hint=(
-                "to check the layers that TensorRT's parser writes for it: edgekit check MODEL "
-                "--layer NODE"
-            ),
+            hint="to check the layers that TensorRT's parser writes for it: edgekit check MODEL "
+            "--layer NODE",
         )
     names = {
         key.lower(): key for key in (*known.rules, *known.operators, *known.unlisted, *known.titles)

@@ -67,10 +67,8 @@ def session(
             f"ONNX Runtime cannot run the model: {reason}",
             code="model.runtime",
             where=model.source,
-            hint=(
-                "check the node named in the message; the reference backend needs ONNX Runtime "
-                "to run the model"
-            ),
+            hint="check the node named in the message; the reference backend needs ONNX Runtime "
+            "to run the model",
         ) from error
 
 

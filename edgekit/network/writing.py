@@ -180,10 +180,8 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
         raise ModelError(
             "the model's weights are in separate files, which are not copied",
             code="model.external", where=str(path),
-            hint=(
-                "write it to the same folder: "
-                f"{source.with_name(f'{source.stem}.annotated.onnx')}"
-            ),
+            hint="write it to the same folder: "
+            f"{source.with_name(f'{source.stem}.annotated.onnx')}",
         )  # fmt: skip
     _write(proto, notes, about)
     try:

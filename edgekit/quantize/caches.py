@@ -78,9 +78,8 @@ def bad_scale(name: str, scale: float, where: str) -> DataError:
         f"tensor {name!r} has the scale {scale}",
         code="cache.scale",
         where=where,
-        hint=(
-            "a scale must be a positive number up to 2.65e+36: the largest magnitude divided by 127"
-        ),
+        hint="a scale must be a positive number up to 2.65e+36: the largest magnitude divided by "
+        "127",
     )
 
 
@@ -258,10 +257,8 @@ def _parse(line: str, where: str) -> tuple[str, float]:
             f"cannot read {line[:80]!r}",
             code="cache.line",
             where=where,
-            hint=(
-                "a line must be NAME: HEX with the float32 bits of the scale, such as input: "
-                "3c010a14"
-            ),
+            hint="a line must be NAME: HEX with the float32 bits of the scale, such as input: "
+            "3c010a14",
         )
     name, digits = found[1], found[2]
     scale = float(struct.unpack(">f", int(digits, 16).to_bytes(4, "big"))[0])

@@ -209,9 +209,7 @@ def _whole_engine(
             f"a hybrid engine uses one DLA core, but the plan uses {len(cores)} in a frame",
             code="build.cores",
             where=f"plan {number}",
-            hint=(
-                "use one engine per core (build.mode: split), or one core in placement.dla_cores"
-            ),
+            hint="use one engine per core (build.mode: split), or one core in placement.dla_cores",
         )
 
     def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:

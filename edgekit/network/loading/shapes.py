@@ -355,10 +355,8 @@ class Evaluation:
                 f"node {where!r} outputs {name!r} {list(shape)}: {math.prod(shape):,} elements",
                 code="model.too_large",
                 where=where,
-                hint=(
-                    f"TensorRT allows up to {MOST_ELEMENTS:,} per tensor; check the node's "
-                    "attributes and the sizes given for the inputs"
-                ),
+                hint=f"TensorRT allows up to {MOST_ELEMENTS:,} per tensor; check the node's "
+                "attributes and the sizes given for the inputs",
             )
         elem = proto.tensor_type.elem_type
         self._protos[name] = proto
@@ -388,10 +386,8 @@ class Evaluation:
             f"{name!r} is a {kind.removesuffix('_type')}, not a tensor of numbers",
             code="model.type",
             where=where,
-            hint=(
-                "TensorRT runs only tensors; cut the network before it with model.outputs "
-                "(--outputs)"
-            ),
+            hint="TensorRT runs only tensors; cut the network before it with model.outputs "
+            "(--outputs)",
         )
 
     def _shape(self, name: str) -> tuple[int, ...]:

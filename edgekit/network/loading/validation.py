@@ -426,10 +426,8 @@ def input_shapes(
                 f"input {value.name!r} has {math.prod(sizes):,} elements ({list(sizes)})",
                 code="model.shape_value",
                 where=value.name,
-                hint=(
-                    f"TensorRT allows 1 to {MOST_ELEMENTS:,}; give sizes with --shape or "
-                    "model.shapes"
-                ),
+                hint=f"TensorRT allows 1 to {MOST_ELEMENTS:,}; give sizes with --shape or "
+                "model.shapes",
             )
         found[value.name] = (tensor.elem_type, sizes)
     if dynamic:

@@ -136,10 +136,8 @@ def bad_activation(
         f"tensor {name!r} has NaN or infinite values in calibration sample {sample}{by}",
         code="calibration.nonfinite",
         where=name,
-        hint=(
-            "check the input's preprocessing (mean, std, range); if the data are correct, keep "
-            "this part in FP16 or correct its weights"
-        ),
+        hint="check the input's preprocessing (mean, std, range); if the data are correct, keep "
+        "this part in FP16 or correct its weights",
     )
 
 

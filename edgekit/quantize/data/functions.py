@@ -161,10 +161,8 @@ class Callables:
                 f"{self._spec} gave no sample",
                 code="data.empty",
                 where=str(self._file),
-                hint=(
-                    "return a new iterable at each call; the function is called for each pass "
-                    "over the data"
-                ),
+                hint="return a new iterable at each call; the function is called for each pass "
+                "over the data",
             )
 
     def _split(self, item: Any, number: int) -> Iterator[DataRow]:
@@ -244,10 +242,8 @@ class Callables:
                 f"{self._spec} failed: {type(error).__name__}" + (f": {text[0]}" if text else ""),
                 code="data.python",
                 where=_line(error, self._file),
-                hint=(
-                    "the error is in the function of calibration.data; call it by itself to see "
-                    "more"
-                ),
+                hint="the error is in the function of calibration.data; call it by itself to see "
+                "more",
             ) from error
         finally:
             for folder in self._folders:

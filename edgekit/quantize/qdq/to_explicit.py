@@ -347,10 +347,8 @@ def to_qdq(
             "the model already has Q/DQ nodes",
             code="qdq.present",
             where=model.source,
-            hint=(
-                "use it unchanged with TensorRT 11.4.1 or later, or remove the nodes: edgekit "
-                "calibrate from-qdq"
-            ),
+            hint="use it unchanged with TensorRT 11.4.1 or later, or remove the nodes: edgekit "
+            "calibrate from-qdq",
         )
     check_weights(model)
     raised = raise_opset(model)

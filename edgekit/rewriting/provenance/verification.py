@@ -209,10 +209,8 @@ class _Pair:
                 f"the network cannot be run on random inputs: {' '.join(str(error).split())}",
                 code="rewrite.inputs",
                 where=self._source,
-                hint=(
-                    "compare the networks on your own inputs; the proofs of the rewrites do not "
-                    "need random ones"
-                ),
+                hint="compare the networks on your own inputs; the proofs of the rewrites do not "
+                "need random ones",
             ) from error
         try:
             new = self._new.run(self._outputs, dict(feeds))
@@ -280,10 +278,8 @@ def verify(
             "the record belongs to another model",
             code="rewrite.other-model",
             where=model.source,
-            hint=(
-                "give the original model and the same --shape and --outputs as for edgekit "
-                f"rewrite (digest {model.digest[:12]}, recorded {claim.original[:12]})"
-            ),
+            hint="give the original model and the same --shape and --outputs as for edgekit "
+            f"rewrite (digest {model.digest[:12]}, recorded {claim.original[:12]})",
         )
     rows: list[dict[str, Any]] = []
     total = sum(map(len, claim.rounds))
@@ -340,10 +336,8 @@ def refusal(document: Mapping[str, Any]) -> EdgekitError | None:
             "the recorded rewrites give a different network than the recorded one",
             code="rewrite.other-result",
             where=document["model"],
-            hint=(
-                "rewrite the model again; the rewritten model was changed, or comes from another "
-                "edgekit release"
-            ),
+            hint="rewrite the model again; the rewritten model was changed, or comes from another "
+            "edgekit release",
         )
     return None
 

@@ -76,10 +76,8 @@ def write_hard_sigmoid(
 @rewrite(
     "hard-swish",
     operators=("HardSwish", "Clip"),
-    reason=(
-        "the DLA has no HardSwish; the product of x and a clipped scale of x is the same "
-        "function, without the exporters' extra factor"
-    ),
+    reason="the DLA has no HardSwish; the product of x and a clipped scale of x is the same "
+    "function, without the exporters' extra factor",
 )
 def hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
     """Three layers whatever the exporter wrote; the product stays within the result's range.

@@ -144,10 +144,8 @@ class _LinearMap:
 @rewrite(
     "scale-form",
     operators=("Add", "Mul", "Sub", "Div", "Sum"),
-    reason=(
-        "the builder makes a SCALE layer only if the constant is one number, one per channel or "
-        "one per element; other constants stay on the GPU"
-    ),
+    reason="the builder makes a SCALE layer only if the constant is one number, one per channel or "
+    "one per element; other constants stay on the GPU",
 )
 def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
     """c - x, x / c, Sum(x, c), and constants that repeat along H or W only.
@@ -309,10 +307,8 @@ def mean_op(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "min-op",
     operators=("Min",),
-    reason=(
-        "the sources disagree about the minimum; -max(-x, -y) uses only operations that all of "
-        "them allow"
-    ),
+    reason="the sources disagree about the minimum; -max(-x, -y) uses only operations that all of "
+    "them allow",
 )
 def min_op(graph: RewriteGraph, node: Node) -> Replacement:
     """TensorRT's header lists MIN, the operator matrix does not: a form without that risk.
@@ -419,10 +415,8 @@ def _steps(factor: int) -> list[int] | None:
 @rewrite(
     "broadcast-operand",
     operators=("Add", "Mul", "Sub", "Div", "Max", "Min", "Sum"),
-    reason=(
-        "the second operand of an element-wise layer on the DLA must be NCHW, NC11 or N111; a "
-        "convolution with ones repeats along C, a nearest resize along H and W"
-    ),
+    reason="the second operand of an element-wise layer on the DLA must be NCHW, NC11 or N111; a "
+    "convolution with ones repeats along C, a nearest resize along H and W",
 )
 def broadcast_operand(graph: RewriteGraph, node: Node) -> Replacement:
     """A spatial attention map [N, 1, H, W], a row [N, C, 1, W], a small tensor and large constant.
@@ -768,10 +762,8 @@ def _passed(graph: RewriteGraph, new: Writer, fixed: str, part: str, whole: Sequ
 @rewrite(
     "logic",
     operators=("Cast", *sorted(LOGICAL), *NEGATED),
-    reason=(
-        "the DLA has no logical operations; on 0 and 1, And is a product, Or a maximum, Not 1 - "
-        "a and Xor |a - b|"
-    ),
+    reason="the DLA has no logical operations; on 0 and 1, And is a product, Or a maximum, Not 1 - "
+    "a and Xor |a - b|",
 )
 def logic(graph: RewriteGraph, node: Node) -> Replacement:
     """Casts stand right after the comparisons, as the DLA wants them; the rest is in numbers.

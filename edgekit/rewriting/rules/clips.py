@@ -176,10 +176,8 @@ def clip_from_zero(new: Writer, source: str, high: float, output: str = "") -> s
 @rewrite(
     "max-min-constant",
     operators=("Max", "Min"),
-    reason=(
-        "a constant operand of Max or Min stays on the GPU; a ReLU or clipped ReLU between "
-        "scales applies the same bound"
-    ),
+    reason="a constant operand of Max or Min stays on the GPU; a ReLU or clipped ReLU between "
+    "scales applies the same bound",
 )
 def max_min_constant(graph: RewriteGraph, node: Node) -> Replacement:
     """Min(Max(x, a), b) and Min(Relu(x), b) are one clip.
@@ -264,10 +262,8 @@ def _by_tensor(graph: RewriteGraph, new: Writer, node: Node, source: str) -> Non
 @rewrite(
     "clip",
     operators=("Clip",),
-    reason=(
-        "the DLA clips only from 0 to an upper bound within a range; scales before and after the "
-        "clip allow any bounds"
-    ),
+    reason="the DLA clips only from 0 to an upper bound within a range; scales before and after "
+    "the clip allow any bounds",
 )
 def clip(graph: RewriteGraph, node: Node) -> Replacement:
     """Bounds that are computed while running, or that cancel each other out, are left alone.
@@ -365,9 +361,8 @@ def _negative(
 @rewrite(
     "prelu",
     operators=("PRelu",),
-    reason=(
-        "the DLA's PReLU needs constant slopes; max(x, 0) - slope * max(-x, 0) allows computed ones"
-    ),
+    reason="the DLA's PReLU needs constant slopes; max(x, 0) - slope * max(-x, 0) allows computed "
+    "ones",
 )
 def prelu(graph: RewriteGraph, node: Node) -> Replacement:
     """The DLA takes constant slopes of any shape as they are.

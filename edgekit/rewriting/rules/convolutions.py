@@ -204,10 +204,8 @@ def write_channels(
 @rewrite(
     "conv-1d",
     operators=("Conv",),
-    reason=(
-        "DLA layers need four dimensions: a sequence [N, C, L] becomes an image [N, C, L, 1], so "
-        "that the reshapes around each convolution disappear"
-    ),
+    reason="DLA layers need four dimensions: a sequence [N, C, L] becomes an image [N, C, L, 1], "
+    "so that the reshapes around each convolution disappear",
     enabling=True,
 )
 def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
@@ -462,10 +460,8 @@ def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
 @rewrite(
     "large-stride",
     operators=("Conv",),
-    reason=(
-        "the DLA's convolutions have a limited stride; two convolutions whose strides multiply "
-        "replace a larger one"
-    ),
+    reason="the DLA's convolutions have a limited stride; two convolutions whose strides multiply "
+    "replace a larger one",
 )
 def large_stride(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv with a stride over the limit -> two layers whose strides multiply to it.
@@ -925,10 +921,8 @@ def large_dilation(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "large-padding",
     operators=("Conv",),
-    reason=(
-        "the DLA's padding is limited and must be smaller than the kernel; zero weights enlarge "
-        "the kernel without changing the result"
-    ),
+    reason="the DLA's padding is limited and must be smaller than the kernel; zero weights enlarge "
+    "the kernel without changing the result",
 )
 def large_padding(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv with padding over the limit, or not smaller than the kernel -> a Conv that fits.
@@ -945,10 +939,8 @@ def large_padding(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "conv-cbuf",
     operators=("Conv",),
-    reason=(
-        "the DLA's convolution buffer must hold one kernel and its input rows; convolutions over "
-        "parts of the input channels need less, and their sum is the same"
-    ),
+    reason="the DLA's convolution buffer must hold one kernel and its input rows; convolutions "
+    "over parts of the input channels need less, and their sum is the same",
 )
 def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv over the convolution buffer -> Convs over parts of its input channels, added.
@@ -967,10 +959,8 @@ def conv_cbuf(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "many-output-maps",
     operators=("Conv",),
-    reason=(
-        "the DLA's convolutions have a limited number of output maps; a larger one is split into "
-        "parts that run there, and only their concatenation does not"
-    ),
+    reason="the DLA's convolutions have a limited number of output maps; a larger one is split "
+    "into parts that run there, and only their concatenation does not",
 )
 def many_output_maps(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv with more output maps than the limit -> Convs over parts of them, concatenated.

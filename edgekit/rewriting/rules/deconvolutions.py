@@ -249,10 +249,8 @@ def deconv_1d(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "deconv-padding",
     operators=("ConvTranspose",),
-    reason=(
-        "The DLA runs deconvolutions without padding only; padding crops the result, and a slice "
-        "does the same"
-    ),
+    reason="The DLA runs deconvolutions without padding only; padding crops the result, and a "
+    "slice does the same",
     enabling=True,
 )
 def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
@@ -295,10 +293,8 @@ def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "deconv-dilation",
     operators=("ConvTranspose",),
-    reason=(
-        "The DLA runs deconvolutions without dilation only; zeros between the weights have the "
-        "same effect"
-    ),
+    reason="The DLA runs deconvolutions without dilation only; zeros between the weights have the "
+    "same effect",
     enabling=True,
 )
 def deconv_dilation(graph: RewriteGraph, node: Node) -> Replacement:
@@ -336,10 +332,8 @@ def deconv_dilation(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "deconv-groups",
     operators=("ConvTranspose",),
-    reason=(
-        "The DLA runs deconvolutions of one group only; zeros between the groups' weights merge "
-        "all groups into one"
-    ),
+    reason="The DLA runs deconvolutions of one group only; zeros between the groups' weights merge "
+    "all groups into one",
     enabling=True,
 )
 def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
@@ -412,10 +406,8 @@ def _slice(new: Writer, source: str, axis: int, start: int, count: int) -> str:
 @rewrite(
     "deconv-large-stride",
     operators=("ConvTranspose",),
-    reason=(
-        "The DLA has no deconvolutions with square strides of 23 to 32 or strides over 32; zeros "
-        "between the input's rows and columns replace a factor of the stride"
-    ),
+    reason="The DLA has no deconvolutions with square strides of 23 to 32 or strides over 32; "
+    "zeros between the input's rows and columns replace a factor of the stride",
     enabling=True,
 )
 def deconv_large_stride(graph: RewriteGraph, node: Node) -> Replacement:
@@ -484,10 +476,8 @@ class _Parts:
 @rewrite(
     "deconv-large-kernel",
     operators=("ConvTranspose",),
-    reason=(
-        "The DLA has no deconvolutions with square kernels of 23 to 32 or kernels over 32; parts "
-        "of the kernel read the input shifted by whole rows, as channels of one deconvolution"
-    ),
+    reason="The DLA has no deconvolutions with square kernels of 23 to 32 or kernels over 32; "
+    "parts of the kernel read the input shifted by whole rows, as channels of one deconvolution",
 )
 def deconv_large_kernel(graph: RewriteGraph, node: Node) -> Replacement:
     """A large kernel is cut into parts that lie whole steps of the stride apart.

@@ -165,10 +165,8 @@ def pointwise(new: Writer, data: str, weight: str, bias: str, name: str) -> str:
 @rewrite(
     "gemm-to-conv",
     operators=("Gemm",),
-    reason=(
-        "a matrix product runs on the DLA only as a convolution, and Flatten before it does not "
-        "run there; a convolution over the whole image needs no Flatten"
-    ),
+    reason="a matrix product runs on the DLA only as a convolution, and Flatten before it does not "
+    "run there; a convolution over the whole image needs no Flatten",
     enabling=True,
 )
 def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
@@ -395,10 +393,8 @@ def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "fold-batch-norm",
     operators=("BatchNormalization",),
-    reason=(
-        "the convolution's weights and bias include the factor and shift of the batch "
-        "normalization after it: one layer less"
-    ),
+    reason="the convolution's weights and bias include the factor and shift of the batch "
+    "normalization after it: one layer less",
 )
 def fold_batch_norm(graph: RewriteGraph, node: Node) -> Replacement:
     """BatchNormalization(Conv(x)) -> Conv(x)."""
@@ -408,10 +404,8 @@ def fold_batch_norm(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "fold-scale",
     operators=("Mul", "Div", "Add", "Sub"),
-    reason=(
-        "the convolution's weights and bias include the factor or shift of its output: one layer "
-        "less, and no division or difference, which older releases lack"
-    ),
+    reason="the convolution's weights and bias include the factor or shift of its output: one "
+    "layer less, and no division or difference, which older releases lack",
 )
 def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv(x) * c, / c, + c, - c or c - Conv(x) -> Conv(x), c being one number or one a channel.
@@ -425,10 +419,8 @@ def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "fold-scale-before",
     operators=("Conv",),
-    reason=(
-        "the convolution's weights and bias include the factor or shift of its input: one layer "
-        "less, and no division or difference, which older releases lack"
-    ),
+    reason="the convolution's weights and bias include the factor or shift of its input: one layer "
+    "less, and no division or difference, which older releases lack",
 )
 def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv(factor x + shift) -> Conv(x) with other weights and bias.
@@ -512,10 +504,8 @@ def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
 @rewrite(
     "pad-conv",
     operators=("Conv",),
-    reason=(
-        "Pad becomes a slice beyond the tensor, which boards may refuse; a convolution can pad "
-        "by itself"
-    ),
+    reason="Pad becomes a slice beyond the tensor, which boards may refuse; a convolution can pad "
+    "by itself",
     enabling=True,
 )
 def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
@@ -567,10 +557,8 @@ _TAKE = (pad_conv, pad_pool)
 @rewrite(
     "pad-to-conv",
     operators=("Pad",),
-    reason=(
-        "Pad becomes a slice beyond the tensor, which boards may refuse; a convolution that "
-        "copies its input can pad with zeros"
-    ),
+    reason="Pad becomes a slice beyond the tensor, which boards may refuse; a convolution that "
+    "copies its input can pad with zeros",
 )
 def pad_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     """Pad of zeros -> a depthwise Conv along H and along W, a 1x1 Conv for channels.

@@ -45,10 +45,8 @@ _LOWEST = {
 @rewrite(
     "pool-1d",
     operators=("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
-    reason=(
-        "the DLA pools in two dimensions only; a pool over [N, C, L, 1] replaces it, between "
-        "reshapes that disappear if the layers around have four dimensions too"
-    ),
+    reason="the DLA pools in two dimensions only; a pool over [N, C, L, 1] replaces it, between "
+    "reshapes that disappear if the layers around have four dimensions too",
     enabling=True,
 )
 def pool_1d(graph: RewriteGraph, node: Node) -> Replacement:
@@ -208,10 +206,8 @@ def _replaced(
 @rewrite(
     "global-average-pool",
     operators=("GlobalAveragePool",),
-    reason=(
-        "TensorRT makes it an average Reduce, which the DLA lacks; average pools and depthwise "
-        "convolutions replace it"
-    ),
+    reason="TensorRT makes it an average Reduce, which the DLA lacks; average pools and depthwise "
+    "convolutions replace it",
 )
 def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
     """The mean over the image as windows that the DLA has.
@@ -224,10 +220,8 @@ def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "global-max-pool",
     operators=("GlobalMaxPool",),
-    reason=(
-        "TensorRT makes it a maximum Reduce, which the DLA lacks in most releases; maximum pools "
-        "replace it"
-    ),
+    reason="TensorRT makes it a maximum Reduce, which the DLA lacks in most releases; maximum "
+    "pools replace it",
 )
 def global_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
     """The maximum of the image as a maximum of maxima.
@@ -240,10 +234,8 @@ def global_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "large-max-pool",
     operators=("MaxPool",),
-    reason=(
-        "the DLA lacks maximum pools of this window or stride; several smaller ones in a row "
-        "replace it"
-    ),
+    reason="the DLA lacks maximum pools of this window or stride; several smaller ones in a row "
+    "replace it",
 )
 def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
     """A maximum over a large window as a maximum of maxima.
@@ -258,10 +250,8 @@ def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "large-average-pool",
     operators=("AveragePool",),
-    reason=(
-        "the DLA lacks average pools of this window or stride; smaller ones or a depthwise "
-        "convolution replace it"
-    ),
+    reason="the DLA lacks average pools of this window or stride; smaller ones or a depthwise "
+    "convolution replace it",
 )
 def large_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
     """An average over a large window as averages of averages or a depthwise convolution.
@@ -276,10 +266,8 @@ def large_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "average-pool-inclusive",
     operators=("AveragePool",),
-    reason=(
-        "Xavier's DLA cannot exclude padding from an average; a pool that counts it and a scale "
-        "by position replace it"
-    ),
+    reason="Xavier's DLA cannot exclude padding from an average; a pool that counts it and a scale "
+    "by position replace it",
 )
 def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
     """An average of real elements as one with padding, times a map of positions.
@@ -302,10 +290,8 @@ def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
         "ReduceL1",
         "ReduceSumSquare",
     ),
-    reason=(
-        "the DLA needs four dimensions; a reduction of [N, C, L, 1] replaces it, which pools and "
-        "convolutions can compute"
-    ),
+    reason="the DLA needs four dimensions; a reduction of [N, C, L, 1] replaces it, which pools "
+    "and convolutions can compute",
     enabling=True,
 )
 def reduce_1d(graph: RewriteGraph, node: Node) -> Replacement:
@@ -331,10 +317,8 @@ def reduce_1d(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "reduce-mean",
     operators=("ReduceMean",),
-    reason=(
-        "the DLA lacks average Reduce; average pools or depthwise convolutions over H and W and "
-        "a 1x1 convolution over C replace it"
-    ),
+    reason="the DLA lacks average Reduce; average pools or depthwise convolutions over H and W and "
+    "a 1x1 convolution over C replace it",
 )
 def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
     """A mean as windows over the image and a 1x1 convolution over the channels.
@@ -347,10 +331,8 @@ def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "reduce-sum",
     operators=("ReduceSum",),
-    reason=(
-        "the DLA lacks sum Reduce; depthwise convolutions of ones over H and W and a 1x1 "
-        "convolution over C replace it"
-    ),
+    reason="the DLA lacks sum Reduce; depthwise convolutions of ones over H and W and a 1x1 "
+    "convolution over C replace it",
 )
 def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
     """A sum as depthwise convolutions over the image and a 1x1 convolution over the channels.
@@ -363,10 +345,8 @@ def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "reduce-sum-square",
     operators=("ReduceSumSquare",),
-    reason=(
-        "the DLA lacks sum Reduce; a product of the tensor with itself and convolutions of ones "
-        "replace it"
-    ),
+    reason="the DLA lacks sum Reduce; a product of the tensor with itself and convolutions of ones "
+    "replace it",
 )
 def reduce_sum_square(graph: RewriteGraph, node: Node) -> Replacement:
     """Squares first, then their sum as `reduce-sum` has it.
@@ -379,10 +359,8 @@ def reduce_sum_square(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "reduce-l1",
     operators=("ReduceL1",),
-    reason=(
-        "the DLA lacks sum Reduce; absolute values, which it has, and convolutions of ones "
-        "replace it"
-    ),
+    reason="the DLA lacks sum Reduce; absolute values, which it has, and convolutions of ones "
+    "replace it",
 )
 def reduce_l1(graph: RewriteGraph, node: Node) -> Replacement:
     """Absolute values first, then their sum as `reduce-sum` has it.

@@ -434,10 +434,8 @@ def _resizes_by_one(graph: RewriteGraph, node: Node) -> bool:
 @rewrite(
     "share-layout",
     operators=(*RESHAPES, "Transpose"),
-    reason=(
-        "if several branches reshape or transpose a tensor in the same way, for example the "
-        "network's input, doing it once is enough"
-    ),
+    reason="if several branches reshape or transpose a tensor in the same way, for example the "
+    "network's input, doing it once is enough",
     enabling=True,
 )
 def share_layout(graph: RewriteGraph, node: Node) -> Replacement:
@@ -648,10 +646,8 @@ def _along(
 @rewrite(
     "merge-reshapes",
     operators=(*RESHAPES, "Transpose"),
-    reason=(
-        "the DLA refuses most reshapes: one reshape replaces several, and pairs that cancel are "
-        "removed"
-    ),
+    reason="the DLA refuses most reshapes: one reshape replaces several, and pairs that cancel are "
+    "removed",
     enabling=True,
 )
 def merge_reshapes(graph: RewriteGraph, node: Node) -> Replacement:
@@ -683,10 +679,8 @@ def _reshapes(graph: RewriteGraph, node: Node) -> bool:
 @rewrite(
     "hoist-reshape",
     operators=RESHAPES,
-    reason=(
-        "the DLA computes on N, C, H, W only: the reshape to 4-D moves before the operation, up "
-        "to the network's input"
-    ),
+    reason="the DLA computes on N, C, H, W only: the reshape to 4-D moves before the operation, up "
+    "to the network's input",
     enabling=True,
 )
 def hoist_reshape(graph: RewriteGraph, node: Node) -> Replacement:
@@ -717,10 +711,8 @@ def hoist_reshape(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "sink-reshape",
     operators=CARRIED,
-    reason=(
-        "the DLA computes on N, C, H, W only: the reshape moves after the operation, which then "
-        "works on the 4-D tensor"
-    ),
+    reason="the DLA computes on N, C, H, W only: the reshape moves after the operation, which then "
+    "works on the 4-D tensor",
     enabling=True,
 )
 def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
@@ -756,10 +748,8 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "softmax-4d",
     operators=ALONG,
-    reason=(
-        "a softmax runs on Orin's DLA if its tensor has four dimensions: the classes become the "
-        "channels, and a reshape follows"
-    ),
+    reason="a softmax runs on Orin's DLA if its tensor has four dimensions: the classes become the "
+    "channels, and a reshape follows",
 )
 def softmax_4d(graph: RewriteGraph, node: Node) -> Replacement:
     """Softmax on [N, C] or [N, C, L] -> Reshape to 4-D, Softmax, Reshape.

@@ -625,10 +625,8 @@ def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndar
 @rewrite(
     "resize-coordinates",
     operators=("Resize",),
-    reason=(
-        "The DLA supports few combinations of coordinates and rounding; for whole factors many "
-        "others are equivalent to one of them"
-    ),
+    reason="The DLA supports few combinations of coordinates and rounding; for whole factors many "
+    "others are equivalent to one of them",
 )
 def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
     """Which elements are read, and with which weights, is compared, not how it is called.
@@ -706,10 +704,8 @@ def resize_nearest_large(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "resize-linear-in-steps",
     operators=("Resize",),
-    reason=(
-        "The DLA interpolates by factors up to 4 with half_pixel coordinates only; several such "
-        "steps, or repeated elements averaged over their neighbours, do the rest"
-    ),
+    reason="The DLA interpolates by factors up to 4 with half_pixel coordinates only; several such "
+    "steps, or repeated elements averaged over their neighbours, do the rest",
     enabling=True,
 )
 def resize_linear_in_steps(graph: RewriteGraph, node: Node) -> Replacement:
@@ -738,10 +734,8 @@ def resize_linear_in_steps(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "resize-linear-to-pool",
     operators=("Resize",),
-    reason=(
-        "Before TensorRT 8.5.2 the DLA only repeats elements; averaging repeated elements over "
-        "their neighbours interpolates"
-    ),
+    reason="Before TensorRT 8.5.2 the DLA only repeats elements; averaging repeated elements over "
+    "their neighbours interpolates",
 )
 def resize_linear_to_pool(graph: RewriteGraph, node: Node) -> Replacement:
     """Linear growth without any linear layer, for releases whose DLA has none.
@@ -868,10 +862,8 @@ def _picks(made: Resizing, axis: ResizeAxis) -> _Picks | None:
 @rewrite(
     "resize-to-convolution",
     operators=("Resize",),
-    reason=(
-        "The DLA resizes by whole factors only, nearest or linear; with height or width as "
-        "channels, a 1x1 convolution with fixed weights does any resize"
-    ),
+    reason="The DLA resizes by whole factors only, nearest or linear; with height or width as "
+    "channels, a 1x1 convolution with fixed weights does any resize",
 )
 def resize_to_convolution(graph: RewriteGraph, node: Node) -> Replacement:
     """Each row of the result is a sum of rows of the input with fixed weights.

@@ -506,10 +506,8 @@ def _returned(
 @rewrite(
     "gru-unroll",
     operators=("GRU",),
-    reason=(
-        "the DLA has no loops; a GRU over a short sequence becomes 1x1 convolutions, sigmoids, "
-        "hyperbolic tangents, products and sums"
-    ),
+    reason="the DLA has no loops; a GRU over a short sequence becomes 1x1 convolutions, sigmoids, "
+    "hyperbolic tangents, products and sums",
     enabling=True,
 )
 def gru_unroll(graph: RewriteGraph, node: Node) -> Replacement:
@@ -552,10 +550,8 @@ def gru_unroll(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "lstm-unroll",
     operators=("LSTM",),
-    reason=(
-        "the DLA has no loops; an LSTM over a short sequence becomes 1x1 convolutions, sigmoids, "
-        "hyperbolic tangents, products and sums"
-    ),
+    reason="the DLA has no loops; an LSTM over a short sequence becomes 1x1 convolutions, "
+    "sigmoids, hyperbolic tangents, products and sums",
     enabling=True,
 )
 def lstm_unroll(graph: RewriteGraph, node: Node) -> Replacement:
@@ -607,10 +603,8 @@ def lstm_unroll(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "rnn-unroll",
     operators=("RNN",),
-    reason=(
-        "the DLA has no loops; an RNN over a short sequence becomes 1x1 convolutions, sums and "
-        "activations"
-    ),
+    reason="the DLA has no loops; an RNN over a short sequence becomes 1x1 convolutions, sums and "
+    "activations",
     enabling=True,
 )
 def rnn_unroll(graph: RewriteGraph, node: Node) -> Replacement:

@@ -522,10 +522,8 @@ def write_chain(
 @rewrite(
     "channel-shuffle-fold",
     operators=("Transpose",),
-    reason=(
-        "The DLA has no reshape to five dimensions; reordering the neighbouring convolution's "
-        "weights does the shuffle at no cost"
-    ),
+    reason="The DLA has no reshape to five dimensions; reordering the neighbouring convolution's "
+    "weights does the shuffle at no cost",
 )
 def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
     """A channel shuffle next to an ungrouped convolution: that one's weights in another order.
@@ -561,10 +559,8 @@ def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "channel-shuffle",
     operators=("Transpose",),
-    reason=(
-        "The DLA has no reshape to five dimensions; a 1x1 convolution with a permutation matrix "
-        "reorders the channels"
-    ),
+    reason="The DLA has no reshape to five dimensions; a 1x1 convolution with a permutation matrix "
+    "reorders the channels",
 )
 def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
     """Reshapes and transpositions within C: a 1x1 convolution with a permutation matrix.
@@ -585,10 +581,8 @@ def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "channel-shuffle-parts",
     operators=("Transpose",),
-    reason=(
-        "The DLA has no reshape to five dimensions and no gather; a 1x1 convolution of 0 and 1 "
-        "selects each group of shuffled channels"
-    ),
+    reason="The DLA has no reshape to five dimensions and no gather; a 1x1 convolution of 0 and 1 "
+    "selects each group of shuffled channels",
 )
 def channel_shuffle_parts(graph: RewriteGraph, node: Node) -> Replacement:
     """A channel shuffle of one image whose groups are taken apart at once (ShuffleNet V2).
@@ -642,10 +636,8 @@ class _PermutedChains(NamedTuple):
 @rewrite(
     "channel-shuffle-dense",
     operators=("Conv",),
-    reason=(
-        "Grouped convolutions cannot reorder channels; without groups and with zeros between "
-        "them, the neighbouring convolution does it at no extra layer"
-    ),
+    reason="Grouped convolutions cannot reorder channels; without groups and with zeros between "
+    "them, the neighbouring convolution does it at no extra layer",
 )
 def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
     """A permutation of the channels and the grouped convolution next to it are one (ShuffleNet V1).

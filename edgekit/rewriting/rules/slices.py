@@ -111,9 +111,8 @@ def slice_along(
 @rewrite(
     "strided-slice",
     operators=("Slice",),
-    reason=(
-        "The DLA slices with stride 1 only; a maximum pooling of window 1 keeps every n-th element"
-    ),
+    reason="The DLA slices with stride 1 only; a maximum pooling of window 1 keeps every n-th "
+    "element",
 )
 def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
     """A slice with steps along H or W: the same slice without, then pooling of window 1.
@@ -159,10 +158,8 @@ def slice_channels(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "slice-backward",
     operators=("Slice",),
-    reason=(
-        "The DLA slices with stride 1 only; transpositions move the axis to the channels, and a "
-        "1x1 convolution reverses them"
-    ),
+    reason="The DLA slices with stride 1 only; transpositions move the axis to the channels, and a "
+    "1x1 convolution reverses them",
 )
 def slice_backward(graph: RewriteGraph, node: Node) -> Replacement:
     """A slice backwards along H or W: the channel form between two transpositions.
@@ -352,10 +349,8 @@ def joined_axis(graph: RewriteGraph, node: Node) -> int:
 @rewrite(
     "concat-sum",
     operators=("Concat",),
-    reason=(
-        "The DLA concatenates along C only; depthwise convolutions of 0 and 1 pad the parts, "
-        "which are then added"
-    ),
+    reason="The DLA concatenates along C only; depthwise convolutions of 0 and 1 pad the parts, "
+    "which are then added",
 )
 def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
     """Concat of a few parts along H or W: each padded with zeros to the whole, and their sum.
@@ -423,10 +418,8 @@ def concat_axis(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "concat-constant",
     operators=("Concat",),
-    reason=(
-        "A concatenated constant is a layer on the GPU; adding it to channels of zeros is a "
-        "Scale layer on the DLA"
-    ),
+    reason="A concatenated constant is a layer on the GPU; adding it to channels of zeros is a "
+    "Scale layer on the DLA",
 )
 def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
     """Concat along C of activations and constants (coordinates, positions, channels of zeros).
@@ -535,10 +528,8 @@ def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "repeat-elements",
     operators=("Expand", "Tile"),
-    reason=(
-        "The DLA has no tensors of five dimensions; a nearest resize repeats rows and columns, a "
-        "1x1 convolution channels"
-    ),
+    reason="The DLA has no tensors of five dimensions; a nearest resize repeats rows and columns, "
+    "a 1x1 convolution channels",
 )
 def repeat_elements(graph: RewriteGraph, node: Node) -> Replacement:
     """Reshape, Expand, Reshape that repeats each row, column or channel (repeat_interleave).
@@ -617,10 +608,8 @@ def _repeats(
 @rewrite(
     "repeat",
     operators=("Expand", "Tile"),
-    reason=(
-        "TensorRT repeats with slices of stride 0, but the DLA slices with stride 1 only; a 1x1 "
-        "convolution repeats channels, a nearest resize rows and columns"
-    ),
+    reason="TensorRT repeats with slices of stride 0, but the DLA slices with stride 1 only; a 1x1 "
+    "convolution repeats channels, a nearest resize rows and columns",
 )
 def repeat(graph: RewriteGraph, node: Node) -> Replacement:
     """Expand or Tile of a 4-D tensor: a convolution along C, a nearest resize along H and W.

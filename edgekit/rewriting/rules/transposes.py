@@ -268,10 +268,8 @@ def _left(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
 @rewrite(
     "merge-transposes",
     operators=("Transpose",),
-    reason=(
-        "a transposition moves a whole tensor and often splits a loadable: one replaces several, "
-        "and pairs that cancel are removed"
-    ),
+    reason="a transposition moves a whole tensor and often splits a loadable: one replaces "
+    "several, and pairs that cancel are removed",
     enabling=True,
 )
 def merge_transposes(graph: RewriteGraph, node: Node) -> Replacement:
@@ -295,10 +293,8 @@ def merge_transposes(graph: RewriteGraph, node: Node) -> Replacement:
 @rewrite(
     "sink-transpose",
     operators=TURNED,
-    reason=(
-        "networks exported in N, H, W, C transpose around every convolution: moved after the "
-        "operations, the transpositions cancel, except one at the network's end"
-    ),
+    reason="networks exported in N, H, W, C transpose around every convolution: moved after the "
+    "operations, the transpositions cancel, except one at the network's end",
     enabling=True,
 )
 def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
@@ -357,10 +353,8 @@ class _Product(NamedTuple):
 @rewrite(
     "transpose-into-weights",
     operators=("Gemm", "MatMul", "Conv"),
-    reason=(
-        "in a network exported in N, H, W, C the classifier reads a transposed tensor: its "
-        "weights are transposed instead, once"
-    ),
+    reason="in a network exported in N, H, W, C the classifier reads a transposed tensor: its "
+    "weights are transposed instead, once",
     enabling=True,
 )
 def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
