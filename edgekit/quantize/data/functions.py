@@ -203,7 +203,7 @@ class Callables:
                 f"the arrays hold different numbers of samples: {counts}",
                 code="data.shape",
                 where=where,
-                hint="every input needs the same number",
+                hint="give every input the same number",
             )
         many = min(counts.values())
         for index in range(many):

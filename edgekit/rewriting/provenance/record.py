@@ -321,7 +321,7 @@ def _recipes(raw: Sequence[Any], known: set[str]) -> tuple[Recipe, ...]:
             _refuse(f"a recipe reads {lacking[0][:80]!r}, which no earlier recipe computes")
         written = [name for name in outputs if name]
         if not written or len(set(written)) < len(written) or known & set(written):
-            _refuse(f"a recipe writes nothing or writes again: {str(written)[:80]}")
+            _refuse(f"a recipe writes no tensor, or one that exists already: {str(written)[:80]}")
         attributes = item.get("attributes")
         if not isinstance(attributes, dict) or not all(map(_is_attribute, attributes.values())):
             _refuse("an attribute of a recipe is not a number, a text or a list of these")
@@ -402,7 +402,7 @@ def _numbers(value: Any, name: str, most: int) -> list[int]:
 
 def _refuse(reason: str) -> NoReturn:
     raise ModelError(
-        f"the model says that edgekit rewrote it, and what it says cannot be true: {reason}",
+        f"the model's record of rewrites is not valid: {reason}",
         code="rewrite.record",
         hint=f"rewrite the original again, or remove {KEY!r} from the model's metadata",
     )
