@@ -76,7 +76,11 @@ def test_unknown_target_names_the_nearest():
         ("bench: {iterations: no}", "f.yaml:5:9", "integer"),
         ("bench: {duration_s: .nan}", "f.yaml:5:9", "number"),
         ("deploy: {boards: [{host: a}]}", "f.yaml:5:19", "'deploy.boards.0.name' is missing"),
-        ("deploy: {boards: [{name: a, host: b, host_key: x}]}", "f.yaml:5:38", "not in the expected form"),
+        (
+            "deploy: {boards: [{name: a, host: b, host_key: x}]}",
+            "f.yaml:5:38",
+            "not in the expected form",
+        ),
         ("deploy: {sign_with: '${EDGEKIT_NO_SUCH}'}", "f.yaml:5:10", "EDGEKIT_NO_SUCH is not set"),
         ("calibration: {data: a, cache: b}", "f.yaml:5:1", "not both"),
         ("calibration: {resize: tall}", "f.yaml:5:15", "letterbox"),
