@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,11 +46,9 @@ def digest_of(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@functools.cache
-def _code_digest() -> str:
-    """Digest of edgekit's own code and data, so that an update never reuses an old result."""
+def _code_files() -> Iterator[tuple[str, str]]:
+    """Yields edgekit's own code and data, each file with its path below its folder."""
     package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
     folders = [package, package.parent / "edgekit_device", data_folder("targets"),
                data_folder("dla"), data_folder("trt")]  # fmt: skip
     for folder in folders:
@@ -58,13 +56,26 @@ def _code_digest() -> str:
         for parent, inner, names in os.walk(folder):
             inner.sort()
             for file in sorted(os.path.join(parent, n) for n in names if n.endswith(_KINDS)):
-                digest.update(os.path.relpath(file, folder).encode())
-                with open(file, "rb") as opened:
-                    digest.update(opened.read())
-    for name in ("numpy", "onnx", "onnxruntime", "ortools"):
-        with contextlib.suppress(PackageNotFoundError):
-            digest.update(f"{name}={version(name)}".encode())
+                yield file, os.path.relpath(file, folder)
+
+
+def _code_digest() -> str:
+    """Digest of edgekit's own code and data, so that an update never reuses an old result."""
+    digest = hashlib.sha256()
+    for file, name in _code_files():
+        digest.update(name.encode())
+        with open(file, "rb") as opened:
+            digest.update(opened.read())
     return digest.hexdigest()
+
+
+def _code_stamp() -> str:
+    """Digest of what the file system says of them, in a tenth of the time."""
+    stamps = []
+    for file, _ in _code_files():
+        facts = os.stat(file)
+        stamps.append((file, facts.st_size, facts.st_mtime_ns, facts.st_ino))
+    return digest_of(stamps)
 
 
 class Cache:
@@ -84,7 +95,21 @@ class Cache:
 
     def key(self, *parts: Any) -> str:
         """Returns the key of a step whose result depends on ``parts`` and on this edgekit."""
-        return digest_of(_code_digest(), *parts)
+        return digest_of(*self._software, *parts)
+
+    @functools.cached_property
+    def _software(self) -> tuple[str, ...]:
+        """Digest of edgekit's code, and the versions of what computes for it."""
+        stamp = _code_stamp()
+        code = self.get("code", stamp)
+        if not isinstance(code, str):
+            code = _code_digest()
+            self.put("code", stamp, code)
+        versions = []
+        for name in ("numpy", "onnx", "onnxruntime", "ortools"):
+            with contextlib.suppress(PackageNotFoundError):
+                versions.append(f"{name}={version(name)}")
+        return code, *versions
 
     def get(self, step: str, key: str) -> Any | None:
         """Returns a stored result, or None; a damaged one counts as absent."""

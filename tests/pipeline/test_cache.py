@@ -3,12 +3,14 @@
 import errno
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 
 from edgekit.errors import EnvironmentLack
 from edgekit.files import write_atomically
+from edgekit.knowledge import data_folder
 from edgekit.pipeline.cache import Cache, digest_of
 
 
@@ -19,10 +21,17 @@ def test_keys_depend_on_every_part(tmp_path):
     assert cache.key("plan", {"a": 1, "b": 2}) == cache.key("plan", {"b": 2, "a": 1})
 
 
-def test_keys_depend_on_edgekits_own_code(tmp_path, monkeypatch):
+def test_keys_depend_on_edgekits_own_code_and_data(tmp_path, monkeypatch):
+    data = shutil.copytree(data_folder("targets"), tmp_path / "data")
+    others = {name: data_folder(name) for name in ("dla", "trt")}
+    monkeypatch.setattr("edgekit.pipeline.cache.data_folder", lambda name: others.get(name, data))
+    board = next(data.glob("jetson-*.yaml"))
+    text = board.read_text()
     before = Cache(tmp_path).key("plan")
-    monkeypatch.setattr("edgekit.pipeline.cache._code_digest", lambda: "other")
+    board.write_text(text.replace("1", "2", 1))
     assert Cache(tmp_path).key("plan") != before
+    board.write_text(text)
+    assert Cache(tmp_path).key("plan") == before  # by content, not by time
 
 
 def test_results_come_back_and_damage_counts_as_absent(tmp_path):
