@@ -21,9 +21,9 @@ def main() -> NoReturn:
     try:
         import gc
 
-        # a start makes a hundred thousand objects that stay: to look through them for cycles each
-        # time there are 700 more takes a tenth of a short command
-        gc.set_threshold(100_000, *gc.get_threshold()[1:])
+        # a start makes up to 150,000 objects that stay: to look through them for cycles each time
+        # there are 700 more takes a tenth of a short command
+        gc.set_threshold(200_000, *gc.get_threshold()[1:])
         from edgekit.cli.main import main as run
 
         run()
