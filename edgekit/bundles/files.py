@@ -229,3 +229,17 @@ def build_zipapp(path: str | Path) -> str:
         temporary.write_bytes(data)
         os.chmod(temporary, 0o755)
     return hashlib.sha256(data).hexdigest()
+
+
+def build_board_loader(folder: Path) -> Path:
+    """Writes the loader into ``folder`` under its digest, as boards have it; returns the file.
+
+    Hosts of different versions may share the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # not ``write_atomically``: its name is known when it is whole
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        digest = build_zipapp(Path(made, "loader"))
+        path = folder / f"edgekit_device-{digest[:16]}.pyz"
+        os.replace(Path(made, "loader"), path)
+    return path

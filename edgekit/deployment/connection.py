@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.bundles.files import build_zipapp
+from edgekit.bundles.files import build_board_loader
 from edgekit.bundles.sign import allowed_signers_line
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
@@ -30,6 +29,7 @@ def open_board(
     accept_host_key: str | bool = False,
     remember_host_key: bool = False,
     on_command: Callable[[str, float], object] = lambda name, seconds: None,
+    loader: Path | None = None,
 ) -> Iterator[BoardClient]:
     """Connects to ``board``; with None starts edgekit's own board for as long as the block lasts.
 
@@ -47,6 +47,7 @@ def open_board(
         accept_host_key: Consent for an unknown host key: its fingerprint, or True for any.
         remember_host_key: Whether an accepted host key is written to edgekit's known_hosts.
         on_command: As of ``BoardClient``; from the first command on.
+        loader: The boards' loader, if it is built already (``build_board_loader``).
 
     Raises:
         EnvironmentLack: "board.unreachable".
@@ -56,7 +57,7 @@ def open_board(
     state_folder.mkdir(parents=True, exist_ok=True)
     line = allowed_signers_line(signer_public_key) if signer_public_key is not None else None
     with contextlib.ExitStack() as stack:
-        loader = _loader(state_folder / "loader")
+        loader = loader or build_board_loader(state_folder / "loader")
         if board is None:
             client = _own_board(stack, state_folder / "board", loader, on_command)
         elif board.kind == "local":
@@ -111,14 +112,3 @@ def _own_board(
         board = Board("local", root=str(root.absolute()), python=sys.executable, kind="local")
         note = f"this machine without SSH, folder {root}, because {error.message}"
         return BoardClient(board, LocalTransport("local"), loader, note)
-
-
-def _loader(folder: Path) -> Path:
-    """Returns the loader under its digest: hosts of different versions share the folder."""
-    folder.mkdir(exist_ok=True)
-    # not ``write_atomically``: its name is known when it is whole
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        digest = build_zipapp(Path(made, "loader"))
-        path = folder / f"edgekit_device-{digest[:16]}.pyz"
-        os.replace(Path(made, "loader"), path)
-    return path

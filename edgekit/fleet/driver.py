@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from edgekit.bundles.files import build_board_loader
 from edgekit.bundles.manifest import Bundle
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
@@ -98,6 +99,7 @@ class SshDriver:
         self._app = app
         self._bundle_for = bundle_for
         self._folder = state_folder
+        self._loader = build_board_loader(state_folder / "loader")
         self._terms_of = terms_of
         self._reason = reason
         self._accept = accept_host_key
@@ -174,6 +176,7 @@ class SshDriver:
             signer_public_key=self._trust if trusting else None,
             trust_key=trusting and self._trust is not None,
             accept_host_key=self._accept,
+            loader=self._loader,
         ) as client:
             yield client
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from edgekit.bundles.files import build_zipapp, read, write
+from edgekit.bundles.files import build_board_loader, read, write
 from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.push import push
 from edgekit.bundles.sign import allowed_signers_line
@@ -205,12 +205,13 @@ def export_ansible(
     except OSError as error:
         raise not_written(folder, "cannot create the folder", error) from error
     shutil.copytree(Path(__file__).with_name("role"), folder / "roles" / _ROLE, dirs_exist_ok=True)
+    loader = build_board_loader(folder / "loader")
     settings: dict[str, Any] = {
         "edgekit_board_signers": list(signers),
         "edgekit_board_policy": dict(policy or {}),
         "edgekit_board_sources": list(sources),
         **({"edgekit_board_again": True} if again else {}),
-        "edgekit_board_loader": "{{ inventory_dir }}/" + _put_loader(folder),
+        "edgekit_board_loader": "{{ inventory_dir }}/loader/" + loader.name,
     }
     facts = {
         name: {"edgekit_board_app": bundle.name, "edgekit_board_digest": bundle.digest}
@@ -288,16 +289,6 @@ def _put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:
     signature = None if bundle.signature is None else bundle.signature.decode("ascii")
     offer = {"manifest": bundle.manifest_bytes.decode("utf-8"), "signature": signature}
     (here / "offer.json").write_text(json.dumps(offer) + "\n", encoding="utf-8")
-
-
-def _put_loader(folder: Path) -> str:
-    """Writes the loader under the name that edgekit itself gives it on boards."""
-    (folder / "loader").mkdir(exist_ok=True)
-    temporary = folder / "loader" / ".new"
-    digest = build_zipapp(temporary)
-    name = f"loader/edgekit_device-{digest[:16]}.pyz"
-    temporary.replace(folder / name)
-    return name
 
 
 def _notes(members: Sequence[FleetBoard], known: str) -> tuple[str, ...]:
