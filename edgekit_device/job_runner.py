@@ -19,7 +19,13 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional
 
-from edgekit_device.board.identity import fingerprint, loader_digest, loader_file
+from edgekit_device.board.identity import (
+    LOADER,
+    fingerprint,
+    loader_digest,
+    loader_file,
+    unpacked_loader,
+)
 from edgekit_device.deployment.request import running
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import (
@@ -52,7 +58,6 @@ from edgekit_device.protocol.codec import dump, read, read_json, write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
 
-_LOADER = "loader.pyz"
 _POLL_S = 0.2
 _GRACE_S = 10.0
 
@@ -141,7 +146,7 @@ def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
         loader = loader_file()
         if loader is not None:
             # newer loaders push old ones out of bin; a job's own stays with it
-            _link(loader, made / _LOADER)
+            _link(loader, made / LOADER)
         if job.folder.exists():
             job.folder.rename(work / "old")
         made.rename(job.folder)
@@ -149,8 +154,10 @@ def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
 
 
 def _launch(job: Job) -> None:
-    loader = job.folder / _LOADER
-    program = [str(loader)] if loader.exists() else ["-m", "edgekit_device"]
+    loader = job.folder / LOADER
+    program = ["-m", "edgekit_device"]
+    if loader.exists():
+        program = [str(unpacked_loader() or loader)]
     reading, writing = os.pipe()
     argv = [sys.executable, *program, "job-run", "--root", str(job.root.folder)]
     argv += ["--job", job.name, "--ready", str(writing)]

@@ -10,8 +10,8 @@ from edgekit.deployment.board import Container
 from edgekit_device.protocol.codec import array, integer, member, text
 
 # It is handed to ``python3 -c`` (Python 3.8, standard library), so that a bare board needs nothing
-# but Python and no file of ours is run before its digest is checked. Its stdin and arguments carry
-# all data. It has no backslash, so that no login shell can read it otherwise.
+# but Python and no file of ours is run before the loader's digest is checked. Its stdin and
+# arguments carry all data. It has no backslash, so that no login shell can read it otherwise.
 ENSURE = """
 import hashlib, json, os, sys, time, zlib
 
@@ -88,6 +88,44 @@ def read(size):
         data += part
     return data
 
+def commands():
+    found = b""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/cmdline" % process, "rb") as file:
+                found += file.read()
+        except OSError:
+            pass
+    return found
+
+def unpacked(folder, path):
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    except OSError:
+        return path
+    runs = os.path.join(folder, "run")
+    goal = os.path.join(runs, boot, os.path.basename(path))
+    if not os.path.isdir(goal):
+        import shutil, zipfile
+        used = commands()
+        for entry in entries(runs):
+            old = [entry] if entry.name != boot else [
+                e for e in entries(entry.path)
+                if not os.path.exists(os.path.join(folder, e.name)) and e.name.encode() not in used
+            ]
+            for each in old:
+                shutil.rmtree(each.path, ignore_errors=True)
+        made = "%s.%d.tmp" % (goal, os.getpid())
+        try:
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(made)
+            os.link(path, os.path.join(made, "loader.pyz"))
+            os.rename(made, goal)
+        except OSError:
+            shutil.rmtree(made, ignore_errors=True)
+    return goal if os.path.isdir(goal) else path
+
 def main(root):
     name, digest = sys.argv[2], sys.argv[3]
     folder = os.path.join(root, "bin")
@@ -119,19 +157,25 @@ def main(root):
         os.symlink(name, link)
         os.replace(link, os.path.join(folder, stem + ".pyz"))
     user = "%d:%d" % (os.getuid(), os.getgid())
+    sys.path[0] = unpacked(folder, path)
     return {"root": root, "path": path, "user": user, "groups": os.getgroups()}
 
 found = run(main)
 print(json.dumps(found), flush=True)
 sys.argv[:] = [found["path"]]
-sys.path[0] = found["path"]
 from edgekit_device import agent
 agent.main()
 """
 """Arguments ROOT NAME SHA256. Where the loader is not there it prints {"lacks": NAME} and reads
 twelve digits, the size of the deflated loader, and that many bytes. Then it prints root, path and
 the account by numbers, and goes on as ``edgekit_device.agent``. The three newest loaders stay, for
-commands that still run."""
+commands that still run.
+
+The loader is unpacked once for each boot, to bin/run/BOOT_ID/NAME, and runs from there: Python
+keeps the bytecode of files, not of a zipapp, and compiling took half of a short command. They are
+not synced, so a power cut may cut them off: the next boot unpacks anew. An unpacked loader goes
+with its zipapp, unless a process still runs it.
+"""
 ""
 
 

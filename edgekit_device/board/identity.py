@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 # distributions that bring the package, in the order of how likely a Jetson has them
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
+LOADER = "loader.pyz"
+"""What a zipapp of this package is called where its name need not say its digest."""
 BOARD_FACTS = "board.json"
 """File below ROOT in which the board itself keeps what a container on it cannot see."""
 
@@ -157,9 +159,21 @@ class HelloThread(threading.Thread):
 
 
 def loader_file() -> Optional[Path]:
-    """The zipapp that this code runs from, no link to it; None when it is a package in a folder."""
+    """The zipapp that this code is from, no link to it; None where it is installed as a package."""
     archive = getattr(globals().get("__loader__"), "archive", None)
-    return None if archive is None else Path(os.path.realpath(archive))
+    if archive is not None:
+        return Path(os.path.realpath(archive))
+    unpacked = unpacked_loader()
+    return None if unpacked is None else unpacked / LOADER
+
+
+def unpacked_loader() -> Optional[Path]:
+    """The folder with a link to its zipapp that this code runs from; an agent's code does.
+
+    It stays for as long as the board runs.
+    """
+    folder = Path(__file__).resolve().parents[2]
+    return folder if (folder / LOADER).is_file() else None
 
 
 def loader_digest() -> Optional[str]:

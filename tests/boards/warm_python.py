@@ -113,7 +113,8 @@ class _Started:
 
     @property
     def archive(self) -> str:
-        return sys.path[0]
+        started = sys.path[0]
+        return f"{started}/loader.pyz" if os.path.isdir(started) else started
 
 
 def _serve(name: str, program: str, loader: str) -> None:

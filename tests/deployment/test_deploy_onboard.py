@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 import sys
 import zipfile
 import zlib
@@ -88,8 +89,55 @@ def test_old_loaders_and_leftovers_go(tmp_path: Path) -> None:
     place(tmp_path, newest)
     names = {file.name for file in (tmp_path / "bin").iterdir()}
     assert stale.name not in names
-    assert len(names) == 4  # three loaders and the link
+    assert len(names) == 5  # three loaders, the link and what is unpacked
+    assert unpacked(tmp_path) == names - {"edgekit_device.pyz", "run"}
     assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == newest
+
+
+def unpacked(root: Path) -> set[str]:
+    return {file.name for file in root.glob("bin/run/*/*")}
+
+
+def test_loader_is_unpacked_once_a_boot_and_keeps_its_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    placed = Path(place(tmp_path, LOADER)["path"])
+    (code,) = tmp_path.glob(f"bin/run/*/{placed.name}/edgekit_device/agent.py")
+    before = os.stat(code).st_ino
+    assert list(code.parent.glob("__pycache__/agent.*.pyc"))
+    last_boot = code.parents[2].with_name("last boot")
+    (last_boot / placed.name).mkdir(parents=True)
+    place(tmp_path, LOADER)
+    assert os.stat(code).st_ino == before
+    place(tmp_path, loader(1))
+    assert not last_boot.exists()
+    assert len(unpacked(tmp_path)) == 2
+
+
+def test_unpacked_loader_stays_while_a_process_runs_it(tmp_path: Path) -> None:
+    placed = Path(place(tmp_path, LOADER)["path"])
+    runs = [sys.executable, "-c", "input()", placed.name]
+    with subprocess.Popen(runs, stdin=subprocess.PIPE) as process:
+        placed.unlink()
+        place(tmp_path, loader(1))
+        assert placed.name in unpacked(tmp_path)
+        process.communicate(b"\n")
+    place(tmp_path, loader(2))
+    assert placed.name not in unpacked(tmp_path)
+
+
+@pytest.mark.parametrize("fails", ["boot_id", "agent.py"])
+def test_loader_that_cannot_be_unpacked_runs_as_it_is(tmp_path: Path, fails: str) -> None:
+    refuse = (
+        "import builtins, io; real = open\n"
+        "def refusing(path, *more, **named):\n"
+        f"    if {fails!r} in str(path): raise OSError(28, 'full')\n"
+        "    return real(path, *more, **named)\n"
+        "builtins.open = io.open = refusing\n"
+    )
+    place(tmp_path, LOADER, program=f"{refuse}exec({ENSURE!r})")
+    assert unpacked(tmp_path) == set()
 
 
 def test_what_others_remove_or_rename_meanwhile_is_no_failure(tmp_path: Path) -> None:
