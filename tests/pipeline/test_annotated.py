@@ -115,7 +115,7 @@ def test_external_weights_are_referred_to(tmp_path):
     assert (tmp_path / "w.bin").read_bytes() == before
     assert answer(tmp_path / "b.onnx")[0].tobytes() == answer(tmp_path / "net.onnx")[0].tobytes()
     (tmp_path / "other").mkdir()
-    with pytest.raises(ModelError, match="beside"):
+    with pytest.raises(ModelError, match="same folder"):
         annotate_file(tmp_path / "net.onnx", tmp_path / "other" / "b.onnx", {}, {})
 
 

@@ -101,7 +101,7 @@ def newline_in_a_name(path):
     ("make", "words"),
     [
         (zero_size, "elements"), (too_many_elements, "elements"), (newline_in_a_name, "control"),
-        (missing, "no such"), (truncated, "truncated"), (text_file, "not an ONNX"),
+        (missing, "does not exist"), (truncated, "truncated"), (text_file, "not an ONNX"),
         (empty, "empty"), (folder, "folder"), (external_missing, "weights.bin"),
         (misspelt, "Relu"), (cyclic, "cycl"), (open_sizes, "shape"),
     ],

@@ -234,7 +234,7 @@ def test_nan_that_an_infinite_mask_makes_is_refused(tmp_path: Path) -> None:
     proto.graph.node.insert(2, helper.make_node("Sub", ["sum", "sum"], ["none"], "none"))
     proto.graph.node[3].input[0] = "none"
     onnx.save(proto, path)
-    with pytest.raises(DataError, match=r"node 'none' \(Sub\) makes the first"):
+    with pytest.raises(DataError, match=r"the first come from node 'none' \(Sub\)"):
         edgekit.calibrate(path, **BOARD)
 
 

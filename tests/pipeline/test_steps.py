@@ -234,7 +234,7 @@ def test_the_build_says_what_its_accuracy_is_of(tmp_path, scale):
     assert "3 synthetic" in reported
     assert "emulated on this CPU" in reported
     assert ("cosine" in reported) == bool(scale)
-    assert ("accuracy not known" in reported) == (not scale)
+    assert ("accuracy unknown" in reported) == (not scale)
 
 
 def test_a_refit_judges_outputs_that_hardly_vary_as_a_build_does(tmp_path, capsys):
