@@ -173,14 +173,14 @@ def _stream(data: bytes) -> list[Any]:
 def listing(root: Path) -> dict[str, Any]:
     """Returns the "files" by path, the "blobs" and the JSON "documents" among the files.
 
-    What Python compiled is left out. Digests and sizes are those of files whose content depends on
-    no clock and no path.
+    The loader that was unpacked there, and what Python compiled of it, is left out. Digests and
+    sizes are those of files whose content depends on no clock and no path.
     """
     files: dict[str, str] = {}
     blobs: dict[str, str] = {}
     documents: dict[str, Any] = {}
     for path in sorted(root.rglob("*")):
-        if path.parent.name == "blobs":
+        if path.parent.name == "blobs" or path.is_relative_to(root / "bin" / "run"):
             continue
         name, mode = str(path.relative_to(root)), f"{stat.S_IMODE(path.lstat().st_mode):o}"
         if path.is_symlink():
