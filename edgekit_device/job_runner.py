@@ -289,10 +289,6 @@ def _work(job: Job) -> Dict[str, Any]:
     group: List[int] = []
     deadline: List[float] = []
 
-    def started(pid: int) -> None:
-        group.append(pid)
-        job.write(group=pid)
-
     def stopped() -> None:
         if group and job.is_cancelled():
             if not deadline:
@@ -304,7 +300,7 @@ def _work(job: Job) -> Dict[str, Any]:
     try:
         in_child(
             lambda turn, report: _do(job, report),
-            on_report=started, stopped=stopped, apart=True,
+            on_report=group.append, stopped=stopped, apart=True,
         )  # fmt: skip
         return {"state": "done", "error": None}
     except ChildDied as error:

@@ -100,7 +100,6 @@ class JobState:
         name: What it is about, for people.
         starts_by: Until when it counts as queued although no process holds its lock.
         pid: The supervisor's process.
-        group: The work's process group.
     """
 
     job: str = member(text(), default="")
@@ -113,7 +112,6 @@ class JobState:
     error: Optional[Failure] = member(nullable(record(Failure)), default=None)
     starts_by: float = member(_TIME, default=0.0)
     pid: Optional[int] = member(_PROCESS, absent=None)
-    group: Optional[int] = member(_PROCESS, absent=None)
 
 
 @dataclass(frozen=True)

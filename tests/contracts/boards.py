@@ -26,7 +26,7 @@ WORDS = {
         "<date>",
     ),
     **dict.fromkeys(
-        ("bytes_sent", "used_bytes", "total_bytes", "starts_by", "group", "sampler_percent"),
+        ("bytes_sent", "used_bytes", "total_bytes", "starts_by", "sampler_percent"),
         "<number>",
     ),
     **dict.fromkeys(
