@@ -150,7 +150,7 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
             "cam-0": (1, "failed"), "cam-1": (1, "failed"), "cam-2": (1, "unreachable"),
             "cam-3": (2, "not-begun"),
         }  # fmt: skip
-        assert "net: taken back with its wave" in reported["cam-0"]["error"]["message"]
+        assert "too many boards of its wave failed" in reported["cam-0"]["error"]["message"]
         assert reported["cam-1"]["error"]["code"] == "bundle.unknown-signer"
         assert reported["cam-2"]["error"]["code"] == "board.unreachable"
         assert str(folder) in document["failure"]["hint"]
