@@ -35,10 +35,7 @@ _EVIDENCE = {
     "refusals": (
         "the log does not list layers by device (build with --verbose): only refusals are compared"
     ),
-    "none": (
-        "the log does not mention layers on a DLA: build with --useDLACore=0 --allowGPUFallback "
-        "--verbose"
-    ),
+    "none": "the log does not mention DLA layers: build with {options}--verbose",
 }
 _STATUSES = ("agree", "disagree", "slots", "unseen")
 
@@ -517,7 +514,8 @@ def warnings(
     if log.pinned:
         found.append(f"the build pins layers to devices: {log.pinned}")
     if log.evidence in _EVIDENCE:
-        found.append(_EVIDENCE[log.evidence])
+        options = "" if log.requested_dla else "--useDLACore=0 --allowGPUFallback "
+        found.append(_EVIDENCE[log.evidence].format(options=options))
     # harmless unless a DLA was requested
     found += [
         note
@@ -535,7 +533,7 @@ def warnings(
         found.append(
             f"the log contains only {seen} of {len(layers)} layers: check that it is of this model"
         )
-    if log.errors:
+    if log.errors and log.errors[0] not in found:
         found.append(f"the build reported an error: {log.errors[0]}")
     return tuple(found)
 

@@ -72,9 +72,12 @@ _FALLBACKS = tuple(
         ("unsupported", "ayer '", r"ayer '(?P<layer>.*)' is not supported on DLA"),
         ("unsupported", "DLA Layer",
          r"DLA Layer (?P<layer>.*) (?P<words>does not support dynamic shapes in any dimension)"),
+        ("unsupported", "",
+         r"(?P<layer>.+): (?P<words>DLA only supports FP16 and Int8 precision type)\. "
+         r"Switching this layer's device type to GPU"),
         ("unsupported", "DLA only supports",
          r"(?P<words>DLA only supports FP16 and Int8 precision type)\. "
-         r"Switching (?P<layer>.*) device type to GPU"),
+         r"Switching (?!this layer)(?P<layer>.*) device type to GPU"),
     )
 )  # fmt: skip
 # a reason that names the layer, and stands before the line that refuses it

@@ -303,6 +303,11 @@ def explain_log_command(
 ) -> None:
     from edgekit.pipeline.log_explanation import explain_log
 
+    if model is None and (idle := [f"--{key}" for key, value in options.items() if value]):
+        needs = "needs" if len(idle) == 1 else "need"
+        raise UsageError(
+            f"{' and '.join(idle)} {needs} --model: without one the log alone is explained"
+        )
     name = "standard input" if log == "-" else log
     with _log_file(log) as path, Heartbeat("explain-log", quiet=quiet) as beat:
         found = explain_log(path, name=name, model=model, on_note=beat, **options)

@@ -33,6 +33,12 @@ PRECISIONS = ("fp16", "int8")
 _OPERATOR = "an ONNX operator with a fix in the matrix"
 _OPERATORS_FIX = "see `edgekit explain OPERATOR`"
 _FACT = re.compile(r"\{(\w+)\}")
+# what a fix says of these facts where no layer is known
+_UNKNOWN = {
+    "pool_steps": "at most 8x8, or such pools one after the other (`edgekit check MODEL` says which)",
+    "reduced_window": "H x W",
+    "window": "height x width of the window",
+}
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
 _NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
@@ -217,8 +223,8 @@ def _below(fact: str, other: str, limit: str) -> Check:
 
 
 def _open(fix: str) -> str:
-    """Returns a fix without a layer: its facts are [in brackets]."""
-    return _FACT.sub(lambda fact: f"[{fact[1].replace('_', ' ')}]", fix)
+    """Returns a fix without a layer: words for what ``check`` computes from one."""
+    return _FACT.sub(lambda fact: _UNKNOWN[fact[1]], fix)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

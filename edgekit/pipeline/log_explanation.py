@@ -23,6 +23,7 @@ SCHEMA = "edgekit.log/1"
 _SHOWN = ("text", "fix", "fixes", "source", "sources", "certainty")
 _SLOTS = "memory.loadables"
 _RELEASE = "general.tensorrt"
+_FP32 = "general.fp32"
 _NOT_AVAILABLE = "dla.not-available"
 
 
@@ -129,10 +130,13 @@ def _likely(boards: list[Target]) -> str:
 def _broken(log: BuildLog) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Refused layers by the rule that says the same, the most frequent first; and the others."""
     messages, known = load_messages(), load_rules().rules
+    lower = not {"fp16", "int8"}.isdisjoint(log.precisions)
     groups: dict[tuple[str, ...], list[Fallback]] = {}
     unexplained = []
     for fallback in log.fallbacks:
         found = messages.rules(fallback.words, fallback.kind)
+        if lower:
+            found = tuple(rule for rule in found if rule != _FP32)
         if fallback.cause == "slots":
             found = (_SLOTS,)
         if found:
@@ -191,10 +195,11 @@ def _headline(whole: WholeLog, boards: list[Target]) -> list[str]:
         facts.append(f"DLA core {log.dla_core}")
     lines = [", ".join(facts)]
     if _driving(log, boards) == []:
-        lines.append(f"No DLA in this release: TensorRT {log.tensorrt} drives none of these boards")
+        whose = "the DLA of none of these boards" if boards else "no Jetson's DLA"
+        lines.append(f"TensorRT {log.tensorrt} supports {whose}")
     lines.append(_placement_words(log))
     if log.accepted is not None and log.accepted[0] < log.accepted[1]:
-        lines.append(f"{log.accepted[0]} of {counted(log.accepted[1], 'loadable')} found a slot")
+        lines.append(f"{log.accepted[0]} of {counted(log.accepted[1], 'loadable')} fit on the core")
     latency = whole.summary.times_ms.get("latency", {})
     if "median" in latency and whole.summary.throughput_qps is not None:
         lines.append(f"trtexec measured {latency['median']:g} ms (median), "
@@ -208,7 +213,12 @@ def _board_words(log: BuildLog, boards: list[Target]) -> str:
     if not (log.device or log.compute_capability):
         return "board not said"
     said = log.device or f"compute capability {log.compute_capability}"
-    return f"board {said} ({listed([one.name for one in boards], 4) or 'none that edgekit knows'})"
+    if len(boards) == 1:
+        return f"board {said} ({boards[0].name})"
+    which = listed([one.name for one in boards], 4)
+    if not which:
+        return f"board {said}, which edgekit does not know"
+    return f"board {said} (the log does not say which of: {which})"
 
 
 def _placement_words(log: BuildLog) -> str:
@@ -230,8 +240,8 @@ def _placement_words(log: BuildLog) -> str:
             f"{able} could run on the DLA; the log ends before it says which do; {refused} refused"
         )
     if log.evidence == "refusals":
-        return f"The DLA refused {refused}; the log does not list where the others went"
-    return "The log says nothing of layers on a DLA"
+        return f"The DLA refused {refused}; the log does not say where the other layers run"
+    return "The log does not mention DLA layers"
 
 
 def _plan(

@@ -42,6 +42,7 @@ _LONGEST = 200  # characters of one cell; a longer name adds nothing
 
 # punctuation that could be markup: a character reference is text (CommonMark 0.31, section 2.5)
 _MARKUP = {ord(char): f"&#{ord(char)};" for char in "&<>\\`*{}[]#+!|~$^="}
+_BACKTICKS = re.compile(r"&#96;((?:(?!&#96;).)+)&#96;")
 _EMOJI = re.compile(r":(?=[\w+-]+:)")  # GitHub draws :name:
 
 # between letters an underscore is text (the same, section 6.2)
@@ -77,6 +78,11 @@ def code(value: object) -> str:
     """Returns a name in the type of code, where nothing is linked either."""
     text = escaped(value)
     return f"<code>{text}</code>" if text else ""
+
+
+def prose(value: object, most: int = _LONGEST) -> str:
+    """Returns a sentence, with what it has in backticks in the type of code."""
+    return _BACKTICKS.sub(r"<code>\1</code>", escaped(value, most))
 
 
 class Paper:
@@ -372,7 +378,7 @@ def write_checks(document: Mapping[str, Any], paper: Paper) -> None:
     icon = "❌" if failures else "✅"
     many = len(document["checks"])
     paper.add(f"### {icon} edgekit check: {many} model{'' if many == 1 else 's'}")
-    failed = [f"- {code(one['where'])}: {escaped(one['message'], 400)}" for one in failures]
+    failed = [f"- {code(one['where'])}: {prose(one['message'], 400)}" for one in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
     rows = [
@@ -404,7 +410,7 @@ def _reasons(check: Mapping[str, Any]) -> list[list[str]]:
         groups[lost["rule"]] = [(name, lost["fix"]) for name in lost["layers"]]
     ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
     return [
-        [code(rule), text.count(len(found)), code(found[0][0]), escaped(found[0][1], 400)]
+        [code(rule), text.count(len(found)), code(found[0][0]), prose(found[0][1], 400)]
         for rule, found in ordered
     ]
 
@@ -414,16 +420,19 @@ def write_log(document: Mapping[str, Any], paper: Paper) -> None:
     paper.add(f"### edgekit explain-log: {code(document['file'])}")
     paper.add("  \n".join(escaped(line, 400) for line in document["headline"]))
     errors = [
-        f"- {escaped(one['cause'], 400)}. **Do:** {escaped(one['remedy'], 600)} "
+        f"- {prose(one['cause'], 400)}. **Do:** {prose(one['remedy'], 600)} "
         f"({escaped(one['source'], 300)})"
         for one in document["errors"]
     ]
-    errors += [f"- no known cause: {code(one)}" for one in document["unknown_errors"]]
+    errors += [
+        f"- no known cause: {code(one)}: search for it, or file an issue with the log"
+        for one in document["unknown_errors"]
+    ]
     if errors:
         paper.add("\n".join(errors), "errors")
     rules = [
         [code(one["rule"]), text.count(len(one["layers"])), code(one["layers"][0]),
-         escaped("; ".join(way["fix"] for way in one["fixes"] or [one]), 400),
+         prose("; ".join(way["fix"] for way in one["fixes"] or [one]), 400),
          escaped(one["source"], 300)]
         for one in document["rules"]
     ]  # fmt: skip
@@ -442,7 +451,7 @@ def write_log(document: Mapping[str, Any], paper: Paper) -> None:
     layers = [[code(one["name"]), escaped(one["kind"])] for one in document["log"]["gpu_layers"]]
     paper.folded("Layers on the GPU", ("layer", "type"), layers)
     _write_log_times(document, paper)
-    if notes := [f"- {escaped(note, 400)}" for note in document["notes"]]:
+    if notes := [f"- {prose(note, 400)}" for note in document["notes"]]:
         paper.add("\n".join(notes), "notes")
 
 

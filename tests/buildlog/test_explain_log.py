@@ -6,6 +6,7 @@ import contextlib
 import html
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.buildlog.timing_log import stem
 from tests.pipeline.nets import small_net
 
 LOGS = Path(__file__).parents[1] / "data" / "build_logs"
+DATA = Path(__file__).parent / "data"
 ORIN = "jetson-agx-orin-64gb"
 
 
@@ -61,7 +63,8 @@ def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
         "dla.all-on-gpu", "int8.no-scales", "dla.release",
     ]  # fmt: skip
     assert "general.tensorrt" in found["errors"][-1]["rules"]
-    assert any("No DLA in this release" in line for line in found["headline"])
+    assert "TensorRT 10.16.2 supports the DLA of none of these boards" in found["headline"]
+    assert "does not say which of: drive-orin" in found["headline"][0]
     assert [rule["rule"] for rule in found["rules"]] == ["slice.rank"]
 
 
@@ -102,6 +105,9 @@ def test_deepstream() -> None:
         ("[E] Error[10]: Error Code 10: Internal Error (Could not find any implementation for node "
          "{ForeignNode[a...b]}.)", "build.no-implementation"),
         ("[E] Unknown option: --buildOnly", "trtexec.unknown-option"),
+        ("[TRT] [E] DLA validation failed", "dla.validation"),
+        ("[TRT] [E] Network built for DLA requires kENTROPY_CALIBRATION_2 calibrator.",
+         "int8.calibrator"),
     ],
 )  # fmt: skip
 def test_one_pasted_line_is_enough(line: str, error: str, tmp_path: Path) -> None:
@@ -111,6 +117,37 @@ def test_one_pasted_line_is_enough(line: str, error: str, tmp_path: Path) -> Non
     assert found["cause"]
     assert found["remedy"]
     assert found["source"]
+
+
+def test_a_split_with_fallback_is_no_error() -> None:
+    found = explain_log(DATA / "trt85_python.log").document
+    assert found["errors"] == []
+    assert {row["rule"]: row["layers"] for row in found["rules"]}["shuffle.neighbours"] == [
+        "/neck/Reshape"
+    ]
+
+
+@pytest.mark.parametrize(("flag", "rule"), [("", "general.fp32"), ("--int8", "general.type")])
+def test_a_refused_precision_belongs_to_the_layer_named_before_it(
+    flag: str, rule: str, tmp_path: Path
+) -> None:
+    words = "DLA only supports FP16 and Int8 precision type"
+    text = (
+        f"&&&& RUNNING TensorRT.trtexec [TensorRT v8502] # trtexec --useDLACore=0 {flag}\n"
+        f"[W] [TRT] conv: 1: {words}. Switching this layer's device type to GPU.\n"
+    )
+    (row,) = explained(text, tmp_path)["rules"]
+    assert (row["rule"], row["layers"], row["words"]) == (rule, ["conv: 1"], [words])
+    # of no layer, it refuses none
+    unnamed = text.replace("conv: 1: ", "")
+    assert explained(unnamed, tmp_path)["log"]["fallbacks"] == []
+
+
+def test_no_fix_has_a_placeholder() -> None:
+    for rule in load_rules().rules.values():
+        facts = rule.to_json()
+        for fix in (facts["fix"], *(way["fix"] for way in facts["fixes"])):
+            assert not re.search(r"[\[{]", fix), rule.id
 
 
 def each(before: str, after: str = "") -> Callable[[str], bytes]:
@@ -215,7 +252,7 @@ def test_a_cut_log_says_what_it_does_not_show(tmp_path: Path) -> None:
     whole = (LOGS / "trtexec.txt").read_text()
     found = explained(whole[: whole.index("[11/20/2026-10:00:02]")], tmp_path)
     assert found["passed"] is None
-    assert "does not list" in found["headline"][1]
+    assert "does not say where" in found["headline"][1]
     assert found["rules"]
 
 
@@ -295,6 +332,27 @@ def test_an_error_about_standard_input_says_so(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"it does not work\n")))
     assert run("-", "--json") == 2
     assert json.loads(capsys.readouterr().out)["error"]["where"] == "standard input"
+
+
+@pytest.mark.parametrize("option", ["--target=foo", "--precision=int2", "--tensorrt=10.3"])
+def test_what_only_a_model_needs_is_refused_without_one(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(LOGS / "deepstream.txt"), option) == 2
+    assert f"{option.partition('=')[0]} needs --model" in capsys.readouterr().err
+
+
+def test_a_failure_is_said_once(tmp_path: Path) -> None:
+    """And no option is advised that the build had."""
+    small_net(tmp_path / "model.onnx")
+    text = (
+        "&&&& RUNNING TensorRT.trtexec [TensorRT v100300] # trtexec --useDLACore=0 --fp16\n"
+        "[E] [TRT] Cannot create DLA engine, 0 not available\n"
+    )
+    model = str(tmp_path / "model.onnx")
+    warnings = explained(text, tmp_path, model=model, target=ORIN)["compare"]["warnings"]
+    assert sum("Cannot create DLA engine" in one for one in warnings) == 1
+    assert not any("--useDLACore" in one for one in warnings)
 
 
 def test_text_and_markdown_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

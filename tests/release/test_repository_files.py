@@ -71,6 +71,12 @@ def test_a_form_asks_for_what_the_commands_say(form):
     assert "--json" in labels
 
 
+def test_a_fault_can_be_filed_without_a_board() -> None:
+    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text())
+    needed = {one["id"] for one in form["body"] if one.get("validations", {}).get("required")}
+    assert needed == {"what", "version"}
+
+
 def test_the_citation_is_of_this_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert str(cited["version"]) == edgekit.__version__

@@ -64,6 +64,8 @@ def _errors(page: Page, document: Mapping[str, Any]) -> None:
         page.add(f"source: {error['source']}", indent=4, hang=2, style="dim")
     for words in document["unknown_errors"]:
         page.add(f"no known cause: {words[:300]}", indent=2, hang=2)
+    if document["unknown_errors"]:
+        page.add("search for it, or file an issue with the log", indent=4)
 
 
 def _rules(page: Page, document: Mapping[str, Any]) -> None:
