@@ -156,7 +156,7 @@ class BoardRow(Document):
     title: str
     dla_cores: int
     generation: str | None
-    tensorrt: list[DrivenBy] = Field(description="releases that drive its DLA")
+    tensorrt: list[DrivenBy] = Field(description="releases that support its DLA")
     sources: list[str]
 
 
@@ -410,7 +410,7 @@ def _decided_by_operator(name: str) -> Mapping[str, str]:
 
 @cache
 def _driving() -> Mapping[str, tuple[str, ...]]:
-    """The TensorRT releases that drive a DLA, oldest first, by its generation."""
+    """The TensorRT releases that support a DLA, oldest first, by its generation."""
     found: dict[str, set[str]] = {generation: set() for generation in GENERATIONS}
     for name in loader.names():
         board = loader.get(name)
@@ -568,17 +568,17 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
         why = f"The TensorRT version of this JetPack is unknown{note}"
         return None, "unknown", why, None
     if not drives_dla(board, release.tensorrt):
-        why = f"TensorRT {release.tensorrt} does not drive the DLA of this module{note}"
+        why = f"TensorRT {release.tensorrt} does not support the DLA of this module{note}"
         return False, "none", why, "general.tensorrt"
     cores = f"{board.dla.cores} DLA core{'s' if board.dla.cores > 1 else ''}"
-    driven = f"TensorRT {release.tensorrt} drives {cores}{note}"
+    driven = f"TensorRT {release.tensorrt} supports {cores}{note}"
     if reads_qdq(board, release.tensorrt):
         return True, "qdq", f"{driven}; INT8 from Q/DQ nodes in the model only", None
     return True, "implicit", f"{driven}; INT8 from a calibration cache, without Q/DQ nodes", None
 
 
 def _instead(known: Rules, board: Target, release: JetPack) -> str:
-    """What to do for a DLA: the nearest JetPack releases that drive it, the newer one first."""
+    """What to do for a DLA: the nearest JetPack releases that support it, the newer one first."""
     if not board.dla.cores:
         return known.rules["general.no_dla"].fix
     known_releases = jetpacks(board)
@@ -593,7 +593,7 @@ def _instead(known: Rules, board: Target, release: JetPack) -> str:
     if older is not None:
         named.append(f"use {_named(known_releases[older])}")
         if newer is None:
-            named[-1] += "; no newer JetPack is known to drive the DLA of this module"
+            named[-1] += "; no newer JetPack is known to support the DLA of this module"
     return ", or ".join(named)
 
 

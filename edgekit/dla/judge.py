@@ -46,7 +46,7 @@ _OPAQUE = {
 
 
 def drives_dla(target: Target, tensorrt: str) -> bool:
-    """Says whether a TensorRT release drives the DLA of a board (the board file's ranges)."""
+    """Says whether a TensorRT release supports the DLA of a board (the board file's ranges)."""
     part = target.facts.get("dla")
     ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
     version = parse_version(tensorrt)

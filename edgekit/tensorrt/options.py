@@ -230,11 +230,11 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
         )
         return [
             _problem(
-                request, "tensorrt", f"TensorRT {on.text} does not drive the DLA of this board",
+                request, "tensorrt", f"TensorRT {on.text} does not support the DLA of this board",
                 f"use a release that does: {known}; or keep everything on the GPU: "
                 "placement.dla_cores: []"
                 if known
-                else "no TensorRT release drives a DLA of this board: placement.dla_cores: []",
+                else "no TensorRT release supports a DLA of this board: placement.dla_cores: []",
             )
         ]  # fmt: skip
     if request.typing != "auto" and request.typing not in on.typings:
@@ -349,7 +349,7 @@ def decide(request: RequestedBuild) -> Decision:
     "auto" is always among them: a plan may be built and yet be of no use (a refit that fails).
 
     Raises:
-        ConfigError: With everything in the request that cannot be: a release that does not drive
+        ConfigError: With everything in the request that cannot be: a release that does not support
             the board's DLA or has no such typing ("trt.release"), features that it lacks or that do
             not go together ("trt.features").
         UsageError: There is no such board, or ``tensorrt`` is no version.

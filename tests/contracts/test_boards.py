@@ -300,7 +300,7 @@ def test_acceptance_of_the_reference_backend(life: Life) -> None:
         ("8.6.1", "8.6", {}),
         ("10.3.0", "10.3", {}),
         ("10.7.0", "10.7", {}),
-        # the DLA is driven from 11.4.1 on, whose names are those of 11.4.0
+        # the DLA is supported from 11.4.1 on, whose names are those of 11.4.0
         ("11.4.0", "11.4.1", {"called": "11.4.1.1"}),
     ],
     ids=["8.6", "10.3", "10.7", "11.4"],

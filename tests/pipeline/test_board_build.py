@@ -117,7 +117,7 @@ def test_a_board_builds_serves_and_refits(tmp_path):
 )
 def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec):
     options = {"flavours": ()} if trtexec else {}
-    # the DLA is driven from 11.4.1 on, whose names are those of 11.4.0
+    # the DLA is supported from 11.4.1 on, whose names are those of 11.4.0
     options |= {"called": "11.4.1.1"} if version == "11.4.0" else {}
     with board(tmp_path, version, trtexec=trtexec, **options) as (deploy, _):
         path = config_of(tmp_path, deploy, tensorrt, "{}")

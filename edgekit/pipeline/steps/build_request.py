@@ -392,7 +392,7 @@ def check_board(
 
     Raises:
         BoardError: "board.other-tensorrt": another release than was planned for; "board.no-dla":
-            the plan uses DLA cores that its TensorRT does not drive.
+            the plan uses DLA cores that its TensorRT does not support.
         EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
     """
     _numpy(client, probe)

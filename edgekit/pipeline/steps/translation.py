@@ -28,7 +28,7 @@ _LISTED = 5
 def translation(
     model: Model, target: Target, tensorrt: str, precision: str
 ) -> tuple[Translated | None, str]:
-    """Translates a Q/DQ model for a release that drives a DLA and reads no Q/DQ nodes there.
+    """Translates a Q/DQ model for a release that supports a DLA and reads no Q/DQ nodes there.
 
     Returns:
         What it became, None where it stays as it is; and what a person should know.
