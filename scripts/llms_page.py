@@ -11,6 +11,7 @@ _HEAD = """# edgekit
 > Runs ONNX networks on NVIDIA Jetson boards: says what fits the DLA and why not, rewrites,
 > calibrates and places layers on GPU and DLA, builds with TensorRT, deploys bundles, measures.
 
+Not on PyPI; install from a checkout: [Install](install.md).
 `edgekit COMMAND --help` explains each command; `--json` prints one document.
 """
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")

@@ -1,4 +1,4 @@
-"""The hooks of mkdocs: CONTRIBUTING.md is a page of the site, and links lead to it."""
+"""The hooks of mkdocs: CONTRIBUTING.md is a page of the site, and links lead to what the site has."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds CONTRIBUTING.md, whose links begin at the top of the repository."""
+    """Adds CONTRIBUTING.md, whose links begin at the top of the repository, and mends llms.txt's."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "contributing.md", content=text))
+    listed = files.src_uris["llms.txt"]
+    files.remove(listed)
+    text = listed.content_string.replace(".md)", ".html)")
+    files.append(File.generated(config, "llms.txt", content=text))
     return files
 
 

@@ -167,6 +167,26 @@ def test_the_page_s_commands(line: str, repository: Path, monkeypatch, capsys) -
     assert not end.value.code, capsys.readouterr().err
 
 
+def test_int8_on_strongly_typed_releases_needs_nodes(
+    repository: Path, monkeypatch, capsys
+) -> None:
+    """As the page says of JetPack 7.2.2: 0 % for a plain file, and what to give instead."""
+    monkeypatch.chdir(repository)
+    board = ("-t", "jetson-agx-orin-64gb", "--tensorrt", "11.4.1")
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as end:
+            main.main([*arguments, *board])
+        return int(end.value.code or 0), capsys.readouterr().out
+
+    code, shown = run("check", "model.onnx", "--fail-under", "1")
+    assert code == 1
+    assert "0.0 % of the MACs" in shown
+    assert run("check", "model.onnx", "--fail-under", "90", "--precision", "fp16")[0] == 0
+    assert run("calibrate", "to-qdq", "model.onnx", "-o", "qdq.onnx")[0] == 0
+    assert run("check", "qdq.onnx", "--fail-under", "90")[0] == 0
+
+
 def test_the_page_s_workflow_and_hook_name_what_is_there() -> None:
     workflow, hook = (yaml.safe_load(block) for block in blocks("yaml"))
     (job,) = workflow["jobs"].values()

@@ -193,6 +193,20 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
     assert rows(page, "operators") == ["LRN"]
 
 
+@pytest.mark.parametrize("width", [390, 760, 1200])
+def test_the_name_of_a_layer_is_in_one_piece(opened: Opened, width: int) -> None:
+    page = opened("", width)
+    broken = page.js(
+        "[...document.querySelectorAll('#operators td:nth-child(2)')].filter(cell => {"
+        "  const words = document.createRange(); const text = cell.firstChild;"
+        "  if (!text || text.data.includes(',')) return false;"
+        "  words.selectNodeContents(text);"
+        "  return words.getClientRects().length > 1; }).map(cell => cell.textContent)"
+    )
+    assert broken == []
+    assert page.js("document.documentElement.scrollWidth") == width
+
+
 @pytest.mark.parametrize(("width", "dark"), [(320, False), (390, True), (1200, True)])
 def test_it_fits_a_phone_and_the_dark(opened: Opened, width: int, *, dark: bool) -> None:
     page = opened("#board=jetson-agx-orin-64gb&jetpack=7.2.2&q=resize", width, dark=dark)

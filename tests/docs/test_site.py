@@ -45,6 +45,20 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> Non
 
 
 @pytest.mark.slow
+def test_the_list_for_tools_links_to_what_is_there(site: Path) -> None:
+    for folder in (site, ROOT / "docs"):
+        links = re.findall(r"\]\(([^)]+)\)", (folder / "llms.txt").read_text(encoding="utf-8"))
+        assert len(links) >= len(PAGES) - 1
+        assert [link for link in links if not (folder / link).is_file()] == []
+
+
+@pytest.mark.slow
+def test_the_search_page_is_in_the_navigation(site: Path) -> None:
+    text = (site / "start.html").read_text(encoding="utf-8")
+    assert re.search(r'<a href="dla-support-search.html" class="md-nav__link"', text)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lists_tables_and_blocks_are_those_of_github(site: Path, page: Path) -> None:
     github = MarkdownIt("commonmark").enable("table").render(page.read_text(encoding="utf-8"))

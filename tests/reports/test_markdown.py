@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
-from edgekit.reports.markdown import LIMIT, escaped, markdown
+from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
 from edgekit.results.comparison import compare
 from tests.reports import handmade_run
 from tests.results.measurements import bench, times
@@ -103,6 +103,13 @@ def test_nothing_is_escaped_that_is_no_markup():
     for name in ("_a_", "__a__", "a_ _b", "._x_.", "a__b"):
         assert {"em", "strong"}.isdisjoint(seen(escaped(name)).tags)
         assert name in seen(escaped(name)).text
+
+
+def test_a_command_in_a_sentence_is_code():
+    found = seen(prose("add nodes with `edgekit calibrate to-qdq <x>`, or *not*; one ` alone"))
+    assert "code" in found.tags
+    assert {"em", "x"}.isdisjoint(found.tags)
+    assert found.text.strip() == "add nodes with edgekit calibrate to-qdq <x>, or *not*; one ` alone"
 
 
 def test_another_document_is_refused():
