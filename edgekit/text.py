@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 ABSENT = "–"
+_WORD = re.compile(r"[a-z]+(?=[ ,;'-]|$)")
+_NAMES = {"edgekit", "nvpmodel", "tegrastats", "trtexec"}
 # what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
 _SUSPECT = re.compile(r"[^\n\t -~]")
 # SGR of ECMA-48, the colours of a page
@@ -37,6 +39,12 @@ def all_of(number: int, noun: str) -> str:
     """Returns "the only layer", "both layers", "all 3 layers"."""
     few = {1: f"the only {noun}", 2: f"both {noun}s"}
     return few.get(number, f"all {counted(number, noun)}")
+
+
+def sentence(text: str) -> str:
+    """Returns a note with a capital letter first, unless it begins with a name."""
+    word = _WORD.match(text)
+    return text if word is None or word[0] in _NAMES else text[0].upper() + text[1:]
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:

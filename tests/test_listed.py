@@ -1,6 +1,6 @@
 """Lists within sentences."""
 
-from edgekit.text import all_of, counted, listed
+from edgekit.text import all_of, counted, listed, sentence
 
 
 def test_what_is_left_out_is_counted():
@@ -17,3 +17,15 @@ def test_all_of_a_number_is_said_as_people_say_it():
     assert all_of(1, "layer") == "the only layer"
     assert all_of(2, "layer") == "both layers"
     assert all_of(3, "layer") == "all 3 layers"
+
+
+def test_a_note_begins_with_a_capital_letter_unless_it_begins_with_a_name():
+    assert sentence("the clock is not known") == "The clock is not known"
+    for same in (
+        "trtexec was not asked",
+        "conv_1 has no scale",
+        "log.txt: 2 rows",
+        "Two",
+        "2 rows",
+    ):
+        assert sentence(same) == same

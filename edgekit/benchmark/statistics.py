@@ -87,13 +87,6 @@ def limit(name: str, clock: str = "") -> float:
     return float(row["cpu"] if clock == CPU_MEASURED and "cpu" in row else row["value"])
 
 
-def is_own(name: str, clock: str = "") -> bool:
-    """Says whether no source has this limit: it is edgekit's own choice."""
-    row = _rows()[name]
-    on_cpu = clock == CPU_MEASURED and "cpu" in row  # no source covers the reference backend
-    return on_cpu or row["source"][0] == "own"
-
-
 @lru_cache(maxsize=1)
 def _rows() -> dict[str, Any]:
     found: dict[str, Any] = read_knowledge(data_folder("targets") / "_bench.yaml")["limits"]

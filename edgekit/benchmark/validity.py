@@ -18,7 +18,6 @@ from edgekit.benchmark.monitor import Sample
 from edgekit.benchmark.statistics import (
     MeasurementLimits,
     coefficient_of_variation,
-    is_own,
     limit,
     median,
 )
@@ -133,9 +132,8 @@ class Findings:
     unchecked: list[str] = field(default_factory=list)
 
     def no(
-        self, code: str, message: str, found: Any, limit: Any, remedy: str, *, by: str = "",
-        option: str = "",
-    ) -> None:  # fmt: skip
+        self, code: str, message: str, found: Any, limit: Any, remedy: str, *, option: str = ""
+    ) -> None:
         """Adds a reason against the measurement.
 
         Args:
@@ -144,15 +142,10 @@ class Findings:
             found: What was measured, as it is, without a unit.
             limit: What was allowed.
             remedy: What to do.
-            by: The limit's name in ``targets/_bench.yaml``, so that one without a source is said to
-                be edgekit's own; "" if it is none of them.
             option: What ``edgekit bench`` is to be given; it becomes part of ``command``.
         """
         if option and option not in self.options:
             self.options.append(option)
-        if by and is_own(by, self.clock):
-            own = "edgekit's own limit)"
-            message = f"{message[:-1]}; {own}" if message.endswith(")") else f"{message} ({own}"
         remedy = _named(remedy, self.config)
         self.reasons.append(
             Reason(code=code, message=message, found=found, limit=limit, remedy=remedy)
@@ -270,7 +263,7 @@ def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
                 f"{core} ran at {found:.0f} MHz instead of {planned.name}'s {wanted:g} MHz",
                 found, share * wanted,
                 # jetson_clocks does not hold a DLA's clock
-                _way_to(planned.name, measured), by="dla_clock_share"
+                _way_to(planned.name, measured),
             )  # fmt: skip
 
 
@@ -317,7 +310,6 @@ def _moved(measured: MeasurementFacts, judged: Findings) -> None:
                 low,
                 (1 - span) * high,
                 _steadier(measured, device),
-                by="clock_span",
             )
 
 
@@ -411,7 +403,7 @@ def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
         judged.no(
             "bench.other-load",
             f"other processes used {found:.0f} % of a core {when} (limit {most:g} %)",
-            found, most, _STOP, by="other_cpu_percent",
+            found, most, _STOP,
         )  # fmt: skip
 
 
@@ -430,7 +422,7 @@ def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
         judged.no(
             "bench.other-load",
             f"the GPU was {found:.0f} % busy before the measurement (limit {most:g} %)",
-            found, most, _STOP, by="other_gpu_percent",
+            found, most, _STOP,
         )  # fmt: skip
 
 
@@ -447,7 +439,7 @@ def _swap(measured: MeasurementFacts, judged: Findings) -> None:
     if grown > most:
         judged.no(
             "bench.swap", f"{grown / 1e6:.1f} MB went to swap during the measurement", grown, most,
-            "free memory on the board, or use a smaller batch or fewer streams", by="swap_bytes"
+            "free memory on the board, or use a smaller batch or fewer streams",
         )  # fmt: skip
 
 
@@ -480,7 +472,6 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
             variation,
             most,
             _calmer(measured),
-            by="variation",
         )
     times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
     bound = times * median(samples)
@@ -494,7 +485,6 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
             share,
             "stop programs that run now and then (desktop, updates, swap), then run "
             "edgekit bench CONFIG",
-            by="outlier_share",
         )
 
 
@@ -516,7 +506,6 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
             limits.iterations,
             f"run edgekit bench CONFIG --iterations {limits.iterations}, or set "
             "bench.iterations in the configuration",
-            by="iterations",
             option=f"--iterations {limits.iterations}",
         )
     if duration is not None and duration < limits.duration_s:
@@ -527,7 +516,6 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
             limits.duration_s,
             f"run edgekit bench CONFIG --duration {limits.duration_s:g}, or set "
             "bench.duration_s in the configuration",
-            by="duration_s",
             option=f"--duration {limits.duration_s:g}",
         )
     if warmup is not None and warmup < limits.warmup_ms:
@@ -538,7 +526,6 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
             limits.warmup_ms,
             f"run edgekit bench CONFIG --warmup {limits.warmup_ms:g}, or set "
             "bench.warmup_ms in the configuration",
-            by="warmup_ms",
             option=f"--warmup {limits.warmup_ms:g}",
         )
 
@@ -564,5 +551,4 @@ def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
                 most,
                 "run edgekit bench CONFIG --with-trtexec --lock-clocks --duration 10; if it "
                 "happens again, report it with both logs",
-                by="trtexec_share",
             )

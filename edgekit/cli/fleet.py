@@ -21,7 +21,7 @@ from edgekit.cli.commands import Command, argument, write_examples
 from edgekit.cli.output import Interrupted, console, mark_printed, print_json, progress, say_notes
 from edgekit.errors import BoardError, GateError, UsageError
 from edgekit.reports.text import Page
-from edgekit.text import counted
+from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
     from edgekit.fleet.rollout import Fleet
@@ -688,4 +688,4 @@ def fleet_export_command(
         "ansible-playbook rollback.yml"
     )
     for note in found.notes:
-        output.say(f"note: {note}")
+        output.say(f"note: {sentence(note)}")

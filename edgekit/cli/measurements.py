@@ -24,7 +24,7 @@ from edgekit.cli.options import all_of, write_markdown
 from edgekit.cli.options import markdown as markdown_option
 from edgekit.cli.output import mark_printed, print_json, say, say_page, show_page, terminal_format
 from edgekit.errors import GateError, UsageError
-from edgekit.text import plain
+from edgekit.text import plain, sentence
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -312,7 +312,7 @@ def trace_command(
     for line in _process_lines(document["processes"]):
         print(plain(line, 300))
     for note in document["notes"]:
-        print(plain(f"note: {note}", 1000))
+        print(plain(f"note: {sentence(note)}", 1000))
     print(f"trace: {document['file']}")
 
 

@@ -20,7 +20,7 @@ from edgekit.cli import options as o
 from edgekit.cli.boards import host_options
 from edgekit.cli.commands import argument
 from edgekit.cli.output import console, print_json
-from edgekit.text import plain
+from edgekit.text import plain, sentence
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -160,7 +160,7 @@ def _lines(document: Mapping[str, Any], width: int) -> Iterator[tuple[str, str]]
     yield from _wrapped("MHz", clocks, width)
     yield from _apps(_map(document.get("apps")))
     for warning in _list(document.get("warnings"))[:3]:
-        yield f"note: {warning}", "dim"
+        yield f"note: {sentence(warning)}", "dim"
     sources = ", ".join(map(str, _list(document.get("sources"))))
     yield f"from {sources or 'nothing'}", "dim"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
-from edgekit.text import printable_output, unfiltered, write_page
+from edgekit.text import printable_output, sentence, unfiltered, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -57,7 +57,7 @@ def show_page(page: RenderableType) -> None:
 def say_notes(document: Mapping[str, Any]) -> None:
     """Says what a document notes for people."""
     for note in document["notes"]:
-        say(f"note: {note}")
+        say(f"note: {sentence(note)}")
 
 
 def accuracy_figures(accuracy: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from edgekit.cli import options as o
 from edgekit.cli.options import annotate
 from edgekit.cli.output import Interrupted, console, print_json, say, show_page, terminal_format
 from edgekit.errors import UsageError
-from edgekit.text import counted
+from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -554,7 +554,7 @@ def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator
     yield from _learnt(document, verbose=verbose)
     yield from _trials(document)
     for note in document["notes"]:
-        yield f"note: {note}"
+        yield f"note: {sentence(note)}"
     yield f"profile  {document['files']['profile']}"
     yield f"config   {document['files']['snippet']}"
 

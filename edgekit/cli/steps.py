@@ -37,7 +37,7 @@ from edgekit.cli.output import (
     say_notes,
 )
 from edgekit.errors import DataError, EdgekitError, GateError, UsageError
-from edgekit.text import counted
+from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
     from edgekit.config.loader import Config
@@ -494,7 +494,7 @@ def _print_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> Non
     words = refused_words(baseline)
     if words and baseline["refused"]["code"] == _FIRST_RUN:
         if not (json or quiet):
-            click.echo(f"note: {words}", err=True)
+            click.echo(f"note: {sentence(words)}", err=True)
         return
     if words:
         error = GateError(

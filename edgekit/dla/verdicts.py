@@ -164,9 +164,9 @@ def reason_of(
     words = _Words(facts, failure.value)
     found = rule.found.format_map(words) if rule.found else failure.found
     limit = rule.limit or failure.limit
-    message = f"{rule.text.rstrip('.')}: {found}"
+    message = f"{rule.text.rstrip('.')}. Found: {found}"
     if not rule.brief:
-        message += f", allowed: {limit}"
+        message += f" (allowed: {limit})"
     fix, mends = _fix(rule, facts, row)
     fix = fix.format_map(words)
     source = "; ".join(dict.fromkeys((*against, *rule.sources)))

@@ -288,7 +288,9 @@ def _bundle(run: Run, record: StepRecord) -> Run:
     if others:
         document["others"] = others
         record.detail = f"{1 + len(others)} kinds of boards; "
-    record.detail += f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
+    record.detail += (
+        f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} without weights, signed"
+    )
     typed = write_typed(context, run.out / TYPED_NAME)
     if typed is not None:
         document["qdq"] = str(typed)

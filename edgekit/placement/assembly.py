@@ -359,7 +359,7 @@ def _notes(
         notes.append(
             f"Not proved optimal: at most {100 * gap:.2g} % from the best for predicted times"
         )
-    notes += [f"extrapolated: {why}; the error band is wide" for why in extrapolated]
+    notes += [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
     elif model.precision == "fp32":

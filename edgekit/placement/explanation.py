@@ -192,14 +192,18 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
         rival = min((d for d in times if d[:3] != here[:3]), default="", key=lambda d: times[d])
         if rival:
             sentences.append(
-                f"its kernel takes {times[here]:.4g} µs on {_device_text(here)} "
-                f"({best[here]['clock']}) and {times[rival]:.4g} µs on {_device_text(rival)} "
+                f"its kernel takes {times[here]:,.4g} µs on {_device_text(here)} "
+                f"({best[here]['clock']}) and {times[rival]:,.4g} µs on {_device_text(rival)} "
                 f"({best[rival]['clock']})"
             )
     alone = document["alone"]
     if alone:
         counts = [(alone[key], key) for key in ("transitions", "loadables", "reformats")]
-        more = ", ".join(f"{count:+d} {name}" for count, name in counts if count)
+        more = ", ".join(
+            f"{count:+,d} {name[:-1] if abs(count) == 1 else name}"
+            for count, name in counts
+            if count
+        )
         sentences.append(
             f"moved alone to {_device_text(other['device'])}: {document['objective']} "
             f"{_digits(alone['percent'] or 0, '+')} % (predicted)" + (f"; {more}" if more else "")
@@ -208,8 +212,8 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
     would = sum(row["otherwise_us"] for row in document["borders"])
     if paid or would:
         sentences.append(
-            f"reformats at its inputs and outputs take {paid:.4g} µs here and would take "
-            f"{would:.4g} µs on {_device_text(other['device'])} if its neighbours stay "
+            f"reformats at its inputs and outputs take {paid:,.4g} µs here and would take "
+            f"{would:,.4g} µs on {_device_text(other['device'])} if its neighbours stay "
             "(predicted)"
         )
     return sentences
@@ -499,9 +503,9 @@ def explain_gpu_only(
     notes = [note for note in plan.notes if not note.startswith("the GPU alone is best")]
     for text, other in named:
         keep, it = ("keeps", "it") if found else ("keep", "them")
-        value = f"{plan_value(other):.6g} {OBJECTIVE_UNITS[plan.objective]}"
+        value = f"{plan_value(other):,.6g} {OBJECTIVE_UNITS[plan.objective]}"
         notes.append(
             f"{text} {keep} everything off the DLA: without {it} {plan.objective} would be {value} "
-            f"instead of {plan_value(plan):.6g} (predicted)"
+            f"instead of {plan_value(plan):,.6g} (predicted)"
         )
     return replace(plan, kept_off=tuple(text for text, _ in named), notes=tuple(notes))

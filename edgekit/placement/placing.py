@@ -419,7 +419,7 @@ class Conflict:
             sentence = f"{listing} cannot be met together ({few})"
         for name, value in self.best.items():
             rest = " with the others" if len(self.constraints) > 1 else ""
-            sentence += f"; {name} is {value:.6g} at best{rest} (predicted)"
+            sentence += f"; {name} is {value:,.6g} at best{rest} (predicted)"
         return sentence
 
     def is_about(self, error: GateError) -> bool:

@@ -227,6 +227,17 @@ def order_words(rows: Iterable[Mapping[str, Any]]) -> str:
     return "measured on the board or else predicted" if on_board else "predicted"
 
 
+def busy_with(row: Mapping[str, Any]) -> list[str]:
+    """Returns what keeps a device busy that runs no layer."""
+    return [] if row["layers"] else ["reformats and launches"]
+
+
+def busy_time(row: Mapping[str, Any], key: str) -> str:
+    """Returns how long a device works for a frame, and at what if it runs no layer."""
+    why = "".join(f" ({one})" for one in busy_with(row) if row[key])
+    return f"{text.microseconds(row[key])}{why}"
+
+
 def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> str:
     """Returns why a frame takes longer than the busiest device works; "" if it does not.
 

@@ -31,9 +31,16 @@ from edgekit.reports.facts import (
     serving_words,
     warning_words,
 )
-from edgekit.reports.layers import by_time, order_words, part_cells, sharing_words, within_words
+from edgekit.reports.layers import (
+    busy_time,
+    by_time,
+    order_words,
+    part_cells,
+    sharing_words,
+    within_words,
+)
 from edgekit.reports.text import clean
-from edgekit.text import percent
+from edgekit.text import percent, sentence
 
 LIMIT = 65_536
 _CUT = "\n*Cut to fit into a comment: {}.*\n"
@@ -315,7 +322,7 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
         if not accuracy.get("constant"):
             rows.append(["SNR", measure_words(accuracy, "snr_db")])
     if bundle:
-        rows.append(["Bundle, stripped", text.size(bundle.get("stripped_bytes"))])
+        rows.append(["Bundle without weights", text.size(bundle.get("stripped_bytes"))])
         rows.append(["Bundle with weights", text.size(bundle.get("bytes"))])
     placement = document["placement"]
     several = len(placement["shares"]) > 1
@@ -324,7 +331,7 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
             whose = " in the first plan" if several else ""
             rows.append([
                 f"{escaped(row['device'])} busy{whose}, predicted",
-                text.microseconds(row["predicted_us"]),
+                busy_time(row, "predicted_us"),
             ])  # fmt: skip
     if lost := sharing_words(placement.get("frame")):
         rows.append(["Contention", escaped(lost, 400)])
@@ -339,7 +346,7 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
 def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
     notes = document["notes"]
     if notes:
-        paper.folded("Notes", ("",), [[escaped(note, 400)] for note in notes])
+        paper.folded("Notes", ("",), [[escaped(sentence(note), 400)] for note in notes])
     why = [
         [code(one["rule"]), text.count(one["count"]), escaped(one["fixes"][0] if one["fixes"]
                                                               else "", 400)]
@@ -451,7 +458,7 @@ def write_log(document: Mapping[str, Any], paper: Paper) -> None:
     layers = [[code(one["name"]), escaped(one["kind"])] for one in document["log"]["gpu_layers"]]
     paper.folded("Layers on the GPU", ("layer", "type"), layers)
     _write_log_times(document, paper)
-    if notes := [f"- {prose(note, 400)}" for note in document["notes"]]:
+    if notes := [f"- {prose(sentence(note), 400)}" for note in document["notes"]]:
         paper.add("\n".join(notes), "notes")
 
 
@@ -517,7 +524,7 @@ def _write_baseline(baseline: Mapping[str, Any], paper: Paper) -> None:
 
 def _write_notes(document: Mapping[str, Any], notes: Sequence[str], paper: Paper) -> None:
     lines = [f"- forced: {escaped(reason, 400)}" for reason in document["forced"]]
-    lines += [f"- {escaped(note, 400)}" for note in notes]
+    lines += [f"- {escaped(sentence(note), 400)}" for note in notes]
     if lines:
         paper.add("\n".join(lines), "notes")
 

@@ -159,7 +159,7 @@ def _too_many_frames(
         "" if share is None else f"; the devices are fast enough: at most {100 * share:.0f} % busy"
     )
     return UsageError(
-        f"the rates ({rates} per second) repeat only after {whole:.4g} s and {sum(frames):,} "
+        f"the rates ({rates} per second) repeat only after {whole:,.4g} s and {sum(frames):,} "
         f"frames (limit {MAX_FRAMES} frames){fits}",
         code="plan.hyperperiod",
         hint="give rates with a short common period, such as 30, 15 and 10",

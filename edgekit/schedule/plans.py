@@ -304,8 +304,8 @@ def _notes(
     workload: Workload, objective: str, shared: bool, loss: float, warning: str
 ) -> list[str]:
     notes = [
-        "optimal for predicted times, among each network's own best plans and its groups of "
-        "layers; no board measurements were used"
+        "Best combination of the plans that were tried for each network (predicted times); "
+        "no board measurements were used"
     ]
     if loss > OPTIMAL_GAP:
         notes.append(

@@ -138,20 +138,6 @@ def test_a_board_that_was_seen_and_reported_nothing_is_not_called_calm():
     ]
 
 
-def test_a_limit_without_a_source_is_reported_as_our_own():
-    own = "edgekit's own limit)"
-    by_code = {one["code"]: one["message"] for one in judged(
-        samples=moved("gpu", 918), iterations=3, power=power("MODE_30W"),
-    )["reasons"]}  # fmt: skip
-    assert by_code["bench.clocks-moved"].endswith(own)
-    assert own not in by_code["bench.iterations"] + by_code["bench.power-mode"]
-    varies = {"samples_ms": [1.0, 1.3] * 1500, "monitor": None, "power": None}
-    (board,) = judged(clock="board-measured", **varies)["reasons"]
-    assert own not in board["message"]  # trtexec calls it unstable, too
-    (cpu,) = judged(clock="cpu-measured", **(varies | {"samples_ms": [1.0, 2.0] * 1500}))["reasons"]
-    assert cpu["message"].endswith(own)
-
-
 def test_a_pc_is_judged_by_what_a_pc_has():
     verdict = judged(clock="cpu-measured", monitor=None, power=None)
     unchecked = " ".join(verdict["unchecked"])

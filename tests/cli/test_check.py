@@ -49,7 +49,7 @@ def test_text_and_json_say_the_same(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     summary = document["summary"]
     assert f"{summary['dla_layers']} of {summary['layers']} layers" in text
-    assert f"{document['loadables']} of 16 loadables" in text
+    assert f"{document['loadables']} loadable" in text
     assert {reason["rule"] for layer in document["layers"] for reason in layer["dla"]["reasons"]}
     for layer in document["layers"]:
         for reason in layer["dla"]["reasons"]:
@@ -284,7 +284,7 @@ def test_the_document_says_what_a_core_takes_and_which_layers_a_loadable_has(mod
     assert "0.5 MiB" in document["memory_disputes"]["managed_sram"]
     text = flat(run("check", model, "-t", ORIN))
     assert "predicted memory: SRAM 1 MiB of 1 MiB, local DRAM" in text
-    assert "sources disagree on the default of SRAM" in text
+    assert "Sources disagree on the default SRAM size" in text
     assert (
         json.loads(run("check", model, "-t", "jetson-agx-xavier", "--json"))["memory_disputes"]
         == {}

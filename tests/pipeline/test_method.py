@@ -121,7 +121,7 @@ def test_what_was_compared_is_reported(tmp_path: Path) -> None:
     # those behind the first eight of 24 come first
     assert 8 <= choice["held_out"] <= 16
     assert choice["held_out"] == min(choice["inputs"], 16)
-    (note,) = [note for note in found["notes"] if note.startswith("calibration method")]
+    (note,) = [note for note in found["notes"] if note.startswith("Calibration method")]
     assert all(f"{name} {value:.1f}" in note for name, value in choice["snr_db"].items())
     assert "emulated on this machine" in note
     built = edgekit.build(path, calibration=calibration, **BOARD)
@@ -133,7 +133,7 @@ def test_a_method_that_is_named_is_taken_without_comparing(tmp_path: Path) -> No
     calibration = {"data": saved(tmp_path, glitches, 8), "method": "minmax"}
     found = edgekit.calibrate(path, calibration=calibration, **BOARD)
     assert (found["method"], found["choice"]) == ("minmax", None)
-    assert not any("calibration method" in note for note in found["notes"])
+    assert not any("Calibration method" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(("count", "held_out"), [(1, 0), (2, 2), (7, 6)])
@@ -281,7 +281,7 @@ def test_methods_that_cannot_be_reported_apart_are_said_to_be(
         "precision: int8\ncalibration: {count: 4}\n"
     )
     document = edgekit.build(tmp_path / "net.yaml")
-    (note,) = [note for note in document["notes"] if note.startswith("calibration method")]
+    (note,) = [note for note in document["notes"] if note.startswith("Calibration method")]
     assert "all methods give the same SNR, " in note
     (step,) = [step for step in document["steps"] if step["name"] == "build"]
     assert "INT8 by entropy, because the methods give equal results here" in step["detail"]

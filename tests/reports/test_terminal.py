@@ -35,7 +35,7 @@ def test_summary_has_what_a_person_wants_in_eighty_columns():
     text = summary(handmade_run.facts())
     assert all(len(line) <= 80 for line in text.splitlines())
     for words in ("DLA0: 118 layers, 98.1 %", "GPU: 5 layers", "2 on the DLA", "local DRAM 64 MiB",
-                  "26.1 MiB, stripped 403 KiB", "cosine 0.99873", "footnote",
+                  "26.1 MiB, 403 KiB without weights", "cosine 0.99873", "footnote",
                   "not a board time", "Predicted for the board (not measured)", "GPU alone",
                   "TensorRT automatic DLA", "edgekit-out/resnet50/report.html",
                   "edgekit-out/resnet50/trace.json",
@@ -115,7 +115,7 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
     text = printed(lambda console: terminal_summary(document, console))
     assert "differs by 0.1 %" in text
     assert "cosine 1.0" not in text
-    assert "up to segment 3 on DLA0: same output for all inputs" in text
+    assert "after segment 3 (DLA0): same output for all inputs" in text
     page = render_html(document)
     (tile,) = re.findall(r"Cosine to FP32.{,300}", page, re.S)
     assert "1.00000" not in tile
@@ -229,7 +229,7 @@ def test_plan_summary_reports_bands_measured_parts_and_when_the_gpu_is_as_good()
     )  # fmt: skip
     text = printed(lambda c: c.print(summary_plan(plan)))
     for words in ("latency 2.41 ms (80 % band: 500 µs to 3.00 ms), 25.0 % measured by",
-                  "within the model's error", "2 rows of the profile matched no layer",
+                  "within the prediction error", "2 rows of the profile matched no layer",
                   "31.5 µs  fp32:LINEAR -> int8:CHW32  x, measured",
                   "device type of 1 layer to DLA and of 1 to GPU", "-74.4 %"):  # fmt: skip
         assert words in text, words
@@ -281,11 +281,15 @@ def test_plan_summary_counts_all_that_a_device_does_and_marks_what_breaks_reques
     busy = {line.split()[0]: line for line in text.partition("Predicted")[0].splitlines()[4:7]
             if line}  # fmt: skip
     assert "7.00 s" in busy["GPU"]
+    assert "reformats and launches" not in text
     assert "3.00 s" in busy["DLA0"]
     assert "GPU alone *" in text
     assert "automatic DLA *" not in text
     assert "* breaks the limits" in text
     alone = replace(part, layers=tuple(replace(x, device="GPU") for x in part.layers))
+    on_dla = replace(part, layers=tuple(replace(x, device="DLA0") for x in part.layers))
+    text = printed(lambda c: c.print(summary_plan(replace(plan, plans=(on_dla,)))))
+    assert "7.00 s (reformats and launches)" in text
     plan = replace(plan, plans=(alone,), kept_off=("max_transitions 0",))
     text = printed(lambda c: c.print(summary_plan(plan)))
     assert "GPU alone: max_transitions 0 keeps everything off the DLA" in text

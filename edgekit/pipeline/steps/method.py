@@ -346,12 +346,14 @@ def methods_are_equal(choice: Mapping[str, Any]) -> bool:
 
 def choice_note(choice: Mapping[str, Any]) -> str:
     """Says which method was chosen, and what all of them gave."""
-    which = f"{counted(choice['inputs'], 'input')}, {choice['held_out'] or 'none'} held out"
+    seen = choice["inputs"] - choice["held_out"]
+    few = "none" if not seen else "all" if not choice["held_out"] else f"{seen} of them"
+    which = f"{counted(choice['inputs'], 'input')}, {few} used for the compared ranges"
     ranked = sorted(choice["snr_db"].items(), key=lambda item: -float(item[1]))
     if methods_are_equal(choice):
         return (
-            f"calibration method {choice['method']}: all methods give the same SNR, "
-            f"{decibels(ranked[0][1], False)}, on {which}, emulated on this machine"
+            f"Calibration method: {choice['method']} (all methods give the same SNR, "
+            f"{decibels(ranked[0][1], False)}, on {which}; emulated on this machine)"
         )
     snr = ", ".join(
         f"{name} {decibels(value, False)}"
@@ -362,9 +364,10 @@ def choice_note(choice: Mapping[str, Any]) -> str:
         )
         for name, value in ranked
     )
+    best = "best" if choice["method"] == ranked[0][0] else "chosen by"
     note = (
-        f"calibration method {choice['method']}, by its SNR on {which}, emulated on this machine: "
-        f"{snr}"
+        f"Calibration method: {choice['method']} ({best} SNR on {which}; "
+        f"emulated on this machine): {snr}"
     )
     measured = sorted(choice["measured_snr_db"].items(), key=lambda item: -float(item[1]))
     if measured:

@@ -109,7 +109,7 @@ def better_without(before: PlacementQuery, after: PlacementQuery) -> str:
     try:
         rewritten = after.plan(options=replace(after.options, cores_why=""))
     except GateError as error:
-        return f"it cannot be planned with them ({error.message})"
+        return f"planning with them fails ({error.message})"
     except UsageError:
         # the step that plans says it better
         return ""
@@ -119,7 +119,4 @@ def better_without(before: PlacementQuery, after: PlacementQuery) -> str:
     if not worse:
         return ""
     unit = {"throughput": "frames/s", "energy": "µJ"}.get(without.objective, "µs")
-    return (
-        f"the best plan for {without.objective} is predicted at {new:.4g} {unit} with them and "
-        f"{old:.4g} {unit} without"
-    )
+    return f"{new:,.4g} {unit} with them, {old:,.4g} {unit} without (predicted)"

@@ -113,7 +113,7 @@ def used_rewrites(context: Context) -> FoundRewrites:
             found.model["digest"], _constraints(context), *rules(context),
         )  # fmt: skip
     if why:
-        left = f"the rewrites are not used: {why} (use them anyway with rewrite.always: true)"
+        left = f"Rewrites not used: {why}; rewrite.always: true forces them"
         record = record_document(came, came, [])
         found = FoundRewrites(None, [], record, [*found.notes, left], [])
     context.note(*found.notes)

@@ -226,12 +226,12 @@ def plan_of_log(
     notes = list(profile.notes)
     if missing:
         notes.append(
-            f"{missing:.6g} µs of the latency are predicted, because the log has no times for them"
+            f"{missing:,.6g} µs of the latency are predicted, because the log has no times for them"
         )
     if shorter < 1:
         notes.append(
-            f"the single times add up to {found:.6g} µs, but the whole engine took "
-            f"{whole:.6g} µs; the latter is used"
+            f"the single times add up to {found:,.6g} µs, but the whole engine took "
+            f"{whole:,.6g} µs; the latter is used"
         )
     if graph.guessed:
         notes.append(

@@ -20,9 +20,9 @@ from edgekit.reports.html.layers import layers_view, why_not_view
 from edgekit.reports.html.measurement import bench_view, power_view, timeline_view, trace_view
 from edgekit.reports.html.results import accuracy_view, bundle_view, tiles
 from edgekit.reports.html.verdict import baseline_view, clock_tag, verdict_view
-from edgekit.reports.layers import sharing_words
+from edgekit.reports.layers import busy_time, sharing_words
 from edgekit.reports.schema import checked
-from edgekit.text import ABSENT, percent
+from edgekit.text import ABSENT, percent, sentence
 
 OBJECTIVES = {
     "latency": "lowest latency", "throughput": "highest throughput", "period": "shortest period",
@@ -57,7 +57,7 @@ def _devices(placement: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "device": row["device"], "css": charts.device_class(row["device"]),
                     "layers": text.count(row["layers"]), "macs": text.macs(row["macs"]),
                     "share": percent(row["macs_fraction"] if placement["macs"] else None),
-                    "time": text.microseconds(row["busy_us" if plans else "predicted_us"]),
+                    "time": busy_time(row, "busy_us" if plans else "predicted_us"),
                 }
                 for row in plan["devices"]
             ],
@@ -211,7 +211,10 @@ def _answer(document: Mapping[str, Any]) -> list[dict[str, str]]:
 def _notes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     groups = document.get("note_groups") or {"run": document["notes"]}
     return [
-        {"title": NOTE_GROUPS.get(name, text.clean(name)), "notes": [*map(text.clean, notes)]}
+        {
+            "title": NOTE_GROUPS.get(name, text.clean(name)),
+            "notes": [sentence(text.clean(note)) for note in notes],
+        }
         for name, notes in groups.items()
         if notes
     ]

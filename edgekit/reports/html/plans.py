@@ -14,7 +14,7 @@ from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt
 from edgekit.reports.html.page import page_of
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
-from edgekit.text import ABSENT, percent
+from edgekit.text import ABSENT, percent, sentence
 
 
 def render_plans(document: Mapping[str, Any], *, name: str = "") -> str:
@@ -76,7 +76,7 @@ def _view(document: Mapping[str, Any], name: str) -> dict[str, Any]:
             for pool, size in document["pools"].items()
         ],
         "segments": [_segments(one, document["timeline"]) for one in document["networks"]],
-        "notes": [text.clean(note) for note in document["notes"]],
+        "notes": [sentence(text.clean(note)) for note in document["notes"]],
         "contention": text.clean(document["contention"]["source"]),
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ from edgekit.reports.comparison import (
 )
 from edgekit.reports.schema import LARGEST
 from edgekit.results.comparison import Comparison
-from edgekit.text import ABSENT, percent
+from edgekit.text import ABSENT, percent, sentence
 from edgekit_device.arrays.deviation import decibels
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def baseline_view(baseline: Mapping[str, Any] | None) -> dict[str, Any] | None:
             for one in baseline["differences"]
         ],
         "forced": [text.clean(one) for one in baseline["forced"]],
-        "notes": [text.clean(note) for note in compared_notes(baseline)],
+        "notes": [sentence(text.clean(note)) for note in compared_notes(baseline)],
     }
 
 

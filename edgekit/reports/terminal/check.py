@@ -10,7 +10,7 @@ from typing import Any
 from edgekit.dla.rules import GENERATIONS
 from edgekit.reports import text
 from edgekit.reports.text import WIDTH, Page, names_in_columns
-from edgekit.text import counted, listed, percent
+from edgekit.text import counted, listed, percent, sentence
 
 FIXES = 3
 _NAMED = 4
@@ -35,7 +35,7 @@ _EFFECTS = {
     "risk": "a layer that breaks it is allowed, but may fail on the board",
     "note": "not checked layer by layer",
 }
-_COLUMN = 12
+_COLUMN = 14
 _MATRIX = "Support by Orin's DLA in NVIDIA's operator matrix"
 
 
@@ -75,7 +75,7 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
         if warning.startswith(tuple(above)):
             continue  # shown above
         page.add()
-        page.add(f"note: {warning}", style="yellow")
+        page.add(f"note: {sentence(warning)}", style="yellow")
     return str(page)
 
 
@@ -99,10 +99,10 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
         style=f"bold {style}",
     )
     loadables = counted(document["loadables"], "loadable")
-    if limit := document.get("max_loadables"):
-        loadables = f"{document['loadables']} of {counted(limit, 'loadable')}"
     if document["candidates"] != document["loadables"]:
-        loadables += f" (of {counted(document['candidates'], 'candidate')})"
+        loadables += f" of {counted(document['candidates'], 'candidate')}"
+    if limit := document.get("max_loadables"):
+        loadables += f" (limit {limit} per core)"
     if "transitions" in document:
         changes = counted(document["transitions"], "transition")
         loadables += f"; {changes} between GPU and DLA"
@@ -112,7 +112,7 @@ def _add_verdict(page: Page, document: Mapping[str, Any]) -> None:
     _unknown(page, document.get("unknown_cost", ()))
     disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
     if disputed:
-        page.add(f"{counted(disputed, 'verdict')} disputed between sources")
+        page.add(f"Sources disagree on {counted(disputed, 'verdict')} (--by-layer shows them)")
     _add_sparsity(page, document.get("sparsity"))
 
 
@@ -194,7 +194,10 @@ def _memory(page: Page, document: Mapping[str, Any]) -> None:
         page.add()
         page.add(_pools_line(held, document["memory_core"]), hang=2)
         for pool in document.get("memory_disputes", ()):
-            page.add(f"sources disagree on the default of {text.POOLS[pool]}: see --json", indent=2)
+            page.add(
+                f"Sources disagree on the default {text.POOLS[pool]} size (--json lists them)",
+                indent=2,
+            )
     refused = (*document.get("memory_refused", ()), *held)
     broken = [(one, limit) for one in refused for limit in one["broken"]]
     if not broken:
@@ -239,8 +242,8 @@ def _add_fixes(page: Page, document: Mapping[str, Any]) -> None:
     if rest:
         page.add()
         # what a fix would save lies within the prediction's error, or the GPU alone is faster
-        none = ", without a certain gain over the fastest placement now" if timed else ""
-        page.add(f"Fixes that let more run on the DLA{none}", style="bold")
+        none = " but may not be faster than today's fastest placement" if timed else ""
+        page.add(f"Fixes that put more layers on the DLA{none}", style="bold")
         _listed(page, document, rest, 1 + len(faster))
         _together(page, document, None if timed else combined)
 
@@ -268,7 +271,7 @@ def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 def _gain(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     parts = []
     if fix["auto_us"] is not None:
-        then = f"then {text.microseconds(fix['auto_us'])}"
+        then = f"latency with automatic placement {text.microseconds(fix['auto_us'])}"
         if fix["gain_us"] is None:
             alone = text.microseconds(document["predicted"]["gpu_only_us"])
             parts.append(f"{then} (predicted; GPU alone {alone})")
@@ -425,7 +428,7 @@ def _value(value: Any) -> str:
 def _verdict_words(layer: Mapping[str, Any]) -> str:
     words = "can run on the DLA" if layer["dla"]["ok"] else "cannot run on the DLA"
     if layer["dla"]["certainty"] == "disputed":
-        words += ", disputed between sources"
+        words += " (sources disagree)"
     if layer["dla"]["ok"] and layer["placed"] == "GPU":
         rule = layer.get("dropped") or _NO_SLOT
         why = "larger loadables take all slots" if rule == _NO_SLOT else "its loadable is too large"
@@ -584,7 +587,7 @@ def _certainty(word: str) -> str:
 def _operator(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("TensorRT", f"{row['text']}{_since(row['since'])}"),
-        ("below it", f"{row['dla_software_text']}{_since(row['dla_software_since'])}"),
+        ("DLA software", f"{row['dla_software_text']}{_since(row['dla_software_since'])}"),
         ("check", row["verdict"]),
         ("rules", ", ".join(row["rules"])),
         ("fix", row["fix"]),

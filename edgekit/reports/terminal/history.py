@@ -14,7 +14,7 @@ from edgekit.reports.comparison import compared_values, headline
 from edgekit.reports.text import Page, names_in_columns
 from edgekit.results.comparison import describe_value
 from edgekit.results.store import Result, is_trial
-from edgekit.text import ABSENT
+from edgekit.text import ABSENT, sentence
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLUMNS = 16  # of the sparkline
@@ -125,7 +125,7 @@ def compare_text(document: Mapping[str, Any], *, every: bool = False) -> str:
         if len(rows) > len(shown):
             lines.append(f"  and {len(rows) - len(shown)} more (-v shows all)")
     lines += [f"forced: {text.clean(reason)}" for reason in document["forced"]]
-    lines += [f"note: {text.clean(note)}" for note in document["notes"]]
+    lines += [f"note: {sentence(text.clean(note))}" for note in document["notes"]]
     return "\n".join(lines)
 
 

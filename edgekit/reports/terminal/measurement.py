@@ -10,7 +10,7 @@ from rich.console import RenderableType, group
 from edgekit.reports import text
 from edgekit.reports.facts import baseline_word, few_words, flat_facts, latency_shown, power_of
 from edgekit.reports.terminal.layout import command, named, paragraph, table
-from edgekit.text import counted
+from edgekit.text import counted, sentence
 
 _PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
            "host": "host"}  # fmt: skip
@@ -46,7 +46,7 @@ def bench_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     of_log = [f"{monitor['log']}: {one}" for one in monitor.get("warnings") or ()
               if monitor.get("log")]  # fmt: skip
     for one in (*(document.get("notes") or ()), *of_log):
-        yield paragraph(f"note: {one}")
+        yield paragraph(f"note: {sentence(str(one))}")
 
 
 def _head(document: Mapping[str, Any]) -> Iterator[RenderableType]:

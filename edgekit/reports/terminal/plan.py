@@ -15,7 +15,7 @@ from edgekit.reports import text
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH
-from edgekit.text import ABSENT, counted, percent
+from edgekit.text import ABSENT, counted, percent, sentence
 
 METRICS = {
     "latency_us": ("latency", text.microseconds),
@@ -107,7 +107,7 @@ def plan_table_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         style="dim",
     )
     for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
-        yield paragraph(f"note: {note}", style="yellow")
+        yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
 def _short(optimal: bool, documents: Iterable[Mapping[str, Any]]) -> str:
@@ -193,7 +193,7 @@ def log_plan_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if document["agrees_with_builder"] is not None:
         yield paragraph(agrees[document["agrees_with_builder"]])
     for note in document["notes"]:
-        yield paragraph(f"note: {note}", style="yellow")
+        yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
 @group()
@@ -212,7 +212,7 @@ def why_text(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield paragraph(f"- {reason}")
     dla = document["dla"]
     yield ""
-    disputed = ", disputed between sources" if dla["certainty"] == "disputed" else ""
+    disputed = " (sources disagree)" if dla["certainty"] == "disputed" else ""
     yield paragraph(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{disputed}")
     for reason in dla["reasons"]:
         yield paragraph(f"{reason['rule']}: {reason['message']}", indent=2)
@@ -337,7 +337,7 @@ def plans_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator[R
     yield Text("\n".join(_lanes(document, max(width, 40))), no_wrap=True, overflow="ignore")
     yield ""
     for note in document["notes"]:
-        yield paragraph(f"note: {note}", style="yellow")
+        yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
 def _lanes(document: Mapping[str, Any], width: int) -> list[str]:

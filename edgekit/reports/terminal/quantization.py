@@ -10,6 +10,7 @@ from rich.console import RenderableType, group
 from edgekit.reference.accuracy import NOT_KNOWN, describe_metric, describe_snr
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH, Page, names_in_columns
+from edgekit.text import sentence
 
 _CHANGES_SHOWN = 10
 _CHANGES_HEAD = ("tensor", "scale", "was", "bits lost", "rule", "by")
@@ -72,7 +73,7 @@ def sensitivity_text(
     if document["proposal"] is not None and document["proposal"]["reached"]:
         yield paragraph(_proposal(document))
     for note in document["notes"]:
-        yield paragraph(f"note: {note}", style="yellow")
+        yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
 def _layer_row(row: Mapping[str, Any], width: int) -> Sequence[str]:

@@ -10,7 +10,7 @@ from rich.console import RenderableType, group
 from edgekit.reports import text
 from edgekit.reports.terminal.layout import paragraph, table
 from edgekit.reports.text import WIDTH
-from edgekit.text import ABSENT, counted
+from edgekit.text import ABSENT, counted, sentence
 
 _SHOWN = 3
 _HEAD = ("rewrite", "times", "largest error", "nodes")
@@ -24,7 +24,7 @@ def rewrite_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator
         yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
         yield paragraph(
             f"Each was proved on {counted(applied[0]['runs'], 'random input')} (seed "
-            f"{applied[0]['seed']}); errors are of the largest value.",
+            f"{applied[0]['seed']}); errors are relative to the largest output.",
             style="dim",
         )
         yield ""
@@ -38,7 +38,7 @@ def rewrite_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterator
     rows.append(("predicted latency", *(_latency(document[p]) for p in ("before", "after"))))
     yield table(("", "before", "after"), rows, "lrr")
     for note in document["notes"]:
-        yield paragraph(f"note: {note}", style="yellow")
+        yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
 @group()
@@ -72,7 +72,8 @@ def verified_text(document: Mapping[str, Any], *, width: int = WIDTH) -> Iterato
     network = document["network"]
     limit = "no limit" if network["limit"] is None else f"at most {network['limit']:g} is allowed"
     yield paragraph(
-        f"whole network, FP32: {_error(network['max_error'])} of the largest value ({limit})",
+        f"whole network, FP32: error {_error(network['max_error'])} relative to the largest "
+        f"output ({limit})",
     )
     same = "the recorded network" if document["same"] else "a different network than recorded"
     yield paragraph(f"the rewrites make {same} ({document['rewritten'][:12]})")

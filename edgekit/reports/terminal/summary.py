@@ -23,10 +23,10 @@ from edgekit.reports.facts import (
     serving_words,
     warning_words,
 )
-from edgekit.reports.layers import sharing_words
+from edgekit.reports.layers import busy_time, busy_with, sharing_words
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import UNITS, proof
-from edgekit.text import ABSENT, counted, percent
+from edgekit.text import ABSENT, counted, listed, percent, sentence
 
 WIDTH = 80
 SAME_SHARE = 5e-6  # relative; the plan's figures are rounded
@@ -93,7 +93,8 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
                 else ""
             )
             + (
-                f", busy {text.microseconds(row['predicted_us'])} (predicted)"
+                f", busy {text.microseconds(row['predicted_us'])} "
+                f"({listed([*busy_with(row), 'predicted'])})"
                 if row["predicted_us"]
                 else ""
             )
@@ -145,12 +146,13 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
 
 
 def _segment(segment: Mapping[str, Any], several: bool) -> str:
-    where = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
+    number, device = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
+    where = f"{number} ({device})"
     lane = f"plan {segment['lane'] + 1}, " if several else ""
     if segment.get("constant"):
-        return f"{lane}up to segment {' on '.join(where)}: same output for all inputs"
+        return f"{lane}after segment {where}: same output for all inputs"
     return (
-        f"{lane}up to segment {' on '.join(where)}: "
+        f"{lane}after segment {where}: "
         f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"
     )
 
@@ -174,7 +176,7 @@ def _bench(bench: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
 def _bundle(bundle: Mapping[str, Any]) -> str:
     full, stripped = bundle.get("bytes"), bundle.get("stripped_bytes")
     share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
-    return f"{text.size(full)}, stripped {text.size(stripped)}{share}"
+    return f"{text.size(full)}, {text.size(stripped)} without weights{share}"
 
 
 def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
@@ -192,7 +194,8 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         rows.append(("Bundle", _bundle(document["bundle"])))
     if document["refit"]:
         equal = document["refit"].get("bit_equal")
-        words = {True: "outputs equal the unstripped build bit for bit", False: "outputs differ"}
+        same = "outputs equal those of the build with weights bit for bit"
+        words = {True: same, False: "outputs differ"}
         rows.append(("Refit", words.get(equal, "not compared")))
     rows += [(f"Built on {text.clean(one['board'])}", built_line(one)) for one in document["built"]]
     if document["board"]:
@@ -243,7 +246,7 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     )
     console.print()
     for note in document["notes"]:
-        console.print(Text(f"note: {text.clean(note)}", style="yellow"), width=width)
+        console.print(Text(f"note: {sentence(text.clean(note))}", style="yellow"), width=width)
     if bench and bench["clock"] == "cpu-measured":
         times = "; ".join(_bench(bench, document["verdict"]))
         footnote = f"footnote, the reference backend on this CPU, not a board time: {times}"
@@ -276,7 +279,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         ),
     ]
     parts += [Text(line) for line in _builder(plan)]
-    parts += [Text(f"note: {text.clean(note)}", style="yellow") for note in plan.notes]
+    parts += [Text(f"note: {sentence(text.clean(note))}", style="yellow") for note in plan.notes]
     return Group(*parts)
 
 
@@ -286,7 +289,7 @@ def _devices(plan: Plan) -> Table:
     busy = "busy" if plan.measured and plan.measured["fraction"] else "busy (predicted)"
     rows = [
         [*([str(number + 1)] if several else []), row["device"], text.count(row["layers"]),
-         text.count(row["segments"]), text.microseconds(row["busy_us"])]
+         text.count(row["segments"]), busy_time(row, "busy_us")]
         for number in range(len(plan.plans)) for row in plan_devices(plan, number)
     ]  # fmt: skip
     head = [*(["plan"] if several else []), "device", "layers", "segments", busy]
@@ -310,7 +313,7 @@ def _objective(plan: Plan) -> str:
 
 
 def _band(plan: Plan) -> tuple[float, float] | None:
-    """Returns what the model's error lets the objective lie in, or None."""
+    """Returns what the prediction error lets the objective lie in, or None."""
     if plan.objective == "period":
         low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
         return (1e6 / high, 1e6 / low) if low else None
@@ -351,7 +354,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         else:
             yield "GPU alone"
     elif _alike(plan):
-        yield ("the GPU alone is within the model's error of this plan: measure both on the board")
+        yield (
+            "The GPU alone is within the prediction error of this plan: measure both on the board"
+        )
     if plan.measured:
         unmatched = plan.measured["unmatched"]
         if unmatched:
@@ -418,5 +423,4 @@ def _builder(plan: Plan) -> Iterator[str]:
             f"of {len(types) - on_dla} to GPU (--json: {where}.device_types)"
         )
         if builder["matches"]:
-            whose = "its" if several else "these"
-            yield f"TensorRT's builder is predicted to build {whose} loadables"
+            yield "TensorRT is expected to form the plan's loadables"
