@@ -140,7 +140,7 @@ def test_no_prediction_and_no_dla_are_reported_without_inventing_times():
 
 def test_the_gpu_is_named_where_it_is_faster():
     slow = {**document()["predicted"], "auto_us": 500.0}
-    assert "the GPU alone is predicted to be faster" in flat(
+    assert "The GPU alone is predicted to be faster" in flat(
         summary_check(document(predicted=slow))
     )
     assert "predicted to be faster" not in flat(summary_check(document()))

@@ -81,7 +81,7 @@ class InstallSteps:
         self._details = {
             "deploy": f"board {client.name}: {client.note}",
             "refit": f"{counted(len(bundle.manifest.weights), 'tensor')} from the board's store",
-            "self-test": "outputs equal those of the build with weights",
+            "self-test": "outputs match those of the build with weights",
         }
 
     def __enter__(self) -> InstallSteps:

@@ -131,7 +131,7 @@ def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
     )
     if alone < auto:
         page.add(
-            "the GPU alone is predicted to be faster; edgekit plan finds the best device "
+            "The GPU alone is predicted to be faster; edgekit plan finds the best device "
             "for each layer"
         )
 

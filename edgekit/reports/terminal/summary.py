@@ -267,7 +267,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         Text("\n".join(_plan_lines(plan))), Text(), _devices(plan),
     ]  # fmt: skip
     if lost := sharing_words(frame_times(plan)):
-        parts.append(Text(lost))
+        parts.append(Text(sentence(lost)))
     if plan.loadables:
         parts += [Text(), _loadables(plan)]
     if plan.reformats:
