@@ -34,7 +34,7 @@ TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z| UTC|[+-]\d\d:?\d\d)?"),
         "<date>",
     ),
-    (re.compile(r"[\d,]+ bytes, [\d,]+ stripped"), "<sizes>"),
+    (re.compile(r"[\d,]+ bytes, [\d,]+ without weights"), "<sizes>"),
     (re.compile(r"\bedgekit \d+\.\d+\.\d+\S*"), "edgekit <version>"),
 )
 

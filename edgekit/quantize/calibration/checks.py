@@ -174,7 +174,7 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     few = [name for name, h in histograms.items() if h.amax > 0.0 and h.total < FEWEST]
     if few:
         found.append(
-            f"fewer than {FEWEST} values in this data: {_names(few)}; the entropy method uses "
+            f"Fewer than {FEWEST:,} values in this data: {_names(few)}; the entropy method uses "
             "their whole range"
         )
     if zero:
