@@ -1,4 +1,4 @@
-"""The hooks of mkdocs: CONTRIBUTING.md is a page of the site, and links lead to what the site has."""
+"""The hooks of mkdocs: CONTRIBUTING.md is a page, and links lead to what the site has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds CONTRIBUTING.md, whose links begin at the top of the repository, and mends llms.txt's."""
+    """Adds CONTRIBUTING.md, whose links begin at the repository's top; llms.txt links to .html."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "contributing.md", content=text))
     listed = files.src_uris["llms.txt"]

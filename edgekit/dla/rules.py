@@ -35,7 +35,7 @@ _OPERATORS_FIX = "see `edgekit explain OPERATOR`"
 _FACT = re.compile(r"\{(\w+)\}")
 # what a fix says of these facts where no layer is known
 _UNKNOWN = {
-    "pool_steps": "at most 8x8, or such pools one after the other (`edgekit check MODEL` says which)",
+    "pool_steps": "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
     "reduced_window": "H x W",
     "window": "height x width of the window",
 }

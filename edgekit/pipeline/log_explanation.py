@@ -173,7 +173,7 @@ def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
 
 
 def _undriven(log: BuildLog, boards: list[Target], found: set[str]) -> list[dict[str, Any]]:
-    """The error that the log's release supports no DLA, if one was requested and no line says it."""
+    """The error that the release supports no DLA, if one was requested and no line says it."""
     if log.requested_dla is not True or _NOT_AVAILABLE in found or _driving(log, boards) != []:
         return []
     rule = load_rules().rules[_RELEASE].to_json()

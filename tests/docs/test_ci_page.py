@@ -167,9 +167,7 @@ def test_the_page_s_commands(line: str, repository: Path, monkeypatch, capsys) -
     assert not end.value.code, capsys.readouterr().err
 
 
-def test_int8_on_strongly_typed_releases_needs_nodes(
-    repository: Path, monkeypatch, capsys
-) -> None:
+def test_int8_on_strongly_typed_releases_needs_nodes(repository: Path, monkeypatch, capsys) -> None:
     """As the page says of JetPack 7.2.2: 0 % for a plain file, and what to give instead."""
     monkeypatch.chdir(repository)
     board = ("-t", "jetson-agx-orin-64gb", "--tensorrt", "11.4.1")

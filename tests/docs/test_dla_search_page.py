@@ -64,7 +64,13 @@ def rows(page: Browser, table: str) -> list[str]:
 @pytest.mark.parametrize(
     ("board", "jetpack", "word", "why", "source"),
     [
-        ("jetson-agx-orin-64gb", "6.2", "Yes", "TensorRT 10.3.0 supports 2 DLA cores", "JetPack, J"),
+        (
+            "jetson-agx-orin-64gb",
+            "6.2",
+            "Yes",
+            "TensorRT 10.3.0 supports 2 DLA cores",
+            "JetPack, J",
+        ),
         ("jetson-agx-orin-64gb", "7.2", "No", "TensorRT 10.16.2 does not support", "release notes"),
         ("jetson-agx-orin-64gb", "7.2.2", "Yes", "INT8 from Q/DQ nodes", "TensorRT docu"),
         ("jetson-agx-orin-64gb", "7.2.1", "Not known", "is unknown", "JetPack, J"),

@@ -109,7 +109,9 @@ def test_a_command_in_a_sentence_is_code():
     found = seen(prose("add nodes with `edgekit calibrate to-qdq <x>`, or *not*; one ` alone"))
     assert "code" in found.tags
     assert {"em", "x"}.isdisjoint(found.tags)
-    assert found.text.strip() == "add nodes with edgekit calibrate to-qdq <x>, or *not*; one ` alone"
+    assert (
+        found.text.strip() == "add nodes with edgekit calibrate to-qdq <x>, or *not*; one ` alone"
+    )
 
 
 def test_another_document_is_refused():
