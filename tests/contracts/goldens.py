@@ -263,7 +263,7 @@ def _same(old: Any, new: Any, tolerance: float | None) -> bool:
     return type(old) is type(new) and bool(old == new)
 
 
-_HASH = re.compile(r"\b[0-9a-f]{12,64}\b")  # of what holds floats, somewhere
+_HASH = re.compile(r"(?<!#)\b[0-9a-f]{12,64}\b")  # of what holds floats, somewhere
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
