@@ -17,7 +17,7 @@ SECTION = re.search(r"\n## Methods\n(.*?)(?=\n## |\Z)", PAGE, re.S)[1]
 
 def test_every_method_is_in_the_table():
     assert set(re.findall(r"^\| `(\w+)` \|", SECTION, re.M)) == set(METHODS)
-    assert f"fewer than {FEWEST} values" in SECTION
+    assert f"fewer than {FEWEST:,} values" in SECTION
 
 
 def test_example(tmp_path, monkeypatch, capsys):
