@@ -153,7 +153,7 @@ def test_the_first_run_has_nothing_to_be_compared_with(document, tmp_path, monke
     (tmp_path / "times.json").write_text(json.dumps(own), encoding="utf-8")
     record(own)
     assert run("report", document, "--baseline", "last") == 0
-    assert "note: not compared: the history has no earlier run" in capsys.readouterr().err
+    assert "note: Not compared: the history has no earlier run" in capsys.readouterr().err
     assert "has no earlier run of resnet50" in document.with_suffix(".html").read_text("utf-8")
     for named in ("7", "last~1", "baseline:gone"):
         assert run("report", document, "--baseline", named) == 2
