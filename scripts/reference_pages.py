@@ -34,7 +34,7 @@ def cli_page() -> str:
         "`-q`, `-v` and `--debug` where they make sense, and ends with:\n",
         "| exit code | meaning |\n|---|---|",
         "| 0 | done |\n| 1 | done, and the answer is no |\n| 2 | wrong usage or configuration |",
-        "| 3 | something is missing on this machine |\n| 4 | a board or a build failed |",
+        "| 3 | a tool is missing on this machine, or a board cannot be reached |\n| 4 | a board or a build failed |",
         "| 130 | interrupted |\n",
         "| command | |\n|---|---|",
         *(f"| [{name}](#edgekit-{name}) | {about} |" for name, (_, _, about) in COMMANDS.items()),

@@ -112,6 +112,7 @@ def read(
             unknown key; not one whose signature does not fit it.
 
     Raises:
+        UsageError: "bundle.not-found": there is nothing at this path.
         BundleError: It is no bundle, it is damaged, or its signature is not good.
     """
     from edgekit_device.trust.bundle import open_bundle
@@ -126,7 +127,8 @@ def read(
         if lacking:
             files.blob(lacking[0])
     except DeviceError as error:
-        raise BundleError(
+        kind = UsageError if error.code == "bundle.not-found" else BundleError
+        raise kind(
             error.message, code=error.code, where=error.where or str(path), hint=error.hint
         ) from error
     for digest, data in found.items():

@@ -127,7 +127,7 @@ def _show_build(board: Mapping[str, Any]) -> None:
 @click.option(
     "--valid-until",
     metavar="DAY",
-    help="Boards install the bundle unattended until this time (deploy.release.valid_until).",
+    help="Boards refuse to install it unattended after this time (deploy.release.valid_until).",
 )
 @o.out
 @o.cut

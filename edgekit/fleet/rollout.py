@@ -48,6 +48,7 @@ from edgekit.pipeline.progress import Progress
 from edgekit.text import counted, listed
 
 UNKNOWN_SIGNER = "bundle.unknown-signer"
+NONE_REACHED = "fleet.none-reached"
 _TICK_S = 0.2
 DriverFor = Callable[[Rollout, Bundles], Driver]
 """Returns what drives a rollout's boards."""
@@ -107,7 +108,19 @@ class Drive:
                 return self._wait_for_keys()
             if requested := self._requested():
                 return self._leave(requested)
+            if wave + 1 < rollout.waves and (away := self._none_reached(wave)):
+                return self._wait_for_boards(wave, away)
         return self._end("done")
+
+    def _none_reached(self, wave: int) -> list[Row]:
+        """Returns the boards of a wave that were away, if no board at all has the release yet."""
+        if any(row["state"] == "done" for row in self._rollout.boards.values()):
+            return []
+        return [
+            row
+            for row in self._rollout.wave(wave)
+            if row["state"] == "skipped" and row["error"]["code"] in UNREACHABLE_CODES
+        ]
 
     # the end of a rollout that was not its goal
 
@@ -138,6 +151,24 @@ class Drive:
         }
         once = resume_command(name, folder, error)
         error["hint"] = f"{ACCEPT_KEY}; {once} accepts the keys they present, once"
+        return self._end("paused", error=error)
+
+    def _wait_for_boards(self, wave: int, away: list[Row]) -> str:
+        """Pauses: that the release works was seen on no board."""
+        name = self._rollout.name
+        for row in away:
+            self._set(row, "pending", row["error"])
+        what = f"{listed([row['name'] for row in away], 3)} could not be reached"
+        resume = resume_command(name, self._rollout.folder, None)
+        error = {
+            "code": NONE_REACHED,
+            "message": f"Wave {wave + 1}: no board serves the release ({what}), so no further "
+            "wave begins; the rollout is paused",
+            "where": name,
+            "hint": "switch a board of the wave on, or remove those that stay off from the "
+            f"inventory; then {resume}",
+        }
+        self._reporter.note(error["message"])
         return self._end("paused", error=error)
 
     def _refuse(self, wave: int, size: int) -> str:

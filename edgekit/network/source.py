@@ -15,6 +15,7 @@ from shlex import quote
 
 from edgekit.errors import ModelError, UsageError
 from edgekit.files import regular
+from edgekit.text import listed
 
 #: In the place of data, before a function of a module: ``python:module:function``.
 PYTHON = "python:"
@@ -104,7 +105,7 @@ def refuse_foreign(path: Path) -> None:
     if found is not None:
         what, hint = found
         raise ModelError(
-            f"this is {what}, but edgekit reads ONNX models",
+            f"this is {what}, but edgekit reads ONNX files",
             code="model.not_onnx",
             where=str(path),
             hint=hint,
@@ -168,9 +169,10 @@ def _folder(path: Path, named: str) -> tuple[str, str] | None:
     names = sorted(os.listdir(path))
     if {"saved_model.pb", "saved_model.pbtxt"} & set(names):
         return "the folder of a TensorFlow SavedModel", (f"convert it: {_TF} --saved-model {named}")
-    models = [name for name in names if name.lower().endswith(".onnx")]
+    models = [quote(str(path / name)) for name in names if name.lower().endswith(".onnx")]
     if models:
-        return "a folder with an ONNX model", f"name the file: {quote(str(path / models[0]))}"
+        one_of = "one of its ONNX files" if len(models) > 1 else "its ONNX file"
+        return "a folder", f"give {one_of}: {listed(models, 5)}"
     if any(name.endswith((".safetensors", ".bin")) for name in names) and "config.json" in names:
         return "the folder of a Hugging Face model", (
             f"export it: optimum-cli export onnx --model {named} FOLDER"

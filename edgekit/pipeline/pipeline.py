@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from edgekit.config.loader import Config, rebased
 from edgekit.errors import BoardError, EdgekitError, UsageError
+from edgekit.network.files import read as read_model
 from edgekit.network.writing import save as save_model
 from edgekit.pipeline import questions
 from edgekit.pipeline.cache import Cache
@@ -476,6 +477,7 @@ class Pipeline:
 
     def refit(self, weights: Path) -> dict[str, Any]:
         """Deploys the same engines with the weights of another file."""
+        read_model(weights)  # what is wrong with the file is said before anything is built
 
         def change(run: Run, record: StepRecord) -> Run:
             context, other = run.context, other_weights(run.context, weights)

@@ -133,6 +133,7 @@ def run_step(run: Run, step: Step) -> Run:
 def _unwritable(run: Run) -> None:
     if "bundle" in run.log.names:
         may_fill(run.out)
+        run.signing.check()
     may_fill(run.context.cache.folder)
     check_build_options(run.context)
 

@@ -228,6 +228,7 @@ def _require_standalone(request: PlacementInputs) -> None:
     unable = {name: reasons for name, reasons in unable.items() if not request.able[name]}
     if not unable:
         return
+    hint = "allow the GPU"
     if not request.cores:
         why = "FP32 does not run on a DLA" if request.model.precision == "fp32" else "there is none"
         message = f"a standalone plan needs a DLA core, but {why}"
@@ -235,7 +236,8 @@ def _require_standalone(request: PlacementInputs) -> None:
         few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
         count = len(request.network.layers)
         message = f"{len(unable)} of {count} layers cannot run on the DLA: {few}"
-    raise PlanImpossible(message, unable, "allow the GPU, or see `edgekit check` for the fixes")
+        hint += ", or cut the network there with --outputs; `edgekit explain RULE` says why"
+    raise PlanImpossible(message, unable, hint)
 
 
 def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:

@@ -505,7 +505,10 @@ def explain_conflict(
     if conflict is None:
         return
     error.extra["conflict"] = [constraint.to_json() for constraint in conflict.constraints]
-    ease = "relax it" if len(conflict.constraints) == 1 else "relax one of them"
+    kinds = [constraint.kind for constraint in conflict.constraints]
+    if kinds == ["gpu"] and conflict.is_about(error):
+        return  # which says what to do
+    ease = "relax it" if len(kinds) == 1 else "relax one of them"
     if conflict.speed_helps:
         ease += ", or choose a faster power mode"
     if conflict.is_about(error):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails when less than LEAST percent of a model's multiply-accumulates can run on the DLA.
-# Usage: gate.sh TARGET LEAST MODEL...
 set -euo pipefail
+[ $# -ge 3 ] || { echo "usage: gate.sh TARGET LEAST MODEL..." >&2; exit 2; }
 target=$1 least=$2
 shift 2
 status=0

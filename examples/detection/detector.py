@@ -145,7 +145,12 @@ def main() -> None:
         return
     import edgekit_device
 
-    app = sys.argv[2] if len(sys.argv) > 2 else "~/.cache/edgekit/board/apps/detection"
+    if len(sys.argv) > 2:
+        app = sys.argv[2]
+    else:  # where `run` deploys without boards
+        from edgekit.knowledge import cache_folder
+
+        app = str(cache_folder() / "board/apps/detection")
     image = np.random.default_rng(1).random((1, 3, SIZE, SIZE), np.float32)
     for kind, score, box in keep(decode(edgekit_device.load(app)({"images": image})))[:10]:
         print(f"class {kind}  {score:.2f}  " + " ".join(f"{side:6.1f}" for side in box))

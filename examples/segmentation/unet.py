@@ -107,9 +107,14 @@ def _run(model: onnx.ModelProto | Path, images: Array) -> Array:
     return np.concatenate([session.run(None, {"image": image[None]})[0] for image in images])
 
 
-def compare(app: str) -> None:
+def compare(app: str | None) -> None:
     """Prints how well the masks agree, on images that nobody calibrated on."""
     import edgekit_device
+
+    if app is None:  # where `run` deploys without boards
+        from edgekit.knowledge import cache_folder
+
+        app = str(cache_folder() / "board/apps/segmentation")
 
     images, masks = pictures(HELD_OUT, 2)
     here = _run(OUT / "unet.onnx", images)[:, 0] > 0
@@ -130,4 +135,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["make"]:
         make()
     else:
-        compare(sys.argv[2] if len(sys.argv) > 2 else "~/.cache/edgekit/board/apps/segmentation")
+        compare(sys.argv[2] if len(sys.argv) > 2 else None)

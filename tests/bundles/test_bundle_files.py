@@ -198,9 +198,9 @@ def test_sizes_beyond_the_file_are_refused(bundle: Bundle, tmp_path: Path) -> No
 
 
 def test_a_missing_bundle_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BundleError) as caught:
+    with pytest.raises(UsageError) as caught:
         read(tmp_path / "nothing.ekb")
     assert caught.value.code == "bundle.not-found"
-    with pytest.raises(BundleError) as caught:
+    with pytest.raises(UsageError) as caught:
         read(tmp_path)
     assert caught.value.code == "bundle.not-found"

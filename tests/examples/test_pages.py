@@ -38,7 +38,7 @@ def page(
     name: str = request.param
     shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("out"))
     monkeypatch.chdir(tmp_path)
-    environment = {**os.environ, "EDGEKIT_CACHE": str(home / ".cache" / "edgekit")}
+    environment = {**os.environ, "EDGEKIT_CACHE": str(tmp_path / "kept")}
     blocks = iter(commands(name))
 
     def run(status: int = 0) -> str:
@@ -174,13 +174,13 @@ def test_the_pages_show_the_configurations() -> None:
 @pytest.mark.slow
 @pytest.mark.boards
 @of("refit")
-def test_only_what_changed_travels(page: Run, home: Path) -> None:
+def test_only_what_changed_travels(page: Run, tmp_path: Path) -> None:
     need_sshd()
     shown = one_line(page())
     assert "2 of 10 tensors changed" in shown
     sent = re.findall(r"\(([\d,]+) bytes sent\)", shown)
     assert int(sent[-1].replace(",", "")) < 50_000
-    app = home / ".cache" / "edgekit" / "board" / "apps" / "refit"
+    app = tmp_path / "kept" / "board" / "apps" / "refit"
     releases = sorted(path.name for path in (app / "releases").iterdir())
     assert len(releases) == 2
     # and back again
@@ -219,6 +219,7 @@ def test_the_gate_fails_below_its_limit(page: Run, tmp_path: Path) -> None:
     assert status("models/bad.onnx", "models/good.onnx") == 1
     assert json.loads((tmp_path / "models" / "good.check.json").read_text())["schema"]
     assert status("models/none.onnx") == 2
+    assert status() == 2  # which says how it is called
 
 
 def test_the_workflow_uses_what_the_action_has() -> None:
@@ -259,7 +260,7 @@ def test_a_fleet_goes_in_waves(page: Run, tmp_path: Path, home: Path) -> None:
         subprocess.run(
             [sys.executable, "-m", "edgekit", "bundle", "examples/fleet/second.yaml", "--full",
              str(bundle)], check=True, capture_output=True, timeout=120,
-            env={**os.environ, "EDGEKIT_CACHE": str(home / ".cache" / "edgekit")},
+            env={**os.environ, "EDGEKIT_CACHE": str(tmp_path / "kept")},
         )  # fmt: skip
         boards.damage(third, read(bundle))
         shown = one_line(page(status=1))

@@ -40,14 +40,14 @@ def test_boards_that_are_away_are_tried_again(given):
 @pytest.mark.parametrize(("rule", "state", "end"), [("skip", "skipped", "done"),
                                                     ("fail", "failed", "failed")])  # fmt: skip
 def test_a_board_away_all_along_counts_by_its_own_rule(given, rule, state, end):
-    given.boards.away["b01"] = 10**9
+    given.boards.away["b02"] = 10**9
     document = given.rollout(settings={"deadline_s": 0.01, "offline": rule})
-    assert states(document)["b01"] == state
+    assert states(document)["b02"] == state
     assert document["state"] == end
 
 
 def test_what_was_skipped_is_tried_again_by_resume_and_nothing_else(given):
-    given.boards.away["b01"] = 10**9
+    given.boards.away["b02"] = 10**9
     given.rollout(settings={"deadline_s": 0.01})
     given.boards.away.clear()
     with given.fleet() as fleet:
@@ -56,6 +56,36 @@ def test_what_was_skipped_is_tried_again_by_resume_and_nothing_else(given):
         assert set(given.boards.deployed.values()) == {1}
         with pytest.raises(UsageError, match="has ended: done"):
             fleet.drive("one")
+
+
+def test_a_canary_that_nobody_reached_holds_the_others_back(given):
+    given.boards.away["b01"] = 10**9
+    document = given.rollout(canary=1, waves="100%", settings={"deadline_s": 0.01})
+    assert (document["state"], document["failure"]["code"]) == ("paused", "fleet.none-reached")
+    assert "b01 could not be reached" in document["failure"]["message"]
+    assert "fleet resume one" in document["failure"]["hint"]
+    assert document["counts"] == {"pending": 10}
+    assert not given.boards.deployed
+    with given.fleet() as fleet:  # it waits as long as the canary is away
+        assert fleet.drive("one")["failure"]["code"] == "fleet.none-reached"
+        given.boards.away.clear()
+        document = fleet.drive("one")
+    assert (document["state"], document["failure"]) == ("done", None)
+    assert document["counts"] == {"done": 10}
+
+
+def test_one_canary_of_two_is_enough_and_a_removed_one_holds_nothing_back(given):
+    given.boards.away["b01"] = 10**9
+    document = given.rollout(canary=2, waves="100%", settings={"deadline_s": 0.01})
+    assert (document["state"], document["counts"]) == ("done", {"skipped": 1, "done": 9})
+    given.boards.serves.clear()
+    with given.fleet() as fleet:
+        name = given.begin(fleet, name="two", canary=1, waves="100%", settings={"deadline_s": 0.01})
+        assert fleet.drive(name)["state"] == "paused"
+        rows = given.inventory.read_text().splitlines()
+        given.inventory.write_text("\n".join(row for row in rows if "b01" not in row))
+        document = fleet.drive(name)
+    assert (document["state"], document["counts"]) == ("done", {"skipped": 1, "done": 9})
 
 
 def test_too_many_failures_take_the_wave_back_and_leave_the_ones_before(given):

@@ -143,7 +143,7 @@ def test_a_name_that_is_taken_advises_what_its_state_allows(given, run):
 
 
 def test_a_skipped_board_is_what_a_resume_of_a_rollout_that_is_done_is_for(given, run):
-    given.boards.away["b01"] = 10**9
+    given.boards.away["b02"] = 10**9
     given.rollout(settings={"deadline_s": 0.01})
     given.boards.away.clear()
     _, out, _ = run("status", "one")

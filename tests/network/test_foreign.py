@@ -139,7 +139,8 @@ FOLDERS: dict[str, tuple[list[str], str]] = {
     "SavedModel": (["saved_model.pb", "variables"], "--saved-model net"),
     "Hugging Face": (["config.json", "model.safetensors"], "optimum-cli export onnx --model net"),
     "OpenVINO": (["net.xml", "net.bin"], "OpenVINO"),
-    "ONNX": (["net.onnx", "net.onnx.data"], "name the file: net/net.onnx"),
+    "ONNX": (["net.onnx", "net.onnx.data"], "give its ONNX file: net/net.onnx"),
+    "two of ONNX": (["b.onnx", "a.onnx"], "give one of its ONNX files: net/a.onnx, net/b.onnx"),
 }
 
 COMMANDS: dict[str, Callable[[str], list[str]]] = {

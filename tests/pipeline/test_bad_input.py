@@ -297,6 +297,27 @@ def test_an_accuracy_gate_reports_the_figures_and_the_steps(tmp_path, capsys):
     assert [s["status"] for s in document["steps"]][-1] == "failed"
 
 
+def test_a_file_that_is_missing_is_said_before_anything_is_built(tmp_path, capsys):
+    config = small_config(tmp_path)
+    files = ["--weights", tmp_path / "nope.onnx", "--out", tmp_path / "out"]
+    status, error = fails(capsys, "refit", config, *files)
+    assert (status, error["code"]) == (2, "model.missing")
+    config.write_text(config.read_text() + "deploy: {sign_with: no-key}\n")
+    with pytest.raises(SystemExit) as caught:
+        main.main(["bundle", str(config), "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert (caught.value.code, "no-key does not exist" in said) == (2, True)
+    assert "calibrate" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_path_of_a_bundle_is_bad_usage(tmp_path, capsys):
+    config, path = small_config(tmp_path), tmp_path / "nope.ekb"
+    for words in (["deploy", config, "--bundle", path], ["bundle", "push", path, tmp_path / "m"]):
+        status, error = fails(capsys, *words)
+        assert (status, error["code"], error["where"]) == (2, "bundle.not-found", str(path))
+
+
 @pytest.mark.parametrize("change", ["shape", "type"])
 def test_refit_lists_weights_that_make_the_graph_invalid(change, tmp_path, capsys):
     config = small_config(tmp_path)

@@ -45,12 +45,16 @@ class SigningKey:
         chosen = self._config.file.deploy.sign_with
         if chosen is None:
             return ensure_key(self._cache.folder / "keys" / "ed25519")
-        path = self._config.resolve(chosen)
-        if not path.is_file():
+        self.check()
+        return self._config.resolve(chosen)
+
+    def check(self) -> None:
+        """Raises ConfigError, "config.no-key", if the configuration's key does not exist."""
+        chosen = self._config.file.deploy.sign_with
+        if chosen is not None and not (path := self._config.resolve(chosen)).is_file():
             hint = "create one with: ssh-keygen -t ed25519"
             problem = Problem(f"the signing key {path} does not exist", self._config.path, hint)
             raise ConfigError([problem], code="config.no-key")
-        return path
 
     @cached_property
     def public_key(self) -> Path:
