@@ -90,7 +90,10 @@ def public_key(source: str | Path) -> PublicKeyLine:
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(
-                f"the public key cannot be read: {why or error}", code="sign.no-key", where=where
+                f"the public key cannot be read: {why or error}",
+                code="sign.no-key",
+                where=where,
+                hint="give a file such as ~/.ssh/id_ed25519.pub, or the line in it",
             ) from error
         refuse_private(text, where)
     words = text.strip().split("\n", 1)[0].split(None, 2)

@@ -29,6 +29,10 @@ class _Argument(click.Argument):
         super().__init__(*args, **attributes)
         self.summary = summary
 
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Returns the name that the help gives it, and not its choices."""
+        return f"'{self.human_readable_name}'"
+
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
@@ -88,7 +92,11 @@ class Command(click.Command):
 
         Below it could be taken for an option that was not given, which often means all.
         """
-        left = super().parse_args(ctx, args)
+        try:
+            left = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click's parser does not say whose option it is
+            raise
         for item in self.params:
             value = ctx.params.get(item.name or "")
             if isinstance(item, click.Option) and (

@@ -165,6 +165,8 @@ COMMANDS = {
 _signals: list[int] = []
 # edgekit.config says so of a value that did not come from the file
 _KEY = re.compile(r"option ([\w.]+)$")
+# of errors that name no place: a value of which option they are about
+_KEY_OF = {"precision.unknown": "option precision"}
 
 
 class Commands(click.Group):
@@ -395,7 +397,7 @@ def _reader_is_gone(status: int) -> int:
 
 def name_options(error: EdgekitError, command: click.Command) -> None:
     """Puts ``--streams`` in the place of ``option bench.streams``, for options of this command."""
-    error.where = _option_of_key(error.where, command)
+    error.where = _option_of_key(error.where or _KEY_OF.get(error.code, ""), command)
     if isinstance(error, ConfigError):
         error.problems = tuple(
             replace(problem, where=_option_of_key(problem.where, command))
@@ -413,4 +415,4 @@ def _option_of_key(where: str, command: click.Command) -> str:
         found = options.get(part) or options.get(part.removesuffix("s"))
         if found is not None:
             return max(found.opts, key=len)
-    return where
+    return "" if where in _KEY_OF.values() else where

@@ -31,7 +31,9 @@ _METRICS = {
 plan_options = o.all_of(
     click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
     click.option(
-        "--objective", help="What to optimise: latency, throughput, period, energy or gpu_time."
+        "--objective",
+        help="What to optimise: latency, throughput, period, energy, gpu_time, or the makespan of "
+        "several networks.",
     ),
     click.option(
         "--bound",
@@ -153,12 +155,15 @@ def _named(option: str, texts: Iterable[str], read: Callable[[str], Any], hint: 
         name, _, value = (part.strip() for part in text.partition("="))
         try:
             if name in found:
-                raise UsageError(f"{option} {name} is given twice", hint="give it once")
+                raise UsageError(f"{name} is given twice", hint="give it once")
             if not name or not value:
                 raise ValueError
             found[name] = read(value)
         except ValueError:
             raise UsageError(f"{option} {text!r} is not NAME=VALUE", hint=hint) from None
+        except UsageError as error:
+            error.where = option
+            raise
     return found
 
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from edgekit.config.positions import RefusedScalar, YamlDocument, parse_yaml
 from edgekit.config.schema import ConfigFile, IsPath
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.files import regular
 from edgekit.network.source import PYTHON, parse_builtin, refuse_foreign
-from edgekit.targets.loader import get, names, similar_names
+from edgekit.targets.loader import get, names, names_hint
 
 TUNED_HEAD = "# What edgekit tune found"
 """With which the sections begin that a tuning writes."""
@@ -107,7 +108,7 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
     except ValidationError as error:
         faults = [dict(e) for e in error.errors(include_url=False)]
         news = [f for f in _specific(faults) if not isinstance(f["input"], RefusedScalar)]
-        problems += _without_cascades([_problem(document, fault) for fault in news])
+        problems += _without_cascades([_problem(document, fault, news) for fault in news])
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_position))
@@ -117,7 +118,9 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
 def _position(problem: Problem) -> tuple[int, ...]:
     """Line and column, for the order of the file; options come last."""
     numbers = problem.where.rsplit(":", 2)[1:]
-    return tuple(int(n) for n in numbers) if len(numbers) == 2 else (1 << 30,)
+    if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
+        return tuple(map(int, numbers))
+    return (1 << 30,)
 
 
 def _nul_characters(
@@ -163,7 +166,9 @@ def _expand(document: YamlDocument) -> tuple[Any, list[Problem]]:
     return value, problems
 
 
-def _problem(document: YamlDocument, error: dict[str, Any]) -> Problem:
+def _problem(
+    document: YamlDocument, error: dict[str, Any], faults: list[dict[str, Any]]
+) -> Problem:
     path = _path_in(document, error["loc"])
     shown = ".".join(str(part) for part in path)
     where = document.where(path)
@@ -177,33 +182,83 @@ def _problem(document: YamlDocument, error: dict[str, Any]) -> Problem:
         if not near and len(path) == 1:
             near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
         hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
+        if where == f"option {shown}" and len(path) > 1:  # nobody typed that key
+            return Problem(
+                f"unknown {str(path[-2]).removesuffix('s')} '{key}'",
+                where,
+                hint.replace(" keys", ""),
+            )
+        if key == "jetpack":
+            hint = (
+                "write the TensorRT that it brings, such as tensorrt: '10.3'; edgekit check takes "
+                "--jetpack"
+            )
         return Problem(f"unknown key '{shown}'", where, hint)
     if kind == "missing":
-        return Problem(f"key '{shown}' is missing", where, "add it; see docs/config.md")
-    message = error["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    found = "" if isinstance(error["input"], dict | list) else f", found {error['input']!r}"
-    hint = ""
+        return Problem(f"key '{shown}' is missing", where, _addition(path))
+    message, hint = fault_text(error)
     if kind == "model_type":
         known = _known_keys(path)
-        message, hint = "expected keys with values", f"known keys: {', '.join(known)}"
+        hint = f"known keys: {', '.join(known)}"
         if isinstance(error["input"], str) and {"onnx", "builtin"} <= set(known):
             begin = "- {name: NAME, " if isinstance(path[-1], int) else f"{path[-1]}: {{"
             hint = f"write {begin}{_model_key(error['input'])}}}"
-    if kind == "literal_error" and isinstance(error["input"], str):
-        choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-        near = difflib.get_close_matches(error["input"], choices, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else ""
-    if kind == "string_pattern_mismatch":
-        pattern = error["ctx"]["pattern"]
-        message, hint = (
-            "not in the expected form",
-            f"docs/config.md shows it; as a regex: {pattern}",
-        )
-    if kind == "string_type" and isinstance(error["input"], int | float):
-        hint = f"put it in quotes: '{error['input']}'"
+    if kind == "literal_error" and hint.startswith("choose"):
+        # the other members of a union
+        others = [g["type"] for g in faults if _path_in(document, g["loc"]) == path]
+        hint = " or ".join([hint, *(_EXPECTED[one] for one in others if one in _EXPECTED)])
+    if kind == "string_pattern_mismatch" and (field := _field(path)) is not None:
+        examples = " or ".join(map(str, field.examples or ()))
+        hint = f"{field.description} For example: {examples}" if examples else hint
     said = not shown or where.endswith(shown)
-    return Problem(f"{message}{found}" if said else f"{shown}: {message}{found}", where, hint)
+    return Problem(message if said else f"{shown}: {message}", where, hint)
+
+
+_EXPECTED = {
+    "bool_type": "true or false", "finite_number": "a finite number", "float_type": "a number",
+    "int_from_float": "an integer", "int_type": "an integer", "list_type": "a list",
+    "model_type": "keys with values", "string_type": "a string",
+}  # fmt: skip
+_LIMITS = {
+    "greater_than": "too small (more than {gt:.10g})",
+    "greater_than_equal": "too small (at least {ge:.10g})",
+    "less_than": "too large (less than {lt:.10g})",
+    "less_than_equal": "too large (at most {le:.10g})",
+}
+
+
+def fault_text(error: dict[str, Any]) -> tuple[str, str]:
+    """Returns what is wrong with a value in which pydantic found this fault, and a hint or ""."""
+    kind, value = error["type"], error["input"]
+    found = "" if isinstance(value, dict | list) else f", found {value!r}"
+    if kind in _LIMITS:
+        return f"{value} is {_LIMITS[kind].format(**error['ctx'])}", ""
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", error["ctx"]["expected"]) or [error["ctx"]["expected"]]
+        near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
+        one_of = "choose one of " if len(choices) > 1 else "choose "
+        what = "a value is expected" if found == "" else f"unknown value {value!r}"
+        return what, f"did you mean '{near[0]}'?" if near else one_of + ", ".join(choices)
+    if kind == "string_pattern_mismatch":
+        return f"not in the expected form{found}", f"as a regex: {error['ctx']['pattern']}"
+    if kind in _EXPECTED:
+        hint = ""
+        if kind == "string_type" and isinstance(value, int | float):
+            hint = f"put it in quotes: '{value}'"
+        if kind == "list_type" and found:
+            hint = f"write [{value}]"
+        return f"expected {_EXPECTED[kind]}{found}", hint
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{message[:1].lower()}{message[1:]}{found}", ""
+
+
+def _addition(path: Place) -> str:
+    """Returns the hint for a key that is missing: the line to add."""
+    field = _field(path)
+    if field is None or not field.examples:
+        return "add it"
+    example = yaml.safe_dump(field.examples[0], default_flow_style=True).removesuffix("...\n")
+    return f"add: {path[-1]}: {example.strip()}"
 
 
 def _model_key(text: str) -> str:
@@ -228,18 +283,27 @@ def _is_field(path: tuple[str | int, ...], part: str | int) -> bool:
     return isinstance(part, str) and part in _known_keys(path)
 
 
-def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+def _known_keys(path: Place) -> list[str]:
     """Returns the keys of the schema at ``path``."""
-    model: type[BaseModel] | None = ConfigFile
-    for part in path:
-        if isinstance(part, int) or model is None:
-            continue
-        field = model.model_fields.get(part)
-        if field is None:
-            return []
-        options = [field.annotation, *typing.get_args(field.annotation)]
-        model = next((o for o in options if hasattr(o, "model_fields")), None)
+    model = _section(path)
     return list(model.model_fields) if model else []
+
+
+def _field(path: Place) -> FieldInfo | None:
+    """Returns the schema's key at ``path``; that of the list for a list's items."""
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    model = _section(path[:-1]) if path else None
+    return model.model_fields.get(str(path[-1])) if model else None
+
+
+def _section(path: Place) -> type[BaseModel] | None:
+    """Returns the model of the keys at ``path``."""
+    if not (names := [part for part in path if isinstance(part, str)]):
+        return ConfigFile
+    field = _field(tuple(names))
+    options = [field.annotation, *typing.get_args(field.annotation)] if field else []
+    return next((o for o in options if hasattr(o, "model_fields")), None)
 
 
 def _specific(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -273,11 +337,9 @@ def _without_cascades(problems: list[Problem]) -> list[Problem]:
 def _unknown_target(document: YamlDocument) -> list[Problem]:
     """Reports a wrong board name together with everything else that is wrong."""
     name = document.value.get("target")
-    known = names()
-    if not isinstance(name, str) or name in known:
+    if not isinstance(name, str) or name in names():
         return []
-    near = similar_names(name)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known)}"
+    hint = names_hint(name)
     return [Problem(f"unknown target '{name}'", document.where(("target",)), hint)]
 
 

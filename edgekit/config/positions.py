@@ -43,6 +43,8 @@ class YamlDocument:
         for end in range(len(path), 0, -1):
             if path[:end] in self.given:
                 return f"option {'.'.join(map(str, path[:end]))}"
+        if not self.positions:  # of a model, without a file
+            return self.name
         while path and path not in self.positions:
             path = path[:-1]
         line, column = self.positions.get(path, (1, 1))
@@ -172,8 +174,12 @@ def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> YamlDocument:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
-        message = f"not valid YAML: {error.problem or error.context or 'cannot be read'}"
-        raise ConfigError([Problem(message, where)], code="config.syntax") from None
+        why = error.problem or error.context or "cannot be read"
+        if "<stream end>" in why:
+            why = "the file ends before a } or ]"
+        raise ConfigError(
+            [Problem(f"not valid YAML: {why}", where)], code="config.syntax"
+        ) from None
     except yaml.YAMLError as error:
         message = f"not valid YAML: {str(error).splitlines()[0]}"
         raise ConfigError([Problem(message, f"{name}:1:1")], code="config.syntax") from None

@@ -291,15 +291,24 @@ class HealthSection(Section):
 class BoardSection(Section):
     """A board to deploy to."""
 
-    name: Name = Field(description="Name of the board in messages.", examples=["lab"])
-    host: str = Field(min_length=1, description="Host name or address; `${ENV}` is expanded.")
+    name: Name = Field(
+        description="Name of the board in messages: lower-case letters, digits, `.`, `_` and `-`.",
+        examples=["lab"],
+    )
+    host: str = Field(
+        min_length=1,
+        description="Host name or address; `${ENV}` is expanded.",
+        examples=["192.0.2.7"],
+    )
     port: int | None = Field(None, ge=1, le=65535, description="SSH port.")
     user: str | None = Field(None, description="SSH user; `${ENV}` is expanded.")
     key: FilePath = Field(None, description="Private key file; `${ENV}` is expanded.")
     host_key: str | None = Field(
         None,
         pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$",
-        description="Pinned host key, as `ssh-keygen -lf` prints it.",
+        description="Pinned host key: `SHA256:` and 43 characters, as `ssh-keyscan HOST | "
+        "ssh-keygen -lf -` prints it.",
+        examples=["SHA256:kL6qVXSZ3zU1jV0rCHbyT0pPqWmM9vYk2E8dN5xQeGs"],
     )
     root: str = Field("~/.edgekit", description="Folder on the board.")
     python: str = Field("python3", description="Python on the board.")
@@ -324,7 +333,7 @@ class ReleaseSection(Section):
         None,
         pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
         description="`install` accepts the bundle until this day (its end) or time, in UTC.",
-        examples=["2027-01-31"],
+        examples=["2027-01-31", "2027-01-31T12:00:00Z"],
     )
 
     @model_validator(mode="after")
@@ -442,7 +451,9 @@ class PinSection(Section):
     """Layers that must run on a device."""
 
     layers: str = Field(description="Layer names (glob).", examples=["*/conv1"])
-    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(description="Device for these layers.")
+    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(
+        description="Device for these layers.", examples=["DLA"]
+    )
 
 
 class _Source(Section):
@@ -477,7 +488,10 @@ class _Source(Section):
 class NetworkSection(_Source):
     """One of several networks that share a board (`edgekit plan` and `report` only)."""
 
-    name: Name = Field(description="Name of the network.", examples=["detect"])
+    name: Name = Field(
+        description="Name of the network: lower-case letters, digits, `.`, `_` and `-`.",
+        examples=["detect"],
+    )
     rate_hz: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = Field(
         None,
         description="Frames per second; for all networks or for none. Without rates every network "
@@ -646,9 +660,13 @@ class AccuracySection(Section):
 class ConfigFile(Section):
     """One network for one target, or several networks that share it."""
 
-    version: Literal[1] = Field(description="Version of this schema.")
-    name: Name = Field(description="Name of the application and of its releases.")
-    model: ModelSection = Field(description="The network.")
+    version: Literal[1] = Field(description="Version of this schema.", examples=[1])
+    name: Name = Field(
+        description="Name of the application and of its releases: lower-case letters, digits, `.`, "
+        "`_` and `-`.",
+        examples=["resnet50"],
+    )
+    model: ModelSection = Field(description="The network.", examples=[{"onnx": "model.onnx"}])
     target: str = Field(description="A file under `targets/`.", examples=["jetson-agx-orin-64gb"])
     power_mode: str | None = Field(
         None, description="NVIDIA's name of the power mode; MAXN or the board's default if absent."

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from edgekit.config.loader import fault_text
 from edgekit.config.positions import YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
@@ -322,16 +323,13 @@ def _problem(document: YamlDocument, fault: dict[str, Any]) -> Problem:
         return Problem(f"unknown key '{shown}'", where, hint)
     if fault["type"] == "missing":
         return Problem(f"key '{shown}' is missing", where, "add it; see docs/fleet.md")
-    found = fault["input"]
-    value = "" if isinstance(found, dict | list) else f", found {found!r}"
-    number = isinstance(found, bool | float)
-    hint = f"put it in quotes: '{found}'" if fault["type"] == "string_type" and number else ""
-    message = fault["msg"].removeprefix("Value error, ")
+    message, hint = fault_text(fault)
     if fault["type"] == "string_pattern_mismatch":
         of_label = "labels" in path
-        message = _FORMS["value" if of_label and fault["loc"][-1] != "[key]" else
-                         "label" if of_label else str(path[-1])]  # fmt: skip
-    return Problem(f"{shown}: {message[:1].lower()}{message[1:]}{value}", where, hint)
+        form = _FORMS["value" if of_label and fault["loc"][-1] != "[key]" else
+                      "label" if of_label else str(path[-1])]  # fmt: skip
+        message, hint = f"{form}, found {fault['input']!r}", ""
+    return Problem(f"{shown}: {message}", where, hint)
 
 
 def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:

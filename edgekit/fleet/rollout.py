@@ -538,12 +538,10 @@ class Fleet:
                 hint=playbook_command(by_ansible.resolve()),
             )
         there = [rollout.name for rollout in self.store.rollouts()[:8]]
-        shown = ", ".join(there) or "none yet; start one with edgekit fleet deploy"
         raise UsageError(
-            f"no rollout {name!r}",
+            f"no rollout {name!r}" + ("" if there else "; there are none yet"),
             code="fleet.no-rollout",
-            where=str(self.store.path),
-            hint=f"rollouts: {shown}",
+            hint=f"rollouts: {', '.join(there)}" if there else "edgekit fleet deploy starts one",
         )
 
     def document(self, name: str) -> dict[str, Any]:

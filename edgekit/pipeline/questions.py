@@ -5,7 +5,6 @@ plans without a network: of a placement problem's document, and of a profile alo
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,9 +133,9 @@ def read_changes(text: str, config: Config) -> Changes:
     for change in texts:
         word, _, rest = change.partition(" ")
         if word not in _FORMS:
-            near = difflib.get_close_matches(word, _FORMS, 1)
-            hint = f"did you mean '{_FORMS[near[0]]}'?" if near else _known()
-            raise UsageError(f"{change!r} is not a valid change", code="plan.what-if", hint=hint)
+            raise UsageError(
+                f"{change!r} is not a valid change", code="plan.what-if", hint=_known()
+            )
         if word == "pin":
             glob, _, device = rest.rpartition(" ")
             if not glob:
@@ -198,7 +197,9 @@ def read_size(text: str) -> int:
         if not size.is_integer():
             raise ValueError
     except (ValueError, KeyError, OverflowError):
-        raise UsageError(f"{text!r} is not a size", hint="64MiB, 512KiB or bytes") from None
+        raise UsageError(
+            f"{text!r} is not a size", hint="write 64MiB, 512KiB or a number of bytes"
+        ) from None
     return int(size)
 
 
@@ -217,7 +218,7 @@ def _malformed(change: str, word: str) -> UsageError:
 
 
 def _known() -> str:
-    return "as in " + "; ".join(_FORMS.values())
+    return "changes are: " + ", ".join(_FORMS.values())
 
 
 TABLE_SCHEMA = "edgekit.plan-table/1"

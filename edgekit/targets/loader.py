@@ -192,16 +192,15 @@ def similar_names(name: str) -> list[str]:
     return holding or get_close_matches(plain, known, n=1, cutoff=0.4)
 
 
+def names_hint(name: str) -> str:
+    """Returns the hint for a name that no board has."""
+    *others, last = similar_names(name) or [""]
+    near = f"{', '.join(others)} or {last}" if others else last
+    return (f"did you mean {near}? " if near else "") + "`edgekit targets` lists all"
+
+
 def _unknown(name: str) -> UsageError:
-    known = names()
-    near = similar_names(name)
-    guess = f"did you mean {' or '.join(near)}? " if near else ""
-    return UsageError(
-        f"unknown target {name!r}",
-        code="target.unknown",
-        where=name,
-        hint=f"{guess}the known targets are {', '.join(known)}",
-    )
+    return UsageError(f"unknown target {name!r}", code="target.unknown", hint=names_hint(name))
 
 
 @lru_cache(maxsize=64)

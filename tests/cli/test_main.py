@@ -15,6 +15,8 @@ from edgekit.cli.main import COMMANDS
 from edgekit.errors import BoardError, GateError
 from tests.pipeline.nets import small_config, small_net
 
+TARGET = "jetson-agx-orin-64gb"
+
 
 def edgekit(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -220,6 +222,30 @@ def test_a_file_that_cannot_be_read_is_reported_as_what_it_is(
     said = capsys.readouterr().err
     assert words in said
     assert "sys." not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explain-log", "--model"], "requires an argument.\n  hint: edgekit explain-log --help"),
+        (["serve", "net.yaml", "go"], "Invalid value for 'ACTION': 'go'"),
+        (["check", "small.onnx", "-t", TARGET, "--precision", "int4"], "--precision: unknown prec"),
+        (["plan", "builtin:resnet50", "-t", TARGET], "builtin:resnet50: unknown built"),
+        (["plan", "builtin:light_resnet50", "-t", "nano"], "4gb or jetson-orin-nano-8gb?"),
+        (["calibrate", "net.yaml", "--count", "0"], "--count: 0 is too small (at least 1)"),
+        (["fleet", "status", "nope"], "edgekit: no rollout 'nope'; there are none yet"),
+        (["trace", "nope.json"], "hint: give a configuration, or the bench.json"),
+        (["trust", "lab@192.0.2.1", "--add", "no.pub"], "hint: give a file such as"),
+    ],
+)
+def test_a_mistake_is_called_as_it_was_typed(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    small_config(tmp_path).rename("net.yaml")
+    with pytest.raises(SystemExit) as caught:
+        main.main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 def test_tables_in_a_pipe_have_no_blanks_at_the_ends_of_lines(capsys):

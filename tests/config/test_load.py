@@ -47,7 +47,7 @@ def test_every_fault_is_reported_at_once_in_file_order():
     found = problems(text)
     assert list(found) == ["f.yaml:2:1", "f.yaml:4:1", "f.yaml:6:3", "f.yaml:7:12", "f.yaml:9:1"]
     assert "did you mean 'objective'?" in found["f.yaml:6:3"]
-    assert "greater than 0" in found["f.yaml:7:12"]
+    assert "-3 is too small (more than 0)" in found["f.yaml:7:12"]
     assert "duplicate key" in found["f.yaml:9:1"]
 
 
@@ -60,7 +60,8 @@ def test_a_misspelt_key_is_one_problem_not_two():
 def test_unknown_target_names_the_nearest():
     found = problems(GOOD.replace("jetson-agx-orin-64gb", "jetson-agx-orin-64"))
     assert found == {
-        "f.yaml:4:1": "unknown target 'jetson-agx-orin-64' | did you mean 'jetson-agx-orin-64gb'?"
+        "f.yaml:4:1": "unknown target 'jetson-agx-orin-64' | did you mean jetson-agx-orin-64gb? "
+        "`edgekit targets` lists all"
     }
 
 
@@ -68,10 +69,10 @@ def test_unknown_target_names_the_nearest():
     ("extra", "where", "words"),
     [
         ("placement: {pools: {managed_sram: 5000}}", "f.yaml:5:13", "power of two"),
-        ("placement: {pools: big}", "f.yaml:5:13", "'auto'"),
+        ("placement: {pools: big}", "f.yaml:5:13", "choose auto or keys with values"),
         ("placement: {dla_cores: [0, x]}", "f.yaml:5:28", "integer"),
         ("placement: {max_loadables: 17}", "f.yaml:5:13", "16"),
-        ("rewrite: {enable: 5}", "f.yaml:5:11", "'all'"),
+        ("rewrite: {enable: 5}", "f.yaml:5:11", "choose one of all, none or a list"),
         ("build: {mode: hybird}", "f.yaml:5:9", "did you mean 'hybrid'?"),
         ("bench: {iterations: no}", "f.yaml:5:9", "integer"),
         ("bench: {duration_s: .nan}", "f.yaml:5:9", "number"),
@@ -79,8 +80,13 @@ def test_unknown_target_names_the_nearest():
         (
             "deploy: {boards: [{name: a, host: b, host_key: x}]}",
             "f.yaml:5:38",
-            "not in the expected form",
+            "`SHA256:` and 43 characters",
         ),
+        ("deploy: {release: {valid_until: soon}}", "f.yaml:5:20", "2027-01-31T12:00:00Z"),
+        ("placement: {dla_cores: 0}", "f.yaml:5:13", "write [0]"),
+        ("placement: {objective: quick}", "f.yaml:5:13", "choose one of latency, throughput"),
+        ("placement: {pin: [{layers: a}]}", "f.yaml:5:19", "add: device: DLA"),
+        ("jetpack: 7.2", "f.yaml:5:1", "tensorrt: '10.3'"),
         ("deploy: {sign_with: '${EDGEKIT_NO_SUCH}'}", "f.yaml:5:10", "EDGEKIT_NO_SUCH is not set"),
         ("calibration: {data: a, cache: b}", "f.yaml:5:1", "not both"),
         ("calibration: {resize: tall}", "f.yaml:5:15", "letterbox"),
@@ -90,7 +96,7 @@ def test_unknown_target_names_the_nearest():
         ("calibration: {pad: 256}", "f.yaml:5:15", "255"),
         ("calibration: {preset: imagnet}", "f.yaml:5:15", "did you mean 'imagenet'?"),
         ("calibration: {color: grey}", "f.yaml:5:15", "did you mean 'gray'?"),
-        ("calibration: {scale: 0}", "f.yaml:5:15", "greater than 0"),
+        ("calibration: {scale: 0}", "f.yaml:5:15", "0 is too small (more than 0)"),
         ("tensorrt: 10.3", "f.yaml:5:1", "string"),
     ],
 )
@@ -115,6 +121,16 @@ def test_model_needs_exactly_one_source():
     both = GOOD.replace("{onnx: net.onnx}", "{onnx: net.onnx, builtin: light_vgg19}")
     assert "exactly one" in next(iter(problems(both).values()))
     assert "exactly one" in next(iter(problems(GOOD.replace("onnx: net.onnx", "seed: 1")).values()))
+
+
+def test_missing_keys_are_shown_as_they_are_written():
+    with pytest.raises(ConfigError) as caught:
+        parse_config("precision: fp16\n", "f.yaml", Path())
+    hints = [problem.hint for problem in caught.value.problems]
+    assert hints == [
+        "add: version: 1", "add: name: resnet50", "add: model: {onnx: model.onnx}",
+        "add: target: jetson-agx-orin-64gb",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "- a\n", "text\n"])

@@ -43,6 +43,11 @@ def test_broken_yaml_is_one_error_with_a_position(text):
     assert caught.value.where.startswith("f.yaml:")
 
 
+def test_a_bracket_that_is_never_closed_is_called_that():
+    with pytest.raises(ConfigError, match="the file ends before a } or ]"):
+        parse_yaml("a: {b: [1, 2", "f.yaml")
+
+
 def test_alias_bomb_is_refused():
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"]
     for i in range(1, 9):

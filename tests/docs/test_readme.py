@@ -93,8 +93,8 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
         assert not end.value.code
         plan = json.loads(capsys.readouterr().out)
         key, words = figures[plan["objective"]]
-        assert words(plan["predicted"][key]) == own
-        assert words(plan["baselines"]["gpu_only"][key]) == alone
+        assert own.startswith(words(plan["predicted"][key]) + " ")
+        assert alone.startswith(words(plan["baselines"]["gpu_only"][key]) + " ")
 
 
 @pytest.mark.parametrize(

@@ -295,8 +295,9 @@ def _json(path: Path) -> Any:
         return load_json(path, _LARGEST_TRACE)
     except OSError as error:
         raise DataError(
-            f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path)
-        ) from None
+            f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path),
+            hint="give a configuration, or the bench.json of edgekit bench",
+        ) from None  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"not JSON, or cut off: {error}", code="trace.form", where=str(path),
