@@ -126,7 +126,7 @@ def test_a_function_of_the_current_folder(folder, run) -> None:
         (("--pad", "1.5"), "pad"),
         (("--crop", "1.5"), "0.875"),
         (("--preset", "yollo"), "yolo"),
-        (("--count", "0"), "greater than or equal to 1"),
+        (("--count", "0"), "0 is too small (at least 1)"),
         (("--layout", "NHWC"), "16 channels"),
     ],
 )
