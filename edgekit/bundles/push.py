@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.bundles.manifest import Blob, Bundle, blob_view
-from edgekit.errors import BundleError, EnvironmentLack
+from edgekit.errors import BundleError, EnvironmentLack, UsageError
 from edgekit.files import write_atomically
 from edgekit.text import counted
 
@@ -269,10 +269,17 @@ def push(bundle: Bundle, destination: str, *, oci_layout: bool = False) -> Pushe
     Raises:
         BundleError: See ``push_mirror`` and ``push_layout``.
         EnvironmentLack: See ``push_registry``.
-        UsageError: The place cannot be written.
+        UsageError: "bundle.destination", or the place cannot be written.
     """
     if destination.startswith(("oci://", "oci+http://")):
         return push_registry(bundle, destination)
+    if "://" in destination:
+        raise UsageError(
+            "bundles are pushed to a folder or to oci://REGISTRY/REPOSITORY:TAG",
+            code="bundle.destination",
+            where=destination,
+            hint="push to the folder that the HTTP server serves: edgekit bundle push FILE FOLDER",
+        )
     if oci_layout:
         folder, colon, tag = destination.rpartition(":")
         if not colon or "/" in tag:

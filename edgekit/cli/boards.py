@@ -465,9 +465,12 @@ def _status_notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]
     if error:
         found.append(f"{deployment['state']}: {error.get('message')} ({error.get('code')})")
     if facts.get("error"):
-        found.append(str(facts["error"].get("message")))
+        hint = facts["error"].get("hint")
+        found.append(str(facts["error"].get("message")) + (f" ({hint})" if hint else ""))
     for one in facts.get("refused", ()):
-        found.append(f"{one['release']} can no longer be loaded: {one['message']} (edgekit trust)")
+        found.append(
+            f"{one['release']} can no longer be loaded: {one['message']} ({_mending(one)})"
+        )
     changes = (facts.get("changed") or {}).get("changes") or ()
     if changes:
         text = "; ".join(f"{one['what']} {one['from']} -> {one['to']}" for one in changes)
@@ -523,7 +526,7 @@ def releases_command(
                     if why := one.get("refused"):
                         notes.append(
                             f"{board['board']}: {name}: {one['id']} can no longer be loaded: "
-                            f"{why['message']} (edgekit trust)"
+                            f"{why['message']} ({_mending(why)})"
                         )
                     if back := one.get("taken_back"):
                         notes.append(
@@ -532,6 +535,12 @@ def releases_command(
                         )
         show(rows, notes)
     print_boards(document, answered, json)
+
+
+def _mending(refusal: dict[str, Any]) -> str:
+    """The command after which a board takes a release that it refuses to load."""
+    trusting = ("bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer")
+    return "edgekit trust" if refusal["code"] in trusting else "edgekit deploy"
 
 
 def _release_mark(release: dict[str, Any], facts: dict[str, Any]) -> str:

@@ -4,7 +4,9 @@ judged; and which job already does the same.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Dict, Optional
 
 from edgekit_device.jobs.job import LIVE, Job, all_jobs
@@ -20,9 +22,10 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
-from edgekit_device.release.changed import changed_of
+from edgekit_device.release.changed import changed_of, is_read
 from edgekit_device.release.journal import busy, is_claimed, read_journal
 from edgekit_device.store.root import Root
+from edgekit_device.trust.bundle import MANIFEST
 
 _DAY_S = 86400.0
 _TIMEOUT = number(1e-3, _DAY_S)
@@ -141,7 +144,7 @@ def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
 def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     """The job by which the bundle serves: it may have ended since its host looked.
 
-    None where the board has changed since: then the bundle is tested anew.
+    None where the board or what it holds has changed since: then the bundle is tested anew.
     """
     app = root.app(requested.app)
     journal = read_journal(app)
@@ -150,9 +153,18 @@ def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     facts = journal.facts
     if (facts.digest, facts.policy) != (requested.digest, requested.policy):
         return None
-    if facts.release != app.link("current") or facts.job is None:
+    if facts.release is None or facts.release != app.link("current") or facts.job is None:
         return None
-    if changed_of(root, app) is not None:
+    folder = app.releases_folder / facts.release
+    if not _is_intact(folder, requested.digest) or changed_of(root, app) is not None:
         return None
     job = Job(root, facts.job)
     return job if job.complete() else None
+
+
+def _is_intact(folder: Path, digest: str) -> bool:
+    try:
+        manifest = (folder / MANIFEST).read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(manifest).hexdigest() == digest and is_read(folder)

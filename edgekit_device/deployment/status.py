@@ -126,12 +126,11 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
 def _app(root: Root, app: App) -> AppStatus:
     # claimed first: one that ends in between has said so in its journal
     claimed = is_claimed(app)
-    journal = read_journal(app)
-    deployment = None
-    if journal is not None:
-        deployment = ShownDeployment(**vars(journal.facts), alive=journal.live and claimed)
-    failure = None
+    deployment, past, failure = None, [], None
     try:
+        journal, past = read_journal(app), history(app)
+        if journal is not None:
+            deployment = ShownDeployment(**vars(journal.facts), alive=journal.live and claimed)
         found = describe(app)
     except DeviceError as error:
         # a damaged release hides nothing of the others
@@ -141,7 +140,7 @@ def _app(root: Root, app: App) -> AppStatus:
     return AppStatus(
         **vars(found),
         deployment=deployment,
-        history=tuple(history(app)[-_SHOWN:]),
+        history=tuple(past[-_SHOWN:]),
         error=failure,
         refused=tuple(refusals(app, linked)),
         serving=_or_failed(lambda: serving(app.folder)),

@@ -19,6 +19,7 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 from functools import lru_cache
 from pathlib import Path
 from typing import (
@@ -142,16 +143,67 @@ def write(value: Any) -> Any:
     return value
 
 
-def load(kind: Type[_Document], path: Path, most: int = _MAX_FILE) -> Optional[_Document]:
+def load(
+    kind: Type[_Document],
+    path: Path,
+    most: int = _MAX_FILE,
+    *,
+    schemas: Sequence[str] = (),
+    mend: str = "",
+) -> Optional[_Document]:
     """Returns the value of a document that the board keeps in a file; None where it is missing,
-    damaged, of another version or larger than ``most`` bytes.
+    damaged or larger than ``most`` bytes.
+
+    Args:
+        kind: The document's class.
+        path: The file.
+        most: Its largest size.
+        schemas: Of a document that must not be forgotten, its schemas: another version of one is
+            refused. Of any other document another version counts as missing.
+        mend: As of ``refuse_version``.
+
+    Raises:
+        DeviceError: "state.version".
     """
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
-        return read(kind, parse_json(data, path.name)) if len(data) <= most else None
+        document = parse_json(data, path.name) if len(data) <= most else None
     except (OSError, DeviceError):
         return None
+    refuse_version(document, schemas, path, mend)
+    try:
+        return read(kind, document)
+    except DeviceError:
+        return None
+
+
+def refuse_version(document: object, schemas: Sequence[str], path: Path, mend: str = "") -> None:
+    """Refuses what another version of edgekit wrote: a document of another version of a schema.
+
+    Args:
+        document: What ``parse_json`` returned.
+        schemas: What this version reads.
+        path: The file.
+        mend: The command that mends it; "" for one that moves the file away.
+
+    Raises:
+        DeviceError: "state.version".
+    """
+    found = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(found, str) or found in schemas:
+        return
+    if found.rpartition("/")[0] in [schema.rpartition("/")[0] for schema in schemas]:
+        file = shlex.quote(str(path))
+        raise DeviceError(
+            "another edgekit version wrote this file: its schema is {}, and this one reads "
+            "{}".format(found[:_SHOWN], " and ".join(schemas)),
+            code="state.version",
+            where=str(path),
+            hint=mend
+            or "use that edgekit version, or forget what it says: on the board, "
+            "mv {0} {0}.old".format(file),
+        )
 
 
 def dump(value: Any) -> bytes:

@@ -36,6 +36,8 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.bundle/1"
+MEND = "make it again with this edgekit: edgekit deploy CONFIG"
+"""The hint about what another version of edgekit made."""
 DEVICES = ("GPU", "DLA0", "DLA1")
 MODES = ("hybrid", "standalone", "split")
 BLOB_KINDS = ("engine", "golden", "record", "sample")
@@ -548,9 +550,9 @@ def parse(data: bytes) -> Manifest:
             "the bundle's schema is {!r}, but this edgekit_device reads {}".format(schema, SCHEMA),
             code="manifest.schema",
             where="manifest.json",
-            hint="use the edgekit_device of the edgekit version that made the bundle",
+            hint=MEND,
         )
-    found = read(Manifest, document, "manifest.json")
+    found = read(Manifest, document, "manifest.json", hint=MEND)
     return replace(found, digest=hashlib.sha256(data).hexdigest())
 
 

@@ -38,9 +38,10 @@ from edgekit_device.protocol.codec import (
     release_name,
     text,
 )
+from edgekit_device.protocol.manifest import MEND
 from edgekit_device.store.root import App, Root
 from edgekit_device.tensorrt.plan import parse_version, same_version
-from edgekit_device.trust.bundle import Checked
+from edgekit_device.trust.bundle import Checked, read_record
 
 _FINGERPRINT = "fingerprint.json"
 _FINGERPRINT_SCHEMA = "edgekit.fingerprint/1"
@@ -254,8 +255,22 @@ def _read_known(folder: Path, key: str) -> Optional[Dict[str, str]]:
 
 
 def read_health(folder: Path) -> Optional[Health]:
-    """The release's record; None where it was never examined here, or the record is damaged."""
-    return load(Health, folder / HEALTH)
+    """The release's record; None where it was never examined here, or the record is damaged.
+
+    Raises:
+        DeviceError: "state.version"; a deployment writes it anew.
+    """
+    return load(Health, folder / HEALTH, schemas=(_HEALTH_SCHEMA,), mend=MEND)
+
+
+def is_read(folder: Path) -> bool:
+    """Whether this version reads what the board noted of a release when it was deployed."""
+    try:
+        read_record(folder)
+        read_health(folder)
+    except DeviceError:
+        return False
+    return True
 
 
 def write_health(folder: Path, health: Health) -> None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
@@ -43,6 +44,7 @@ from edgekit_device.protocol.codec import (
     read,
     record,
     records,
+    refuse_version,
     release_name,
     text,
 )
@@ -240,8 +242,12 @@ def stamp() -> str:
 
 
 def read_journal(app: App) -> Optional[DeploymentJournal]:
-    """The app's newest deployment; None where there is none or its file is damaged."""
-    found = load(DeploymentFacts, app.folder / JOURNAL)
+    """The app's newest deployment; None where there is none or its file is damaged.
+
+    Raises:
+        DeviceError: "state.version".
+    """
+    found = load(DeploymentFacts, app.folder / JOURNAL, schemas=(SCHEMA,))
     return None if found is None else DeploymentJournal(app, found)
 
 
@@ -258,11 +264,11 @@ def record_end(app: App, ended: HistoryEntry) -> None:
             data = path.read_bytes()
         except FileNotFoundError:
             data = b""
-        last = _entries(data)[-1:]
+        last = _entries(path, data)[-1:]
         if last and (last[0].id, last[0].state) == (entry.id, entry.state):
             return
         if len(data) > _MAX_HISTORY or (data and not data.endswith(b"\n")):
-            entries = _entries(data)
+            entries = _entries(path, data)
             journal = read_journal(app)
             stays = {one.id for one in _standing(entries).values() if one is not None}
             if journal is not None:
@@ -297,11 +303,17 @@ def complete_history(app: App) -> None:
 
 
 def history(app: App) -> List[HistoryEntry]:
-    """The deployments and roll backs that ended, oldest first."""
+    """The deployments and roll backs that ended, oldest first.
+
+    Raises:
+        DeviceError: "state.version".
+    """
+    path = app.folder / HISTORY
     try:
-        return _entries((app.folder / HISTORY).read_bytes())
+        data = path.read_bytes()
     except OSError:
         return []
+    return _entries(path, data)
 
 
 def taken_back(app: App, digest: str) -> Optional[TakenBack]:
@@ -440,16 +452,21 @@ def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:
 
 def _remembered(root: Root) -> _Remembered:
     """ROOT/taken-back.json; an empty one where it is not there or damaged."""
-    return load(_Remembered, root.folder / TAKEN_BACK, _MAX_TAKEN_BACK) or _Remembered({})
+    path = root.folder / TAKEN_BACK
+    found = load(_Remembered, path, _MAX_TAKEN_BACK, schemas=(_TAKEN_BACK_SCHEMA,))
+    return found or _Remembered({})
 
 
-def _entries(data: bytes) -> List[HistoryEntry]:
+def _entries(path: Path, data: bytes) -> List[HistoryEntry]:
     found = []
     for line in data.split(b"\n"):
         try:
-            found.append(history_entry(parse_json(line, HISTORY)))
+            document = parse_json(line, HISTORY)
         except DeviceError:
             continue  # empty, or half a line
+        refuse_version(document, (SCHEMA, ROLLBACK_SCHEMA), path)
+        with suppress(DeviceError):
+            found.append(history_entry(document))
     return found
 
 

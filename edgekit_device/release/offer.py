@@ -36,7 +36,7 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
-from edgekit_device.release.changed import changed_of
+from edgekit_device.release.changed import changed_of, is_read
 from edgekit_device.release.journal import DeploymentFacts, TakenBack, read_journal, taken_back
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
@@ -211,7 +211,7 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
     app = root.app(checked.manifest.name)
     lacking = _missing(root, checked.manifest)
     serving = None if lacking else serves(root, checked)
-    if changed_of(root, app) is not None:
+    if serving is not None and changed_of(root, app) is not None:
         serving = None  # it loads no more until it is deployed again, which tests it anew
     if serving is None:
         _keep(root, checked)
@@ -239,12 +239,14 @@ def _missing(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
 
 
 def serves(root: Root, checked: Checked) -> Optional[str]:
-    """The current release, if it is this bundle and ready."""
+    """The current release, if it is this bundle and ready, and this version reads it."""
     app = root.app(checked.manifest.name)
     current = app.link("current")
-    if current is None or not is_ready(app.releases_folder / current):
+    if current is None:
         return None
     folder = app.releases_folder / current
+    if not is_ready(folder) or not is_read(folder):
+        return None
     same = _read(folder / MANIFEST) == checked.files.manifest
     return current if same and _read(folder / SIGNATURE) == checked.files.signature else None
 

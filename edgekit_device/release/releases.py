@@ -22,6 +22,7 @@ from edgekit_device.protocol.codec import (
     release_name,
     text,
 )
+from edgekit_device.release.changed import is_read
 from edgekit_device.release.journal import (
     TakenBack,
     last_taken_back,
@@ -313,7 +314,8 @@ def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
         found = open_release(root, folder)
     except DeviceError:
         return False
-    return found.manifest == files.manifest and found.signature == files.signature
+    same = found.manifest == files.manifest and found.signature == files.signature
+    return same and is_read(folder)
 
 
 def _next_id(app: App, digest: str) -> str:

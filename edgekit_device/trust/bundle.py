@@ -23,10 +23,11 @@ from edgekit_device.protocol.codec import (
     nullable,
     parse_json,
     read,
+    refuse_version,
     release_name,
     text,
 )
-from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest, WeightEntry, parse
+from edgekit_device.protocol.manifest import MAX_MANIFEST, MEND, Manifest, WeightEntry, parse
 from edgekit_device.store.root import Root, sha256
 from edgekit_device.trust.signature import MAX_SIGNATURE, check_signature
 
@@ -349,14 +350,18 @@ def read_record(folder: Path) -> ReleaseRecord:
     """Reads release.json of a release's folder.
 
     Raises:
-        DeviceError: "release.damaged" or "board.*".
+        DeviceError: "release.damaged", "state.version" or "board.*"; a deployment writes it anew.
     """
-    where = str(folder / RECORD)
+    where, damaged = str(folder / RECORD), "release.damaged"
     with map_os_errors(str(folder)):
         data = (folder / RECORD).read_bytes()
-    return read(
-        ReleaseRecord, parse_json(data, where, "release.damaged"), where, code="release.damaged"
-    )
+    try:
+        document = parse_json(data, where, damaged)
+        refuse_version(document, (_RECORD_SCHEMA,), folder / RECORD, MEND)
+        return read(ReleaseRecord, document, where, code=damaged)
+    except DeviceError as error:
+        error.hint = error.hint or MEND
+        raise
 
 
 def check_signer(root: Root, folder: Path) -> Optional[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.bundles.push import push
-from edgekit.errors import BundleError, EnvironmentLack
+from edgekit.errors import BundleError, EnvironmentLack, UsageError
 from tests.bundles.bundle_toys import toy_bundle
 
 # stands in for oras: keeps what it is called with and a copy of the layout
@@ -91,3 +91,14 @@ def test_what_oras_says_and_that_it_is_missing_are_errors(
     with pytest.raises(EnvironmentLack) as missing:
         push(toy_bundle(), "oci://registry.example/net:1")
     assert missing.value.code == "bundle.no-oras"
+
+
+@pytest.mark.parametrize("place", ["ftp://mirror/bundles", "http://mirror:8080/"])
+def test_an_address_that_is_no_registry_makes_no_folder_of_its_name(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        push(toy_bundle(), place)
+    assert (caught.value.code, caught.value.where) == ("bundle.destination", place)
+    assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -480,3 +481,56 @@ def test_interrupt_ends_what_runs_on_the_board(
     assert list(processes(name, root)) == [agent]
     board.close()
     assert processes(name, root) == {}
+
+
+@pytest.mark.parametrize("name", ["release.json", "health.json", "manifest.json"])
+def test_what_another_version_wrote_of_a_release_is_refused_and_mended_by_a_deployment(
+    boards: StartBoard, client: Client, signer: Path, tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / "board"
+    lab, bundle = client(remote(boards(root))), hand_made()
+    signature = sign(bundle.manifest_bytes, signer)
+    first = install(bundle, lab, signature=signature)
+    file = root / "apps/net/releases" / first.id / name
+    file.chmod(0o600)
+    file.write_bytes(older(file.read_bytes()))
+    with pytest.raises((BoardError, BundleError)) as caught:
+        run(lab, bundle)
+    if name != "manifest.json":  # whose signature is wrong first
+        assert caught.value.code == "state.version"
+        assert "edgekit deploy CONFIG" in str(caught.value.hint)
+    second = install(bundle, lab, signature=signature)
+    assert second.id != first.id
+    assert run(lab, bundle)
+
+
+@pytest.mark.parametrize("name", ["deployment.json", "history.jsonl", "../../taken-back.json"])
+def test_state_of_another_version_is_not_forgotten(
+    boards: StartBoard, client: Client, signer: Path, tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / "board"
+    lab, old, new = client(remote(boards(root))), hand_made(seed=1), hand_made(seed=2)
+    install(old, lab, signature=sign(old.manifest_bytes, signer))
+    install(new, lab, signature=sign(new.manifest_bytes, signer))
+    lab.rollback("net")
+    file = (root / "apps/net" / name).resolve()
+    if not file.exists():
+        file.write_text('{"apps": {}, "schema": "edgekit.taken-back/1"}\n')
+    file.write_bytes(older(file.read_bytes()))
+    third = hand_made(seed=3)
+    signature = sign(third.manifest_bytes, signer)
+    with pytest.raises(BoardError) as caught:
+        install(third, lab, signature=signature)
+    assert caught.value.code == "state.version"
+    if "taken-back" not in name:  # which is asked of releases that the history does not know
+        assert lab.status("net")["apps"]["net"]["error"]["code"] == "state.version"
+    command = str(caught.value.hint).partition("on the board, ")[2]
+    assert run(lab, old)  # what serves keeps serving
+    subprocess.run(command, shell=True, check=True)
+    install(third, lab, signature=signature)
+    assert run(lab, third)
+
+
+def older(data: bytes) -> bytes:
+    """A document of the version before."""
+    return re.sub(rb'("schema": ?"edgekit[.a-z-]*)/1"', rb'\1/0"', data)
