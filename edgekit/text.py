@@ -14,7 +14,11 @@ from typing import Any, TextIO, cast
 
 ABSENT = "–"
 _WORD = re.compile(r"[a-z]+(?=[ ,;'-]|$)")
-_NAMES = {"edgekit", "nvpmodel", "tegrastats", "trtexec"}
+_FIRST = {
+    "a", "all", "an", "at", "both", "by", "different", "each", "every", "fewer", "for", "from",
+    "in", "it", "no", "none", "not", "of", "on", "one", "only", "some", "the", "these", "this", "to",
+    "when", "where", "with", "without",
+}  # fmt: skip
 # what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
 _SUSPECT = re.compile(r"[^\n\t -~]")
 # SGR of ECMA-48, the colours of a page
@@ -42,9 +46,9 @@ def all_of(number: int, noun: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Returns a note with a capital letter first, unless it begins with a name."""
+    """Returns a note with a capital letter first, unless it may begin with a name or a key."""
     word = _WORD.match(text)
-    return text if word is None or word[0] in _NAMES else text[0].upper() + text[1:]
+    return text if word is None or word[0] not in _FIRST else text[0].upper() + text[1:]
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:

@@ -160,7 +160,7 @@ def _lines(document: Mapping[str, Any], width: int) -> Iterator[tuple[str, str]]
     yield from _wrapped("MHz", clocks, width)
     yield from _apps(_map(document.get("apps")))
     for warning in _list(document.get("warnings"))[:3]:
-        yield f"note: {sentence(warning)}", "dim"
+        yield f"note: {sentence(str(warning))}", "dim"
     sources = ", ".join(map(str, _list(document.get("sources"))))
     yield f"from {sources or 'nothing'}", "dim"
 

@@ -23,6 +23,7 @@ from typing import (
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import Engines, Manifest, SegmentEntry, TensorEntry
+from edgekit_device.release.changed import need_unchanged
 from edgekit_device.release.releases import check_release, is_ready
 from edgekit_device.runtime.pipeline import LaneRun, OnSegmentEvent, run_alone, run_stream
 from edgekit_device.store.root import default_root
@@ -199,8 +200,6 @@ def open_model(
             "engine.*", "blob.*", "board.*", "backend.unknown".
     """
     if checked.files.release is not None and not untested:
-        from edgekit_device.release.changed import need_unchanged
-
         need_unchanged(checked)
     return Model(checked, import_backend(checked.manifest).open_engines(checked, threads, profile))
 

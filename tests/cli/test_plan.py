@@ -336,7 +336,7 @@ def test_a_plan_says_how_much_of_it_a_profile_measured(folder, capsys):
     assert " µs, measured by p.json; proved optimal" in whole
     assert "this plan's times measured by p.json" in whole
     assert "no board measurements were used" not in whole
-    assert "all of the latency is measured" in whole
+    assert "All of the latency is measured" in whole
     assert "band" not in whole.split("note")[0]
     assert "Predicted for the board" not in whole
     part = read(*({"name": name, **row} for name in names[:3]))

@@ -255,7 +255,7 @@ def test_one_model_gives_one_cache_when_it_is_tied(
     given = ["q.onnx", "-t", ORIN, "--save"]
     assert command([*given, "own"]) == 0
     reported = capsys.readouterr().out
-    assert "different in the Q/DQ model: 'pool_dq'" in reported
+    assert "Different in the Q/DQ model: 'pool_dq'" in reported
     assert "--tied" in reported
     own = load_cache(tmp_path / "own").scales
     assert own["pool_dq"] == np.float32(0.01)
@@ -266,7 +266,7 @@ def test_one_model_gives_one_cache_when_it_is_tied(
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main.main(["calibrate", *given, "calibrated"])
-    assert "different in the Q/DQ model: 'pool_dq'" in capsys.readouterr().out
+    assert "Different in the Q/DQ model: 'pool_dq'" in capsys.readouterr().out
     calibrated = load_cache(tmp_path / "calibrated").scales
     assert {name: calibrated[name] for name in tied} == tied
 
