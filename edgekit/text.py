@@ -16,8 +16,8 @@ ABSENT = "–"
 _WORD = re.compile(r"[a-z]+(?=[ ,;'-]|$)")
 _FIRST = {
     "a", "all", "an", "at", "both", "by", "different", "each", "every", "fewer", "for", "from",
-    "in", "it", "no", "none", "not", "of", "on", "one", "only", "some", "the", "these", "this", "to",
-    "when", "where", "with", "without",
+    "in", "it", "no", "none", "not", "of", "on", "one", "only", "some", "the", "these", "this",
+    "to", "when", "where", "with", "without",
 }  # fmt: skip
 # what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
 _SUSPECT = re.compile(r"[^\n\t -~]")
