@@ -4,7 +4,6 @@ judged; and which job already does the same.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional
@@ -24,7 +23,7 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.release.changed import changed_of, is_read
 from edgekit_device.release.journal import busy, is_claimed, read_journal
-from edgekit_device.store.root import Root
+from edgekit_device.store.root import Root, sha256
 from edgekit_device.trust.bundle import MANIFEST
 
 _DAY_S = 86400.0
@@ -167,4 +166,4 @@ def _is_intact(folder: Path, digest: str) -> bool:
         manifest = (folder / MANIFEST).read_bytes()
     except OSError:
         return False
-    return hashlib.sha256(manifest).hexdigest() == digest and is_read(folder)
+    return sha256(manifest) == digest and is_read(folder)
