@@ -100,7 +100,7 @@ def test_the_cut_detector_runs_on_the_dla(page: Run, tmp_path: Path) -> None:
     assert "30 of 46 layers" in (whole := one_line(page()))
     assert "3 loadables (limit 16 per core); 5 transitions" in whole
     assert "26 of 26 layers" in (cut := one_line(page()))
-    assert "1 of 16 loadables; 0 transitions" in cut
+    assert "1 loadable (limit 16 per core); 0 transitions" in cut
     boxes = re.findall(r"^class \d  0\.\d\d( +-?[\d.]+){4}$", page(), re.M)
     assert boxes
 
