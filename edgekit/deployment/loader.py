@@ -109,11 +109,14 @@ def unpacked(folder, path):
     if not os.path.isdir(goal):
         import shutil, zipfile
         used = commands()
+        hour = time.time() - 3600
+        def left(e):
+            if e.name.endswith(".tmp"):
+                return age(e) < hour  # before, another host may be unpacking there
+            gone = not os.path.exists(os.path.join(folder, e.name))
+            return gone and e.name.encode() not in used
         for entry in entries(runs):
-            old = [entry] if entry.name != boot else [
-                e for e in entries(entry.path)
-                if not os.path.exists(os.path.join(folder, e.name)) and e.name.encode() not in used
-            ]
+            old = filter(left, entries(entry.path)) if entry.name == boot else [entry]
             for each in old:
                 shutil.rmtree(each.path, ignore_errors=True)
         made = "%s.%d.tmp" % (goal, os.getpid())

@@ -104,7 +104,8 @@ def test_modes_of_calibrate(folder: Path, ask: Ask, found: dict[str, Any], golde
     raised = ("-o", "plain.onnx", "--save", "back.cache", "--precisions", "layers.txt")
     ask("calibrate", "from-qdq", "qdq.onnx", *ORIN, *raised,
         writes=("plain.onnx", "back.cache", "layers.txt"))  # fmt: skip
-    golden("modes/calibrate", found)
+    # 55 dB are a difference of 2e-3 of the values: another CPU's rounding shows in it
+    golden("modes/calibrate", found, tolerance=1e-4)
 
 
 def test_modes_of_rewrite(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:

@@ -127,6 +127,18 @@ def test_unpacked_loader_stays_while_a_process_runs_it(tmp_path: Path) -> None:
     assert placed.name not in unpacked(tmp_path)
 
 
+def test_what_another_host_is_unpacking_is_left_to_it(tmp_path: Path) -> None:
+    placed = Path(place(tmp_path, LOADER)["path"])
+    (unpacked_now,) = tmp_path.glob(f"bin/run/*/{placed.name}")
+    half, dead = (unpacked_now.with_name(f"{placed.name}.{number}.tmp") for number in (1, 2))
+    for folder in (half, dead):
+        folder.mkdir()
+    os.utime(dead, (0, 0))
+    place(tmp_path, loader(1))
+    assert half.exists()
+    assert not dead.exists()
+
+
 @pytest.mark.parametrize("fails", ["boot_id", "agent.py"])
 def test_loader_that_cannot_be_unpacked_runs_as_it_is(tmp_path: Path, fails: str) -> None:
     refuse = (
