@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also the tests marked `whole`")
+    parser.addoption("--all", action="store_true", help="also what is marked `whole` or `few`")
     parser.addoption("--record", metavar="FOLDER", help="write golden documents there")
 
 
@@ -37,9 +38,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     the end these are quick tests, and nobody waits for another's slow ones.
     """
     if not config.getoption("--all"):
-        whole = [item for item in items if item.get_closest_marker("whole")]
-        config.hook.pytest_deselected(items=whole)
-        items[:] = [item for item in items if not item.get_closest_marker("whole")]
+        seen = Counter[str]()
+        left_out = [item for item in items if _only_with_all(item, seen)]
+        config.hook.pytest_deselected(items=left_out)
+        gone = {item.nodeid for item in left_out}
+        items[:] = [item for item in items if item.nodeid not in gone]
     parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if item.get_closest_marker("slow")]
     quick = [item for item in items if not item.get_closest_marker("slow")]
@@ -48,6 +51,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return some[len(some) * index // parts : len(some) * (index + 1) // parts]
 
     items[:] = [item for i in range(parts) for item in part(slow, i) + part(quick, i)]
+
+
+def _only_with_all(item: pytest.Item, seen: Counter[str]) -> bool:
+    """Whether the marks of a test leave it to --all; ``seen`` counts a function's cases so far."""
+    few = item.get_closest_marker("few")
+    function = item.nodeid.partition("[")[0]
+    seen[function] += 1
+    return bool(item.get_closest_marker("whole")) or (
+        few is not None and seen[function] > few.args[0]
+    )
 
 
 def pytest_collection_finish() -> None:

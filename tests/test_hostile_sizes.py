@@ -131,6 +131,7 @@ def test_a_graph_of_too_many_nodes_is_one_error(tmp_path: Path) -> None:
     assert "100,000" in failed.value.message
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "tail",
     [

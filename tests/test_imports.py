@@ -100,6 +100,7 @@ def test_the_table_of_commands_finds_each(name):
     assert getattr(import_module(f"edgekit.cli.{module}"), attribute).name == name
 
 
+@pytest.mark.whole
 def test_tables_close_no_cycle():
     edges = table_edges()
     assert ("edgekit", "edgekit.api") in edges

@@ -59,8 +59,12 @@ def _code_files() -> Iterator[tuple[str, str]]:
                 yield file, os.path.relpath(file, folder)
 
 
-def _code_digest() -> str:
-    """Digest of edgekit's own code and data, so that an update never reuses an old result."""
+@functools.cache
+def _code_digest(stamp: str) -> str:
+    """Digest of edgekit's own code and data, so that an update never reuses an old result.
+
+    ``stamp`` is of what is read: the same stays the same in a process, whichever caches it has.
+    """
     digest = hashlib.sha256()
     for file, name in _code_files():
         digest.update(name.encode())
@@ -103,7 +107,7 @@ class Cache:
         stamp = _code_stamp()
         code = self.get("code", stamp)
         if not isinstance(code, str):
-            code = _code_digest()
+            code = _code_digest(stamp)
             self.put("code", stamp, code)
         versions = []
         for name in ("numpy", "onnx", "onnxruntime", "ortools"):

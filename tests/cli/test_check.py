@@ -397,6 +397,7 @@ def test_what_tensorrt_fuses_into_a_layer_is_reported_in_words(run, tmp_path):
     assert "(1, 2" not in output_of
 
 
+@pytest.mark.whole
 def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     net = Builder(x=[1, 8, 6, 6])

@@ -150,6 +150,7 @@ def config_of(life: Life, *rows: str, extra: str = "") -> Path:
     return path
 
 
+@pytest.mark.whole
 def test_a_release_comes_and_goes(life: Life, warm: Path) -> None:
     config, out = config_of(life, life.board("lab", warm)), ("-o", life.folder / "out")
     life.run("bundle", "bundle", config, *out)

@@ -442,6 +442,7 @@ def test_stripped_bundle_goes_only_where_its_weights_are(lab: BoardClient, signe
     assert install(stripped, lab).bytes_reused == full.payload_bytes
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["ssh", "local"])
 def test_interrupt_ends_what_runs_on_the_board(
     kind: str,
@@ -483,6 +484,7 @@ def test_interrupt_ends_what_runs_on_the_board(
     assert processes(name, root) == {}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["release.json", "health.json", "manifest.json"])
 def test_what_another_version_wrote_of_a_release_is_refused_and_mended_by_a_deployment(
     boards: StartBoard, client: Client, signer: Path, tmp_path: Path, name: str
@@ -504,6 +506,7 @@ def test_what_another_version_wrote_of_a_release_is_refused_and_mended_by_a_depl
     assert run(lab, bundle)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["deployment.json", "history.jsonl", "../../taken-back.json"])
 def test_state_of_another_version_is_not_forgotten(
     boards: StartBoard, client: Client, signer: Path, tmp_path: Path, name: str

@@ -20,6 +20,7 @@ from tests.boards.fixtures import StartBoard, remote
 pytestmark = pytest.mark.boards
 
 
+@pytest.mark.whole
 def test_a_server_outlives_the_connection_and_takes_deployments(
     boards: StartBoard, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def rows(page: Browser, table: str) -> list[str]:
     return [one.replace("\u200b", "") for one in found]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("board", "jetpack", "word", "why", "source"),
     [
@@ -199,6 +200,7 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
     assert rows(page, "operators") == ["LRN"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("width", [390, 760, 1200])
 def test_the_name_of_a_layer_is_in_one_piece(opened: Opened, width: int) -> None:
     page = opened("", width)
@@ -213,6 +215,7 @@ def test_the_name_of_a_layer_is_in_one_piece(opened: Opened, width: int) -> None
     assert page.js("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("width", "dark"), [(320, False), (390, True), (1200, True)])
 def test_it_fits_a_phone_and_the_dark(opened: Opened, width: int, *, dark: bool) -> None:
     page = opened("#board=jetson-agx-orin-64gb&jetpack=7.2.2&q=resize", width, dark=dark)

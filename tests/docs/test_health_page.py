@@ -24,6 +24,7 @@ def block(language: str) -> str:
     return found[1]
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_the_example_and_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -128,6 +128,7 @@ def _push(board: _OnBoard, seed: int, folder: Path) -> Bundle:
     return bundle
 
 
+@pytest.mark.whole
 def test_every_documented_command_runs_through_the_documented_path(
     board: _OnBoard, tmp_path: Path
 ) -> None:
@@ -189,6 +190,7 @@ with edgekit_device.connect("~/.edgekit/apps/toy") as client:
     assert done == _documented()
 
 
+@pytest.mark.whole
 def test_an_application_finds_the_module_through_the_documented_path(
     board: _OnBoard, tmp_path: Path
 ) -> None:

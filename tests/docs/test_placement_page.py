@@ -38,6 +38,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("line", commands())
 def test_example(line, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)

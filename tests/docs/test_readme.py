@@ -39,6 +39,7 @@ def run_lines(shell: str, folder: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_first_own_model(tmp_path):
     shell = next(block for block in blocks(START, "sh") if "edgekit run" in block)
@@ -72,6 +73,7 @@ def test_every_linked_file_is_there():
             assert (README.parent / link).exists(), link
 
 
+@pytest.mark.whole
 def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatch):
     from edgekit.cli.main import main
     from edgekit.reports import text
@@ -98,7 +100,11 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "name", ["shufflenet", "squeezenet", pytest.param("densenet121", marks=pytest.mark.whole)]
+    "name",
+    [
+        "shufflenet",
+        *(pytest.param(each, marks=pytest.mark.whole) for each in ("squeezenet", "densenet121")),
+    ],
 )
 def test_the_light_models_are_rewritten_as_the_table_says(name):
     from edgekit.reports import text

@@ -13,6 +13,7 @@ from tests.pipeline.nets import small_net
 PAGE = (Path(__file__).parents[2] / "docs" / "several-networks.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_the_example(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))

@@ -26,6 +26,7 @@ def lines() -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_every_command(
     boards: StartBoard,

@@ -58,6 +58,7 @@ def test_the_search_page_is_in_the_navigation(site: Path) -> None:
     assert re.search(r'<a href="dla-support-search.html" class="md-nav__link"', text)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lists_tables_and_blocks_are_those_of_github(site: Path, page: Path) -> None:
@@ -154,6 +155,7 @@ def pictures() -> ModuleType:
     return module
 
 
+@pytest.mark.whole
 def test_the_recording_is_what_its_commands_print(pictures: ModuleType) -> None:
     """scripts/make_pictures.py terminal makes it anew."""
     svg = (ROOT / "docs/images/terminal.svg").read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ def test_every_option_is_in_the_table() -> None:
     assert set(re.findall(r"^\| `(--[\w-]+)", PAGE, re.MULTILINE)) == options - COMMON
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

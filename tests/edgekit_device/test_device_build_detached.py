@@ -51,6 +51,7 @@ class Remote:
         return started, self("job-result", "--job", started["job"])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
 def test_a_detached_build_and_its_repetition(version: str, tmp_path: Path, loader: Path) -> None:
     on = Remote(tmp_path, loader, version)

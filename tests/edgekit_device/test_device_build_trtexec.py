@@ -190,6 +190,7 @@ def test_versions_of_banners() -> None:
     assert banner_version("[I] hello") == ""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "11.4.0"])
 @pytest.mark.parametrize("kind", ["plan", "loadable"])
 def test_the_hosts_commands_build_on_each_release(

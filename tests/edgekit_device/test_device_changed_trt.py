@@ -40,6 +40,7 @@ def examine_there(board: TensorRTBoard, app: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.whole
 def test_an_upgraded_tensorrt_is_refused_by_what_changed(
     tmp_path: Path, loader: Path, signer_line: str, signing_key: Path
 ) -> None:

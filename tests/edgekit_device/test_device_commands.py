@@ -561,6 +561,7 @@ def test_a_watched_command_answers_while_its_input_is_open(
     assert err == b""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("raised", "code"),
     [

@@ -198,6 +198,7 @@ def test_a_cut_at_every_durable_change_leaves_old_or_new_and_the_same_command_en
     assert number > 40
 
 
+@pytest.mark.whole
 def test_a_cut_at_every_change_of_a_roll_back_leaves_the_old_one_after_all(
     tmp_path: Path, toy: Bundle, toy2: Bundle
 ) -> None:
@@ -405,6 +406,7 @@ def test_a_power_cut_in_a_roll_back_loses_no_reason(
         assert bench.app.link("current") == new or (back and back.reason == "false alarms")
 
 
+@pytest.mark.whole
 def test_what_was_taken_back_is_known_after_a_long_time_and_a_removal(
     bench: Bench, toy: Bundle, toy2: Bundle
 ) -> None:

@@ -59,6 +59,7 @@ def journal(board: BoardFolder) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.whole
 def test_joined_refused_and_taken_back_by_who_requests(
     board: BoardFolder, toy: Bundle, toy2: Bundle
 ) -> None:
@@ -172,6 +173,7 @@ def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
     assert not is_claimed(app)
 
 
+@pytest.mark.whole
 def test_a_host_that_requested_before_the_end_gets_the_job_that_ended(
     board: BoardFolder, toy: Bundle
 ) -> None:

@@ -118,6 +118,7 @@ def test_counters_only_rise_and_survive_removal(
     accepted(board, make(1, "other", counter=1), mirror)  # each application has its own
 
 
+@pytest.mark.whole
 def test_a_signers_last_bundle_is_old_when_another_signer_has_a_newer_one(
     board: BoardFolder, mirror: Path, make: Any, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_signers_last_bundle_is_old_when_another_signer_has_a_newer_one(
     assert refused(board, first, mirror) == "install.older"
 
 
+@pytest.mark.whole
 def test_going_back_on_purpose_is_recorded_and_lowers_nothing(
     board: BoardFolder, mirror: Path, make: Any
 ) -> None:
@@ -144,6 +146,7 @@ def test_going_back_on_purpose_is_recorded_and_lowers_nothing(
     assert refused(board, make(3, counter=5), mirror) == "install.older"  # 5 was seen, and stays
 
 
+@pytest.mark.whole
 def test_what_an_operator_took_back_is_not_installed_again(
     board: BoardFolder, mirror: Path, make: Any
 ) -> None:
@@ -192,6 +195,7 @@ def test_a_damaged_record_refuses_installs_and_not_what_serves(
     board.command("selftest", "--app", "toy")
 
 
+@pytest.mark.whole
 def test_what_counts_as_installed_is_remembered_whenever_the_power_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, signer_line: str
 ) -> None:

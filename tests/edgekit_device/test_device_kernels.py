@@ -55,6 +55,7 @@ def _equal(emulator: Emulator, src: Layout, dst: Layout, generation: str = "2.0"
     return same(found, wanted)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("dtype", "order"), _OUTER)
 @pytest.mark.parametrize(("form", "inner"), _FORMATS)
 def test_packing_and_unpacking_equal_numpy(

@@ -115,6 +115,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.whole
 def test_ten_thousand_tensors_deploy_refit_and_update_at_256_descriptors(
     memory: Path, loader: Path, signer_line: str, signing_key: Path
 ) -> None:

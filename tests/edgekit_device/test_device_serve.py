@@ -157,6 +157,7 @@ def test_switches_lose_no_request(
     assert final.requests == sum(sum(each.values()) for each in counts) + _SWITCHES
 
 
+@pytest.mark.whole
 def test_sigterm_and_a_new_server(board: BoardFolder, served: App, installed: str) -> None:
     client: Client = connect(served.folder)
     before: Any = serving(served.folder)

@@ -109,6 +109,7 @@ def a_board(tmp_path: Path, loader: Path, signer_line: str, version: str) -> Ten
     return board
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0"])
 def test_deploy_selftest_infer_and_bench(
     tmp_path: Path, loader: Path, signer_line: str, signed: Signed, version: str
@@ -131,6 +132,7 @@ def test_deploy_selftest_infer_and_bench(
     assert offences(board.python) == []
 
 
+@pytest.mark.whole
 def test_weights_come_from_an_onnx_file_on_the_board(
     tmp_path: Path, loader: Path, signer_line: str, signed: Signed
 ) -> None:

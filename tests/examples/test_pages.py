@@ -171,6 +171,7 @@ def test_the_pages_show_the_configurations() -> None:
             assert shown.items() <= whole.items()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards
 @of("refit")
@@ -188,6 +189,7 @@ def test_only_what_changed_travels(page: Run, tmp_path: Path) -> None:
     assert edgekit_device.load(app).inputs[0].name == "image"
 
 
+@pytest.mark.whole
 @of("ci-gate")
 def test_the_gate_fails_below_its_limit(page: Run, tmp_path: Path) -> None:
     page()

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.boards
 _BYTES = 60 if EXHAUSTIVE else 1
 
 
+@pytest.mark.whole
 def test_slow_then_cut_at_random_bytes_and_at_every_command(
     live: LiveBoard, monkeypatch: pytest.MonkeyPatch, faults: Faults
 ) -> None:
@@ -77,6 +78,7 @@ def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatc
     patch.setattr(Agent, "run", cut)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["session", "all"])
 def test_sshd_killed_in_the_middle(
     what: str, live: LiveBoard, boards: StartBoard, faults: Faults
@@ -102,6 +104,7 @@ def test_sshd_killed_in_the_middle(
         faults.survived(f"sshd killed, {what}")
 
 
+@pytest.mark.whole
 def test_stalled_connection(live: LiveBoard, faults: Faults) -> None:
     # nothing comes through any more, and the host gives up; the board is told nothing of it
     bundle = live.bundle(columns=20_000)

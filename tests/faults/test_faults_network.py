@@ -62,6 +62,7 @@ def _spoils() -> list[str]:
     pytest.skip("needs unshare, ip, tc and a kernel with netem or tbf")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("index", range(len(_NETEM) if EXHAUSTIVE else 1))
 def test_slow_and_lossy_link(
     index: int,

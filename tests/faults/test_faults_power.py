@@ -37,6 +37,7 @@ def _walk(pair: Pair, zygote: Zygote, scratch: Path, begin: str) -> Walk:
     return Walk(zygote, start, old, new, scratch)
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DISKS)
 @pytest.mark.parametrize(
@@ -67,6 +68,7 @@ def test_every_disk_that_a_cut_leaves(
     assert not failed, f"{len(failed)} of {len(chosen)}:\n" + "\n".join(failed)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("begin", [pytest.param("first", marks=pytest.mark.whole), "update"])
 def test_a_process_really_killed(
     begin: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
@@ -80,6 +82,7 @@ def test_a_process_really_killed(
     assert number > 2 * _STRIDE
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", [pytest.param("first", marks=pytest.mark.whole), "update"])
 def test_power_cut_after_a_kill_and_another_try(

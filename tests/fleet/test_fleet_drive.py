@@ -251,6 +251,7 @@ def test_names_are_taken_once(given):
     assert caught.value.code == "fleet.name"
 
 
+@pytest.mark.whole
 def test_a_range_of_two_thousand_boards_goes_through(given):
     given.inventory.write_text(
         'version: 1\nboards:\n  - {name: "b[0001:2000]", host: "h[0001:2000]"}\n'

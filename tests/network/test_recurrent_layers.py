@@ -84,6 +84,7 @@ def test_fail_under_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert caught.value.code == 1
 
 
+@pytest.mark.whole
 def test_steps_take_their_time_one_after_the_other(tmp_path: Path) -> None:
     def us(steps: int, batch: int, hidden: int = 64) -> float:
         path = network(tmp_path / "m.onnx", "LSTM", steps, batch, 64, hidden)

@@ -46,6 +46,7 @@ def precisions(plan):
     return {layer["name"]: layer["precision"] for layer in plan["layers"]}
 
 
+@pytest.mark.whole
 def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
     folder, int8, half = plain
     config = gated(folder, "gated", (int8 + half) / 2)

@@ -333,6 +333,7 @@ def test_refit_lists_weights_that_make_the_graph_invalid(change, tmp_path, capsy
     assert "conv2.w" in error["hint"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_with_one_json_document(number, tmp_path):
     config = small_config(tmp_path)

@@ -135,6 +135,7 @@ def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec)
     assert dropped == (not built["engines"][0]["stripped"])
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -168,6 +169,7 @@ def test_loadables_run_through_cudla(tmp_path, build, devices):
     assert built["plan"]["same"], built["plan"]["differences"]
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_a_build_that_differs_is_reported_and_fails_when_strict(tmp_path):
     with board(tmp_path, "10.3.0", gpu_only=["conv2"]) as (deploy, _):
@@ -186,6 +188,7 @@ def test_a_build_that_differs_is_reported_and_fails_when_strict(tmp_path):
     assert all(difference in str(caught.value) for difference in reported)
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_flags_that_fail_are_done_without_and_not_tried_again(tmp_path):
     failing = [["DLA", "VERSION_COMPATIBLE"]]
@@ -210,6 +213,7 @@ def test_flags_that_fail_are_done_without_and_not_tried_again(tmp_path):
         assert [attempt["ok"] for attempt in engine["attempts"]] == [False, True]
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_one_board_builds_for_all_that_are_like_it(tmp_path):
     with board(tmp_path, "10.3.0", names=("left", "right")) as (deploy, _):

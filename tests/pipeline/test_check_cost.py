@@ -85,6 +85,7 @@ def lines_of_a_check(path):
     return lines_of(lambda: check_model(path, target="jetson-agx-orin-64gb"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("form", [chain, fan, squeezes, means, batches, refusals])
 def test_work_is_linear_in_nodes(form, tmp_path):
     lines = []

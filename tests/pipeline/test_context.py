@@ -46,6 +46,7 @@ def results(context: Context) -> dict[str, Any]:
     }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "changes",
     [

@@ -71,6 +71,7 @@ def detected(request, tmp_path_factory):
     return document, placed, scores
 
 
+@pytest.mark.whole
 def test_a_detector_in_int8_keeps_its_detections(detected):
     document, plan, scores = detected
     share = (scores[0][0].max(axis=1) > THRESHOLD).mean()

@@ -14,6 +14,7 @@ from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_lanes_that_differ_pass_their_own_golden_vectors(tmp_path):
     config = small_config(tmp_path, objective="throughput", extra="build: {mode: split}\n")

@@ -100,6 +100,7 @@ def feeds(count: int, known: int, *, seed: int = 0) -> list[dict[str, np.ndarray
     ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("fill", "chosen", "bare"),
     [

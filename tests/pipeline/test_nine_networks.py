@@ -67,6 +67,7 @@ def config_of(net, board, folder):
 
 
 # one network's cases stay side by side, so that one worker fills it for all of them
+@pytest.mark.whole
 @pytest.mark.parametrize(("net", "board"), CASES)
 def test_goes_the_whole_way_or_is_planned(net, board, tmp_path, shared_cache):
     config = config_of(net, board, tmp_path)

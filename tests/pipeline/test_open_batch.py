@@ -133,6 +133,7 @@ def test_every_command_that_reads_a_model_has_the_same_option() -> None:
     assert len({text[0] for text in texts.values()}) == 1
 
 
+@pytest.mark.whole
 def test_run_takes_the_batch_of_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,6 +150,7 @@ def test_the_rewrite_is_proved_and_moves_the_pool_to_the_dla(whole):
     assert devices["gap"] == "DLA0"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("target", ["jetson-orin-nano-8gb", "jetson-agx-thor"])
 def test_gpu_only_is_an_answer(tmp_path, target):
     config = small_config(tmp_path, target=target, precision="fp16", objective="latency")
@@ -306,6 +307,7 @@ class Interrupting(Quiet):
             raise KeyboardInterrupt
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("step", STEPS)
 def test_interrupt_in_every_step_then_the_same_command_finishes(step, tmp_path, shared_small):
     config, cache = shared_small

@@ -53,6 +53,7 @@ def by_id(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {item["id"]: item for item in document["items"]}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
 def test_every_question_has_an_answer(version: str, query: Ask, tmp_path: Path) -> None:
     document = query(version)

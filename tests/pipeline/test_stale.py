@@ -80,6 +80,7 @@ def test_the_model_of_a_bundle_is_that_of_its_own_fp16_layers(how: str, tmp_path
     assert "conv2" in int8_weights(file), "and back"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", ["cache", "qdq", "typed"])
 def test_questions_about_given_scales_begin_with_nothing_retained(
     source: str, qdq: Path, partial_cache: tuple[Path, Path], tmp_path: Path

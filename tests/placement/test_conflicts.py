@@ -89,6 +89,7 @@ def test_no_gpu(small):
     assert [constraint.kind for constraint in found.constraints] == ["gpu"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_smaller_set_conflicts(small, seed):
     chance = random.Random(seed)

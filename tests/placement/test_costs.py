@@ -39,6 +39,7 @@ def rows(fitting: ModuleType) -> list[Any]:
     return anchors
 
 
+@pytest.mark.whole
 def test_a_quarter_of_the_new_rows_is_sealed_by_network_and_board(
     fitting: ModuleType, rows: list[Any]
 ) -> None:
@@ -119,6 +120,7 @@ def test_all_rows_at_once_are_predicted_as_one_by_one(fitting: ModuleType, rows:
         assert us == pytest.approx(row.predict(constants), rel=1e-3)
 
 
+@pytest.mark.whole
 def test_few_networks_are_off_by_a_factor_of_2(fitting: ModuleType, rows: list[Any]) -> None:
     found = fitting.errors(rows, fitting.constants_now())
     far = {
@@ -377,6 +379,7 @@ def test_yolo11_for_the_dla_has_the_layers_that_its_authors_list(fitting: Module
     assert sum(len(part.layers) for part in inside) < len(whole.layers)
 
 
+@pytest.mark.whole
 def test_every_row_has_a_network_and_a_mode(fitting: ModuleType) -> None:
     for row in cost_data("anchors")["rows"]:
         assert fitting.Anchor(row).parts

@@ -181,6 +181,7 @@ def test_what_check_places_can_be_placed() -> None:
     assert plan.pools["global_dram"] > 512 << 20
 
 
+@pytest.mark.whole
 def test_the_same_plan_in_another_process() -> None:
     code = "from tests.placement.test_invariants import documents\nprint(documents())\n"
     seed = "2" if os.environ.get("PYTHONHASHSEED") != "2" else "1"

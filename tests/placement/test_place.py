@@ -94,6 +94,7 @@ def check_segments(net: Network, plan: Plan) -> None:
         assert [layer.name for layer in share.layers] == [layer.name for layer in net.layers]
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

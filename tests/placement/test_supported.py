@@ -112,6 +112,7 @@ def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) ->
 OBJECTIVES = ["latency", "throughput", "period", "energy", "gpu_time"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])
 @pytest.mark.parametrize("on_dla", [(3, 4, 5), (0, 1, 2, 3, 4, 5, 6), ()])
 def test_a_placement_has_one_prediction_whatever_was_made_best(
@@ -146,6 +147,7 @@ def test_a_placement_has_one_prediction_whatever_was_made_best(
     assert len(baselines) == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])
 @pytest.mark.parametrize("cores", [[0], [0, 1]])
 def test_no_plan_has_less_energy_than_the_plan_for_energy(

@@ -46,6 +46,7 @@ def _largest(model: Model, network: Network) -> dict[str, float]:
     return {n: float(np.abs(value).max()) / 127 for n, value in found.items()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet"])
 def test_no_scale_is_missing_for_want_of_a_name(name: str) -> None:
     original = builtin(name, 0)

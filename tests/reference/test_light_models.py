@@ -48,6 +48,7 @@ def build(model: Model, network: Network, scales: Scales, precision: str) -> Art
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("precision", "snr"), [("fp32", 100.0), ("fp16", 25.0), ("int8", 12.0)])
 def test_accuracy_by_precision(
     model: Model, network: Network, scales: Scales, precision: str, snr: float
@@ -72,6 +73,7 @@ def test_stripped_engines_are_small_and_refit_bit_for_bit(
         assert all(np.array_equal(stripped[name], full[name]) for name in network.outputs)
 
 
+@pytest.mark.whole
 def test_another_seed_refits_without_a_build(
     model: Model, network: Network, scales: Scales
 ) -> None:

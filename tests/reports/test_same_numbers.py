@@ -95,6 +95,7 @@ def configured(
     return str(path)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("objective", ["latency", "throughput", "energy", "period", "gpu_time"])
 @pytest.mark.parametrize(
     ("kinds", "floats"),

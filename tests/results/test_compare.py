@@ -23,6 +23,7 @@ def pair(seed, ratio=1.0, *, count=400, memory=0.7, spread=0.02):
     return [[result(samples, f"s{side}")] for side, samples in enumerate(sides)]
 
 
+@pytest.mark.whole
 def test_autocorrelated_runs_of_the_same_are_seldom_reported_apart():
     """Of 40 pairs, 5 % would be 2; a test that takes samples for independent finds about 16."""
     reported = [compare(*pair(seed))["direction"] for seed in range(40)]

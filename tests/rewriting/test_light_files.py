@@ -24,6 +24,7 @@ ORIN = get("jetson-agx-orin-64gb")
 NETS = {"squeezenet": 2_000, "inception_v1": 2_000, "shufflenet": 200_000}
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_a_light_model_is_valid_the_same_and_hardly_larger(name, tmp_path):

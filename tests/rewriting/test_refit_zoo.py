@@ -48,6 +48,7 @@ def refits(before):
     return after
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ZOO)
 def test_a_small_network(name):
     refits(ZOO[name].make())

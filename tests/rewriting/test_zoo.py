@@ -67,6 +67,7 @@ def test_the_zoo_is_large_enough():
     assert len(ZOO) >= 100
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("name", ZOO)
 def test_what_people_write_ends_on_the_dla(name):
     before, after, _, notes = done(name)
@@ -75,6 +76,7 @@ def test_what_people_write_ends_on_the_dla(name):
     assert len(off(after)) <= len(off(before))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "where"), [(n, w) for n, e in ZOO.items() for w in BOARDS if getattr(e, w) is not None]
 )

@@ -180,6 +180,7 @@ def test_priced_bounds_leave_a_sound_gap(monkeypatch: pytest.MonkeyPatch) -> Non
     assert exact > placed / 2
 
 
+@pytest.mark.whole
 def test_a_long_chain_under_a_bound_ends_with_a_small_gap() -> None:
     chain = random_chain(random.Random(6), 900, 2, 1, "none")
     costs = tuple((row[0] or Cost((9.0, 0.0, 0.0, 0.0)), *row[1:]) for row in chain.costs)

@@ -48,6 +48,7 @@ def test_missing_ortools_is_reported(monkeypatch):
     assert "pip install" in caught.value.hint
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_ctrl_c_ends_a_search_and_nothing_is_left():
     with subprocess.Popen(

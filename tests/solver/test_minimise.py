@@ -16,6 +16,7 @@ from tests.solver.layered import layered
 PAIRS = len(KINDS) * len(OBJECTIVES)  # seeds after which every objective has met every kind
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
 def test_brute_force_agrees(kind: int) -> None:
     """For every objective, twice: a small problem with this kind of constraint."""

@@ -58,6 +58,7 @@ def least(query: PlacementQuery, world: World) -> float:
     return min(world.cost(plan, query.options.objective) for plan in every_plan(query))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("objective", "more"),
     [

@@ -113,6 +113,7 @@ def test_what_was_begun_and_killed_has_no_other_plans_times(net: Network, tmp_pa
     assert tuning.trials[2].key == plan_signature(other) == plan_signature(tuning.trials[2].plan)
 
 
+@pytest.mark.whole
 def test_building_the_starting_plan_counts_in_the_budget(net: Network) -> None:
     query = query_for(net)
     spent = tuned(query, world_of(query, GPU, DLA), request={"budget_s": 100.0}, before_s=60.0,
@@ -128,6 +129,7 @@ def test_building_the_starting_plan_counts_in_the_budget(net: Network) -> None:
     assert not any("can prove nothing" in note for note in roomy.notes)
 
 
+@pytest.mark.whole
 def test_what_was_proven_is_not_lost(net: Network, tmp_path: Path) -> None:
     """A budget of 0 measured one turn more, which proved nothing, and the start stayed."""
     query = query_for(net)

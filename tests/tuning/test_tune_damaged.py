@@ -97,6 +97,7 @@ def test_a_journal_with_wrong_values(done: Done, tmp_path: Path, data: st.DataOb
     assert {trial.key for trial in found.trials} <= {trial.key for trial in tuning.trials}
 
 
+@pytest.mark.whole
 @MANY
 @given(at=st.integers(0, 1 << 20), noise=st.binary(max_size=40), cut=st.booleans())
 def test_a_journal_of_random_bytes(
@@ -123,6 +124,7 @@ def test_a_share_of_frames_is_from_0_to_1(done: Done, tmp_path: Path, share: flo
         read_table(path)
 
 
+@pytest.mark.whole
 @MANY
 @given(st.data())
 def test_a_table_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObject) -> None:

@@ -67,6 +67,7 @@ def tuned(
     return tuning
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "clock", ["board-measured", pytest.param("cpu-measured", marks=pytest.mark.whole)]
 )

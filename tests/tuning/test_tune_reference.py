@@ -69,6 +69,7 @@ def waits(plan: Plan, ops: Mapping[str, str]) -> float:
     return sum(waits_us(x.device, [ops[x.name]]) for x in plan.layers)
 
 
+@pytest.mark.whole
 def test_the_optimum_where_devices_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_segments_wait(monkeypatch, waits_us)
     config = small_config(tmp_path, precision="fp16", objective="latency")
