@@ -227,13 +227,13 @@ def load_inventory(path: str | Path) -> tuple[FleetBoard, ...]:
     if path.is_dir() or path.suffix.lower() not in (".yaml", ".yml"):
         if not path.exists():
             raise _missing(path)
-        return check_members(by_ansible(path))
+        return _checked(by_ansible(path), path)
     document = _parse(path)
     if isinstance(document.value, dict) and not {"version", "boards"} & set(document.value):
         members = by_ansible(path)
     else:
         members = _own(document, path.parent)
-    return check_members(members)
+    return _checked(members, path)
 
 
 def _missing(path: Path) -> ConfigError:
@@ -332,8 +332,8 @@ def _problem(document: YamlDocument, fault: dict[str, Any]) -> Problem:
     return Problem(f"{shown}: {message}", where, hint)
 
 
-def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:
-    """Returns the boards if each is another one.
+def _checked(members: Iterable[FleetBoard], path: Path) -> tuple[FleetBoard, ...]:
+    """Returns the boards of an inventory if each is another one.
 
     Raises:
         ConfigError: A name stands twice, two names are of one board, or there is no board.
@@ -364,7 +364,8 @@ def check_members(members: Iterable[FleetBoard]) -> tuple[FleetBoard, ...]:
             )
         problems += [Problem(p.message, member.where, p.hint) for p in board.problems()]
     if not every:
-        problems.append(Problem("the inventory contains no boards", ""))
+        hint = "add a host to it, or a board to `boards:`; docs/fleet.md has an example"
+        problems.append(Problem("the inventory contains no boards", str(path), hint))
     if problems:
         raise ConfigError(problems, code="fleet.inventory")
     return every

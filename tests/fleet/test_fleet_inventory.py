@@ -138,6 +138,9 @@ def test_what_ansible_lists_is_taken(tmp_path, monkeypatch):
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(listing)}\nEND\n")
     with pytest.raises(ConfigError, match="not a TCP port"):
         load(tmp_path, "[orin]\no1\no2\n", "hosts")
+    program.write_text("#!/bin/sh\necho '{}'\n")
+    with pytest.raises(ConfigError, match="hosts: the inventory contains no boards"):
+        load(tmp_path, "", "hosts")
     program.write_text("#!/bin/sh\necho 'ERROR! bad line' >&2; exit 4\n")
     with pytest.raises(ConfigError, match="bad line"):
         load(tmp_path, "[orin\n", "hosts")
