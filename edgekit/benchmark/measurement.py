@@ -66,7 +66,7 @@ class Copy(Document):
 
 
 class MeasuredNode(Document):
-    """A node of a segment's engine, by the backend's own profiler; older loaders have no median."""
+    """A node of a segment's engine, by the backend's own profiler."""
 
     lane: int = 0
     index: int
@@ -162,9 +162,7 @@ class Runtime(Document):
 
 
 class Measured(Document):
-    """What a loader and a bench document have in common; what another backend or an older loader
-    lacks is absent or null.
-    """
+    """What a loader and a bench document have in common; what another backend lacks is null."""
 
     clock: Clock | None = None
     backend: str | None = None
@@ -275,9 +273,8 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """One node of a segment's engine and its time under the backend's own profiler.
-
-    It is the median of the profiled runs; an older loader reports their mean alone.
+    """One node of a segment's engine and its time under the backend's own profiler: the median of
+    the profiled runs.
     """
 
     node: str
@@ -327,7 +324,7 @@ def _run(event: MeasuredEvent, copies: Sequence[Copy]) -> MeasuredRun:
 
 
 def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
-    """Returns when a device can have been at work: an older loader reports only the host's call.
+    """Returns when a device can have been at work: for the host only its call is known.
 
     It begins when what is copied to it during the call has come, and ends before the copies back.
     """
@@ -342,9 +339,9 @@ def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime
     """Returns the profiled nodes by (lane, segment), in running order; empty without a profile."""
     found: dict[tuple[int, int], list[NodeTime]] = {}
     for one in measurement.nodes or ():
-        us = one.mean_us if one.median_us is None else one.median_us
-        if us is not None:
-            found.setdefault((one.lane, one.index), []).append(NodeTime(one.node, us, one.op))
+        if one.median_us is not None:
+            time = NodeTime(one.node, one.median_us, one.op)
+            found.setdefault((one.lane, one.index), []).append(time)
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
@@ -361,7 +358,7 @@ def copies(measurement: Measurement) -> tuple[Copy, ...]:
 def in_flight_after_us(measurement: Measurement) -> float | None:
     """Returns when the shown frames in flight began, from the first shown frame alone on.
 
-    None for an older loader, which does not report "pipelined_start_s".
+    None without a frame alone or without frames in flight.
 
     Raises:
         DataError: "trace.time": before them, where nothing can be.

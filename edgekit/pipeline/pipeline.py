@@ -632,9 +632,8 @@ def _hint_for_other_weights(context: Context, weights: Path) -> str:
 
 
 def _release_row(result: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("board", "release", "digest", "bytes_sent", "previous", "reused")
-    # a release kept by an older edgekit has no notes
-    return {**{key: result.get(key) for key in keys}, "notes": result.get("notes", [])}
+    keys = ("board", "release", "digest", "bytes_sent", "previous", "reused", "notes")
+    return {key: result.get(key) for key in keys}
 
 
 @dataclass(frozen=True)

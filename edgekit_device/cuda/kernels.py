@@ -104,7 +104,8 @@ HELPER u32 half_of(float v) {
 #   SRC_HELD, DST_HELD: channels next to each other; 0 for all, where these are more than a few.
 #   SRC_WAY, DST_WAY: a run is 0 the pixels of a channel, 1 the channels of a pixel, 2 whole pixels.
 #   SRC_WORD, DST_WORD: bytes of an access; 0 for single elements.
-#   CW, PX: channels and pixels of a thread; STEP: from one of its pixels to the next.
+#   CW, PX: channels and pixels of a thread; SRC_CW: its channels that are not padding;
+#   STEP: from one of its pixels to the next.
 #   LANES: neighbouring threads along channels; THREADS: of a block.
 #   RAW: bits are moved; SCALED: INT8 values are multiplied by their scale; NANS: values may be NaN;
 #   QUICK: bytes become bytes by two products and sums.
@@ -118,10 +119,10 @@ typedef struct {
 #define SIZE_OF(t) ((t) == 0 ? 4 : (t) == 1 ? 2 : 1)
 #define SRC_SIZE SIZE_OF(SRC_T)
 #define DST_SIZE SIZE_OF(DST_T)
-#define RUNS_OF(way) ((way) == 0 ? CW : (way) == 1 ? PX : 1)
+#define RUNS_OF(way, wide) ((way) == 0 ? (wide) : (way) == 1 ? PX : 1)
 #define LENGTH_OF(way, held) ((way) == 0 ? PX : (way) == 1 ? CW : PX * (held))
-#define SRC_RUNS RUNS_OF(SRC_WAY)
-#define DST_RUNS RUNS_OF(DST_WAY)
+#define SRC_RUNS RUNS_OF(SRC_WAY, SRC_CW)
+#define DST_RUNS RUNS_OF(DST_WAY, CW)
 #define SRC_LENGTH LENGTH_OF(SRC_WAY, SRC_HELD)
 #define DST_LENGTH LENGTH_OF(DST_WAY, DST_HELD)
 #define SRC_WORDS ((SRC_LENGTH * SRC_SIZE + 3) / 4)
@@ -136,10 +137,14 @@ HELPER i64 place(i64 n, int c, int h, int w, int groups, int height, int line, i
 
 HELPER void load_run(u32 *run, const u8 *p) {
 #pragma unroll
-  for (int i = 0; i < SRC_WORDS; i += SRC_WORD / 4 + !SRC_WORD) {
+  for (int i = 0; i < SRC_WORDS; i += SRC_WORD > 4 ? SRC_WORD / 4 : 1) {
     if (SRC_WORD == 16) load16(run + i, p + 4 * i);
     else if (SRC_WORD == 8) load8(run + i, p + 4 * i);
-    else run[i] = load4(p + 4 * i);
+    else if (SRC_WORD == 4) run[i] = load4(p + 4 * i);
+    else {
+      run[i] = load2(p + 4 * i);
+      if (4 * i + 2 < SRC_LENGTH * SRC_SIZE) run[i] |= load2(p + 4 * i + 2) << 16;
+    }
   }
 }
 
@@ -225,7 +230,7 @@ HELPER u32 converted(const u32 *run, int k, const Numbers *s) {
 HELPER u32 moved(const u32 *words, int r, int k, const Numbers *s) {
   int c = DST_WAY == 0 ? r : DST_WAY == 1 ? k : k % DST_HELD;
   int w = DST_WAY == 0 ? k : DST_WAY == 1 ? r : k / DST_HELD;
-  if (SRC_WAY == 0) return converted(words + c * SRC_WORDS, w, s);
+  if (SRC_WAY == 0) return c < SRC_CW ? converted(words + c * SRC_WORDS, w, s) : 0;
   if (SRC_WAY == 1) return converted(words + w * SRC_WORDS, c, s);
   return c < SRC_HELD && c < s->channels ? converted(words, w * SRC_HELD + c, s) : 0;
 }
@@ -594,24 +599,28 @@ def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     elif ways == (_ALONG_CHANNELS, _ALONG_CHANNELS):
         cut = (min(read, write), 4, 8, 4)
     else:
-        # 16 bytes or more of each run to read, 16 bytes or less to write; 64 elements or more
+        # 16 bytes or more of each run to read, 16 bytes or less to write; 64 elements or more.
+        # Planes of whole words are quicker written from 64, unless elements grow
         write = min(8, write)
-        read = max(read, 64 // write)
+        enough = b.held == 1 and b.size <= a.size and not b.line * b.size % _WORD
+        read = max(0 if enough else read, 64 // write)
         wide, pixels = (write, read) if b.held > 1 else (read, write)
-        cut = (wide, pixels, 1, _WARP // wide)
+        lanes = max(a.held, b.held) // wide  # of one vector
+        cut = (wide, pixels, 1, max(1, min(_WARP // wide, lanes)))
     named = dict(zip(("CW", "PX", "STEP", "LANES"), cut))  # noqa: B905
-    return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "THREADS": _THREADS, **named}
+    own = min(named["CW"], channels) if few else named["CW"]
+    return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "SRC_CW": own, "THREADS": _THREADS, **named}
 
 
 def _word(one: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
-    """Bytes at whose multiples every run of a side begins and ends; 0 for less than a word."""
+    """Bytes at whose multiples every run of a side begins and ends; 0 for single elements."""
     way = block[name + "_WAY"]
     if way == _ALONG_PIXELS and block["STEP"] > 1:
         return 0
     run = block["CW"] if way == _ALONG_CHANNELS else block["PX"] * one.held
     step = one.held if way == _ALONG_CHANNELS else one.line * one.held if lines > 1 else 0
     word = math.gcd(math.gcd(_WORD, run * one.size), step * one.size)
-    return word if word >= _SIZES["float32"] else 0
+    return word if word >= 4 or (name == "SRC" and word > one.size) else 0
 
 
 def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:

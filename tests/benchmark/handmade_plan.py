@@ -98,7 +98,7 @@ def measurement(*, pipelined: bool = False, profile: bool = True) -> dict[str, A
     for placed in _placed(0):
         for node in (f"node/{placed.name}", f"{placed.name}_out#raw#Round"):
             nodes.append({"lane": 0, "index": placed.segment, "node": node, "op": "Conv",
-                          "mean_us": 80.0})  # fmt: skip
+                          "median_us": 80.0})  # fmt: skip
     samples = [20.0 + 0.05 * ((7 * i) % 23) for i in range(150)]
     return {
         "schema": "edgekit.device.bench/1", "release": "000001-0123456789ab",

@@ -5,7 +5,7 @@ from edgekit.benchmark.document import profile_notes
 
 def measured(layer_us):
     return {
-        "nodes": [{"lane": 0, "index": 3, "node": "erf3", "op": "Erf", "mean_us": layer_us}],
+        "nodes": [{"lane": 0, "index": 3, "node": "erf3", "op": "Erf", "median_us": layer_us}],
         "segments": [{"lane": 0, "index": 3, "device": "GPU", "latency_ms": {"median": 0.4}}],
     }
 

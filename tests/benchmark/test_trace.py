@@ -125,7 +125,7 @@ def test_what_a_segment_converts_at_its_border_is_its_own_and_no_other_layers():
 def test_profiled_times_never_overrun_their_segment():
     measurement = handmade_plan.measurement()
     for node in measurement["nodes"]:
-        node["mean_us"] = 1e6
+        node["median_us"] = 1e6
     document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
     assert slices(document, "layer", "cpu-measured")
@@ -205,7 +205,7 @@ def test_frames_in_flight_begin_when_they_did_where_the_loader_reports():
 @pytest.mark.parametrize("absurd", [1e300, 10**400, math.nan, math.inf, -5.0, "5"])
 @pytest.mark.parametrize(
     "name", ["events[1].start_us", "pipelined_events[1].duration_us", "copies[0].duration_us",
-             "copies[0].start_us", "nodes[0].mean_us", "pipelined_start_s"]
+             "copies[0].start_us", "nodes[0].median_us", "pipelined_start_s"]
 )  # fmt: skip
 def test_a_time_that_is_none_is_one_error_and_no_trace(name, absurd):
     measurement = handmade_plan.measurement(pipelined=True) | {
@@ -241,7 +241,7 @@ def test_any_measurement_makes_a_sound_trace(found):
              "duration_us": duration}
             for i, (device, start, duration) in enumerate(found)
         ],
-        "nodes": [{"lane": 0, "index": 0, "node": "n", "op": "Conv", "mean_us": 7.3}],
+        "nodes": [{"lane": 0, "index": 0, "node": "n", "op": "Conv", "median_us": 7.3}],
     }  # fmt: skip
     document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []

@@ -34,7 +34,7 @@ def hybrid(**event):
         "clock": "board-measured", "latency_ms": {"mean": 5.5}, "events": [{**run, **event}],
         "copies": [{"frame": 0, "phase": "h2d", "start_us": 4444.0, "duration_us": 6.0},
                    {"frame": 0, "phase": "d2h", "start_us": 5600.0, "duration_us": 6.0}],
-        "nodes": [{"lane": 0, "index": 0, "node": node, "op": "", "mean_us": us}
+        "nodes": [{"lane": 0, "index": 0, "node": node, "op": "", "median_us": us}
                   for node, us in NODES],
     }, dla_cores=2)  # fmt: skip
     assert validate_trace(document) == []

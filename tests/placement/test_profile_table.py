@@ -21,7 +21,7 @@ def bench(nodes: list[tuple[str, float]], device: str = "DLA0") -> dict[str, Any
         "schema": "edgekit.bench/1", "clock": "board-measured", "target": "t", "precision": "int8",
         "segments": [{"lane": 0, "index": 0, "device": device, "layers": names,
                       "latency_ms": {"median": 1.0}}],
-        "nodes": [{"lane": 0, "index": 0, "node": n, "op": "", "mean_us": us} for n, us in nodes],
+        "nodes": [{"lane": 0, "index": 0, "node": n, "op": "", "median_us": us} for n, us in nodes],
         "placement": [[["a", "DLA0"], ["b", "DLA0"], ["c", "GPU"]]],
     }  # fmt: skip
 
@@ -103,7 +103,7 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
         st.sampled_from(["segments", "nodes", "placement", "layers", "latency_ms", "median",
-                         "device", "index", "lane", "node", "mean_us"]), inner, max_size=4,
+                         "device", "index", "lane", "node", "median_us"]), inner, max_size=4,
     ),
     max_leaves=12,
 )  # fmt: skip

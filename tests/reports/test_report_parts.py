@@ -59,7 +59,7 @@ def test_the_slowest_layers_are_those_that_were_slowest_on_the_board():
     light = min(facts.plan.layers, key=lambda placed: placed.predicted_us).name
     for node in measurement["nodes"]:
         if node["node"] == f"node/{light}":
-            node["mean_us"] = 5000.0
+            node["median_us"] = 5000.0
     trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
     on_board = {**facts.bench, "clock": "board-measured"}
     found = document(trace=trace, bench=on_board)
@@ -75,9 +75,11 @@ def test_measured_time_of_no_layer_has_a_row_of_its_own():
     facts, measurement = handmade_run.facts(), handmade_plan.measurement()
     nodes = measurement["nodes"]
     # one of conv1's nodes comes later: both are of it; the runtime's own are of none
-    nodes.insert(3, {"lane": 0, "index": 0, "node": "reorder_7", "op": "Reorder", "mean_us": 23.0})
+    nodes.insert(
+        3, {"lane": 0, "index": 0, "node": "reorder_7", "op": "Reorder", "median_us": 23.0}
+    )
     nodes.insert(4, nodes.pop(1))
-    nodes.append({"lane": 0, "index": 0, "node": "reorder_8", "op": "Reorder", "mean_us": 23.5})
+    nodes.append({"lane": 0, "index": 0, "node": "reorder_8", "op": "Reorder", "median_us": 23.5})
     trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
     found = document(trace=trace)
     assert found["layers"][0]["measured"]["us"] == pytest.approx(160.0)
@@ -85,7 +87,7 @@ def test_measured_time_of_no_layer_has_a_row_of_its_own():
         {"what": "of no layer", "us": pytest.approx(46.5), "nodes": 2}
     ]
     booked = sum(row["measured"]["us"] for row in found["layers"])
-    assert booked + 46.5 == pytest.approx(sum(node["mean_us"] for node in nodes))
+    assert booked + 46.5 == pytest.approx(sum(node["median_us"] for node in nodes))
     assert re.search(r"<tfoot>\s*<tr>.*of no layer.*2 nodes.*46\.5 µs.*</tfoot>",
                      render_html(found), re.DOTALL)  # fmt: skip
 

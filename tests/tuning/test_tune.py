@@ -132,8 +132,8 @@ def test_the_gpu_s_part_of_a_hybrid_engine_is_seen(net: Network) -> None:
     on_dla = [layer.name for layer in plan.layers if layer.device != "GPU"]
     run["nodes"] = [
         {"lane": 0, "index": 0, "node": f"{{ForeignNode[{on_dla[0]}...{on_dla[-1]}]}}",
-         "mean_us": 300.0},
-        *({"lane": 0, "index": 0, "node": name, "mean_us": 25.0}
+         "median_us": 300.0},
+        *({"lane": 0, "index": 0, "node": name, "median_us": 25.0}
           for name in names if name not in on_dla),
     ]  # fmt: skip
     gpu = 25.0 * (len(names) - len(on_dla))

@@ -369,9 +369,8 @@ def bench(
         if placed is not None
         else [
             f"the plan of {release['release']} is not on this machine (it was packed by "
-            "another machine or an older edgekit), so there are no predictions and no "
-            "layer names; for these, measure with its configuration on the machine that "
-            "built it"
+            "another one), so there are no predictions and no layer names; for these, measure "
+            "with its configuration on the machine that built it"
         ]
     )
     context.note(*unknown)

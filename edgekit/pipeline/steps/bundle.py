@@ -186,7 +186,7 @@ def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
 def plan_of(cache: Cache, release: Mapping[str, Any]) -> Plan | None:
     """Returns the plan of what a board serves instead of a configuration's bundle.
 
-    None where another host, or an older edgekit, packed it.
+    None where another host packed it.
     """
     from edgekit.placement.plan import plan_from_json
 

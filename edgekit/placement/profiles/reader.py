@@ -525,9 +525,8 @@ def _nodes(document: Mapping[str, Any]) -> dict[tuple[str, str], list[ProfileRow
     for node in _objects(document.get("nodes")):
         key = str(node.get("lane") or 0), str(node.get("index"))
         if isinstance(node.get("node"), str):
-            # an older loader reports the mean alone
-            us = node.get("median_us", node.get("mean_us"))
-            found.setdefault(key, []).append(ProfileRow(node["node"], _bench_us(us, 1.0)))
+            us = _bench_us(node.get("median_us"), 1.0)
+            found.setdefault(key, []).append(ProfileRow(node["node"], us))
     return found
 
 
