@@ -31,7 +31,8 @@ edgekit_pip() {  # quiet, but what pip says is shown when it fails
 
 edgekit_install() {  # tests get the locked versions, under which the recorded bytes hold
     if [ "$1" = "[dev]" ]; then
-        if edgekit_pip "$PY" -m pip install --require-hashes -r requirements-lock.txt; then
+        # half the time is in compiling; tests compile what they import
+        if edgekit_pip "$PY" -m pip install --no-compile --require-hashes -r requirements-lock.txt; then
             # the build backend is locked, too
             edgekit_pip "$PY" -m pip install --no-deps --no-build-isolation -e .
             return

@@ -152,6 +152,7 @@ def test_a_configuration_of_10_mb_is_one_error(tmp_path: Path, tail: str) -> Non
     assert "too large" in failed.value.problems[0].message
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_checking_a_recurrence_makes_no_dense_matrix(tmp_path: Path, op: str) -> None:
     steps, features, hidden = 50, 32, 128

@@ -37,6 +37,7 @@ def test_a_build_reports_its_data_and_every_note(tmp_path, monkeypatch, capsys):
         assert f"note: {note}".lower() in text.lower()
 
 
+@pytest.mark.whole
 def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, capsys):
     config = small_config(tmp_path)
     config.write_text(f'{config.read_text()}tensorrt: "11.4.1"\n')

@@ -18,6 +18,7 @@ from tests.pipeline.nets import small_config
 __all__ = ["boards", "home"]
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_each_command_on_the_board_is_reported_with_its_seconds(
     boards: StartBoard,

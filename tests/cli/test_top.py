@@ -84,6 +84,7 @@ def test_one_look(
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("key", "status"), [(b"q", 0), (b"\x03", 130)])
 def test_live_until_a_key(where: tuple[Path, dict[str, str]], key: bytes, status: int) -> None:
     config, env = where

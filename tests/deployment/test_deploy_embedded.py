@@ -164,6 +164,7 @@ def test_server_ends_with_its_owner(how: signal.Signals, tmp_path: Path) -> None
     assert not Path(folder).exists()  # with the keys in it
 
 
+@pytest.mark.whole
 def test_remote_board_trusts_a_signer_only_when_requested(
     boards: StartBoard, tmp_path: Path, signer: Path
 ) -> None:

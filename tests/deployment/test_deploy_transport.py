@@ -180,6 +180,7 @@ def test_command_that_ends_before_its_input_still_answers(transport: Transport) 
     assert (done.status, done.out) == (4, b"enough\n")
 
 
+@pytest.mark.few(1)
 def test_silence_becomes_a_timeout(transport: Transport) -> None:
     with pytest.raises(BoardError) as caught:
         transport.run(["sleep", "60"], timeout=0.3)

@@ -74,6 +74,7 @@ def give_as(mirror: Path, other: Bundle, app: str) -> None:
     (mirror / app / "latest").write_text(other.digest + "\n")
 
 
+@pytest.mark.whole
 def test_a_mirror_that_gives_another_applications_bundle_changes_nothing(
     board: BoardFolder, toy: Bundle, mirror: Path, tmp_path: Path, make: Any
 ) -> None:

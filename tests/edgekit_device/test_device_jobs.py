@@ -138,6 +138,7 @@ def test_failures_keep_their_words_and_start_again(lab: BoardFolder) -> None:
     assert (again["job"], again["reused"]) == (failing["job"], False)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("step", "code", "says"),
     [(["crash", "SIGSEGV"], "job.crashed", "SIGSEGV"),

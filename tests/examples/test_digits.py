@@ -34,6 +34,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.whole
 def test_a_loss_of_more_than_one_percent_fails(
     script: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

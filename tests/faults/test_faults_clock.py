@@ -14,6 +14,7 @@ from tests.faults.forked_board import APP, Zygote, collected, copy_of, deploymen
 _YEARS = 10 * 365 * 86400.0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "shifts",
     [(0, -_YEARS), (0, _YEARS), (_YEARS, -_YEARS), (-_YEARS, _YEARS)],

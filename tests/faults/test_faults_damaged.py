@@ -63,6 +63,7 @@ def _with_a_damaged_one(
     return folder.name
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("damage", [_emptied, _cut, _gone, _other_digest])
 def test_reported_and_retained_until_it_is_removed(
     damage: Callable[[Path], None], pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults

@@ -109,6 +109,7 @@ def first(lab):
     return out.getvalue(), err.getvalue()
 
 
+@pytest.mark.whole
 def test_a_bench_reaches_every_part_of_its_document(lab, first):
     out, err = first
     found = json.loads(out)

@@ -168,6 +168,7 @@ def test_a_wrong_seed_is_refused():
         open_config("builtin:light_resnet50?seed=abc", target="jetson-agx-orin-64gb")
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_refit_reports_swapped_weights_from_unchanged_ones(tmp_path):
     config = small_config(tmp_path, precision="fp32")

@@ -87,6 +87,7 @@ def test_a_changed_bench_section_repeats_the_bench_alone(whole, tmp_path):
     assert done == ["bench", "report"]
 
 
+@pytest.mark.whole
 def test_what_a_command_measured_otherwise_is_the_newest(whole, tmp_path):
     folder, config, cache, _, _ = whole
     text = config.read_text().replace("iterations: 2", "iterations: 4")
@@ -207,6 +208,7 @@ def test_outputs_cut_the_network(tmp_path):
     assert "fc" not in names
 
 
+@pytest.mark.whole
 def test_split_over_both_cores(tmp_path):
     config = small_config(tmp_path, objective="throughput", extra="build: {mode: split}\n")
     text = config.read_text().replace(

@@ -86,6 +86,7 @@ def test_every_question_has_an_answer(version: str, query: Ask, tmp_path: Path) 
     assert (same, private) == (True, False)
 
 
+@pytest.mark.whole
 def test_a_board_without_tensorrt_skips_what_needs_it(query: Ask) -> None:
     items = by_id(query("10.3.0", flavours=()))
     assert items["probe"]["status"] == "answered"

@@ -104,6 +104,7 @@ def test_a_qdq_model_is_planned_in_int8_and_stays_as_it_is(whole, tmp_path):
     assert built["accuracy"]["cosine"] > 0.99
 
 
+@pytest.mark.whole
 def test_weights_of_another_training_are_refitted(whole):
     folder, config, _, _, _, _ = whole
     from tests.pipeline.nets import small_net

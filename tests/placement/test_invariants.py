@@ -34,6 +34,7 @@ def plan_of(net: Network, seed: int, precision: str = "int8", **options: object)
     return place(net, verdicts, ORIN, precision=precision, options=chosen)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(9))
 def test_no_baseline_is_better_and_segments_are_in_order(seed: int) -> None:
     net = branching(seed, 14)

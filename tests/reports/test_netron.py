@@ -39,6 +39,7 @@ BUTTON = "document.getElementById('sidebar-model-button')"
 NODE = "document.getElementById('node-name-%s').querySelector('.node-item')"
 
 
+@pytest.mark.whole
 def test_a_node_and_the_model_say_device_and_time(tmp_path, browser, capsys):
     small_net(tmp_path / "net.onnx")
     noted = tmp_path / "noted.onnx"

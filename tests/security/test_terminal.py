@@ -222,6 +222,7 @@ def test_words_of_the_command_line_and_file_names(
     run(capfd, *words, "--json")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("command", "content"),
     [
@@ -369,6 +370,7 @@ def test_what_a_server_says_before_its_key_is_known(
     assert status in (3, 4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "command", [["check"], ["check", "--by-layer"], ["plan"]], ids=lambda c: c[-1]
 )

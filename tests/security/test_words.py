@@ -44,6 +44,7 @@ def test_words_arrive_as_they_are(boards: StartBoard, home: Path) -> None:
     assert no_canary(home)
 
 
+@pytest.mark.whole
 def test_a_root_of_any_name(boards: StartBoard, home: Path, tmp_path: Path) -> None:
     server = boards()
     (tmp_path / "roots").mkdir()

@@ -38,6 +38,7 @@ def dear_gpu(seed: int, count: int, limit: float, slots: int) -> PlacementProble
     return replace(pooled_problem(seed, count, limit, slots), costs=costs, borders=borders)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("objective", ["latency", "gpu_time"])
 @pytest.mark.parametrize("make", [pooled_problem, dear_gpu])
 def test_loadables_of_a_tight_pool_agree_with_trying_everything(

@@ -244,6 +244,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert plan_signature(query.plan(replace(query.options, pins=pins))) == found.winner.key
 
 
+@pytest.mark.whole
 def test_a_cpus_times_stay_a_cpus(net: Network, tmp_path: Path) -> None:
     query = query_for(net)
     slow = {name: {k: 900 * us for k, us in row.items()}

@@ -85,6 +85,7 @@ def test_the_optimum_where_devices_differ(tmp_path: Path, monkeypatch: pytest.Mo
     assert tuning.first.cost("latency") >= waits(start, ops)
 
 
+@pytest.mark.whole
 def test_the_board_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_NO_SSHD", "1")
     config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
