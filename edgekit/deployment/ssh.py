@@ -531,7 +531,7 @@ def _link(
         return open_link(hop, through, limits.connect_s, limits.silence_s)
     except (OSError, UnicodeError, paramiko.SSHException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise _unreachable(f"{hop.host}:{hop.port}", reason, where) from error
+        raise _unreachable(hop, reason, where) from error
 
 
 def _open(
@@ -568,7 +568,7 @@ def _open(
     except (OSError, EOFError, paramiko.SSHException) as error:
         _shut(connection, sock)
         reason = _banner(error) or str(error) or "it closed the connection"
-        raise _unreachable(f"{hop.host}:{hop.port}", reason, where) from error
+        raise _unreachable(hop, reason, where) from error
     except BaseException:
         _shut(connection, sock)
         raise
@@ -605,11 +605,11 @@ def _shut(connection: paramiko.Transport | None, sock: Any) -> None:
         (connection or sock).close()
 
 
-def _unreachable(address: str, reason: str, where: str) -> EnvironmentLack:
+def _unreachable(hop: Endpoint, reason: str, where: str) -> EnvironmentLack:
     return EnvironmentLack(
-        f"cannot reach {address}: {reason}",
+        f"cannot reach {hop.host}:{hop.port}: {reason}",
         code="board.unreachable",
         where=where,
-        hint="check that it is on, the address is right and sshd runs there: `ssh -p "
-        f"{address.rpartition(':')[2]} {address.rpartition(':')[0]}`",
+        hint="check that it is on, the address is right and sshd runs there: "
+        f"`ssh -p {hop.port} {hop.user}@{hop.host}`",
     )

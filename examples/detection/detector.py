@@ -151,8 +151,12 @@ def main() -> None:
         from edgekit.knowledge import cache_folder
 
         app = str(cache_folder() / "board/apps/detection")
+    try:
+        model = edgekit_device.load(app)
+    except edgekit_device.DeviceError as error:
+        sys.exit(f"{error}\nfirst: edgekit run examples/detection/detection.yaml")
     image = np.random.default_rng(1).random((1, 3, SIZE, SIZE), np.float32)
-    for kind, score, box in keep(decode(edgekit_device.load(app)({"images": image})))[:10]:
+    for kind, score, box in keep(decode(model({"images": image})))[:10]:
         print(f"class {kind}  {score:.2f}  " + " ".join(f"{side:6.1f}" for side in box))
 
 
