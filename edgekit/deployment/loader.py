@@ -112,7 +112,8 @@ def unpacked(folder, path):
         hour = time.time() - 3600
         def left(e):
             if e.name.endswith(".tmp"):
-                return age(e) < hour  # before, another host may be unpacking there
+                # while its process lives, another host is unpacking there
+                return not os.path.exists("/proc/" + e.name.split(".")[-2]) or age(e) < hour
             gone = not os.path.exists(os.path.join(folder, e.name))
             return gone and e.name.encode() not in used
         for entry in entries(runs):

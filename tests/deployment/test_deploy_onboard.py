@@ -129,14 +129,15 @@ def test_unpacked_loader_stays_while_a_process_runs_it(tmp_path: Path) -> None:
 
 def test_what_another_host_is_unpacking_is_left_to_it(tmp_path: Path) -> None:
     placed = Path(place(tmp_path, LOADER)["path"])
-    (unpacked_now,) = tmp_path.glob(f"bin/run/*/{placed.name}")
-    half, dead = (unpacked_now.with_name(f"{placed.name}.{number}.tmp") for number in (1, 2))
-    for folder in (half, dead):
+    (goal,) = tmp_path.glob(f"bin/run/*/{placed.name}")
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    begun = {who: goal.with_name(f"{placed.name}.{who}.tmp") for who in (os.getpid(), 1, ended.pid)}
+    for folder in begun.values():
         folder.mkdir()
-    os.utime(dead, (0, 0))
+    os.utime(begun[1], (0, 0))  # of a process whose number another one has by now
     place(tmp_path, loader(1))
-    assert half.exists()
-    assert not dead.exists()
+    assert [who for who, folder in begun.items() if folder.exists()] == [os.getpid()]
 
 
 @pytest.mark.parametrize("fails", ["boot_id", "agent.py"])
