@@ -377,6 +377,7 @@ def test_explain_prints_rules_and_operators(run):
     assert "pooling.window" in error["hint"]
 
 
+@pytest.mark.whole
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("shape", "code"),

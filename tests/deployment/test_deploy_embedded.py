@@ -62,6 +62,7 @@ def test_without_a_board_edgekit_starts_its_own(home: Path, tmp_path: Path, sign
         assert install(bundle, board, signature=signature).blobs_sent == 0
 
 
+@pytest.mark.whole
 def test_without_sshd_the_board_is_local_and_says_why(
     home: Path, tmp_path: Path, signer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

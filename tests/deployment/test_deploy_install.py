@@ -127,6 +127,7 @@ def test_other_weights_ship_only_what_changed_and_rollback_returns(
     assert run(lab, old)
 
 
+@pytest.mark.whole
 def test_two_boards_at_once(
     boards: StartBoard, client: Client, signer: Path, tmp_path: Path
 ) -> None:
@@ -281,6 +282,7 @@ def test_once_all_is_sent_the_board_goes_on_without_its_operator(
     assert (reused.reused, reused.bytes_sent, reused.id) == (True, 0, again.id)
 
 
+@pytest.mark.whole
 def test_what_a_changed_board_refuses_is_tested_anew_by_the_same_deployment(
     boards: StartBoard, client: Client, signer: Path, tmp_path: Path
 ) -> None:
@@ -336,6 +338,7 @@ def test_power_cut_in_the_transfer_then_the_next_run_resumes(
     assert leftovers(root) == []
 
 
+@pytest.mark.whole
 def test_cut_between_blobs_sends_only_the_rest(
     boards: StartBoard,
     client: Client,
@@ -484,6 +487,7 @@ def test_interrupt_ends_what_runs_on_the_board(
     assert processes(name, root) == {}
 
 
+@pytest.mark.whole
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["release.json", "health.json", "manifest.json"])
 def test_what_another_version_wrote_of_a_release_is_refused_and_mended_by_a_deployment(

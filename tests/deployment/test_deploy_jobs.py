@@ -241,6 +241,7 @@ def test_the_loader_runs_in_the_container(contained: BoardClient, tmp_path: Path
     assert (tmp_path / "root/board.json").exists()
 
 
+@pytest.mark.whole
 def test_a_job_in_a_container_is_a_container_of_its_own(
     contained: BoardClient, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from tests.results.measurements import bench, times
 PAGE = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
 
 
+@pytest.mark.whole
 def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))

@@ -99,6 +99,7 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
         assert alone.startswith(words(plan["baselines"]["gpu_only"][key]) + " ")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "name",
     [

@@ -168,6 +168,7 @@ def test_the_first_one_that_fails_leaves_nothing_serving(bench: Bench, toy: Bund
     assert bench.facts() == (release, None)
 
 
+@pytest.mark.whole
 def test_a_cut_at_every_durable_change_leaves_old_or_new_and_the_same_command_ends_it(
     tmp_path: Path, toy: Bundle, toy2: Bundle
 ) -> None:

@@ -174,6 +174,7 @@ def test_validity_ends_installs_and_nothing_else(
     board.command("selftest", "--app", "toy")
 
 
+@pytest.mark.whole
 def test_a_clock_before_the_newest_signed_time_refuses_installs_and_not_what_serves(
     board: BoardFolder, mirror: Path, make: Any
 ) -> None:

@@ -84,6 +84,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.whole
 def test_the_page_on_serving_runs_as_it_stands(served: App, home: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     apps = home / ".edgekit/apps"

@@ -78,6 +78,7 @@ def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatc
     patch.setattr(Agent, "run", cut)
 
 
+@pytest.mark.whole
 @pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["session", "all"])
 def test_sshd_killed_in_the_middle(

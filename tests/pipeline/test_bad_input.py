@@ -177,6 +177,7 @@ def test_unreachable_board(tmp_path, capsys):
     assert "lab" in error["where"] + error["message"]
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 def test_unknown_and_wrong_host_keys(tmp_path, capsys):
     from edgekit.deployment.embedded_sshd import sshd

@@ -152,6 +152,7 @@ def test_a_bench_reaches_every_part_of_its_document(lab, first):
     assert shown == {name: placed[name] for name in shown}
 
 
+@pytest.mark.whole
 def test_a_log_s_energy_is_in_the_next_report_and_in_the_history(lab, first, capsys):
     path = lab.folder / "out/bench.json"
     log = Path(__file__).parents[1] / "data/orin_jp62_trt103/teg_conc_solo_dla0.log"
@@ -191,6 +192,7 @@ def test_what_is_refused_leaves_the_clocks_as_they_were(lab, first, capsys):
     assert lab.fake.clean()
 
 
+@pytest.mark.whole
 def test_a_killed_command_leaves_the_clocks_as_they_were(lab, first):
     options = ["--power-mode", "30W", "--lock-clocks", "--duration", "600"]
     argv = [sys.executable, "-m", "edgekit", *lab.command(*options)]

@@ -71,6 +71,7 @@ def test_second_run_does_no_work_twice(whole):
     assert second.document["bench"]["latency_ms"] == first.document["bench"]["latency_ms"]
 
 
+@pytest.mark.whole
 def test_force_does_everything_again_and_gives_the_same_bundle(whole):
     folder, config, cache, first, _ = whole
     again = run(config, folder, cache=cache, force=True)
@@ -178,6 +179,7 @@ def test_fp32_is_bit_equal_without_optimisation_and_close_with_it(tmp_path):
         assert np.abs(optimised - reference).max() <= 1e-5 * np.abs(reference).max()
 
 
+@pytest.mark.whole
 def test_pins_cut_the_network_into_segments(tmp_path):
     extra = (
         "placement: {objective: latency, pin: [{layers: 'conv*', device: DLA0},"
@@ -194,6 +196,7 @@ def test_pins_cut_the_network_into_segments(tmp_path):
     assert len(document["accuracy"]["per_segment"]) >= 3
 
 
+@pytest.mark.whole
 def test_outputs_cut_the_network(tmp_path):
     config = small_config(tmp_path)
     text = config.read_text().replace("{onnx: small.onnx}", "{onnx: small.onnx, outputs: [r2, p1]}")

@@ -59,6 +59,7 @@ def int8_weights(path: Path) -> set[str]:
     return {node.name for node in graph.node if node.op_type == "Conv" and node.input[1] in made}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["configured", "kept by the gate"])
 def test_the_model_of_a_bundle_is_that_of_its_own_fp16_layers(how: str, tmp_path: Path) -> None:
     small_config(tmp_path)

@@ -150,6 +150,7 @@ class Passes(Quiet):
         self.messages.append((name, done / total if total else None))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("calibration", "passes"),
     [
@@ -237,6 +238,7 @@ def test_the_build_says_what_its_accuracy_is_of(tmp_path, scale):
     assert ("accuracy unknown" in reported) == (not scale)
 
 
+@pytest.mark.whole
 def test_a_refit_judges_outputs_that_hardly_vary_as_a_build_does(tmp_path, capsys):
     config = small_config(tmp_path, precision="fp16", extra="accuracy: {metric: snr_db, min: 90}\n")
     small_net(tmp_path / "small.onnx", scale=0.0)

@@ -136,6 +136,7 @@ def test_a_check_of_the_model_alone_still_refuses_and_says_what_to_do(tmp_path):
     json.dumps(found, allow_nan=False)
 
 
+@pytest.mark.whole
 def test_the_check_of_a_configuration_is_of_what_it_would_build(whole):
     folder, config, result, _, _, _ = whole
     with open_pipeline(config, folder) as pipeline:

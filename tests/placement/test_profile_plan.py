@@ -179,6 +179,7 @@ def test_every_choice_tried_out(tmp_path: Path, seed: int) -> None:
     assert plan.optimal
 
 
+@pytest.mark.whole
 def test_formats_of_their_own_in_every_unit_take_no_time_of_their_own(
     tmp_path: Path,
 ) -> None:

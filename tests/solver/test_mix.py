@@ -137,6 +137,7 @@ def _best_pair(plans: list[Plan], slots: int) -> float:
     return 1e6 * best
 
 
+@pytest.mark.whole
 def test_plans_of_one_core_share_its_slots() -> None:
     exact = proved = 0
     for seed in range(14):

@@ -48,6 +48,7 @@ def problem_of(seed: int) -> PlacementProblem:
     return replace(problem, costs=costs)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("seed", "names"),
     [

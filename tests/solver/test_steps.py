@@ -11,6 +11,7 @@ from tests.solver.brute import brute
 from tests.solver.cases import KINDS, OBJECTIVES, faults, random_case
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
 def test_every_kind_and_objective_agrees_with_brute_force(kind):
     for seed in range(kind * len(OBJECTIVES), (kind + 1) * len(OBJECTIVES)):

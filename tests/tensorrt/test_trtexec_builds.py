@@ -41,6 +41,7 @@ def run(folder, version, engine, attempt, model, *, cores=2):
     return paths
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0"])
 def test_hybrid_engines(tmp_path, version):
     (attempt, *_) = decide(requested_build(version)).plans
