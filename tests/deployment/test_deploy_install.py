@@ -282,7 +282,6 @@ def test_once_all_is_sent_the_board_goes_on_without_its_operator(
     assert (reused.reused, reused.bytes_sent, reused.id) == (True, 0, again.id)
 
 
-@pytest.mark.whole
 def test_what_a_changed_board_refuses_is_tested_anew_by_the_same_deployment(
     boards: StartBoard, client: Client, signer: Path, tmp_path: Path
 ) -> None:

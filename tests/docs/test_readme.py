@@ -100,13 +100,7 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(
-    "name",
-    [
-        "shufflenet",
-        *(pytest.param(each, marks=pytest.mark.whole) for each in ("squeezenet", "densenet121")),
-    ],
-)
+@pytest.mark.parametrize("name", ["shufflenet", "squeezenet", "densenet121"])
 def test_the_light_models_are_rewritten_as_the_table_says(name):
     from edgekit.reports import text
 

@@ -104,7 +104,6 @@ def test_a_board_builds_serves_and_refits(tmp_path):
         assert refitted["releases"][0]["release"] != document["releases"][0]["release"]
 
 
-@pytest.mark.whole
 @pytest.mark.boards
 @pytest.mark.slow
 @pytest.mark.parametrize(
