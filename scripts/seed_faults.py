@@ -178,7 +178,7 @@ class Copy:
             os.chdir(self.root)
             os.environ.update(
                 PYTHONPATH=str(self.root), PYTHONDONTWRITEBYTECODE="1",
-                EDGEKIT_CACHE=str(self._cache / "edgekit"),
+                EDGEKIT_CACHE=str(self._cache / "edgekit"), EDGEKIT_FAULTS="",
             )  # fmt: skip
             sys.dont_write_bytecode = True
             sys.path.insert(0, str(self.root))
@@ -194,13 +194,13 @@ class Copy:
             sys.stdout.flush()
             os._exit(code)
 
-    def with_fault(self, fault: Fault, texts: dict[str, str]) -> Outcome:
+    def with_fault(self, fault: Fault, tests: str, texts: dict[str, str]) -> Outcome:
         name, changed = place_of(fault, texts)
         if not name:
             return Outcome("does not apply", changed)
         try:
             (self.root / name).write_text(changed)
-            return self.tests(fault.tests)
+            return self.tests(tests)
         finally:
             (self.root / name).write_text(texts[name])
 
@@ -229,12 +229,15 @@ class Worker:
 
     @classmethod
     def judge(cls, fault: Fault) -> tuple[Fault, Outcome]:
-        outcome = cls.copy.with_fault(fault, cls.texts)
+        for tests in (fault.tests, f"{fault.tests} --all"):  # the quick ones first
+            outcome = cls.copy.with_fault(fault, tests, cls.texts)
+            if outcome.word not in ("survived", "no test ran"):
+                break
         if outcome.word == "killed":
-            if fault.tests not in cls.sound:
-                cls.sound[fault.tests] = cls.copy.tests(fault.tests)
-            if cls.sound[fault.tests].word != "survived":
-                outcome = Outcome("tests fail without it", cls.sound[fault.tests].detail)
+            if tests not in cls.sound:
+                cls.sound[tests] = cls.copy.tests(tests)
+            if cls.sound[tests].word != "survived":
+                outcome = Outcome("tests fail without it", cls.sound[tests].detail)
         return fault, outcome
 
 
