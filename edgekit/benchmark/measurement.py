@@ -324,7 +324,7 @@ def _run(event: MeasuredEvent, copies: Sequence[Copy]) -> MeasuredRun:
 
 
 def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
-    """Returns when a device can have been at work: for the host only its call is known.
+    """Returns when a device can have been at work within the host's call.
 
     It begins when what is copied to it during the call has come, and ends before the copies back.
     """

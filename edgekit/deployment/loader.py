@@ -109,11 +109,11 @@ def unpacked(folder, path):
     if not os.path.isdir(goal):
         import shutil, zipfile
         used = commands()
-        hour = time.time() - 3600
+        before = time.time() - 3600
         def left(e):
             if e.name.endswith(".tmp"):
                 # while its process lives, another host is unpacking there
-                return not os.path.exists("/proc/" + e.name.split(".")[-2]) or age(e) < hour
+                return not os.path.exists("/proc/" + e.name.split(".")[-2]) or age(e) < before
             gone = not os.path.exists(os.path.join(folder, e.name))
             return gone and e.name.encode() not in used
         for entry in entries(runs):

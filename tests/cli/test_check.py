@@ -378,7 +378,6 @@ def test_explain_prints_rules_and_operators(run):
 
 
 @pytest.mark.whole
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("shape", "code"),
     [("nope:1x3x224x224", "model.unknown_input"), ("data_0:2x3x224x224", "model.shape_conflict")],

@@ -487,7 +487,6 @@ def test_interrupt_ends_what_runs_on_the_board(
 
 
 @pytest.mark.whole
-@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["release.json", "health.json", "manifest.json"])
 def test_what_another_version_wrote_of_a_release_is_refused_and_mended_by_a_deployment(
     boards: StartBoard, client: Client, signer: Path, tmp_path: Path, name: str

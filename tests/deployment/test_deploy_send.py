@@ -113,7 +113,6 @@ def _leftovers(root: Path) -> list[str]:
 
 # of light_resnet50 (161 weights and scales) and of DenseNet-121 (over 600)
 @pytest.mark.whole
-@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [161, 606])
 def test_bytes_of_the_wire(
     count: int, boards: StartBoard, client: Client, relay: Any, send_key: Path, tmp_path: Path

@@ -79,7 +79,6 @@ def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatc
 
 
 @pytest.mark.whole
-@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["session", "all"])
 def test_sshd_killed_in_the_middle(
     what: str, live: LiveBoard, boards: StartBoard, faults: Faults

@@ -69,7 +69,7 @@ def test_every_disk_that_a_cut_leaves(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("begin", [pytest.param("first", marks=pytest.mark.whole), "update"])
+@pytest.mark.parametrize("begin", ["first", "update"])
 def test_a_process_really_killed(
     begin: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_process_really_killed(
 
 @pytest.mark.whole
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", [pytest.param("first", marks=pytest.mark.whole), "update"])
+@pytest.mark.parametrize("begin", ["first", "update"])
 def test_power_cut_after_a_kill_and_another_try(
     begin: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
 ) -> None:

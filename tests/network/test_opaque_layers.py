@@ -144,7 +144,7 @@ def test_onnx_runtime_s_own_operators_have_shapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("domain", ["TRT", pytest.param("", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("domain", ["TRT", ""])
 def test_a_detector_up_to_its_plugin_is_planned_and_calibrated(tmp_path: Path, domain: str) -> None:
     path = detector(tmp_path / "m.onnx", domain)
     layers = rows(edgekit.check(path, target=ORIN))

@@ -142,7 +142,7 @@ def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec)
     ("build", "devices"),
     [
         ("{mode: split}", ["GPU", "DLA0", "GPU"]),
-        pytest.param("{mode: standalone}", ["DLA0"], marks=pytest.mark.whole),
+        ("{mode: standalone}", ["DLA0"]),
     ],
     ids=["split", "standalone"],
 )
