@@ -36,9 +36,12 @@ KIND_ERROR, LAYER_ERROR, EXTRA_ERROR = 0.7, 0.5, 1.5
 SYSTEMATIC_ERROR = 0.01
 """Relative deviation of a sum that holds however often it was measured: caches, fusions."""
 LEAST = 1e-3
-STEPS = 25
-PRECISE, ROUGH = 1e-6, 1e-3
-"""Steps of logarithms that end the search for the likeliest times, and for a sample."""
+STEPS = 50
+LEAST_PART = 1e-4
+"""Of a step; none that is shorter is tried."""
+PRECISE, ROUGH = 1e-9, 1e-2
+"""Falls of the misfit, in squares of standard deviations, that end the search for the likeliest
+times, and for a sample."""
 
 
 @dataclass(frozen=True)
@@ -238,8 +241,7 @@ class Estimate:
     scale: Mapping[str, float]
     mean: np.ndarray
     _prior: np.ndarray
-    _groups: Mapping[str, np.ndarray]
-    _sd: Mapping[str, Any]
+    _shared: np.ndarray
     _rows: np.ndarray
     _measured: np.ndarray
     _noise: np.ndarray
@@ -266,13 +268,11 @@ class Estimate:
             doubt: What the prior's deviations are multiplied by.
         """
         noise = random.standard_normal
-        drawn = self._sd["own"] * noise(len(self._prior))
-        for name, sd in (("device", self._sd["devices"]), ("kind", self._sd["kind"])):
-            group = self._groups[name]
-            drawn += (sd * noise(int(group.max()) + 1))[group]
+        drawn = LAYER_ERROR * noise(len(self._prior))
+        drawn += self._shared @ noise(self._shared.shape[1])
         drawn = self._prior + doubt * drawn
         measured = self._measured + np.sqrt(self._noise) * noise(len(self._measured))
-        return posterior(drawn, self._groups, self._sd, self._rows, measured, self._noise, ROUGH)
+        return posterior(drawn, self._shared, self._rows, measured, self._noise, ROUGH)
 
 
 def estimate(
@@ -312,20 +312,28 @@ def estimate(
         for name in CLASSES
         for layer in network.layers
     ]
-    extras = range(len(EXTRA))
-    groups = {
-        "device": np.array([*[0] * count, *[1] * count, *(2 + i for i in extras)]),
-        "kind": np.array([*kind_of, *(len(kinds) + i for i in extras)]),
-    }
+    # a column of each device, of each kind on it, and of each of EXTRA, which are devices and kinds
+    # of their own
     devices = [DEVICE_ERROR if name in known else NEW_DEVICE_ERROR for name in CLASSES]
-    sd: dict[str, Any] = {
-        "own": LAYER_ERROR, "kind": KIND_ERROR, "devices": [*devices, *[EXTRA_ERROR] * len(extras)],
-    }  # fmt: skip
+    shared = np.concatenate(
+        [
+            _columns([0] * count + [1] * count, [*devices, *[EXTRA_ERROR] * len(EXTRA)]),
+            _columns(kind_of, [KIND_ERROR] * (len(kinds) + len(EXTRA))),
+        ],
+        axis=1,
+    )
     rows = np.array([_row(count, e.layers, e.extra) for e in evidence]).reshape(-1, len(prior))
     measured = np.array([e.us for e in evidence])
     noise = np.array([(SYSTEMATIC_ERROR * e.us) ** 2 + e.sd_us**2 for e in evidence])
-    mean = posterior(prior, groups, sd, rows, measured, noise)
-    return Estimate(network, prior_us, scale, mean, prior, groups, sd, rows, measured, noise)
+    mean = posterior(prior, shared, rows, measured, noise)
+    return Estimate(network, prior_us, scale, mean, prior, shared, rows, measured, noise)
+
+
+def _columns(group_of: Sequence[int], errors: Sequence[float]) -> np.ndarray:
+    """Returns what one deviation of each group does to the unknowns; EXTRA are the last groups."""
+    groups = [*group_of, *range(len(errors) - len(EXTRA), len(errors))]
+    columns: np.ndarray = np.eye(len(errors))[groups] * np.array(errors)
+    return columns
 
 
 def _row(
@@ -366,38 +374,38 @@ def _scales(
 
 
 def posterior(
-    prior: np.ndarray, groups: Mapping[str, np.ndarray], sd: Mapping[str, Any],
-    rows: np.ndarray, measured: np.ndarray, noise: np.ndarray, precise: float = PRECISE,
+    prior: np.ndarray, shared: np.ndarray, rows: np.ndarray, measured: np.ndarray,
+    noise: np.ndarray, precise: float = PRECISE,
 ) -> np.ndarray:  # fmt: skip
-    """Returns the likeliest logarithms."""
-    mean = prior.copy()
+    """Returns the likeliest logarithms.
+
+    Gauss-Newton with a line search: without one, exponentials make it swing from side to side. The
+    prior's covariance, ``LAYER_ERROR**2 + shared @ shared.T``, is never written down.
+    """
+    mean, weights = prior.copy(), np.zeros(len(prior))  # mean - prior is covariance times weights
+
+    def misfit(mean: np.ndarray, weights: np.ndarray) -> float:
+        missed = measured - rows @ np.exp(mean)
+        return float(weights @ (mean - prior) + np.sum(missed**2 / noise))
+
+    now = misfit(mean, weights)
     for _ in range(STEPS if len(rows) else 0):
         slopes = rows * np.exp(mean)
-        spread = covariance(groups, sd, slopes.T)
+        spread = LAYER_ERROR**2 * slopes.T + shared @ (shared.T @ slopes.T)
         both = slopes @ spread
         # a draw far off makes sums so much larger than the noise that rounding would decide
         gain = np.linalg.inv(both + np.diag(noise + 1e-12 * both.diagonal().max()))
         error = measured - slopes.sum(axis=1) + slopes @ (mean - prior)
-        step = prior + spread @ (gain @ error) - mean
-        largest = float(np.abs(step).max())
-        mean = mean + step * min(1.0, 1.0 / largest if largest else 1.0)
-        if largest < precise:
+        goal = gain @ error
+        step, turn = prior + spread @ goal - mean, slopes.T @ goal - weights
+        part = 1.0 / max(1.0, float(np.abs(step).max()))
+        while part > LEAST_PART and misfit(mean + part * step, weights + part * turn) > now:
+            part /= 2
+        mean, weights = mean + part * step, weights + part * turn
+        before, now = now, misfit(mean, weights)
+        if before - now < precise:
             break
     return mean
-
-
-def covariance(
-    groups: Mapping[str, np.ndarray], sd: Mapping[str, Any], matrix: np.ndarray
-) -> np.ndarray:
-    """Multiplies the prior covariance, which is never written down, with columns."""
-    found: np.ndarray = sd["own"] ** 2 * matrix
-    for name in ("device", "kind"):
-        group = groups[name]
-        sums = np.zeros((int(group.max()) + 1, matrix.shape[1]))
-        np.add.at(sums, group, matrix)
-        weight = sd["kind"] ** 2 if name == "kind" else np.square(sd["devices"])[group][:, None]
-        found = found + weight * sums[group]
-    return found
 
 
 def measured_model(
