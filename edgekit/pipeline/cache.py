@@ -60,11 +60,8 @@ def _code_files() -> Iterator[tuple[str, str]]:
 
 
 @functools.cache
-def _code_digest(stamp: str) -> str:
-    """Digest of edgekit's own code and data, so that an update never reuses an old result.
-
-    ``stamp`` is of what is read: the same stays the same in a process, whichever caches it has.
-    """
+def _code_digest() -> str:
+    """Digest of edgekit's own code and data, so that an update never reuses an old result."""
     digest = hashlib.sha256()
     for file, name in _code_files():
         digest.update(name.encode())
@@ -73,13 +70,27 @@ def _code_digest(stamp: str) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
 def _code_stamp() -> str:
-    """Digest of what the file system says of them, in a tenth of the time."""
+    """Digest of what the file system says of them, in a tenth of the time.
+
+    Taken once a process, which goes on with the code that it has loaded.
+    """
     stamps = []
     for file, _ in _code_files():
         facts = os.stat(file)
         stamps.append((file, facts.st_size, facts.st_mtime_ns, facts.st_ino))
     return digest_of(stamps)
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    """The versions of what computes for edgekit."""
+    versions = []
+    for name in ("numpy", "onnx", "onnxruntime", "ortools"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions.append(f"{name}={version(name)}")
+    return tuple(versions)
 
 
 class Cache:
@@ -107,13 +118,9 @@ class Cache:
         stamp = _code_stamp()
         code = self.get("code", stamp)
         if not isinstance(code, str):
-            code = _code_digest(stamp)
+            code = _code_digest()
             self.put("code", stamp, code)
-        versions = []
-        for name in ("numpy", "onnx", "onnxruntime", "ortools"):
-            with contextlib.suppress(PackageNotFoundError):
-                versions.append(f"{name}={version(name)}")
-        return code, *versions
+        return code, *_versions()
 
     def get(self, step: str, key: str) -> Any | None:
         """Returns a stored result, or None; a damaged one counts as absent."""

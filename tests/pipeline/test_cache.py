@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,17 +23,27 @@ def test_keys_depend_on_every_part(tmp_path):
     assert cache.key("plan", {"a": 1, "b": 2}) == cache.key("plan", {"b": 2, "a": 1})
 
 
-def test_keys_depend_on_edgekits_own_code_and_data(tmp_path, monkeypatch):
-    data = shutil.copytree(data_folder("targets"), tmp_path / "data")
-    others = {name: data_folder(name) for name in ("dla", "trt")}
-    monkeypatch.setattr("edgekit.pipeline.cache.data_folder", lambda name: others.get(name, data))
-    board = next(data.glob("jetson-*.yaml"))
+def test_keys_depend_on_edgekits_own_code_and_data(tmp_path):
+    root = data_folder("targets").parent
+    copy = tmp_path / "copy"
+    for name in ("edgekit", "edgekit_device", "targets", "dla", "trt"):
+        shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    code = (
+        "import pathlib; from edgekit.pipeline.cache import Cache;"
+        "print(Cache(pathlib.Path('kept')).key('plan'))"
+    )
+
+    def key() -> str:  # of a new process: one goes on with the code that it has loaded
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, cwd=copy, check=True, capture_output=True).stdout.decode()
+
+    board = next((copy / "targets").glob("jetson-*.yaml"))
     text = board.read_text()
-    before = Cache(tmp_path).key("plan")
+    before = key()
     board.write_text(text.replace("1", "2", 1))
-    assert Cache(tmp_path).key("plan") != before
+    assert key() != before
     board.write_text(text)
-    assert Cache(tmp_path).key("plan") == before  # by content, not by time
+    assert key() == before  # by content, not by time
 
 
 def test_results_come_back_and_damage_counts_as_absent(tmp_path):

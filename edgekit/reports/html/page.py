@@ -5,10 +5,11 @@ lays them out as one file that runs nothing but its own script.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -23,6 +24,9 @@ from edgekit.reports.html.verdict import baseline_view, clock_tag, verdict_view
 from edgekit.reports.layers import busy_time, sharing_words
 from edgekit.reports.schema import checked
 from edgekit.text import ABSENT, percent, sentence
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 OBJECTIVES = {
     "latency": "lowest latency", "throughput": "highest throughput", "period": "shortest period",
@@ -329,15 +333,6 @@ def page_of(
         early: The script that runs before anything is drawn.
         late: Those that run, as one, when the page is there.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     style, style_source = _inline("page.css", *STYLES)
     codes = [_inline(*names) for names in ((early,) if early else (), late) if names]
     allowed = " ".join(source for _, source in codes) or "'none'"
@@ -345,13 +340,31 @@ def page_of(
         f"default-src 'none'; style-src {style_source}; script-src {allowed}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page = environment.get_template(template).render(
-        view=view,
-        style=Markup(style),
-        scripts=[Markup(code) for code, _ in codes],
-        policy=Markup(policy),
+    page = (
+        _environment()
+        .get_template(template)
+        .render(
+            view=view,
+            style=Markup(style),
+            scripts=[Markup(code) for code, _ in codes],
+            policy=Markup(policy),
+        )
     )
     return page.rstrip() + "\n"
+
+
+@functools.cache
+def _environment() -> Environment:
+    """Where the templates lie; compiled once a process, which takes longer than to fill them."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def write_report(document: Mapping[str, Any], path: Path) -> None:
