@@ -4,6 +4,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from tests.faults.fault_report import pytest_terminal_summary
 from tests.filled_once import filled_once
 
 __all__ = ["pytest_terminal_summary", "warm", "warm_boards"]
+
+_NUMBER = count()
 
 # set before NumPy is imported: workers share the cores, and a pool in each would only wait
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -94,6 +97,10 @@ def quick_collections() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    """Keeps every test away from the user's cache."""
-    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+def _own_cache(request, tmp_path_factory, monkeypatch):
+    """Keeps every test away from the user's cache; most have no other use for a folder."""
+    if "tmp_path" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path") / "cache"
+    else:
+        folder = tmp_path_factory.getbasetemp() / f"cache-{next(_NUMBER)}"
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder))

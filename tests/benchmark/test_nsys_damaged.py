@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from edgekit.errors import DataError
 from tests.benchmark.nsys_export import Writer, engine_run
 from tests.benchmark.test_nsys import traced
+from tests.tries import tries
 
 
 def refused(path):
@@ -75,7 +76,7 @@ def whole(tmp_path_factory):
     return path.read_bytes()
 
 
-@settings(max_examples=40)
+@settings(max_examples=tries(40))
 @given(data=st.data())
 def test_a_damaged_export_is_an_error_or_a_sound_trace(data, whole, tmp_path_factory):
     content = bytearray(whole)

@@ -11,6 +11,7 @@ from edgekit.benchmark.statistics import MeasurementLimits, limit
 from edgekit.errors import BoardError
 from edgekit.targets.loader import get
 from tests.benchmark import handmade_plan
+from tests.tries import tries
 
 STEADY = [1.0, 1.001] * 1500
 _CONSOLE = "[02/03/2026-10:00:00] [I] Latency: min = 0.1 ms, median = {:.4f} ms"
@@ -187,7 +188,7 @@ _JUNK = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 @given(
     st.fixed_dictionaries(
         {}, optional=dict.fromkeys(("monitor", "power", "trtexec", "segments"), _JUNK)

@@ -24,6 +24,7 @@ from edgekit.knowledge import data_folder
 from edgekit.pipeline.log_explanation import explain_log
 from tests.buildlog.timing_log import stem
 from tests.pipeline.nets import small_net
+from tests.tries import tries
 
 LOGS = Path(__file__).parents[1] / "data" / "build_logs"
 DATA = Path(__file__).parent / "data"
@@ -295,7 +296,9 @@ def test_huge_lines_of_a_log_cost_little(tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=tries(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(cuts=st.lists(st.integers(0, 400), max_size=6), noise=st.binary(max_size=80))
 def test_damaged_logs_are_explained_or_refused(

@@ -14,6 +14,7 @@ from edgekit.network.model import Layer, Network, Tensor
 from edgekit.targets.loader import get
 from tests.counted_work import lines_of
 from tests.dla.one_layer import XAVIER
+from tests.tries import tries
 
 
 def graph(edges: dict[str, str], batch: dict[str, int] | None = None) -> Network:
@@ -146,7 +147,7 @@ def convex(group: set[str], above: dict[str, set[str]]) -> bool:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 @given(random_graphs())
 def test_groups_are_convex_disjoint_complete_and_can_be_run_in_an_order(
     case: tuple[Network, dict[str, bool]],
@@ -170,7 +171,7 @@ def test_groups_are_convex_disjoint_complete_and_can_be_run_in_an_order(
                 assert not (there and back)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(random_graphs())
 def test_candidates_follow_each_other_among_the_layers_of_the_dla(
     case: tuple[Network, dict[str, bool]],

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edgekit.dla.formats import element_strides, nbytes, pack, stored_shape, strides, unpack
 from edgekit.errors import DataError
+from tests.tries import tries
 
 GENERATIONS = ("1.0", "2.0")
 CASES = [("int8", "DLA_LINEAR"), ("float16", "DLA_LINEAR"), ("int8", "DLA_HWC4"),
@@ -27,7 +28,7 @@ def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
     return left.shape == right.shape and left.tobytes() == right.tobytes()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(st.data())
 def test_round_trip_is_bit_for_bit_and_padding_is_unread(data: st.DataObject) -> None:
     dtype, form = data.draw(st.sampled_from(CASES))

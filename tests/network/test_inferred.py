@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edgekit.network.loading.load import canonical
 from edgekit.network.session import session
 from tests.network.onnx_making import make, node, values
+from tests.tries import tries
 
 
 def shape_of(model, name="y"):
@@ -41,7 +42,7 @@ def test_mean_variance_normalization_keeps_its_shape():
     assert shape_of(canonical(make(made, {"x": [1, 2, 3, 4]}, ["y"]), None)) == [1, 2, 3, 4]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 @given(data=st.data(), op=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]))
 def test_a_pool_that_rounds_up_has_the_size_that_is_computed(data, op):
     def two(low, high):

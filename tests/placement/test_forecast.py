@@ -26,6 +26,7 @@ from edgekit.placement.placing import place
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
 from tests.pipeline.nets import small_net
+from tests.tries import tries
 
 ORIN = "jetson-agx-orin-64gb"
 BOARDS = [ORIN, "jetson-xavier-nx", "jetson-agx-thor"]
@@ -152,7 +153,7 @@ def placements(draw: st.DrawFn) -> tuple[Network, Judgement, list[tuple[int, int
 
 
 @given(placements())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_transitions_are_the_fewest_of_all_orders(
     case: tuple[Network, Judgement, list[tuple[int, int]]],
 ) -> None:

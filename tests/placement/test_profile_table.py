@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from edgekit.errors import DataError
 from edgekit.placement.profiles.profile import layer_row, merge_tables
 from edgekit.placement.profiles.reader import bench_rows, read_profile
+from tests.tries import tries
 
 
 def bench(nodes: list[tuple[str, float]], device: str = "DLA0") -> dict[str, Any]:
@@ -109,7 +110,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(_JSON)
 def test_no_bench_breaks_the_reader(document: Any) -> None:
     found, _ = bench_rows({**(document if isinstance(document, dict) else {"segments": document}),

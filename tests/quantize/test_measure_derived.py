@@ -9,6 +9,7 @@ from edgekit.quantize.calibration.calibrate import scales_from
 from edgekit.quantize.calibration.histograms import ValueHistogram, derived
 from edgekit.quantize.calibration.measure import float_tensors, measure
 from tests.quantize.quantize_nets import make, node
+from tests.tries import tries
 
 F = np.float32
 NODES = [
@@ -38,7 +39,7 @@ def same(one: ValueHistogram, other: ValueHistogram) -> bool:
     return ends[0] == ends[1] and bool((one.counts == other.counts).all())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(80), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     shift=st.sampled_from([-1e4, -3.0, -0.4, 0.0, 0.4, 3.0]),

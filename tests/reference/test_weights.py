@@ -19,6 +19,7 @@ from edgekit.reference.build import build_reference
 from edgekit.reference.run import run
 from edgekit.reference.weights import derive_weights, digest_of, transform_value
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
+from tests.tries import tries
 
 F = np.float32
 SCALES = Scales({"x": 0.02, "c": 0.05, "y": 0.05}, "minmax", "by hand", "0")
@@ -118,7 +119,7 @@ def test_values_are_found_by_their_digests() -> None:
         assert (str(value.dtype), value.shape) == (weight.dtype, weight.shape)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 @given(
     axis=st.integers(0, 2),
     shape=st.tuples(*[st.integers(1, 7)] * 3),

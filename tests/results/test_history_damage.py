@@ -11,6 +11,7 @@ from edgekit.reports.terminal.history import history_text, result_text
 from edgekit.results.recording import record
 from edgekit.results.store import ResultStore, repair
 from tests.results.measurements import bench, times
+from tests.tries import tries
 
 _PAGE = 4096
 
@@ -40,7 +41,7 @@ def reported(function, *arguments):
         return error.code
 
 
-@settings(max_examples=30, deadline=None,
+@settings(max_examples=tries(30), deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(seed=st.integers(0, 2**32), changes=st.integers(1, 60), cut=st.booleans())
 def test_damage_is_reported_and_what_can_be_read_is_retained(tmp_path, seed, changes, cut):

@@ -30,6 +30,7 @@ from edgekit.targets.loader import get
 from tests.pipeline.nets import small_net
 from tests.rewriting import toys
 from tests.rewriting.nets import net, node
+from tests.tries import tries
 
 ORIN = get("jetson-agx-orin-64gb")
 
@@ -242,7 +243,7 @@ def code_of(model):
     return ""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(field=st.sampled_from(sorted(good())), value=JSON)
 def test_any_value_in_any_field_is_read_or_refused(field, value):
     model = with_metadata(toys.scales(), KEY, json.dumps({**good(), field: value}))

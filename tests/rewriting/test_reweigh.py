@@ -23,6 +23,7 @@ from edgekit.targets.loader import get
 from tests.pipeline.nets import small_net
 from tests.rewriting import toys
 from tests.rewriting.nets import net, node
+from tests.tries import tries
 
 ORIN = get("jetson-agx-orin-64gb")
 DOUBLED, HALVES = toys.Doubled(), toys.Halves()
@@ -64,7 +65,7 @@ def test_other_weights_give_what_rewriting_the_other_model_gives(files, tmp_path
     assert np.abs(answers[2] - answers[0]).max() > 1e-3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 @given(
     order=st.permutations(["one", "two", "three"]),
     rounds=st.integers(1, 3),

@@ -24,13 +24,14 @@ from edgekit.tuning.run import tune
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
 from tests.pipeline.nets import small_config
+from tests.tries import tries
 from tests.tuning.test_tune import DLA, GPU, net, query_for, tuned
 from tests.tuning.tune_world import world_of
 
 __all__ = ["net"]
 
 MANY = settings(
-    max_examples=30, deadline=None,
+    max_examples=tries(30), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 _LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)

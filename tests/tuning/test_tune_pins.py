@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.tuning.document import pins_of
+from tests.tries import tries
 
 _NAMES = st.text("ab[*?/.1", min_size=1, max_size=5)
 
@@ -19,7 +20,7 @@ def plan_of(devices: dict[str, str]) -> Any:
                                    for name, device in devices.items()])  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.dictionaries(_NAMES, st.sampled_from(["GPU", "DLA0", "DLA1"]), min_size=1, max_size=12))
 def test_every_layer_is_where_it_was(devices: dict[str, str]) -> None:
     pins = pins_of(plan_of(devices))

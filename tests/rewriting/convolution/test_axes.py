@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 ONE, THREE = "conv-1d", "conv-3d"
 
@@ -29,7 +30,7 @@ def test_a_sequence_is_an_image_of_width_one():
     st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.tuples(*[st.integers(0, 3)] * 2),
     st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 def test_any_sequence(kernel, stride, dilation, pads, auto, grouped):
     attrs = {"strides": [stride], "dilations": [dilation], "group": 2 if grouped else 1}
     if auto == "NOTSET":
@@ -42,7 +43,7 @@ def test_any_sequence(kernel, stride, dilation, pads, auto, grouped):
 
 @given(st.sampled_from(["depth", "front", "back"]), st.integers(1, 4), st.integers(1, 3),
        st.integers(0, 2), st.integers(1, 2))  # fmt: skip
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 def test_volumes_that_are_images_in_effect(kind, depth, kernel, pad, stride):
     pad = min(pad, kernel - 1)
     if kind == "depth":

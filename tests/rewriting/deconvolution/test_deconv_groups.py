@@ -8,6 +8,7 @@ from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.deconvolution.models import deconv, found
 from tests.rewriting.nets import assert_rewrites, assert_untouched, ops
+from tests.tries import tries
 
 GROUPS = "deconv-groups"
 
@@ -35,7 +36,7 @@ def test_many_channels_come_in_parts(channels, groups, parts):
     assert refused(made) == []
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=tries(15), deadline=None)
 @given(st.data())
 def test_any_groups(data):
     groups, each = data.draw(st.integers(2, 4)), data.draw(st.sampled_from([1, 2, 3, 40, 64]))

@@ -9,6 +9,7 @@ from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.deconvolution.models import deconv, found
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 KERNEL, STRIDE, PADDING = "deconv-large-kernel", "deconv-large-stride", "deconv-padding"
 
@@ -43,7 +44,7 @@ def test_one_side_too_large(kernel, stride):
     assert refused(made) == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 @given(st.data())
 def test_any_large_kernel(data):
     stride = [data.draw(st.integers(1, 20)) for _ in range(2)]
@@ -57,7 +58,7 @@ def test_any_large_kernel(data):
         assert_untouched(model, KERNEL)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 @given(st.data())
 def test_any_large_stride(data):
     side = st.integers(20, 40)

@@ -8,6 +8,7 @@ from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.deconvolution.models import deconv, names
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 PADDING = "deconv-padding"
 
@@ -49,7 +50,7 @@ def test_the_dla_refuses_what_it_replaces():
     assert refused(deconv((1, 4, 5, 6), (4, 4), strides=[2, 2], pads=[1] * 4)) == ["DECONVOLUTION"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 @given(st.data())
 def test_any_padding(data):
     def number(low, high):

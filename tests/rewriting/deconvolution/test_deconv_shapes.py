@@ -8,6 +8,7 @@ from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.deconvolution.models import deconv, found, names
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
+from tests.tries import tries
 
 DILATION, ONE = "deconv-dilation", "deconv-1d"
 
@@ -21,7 +22,7 @@ def test_a_dilated_kernel_gets_zeros():
     assert refused(made) == refused(made, "jetson-agx-xavier") == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 @given(
     st.tuples(st.integers(1, 4), st.integers(1, 4)),
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -66,7 +67,7 @@ def test_one_dimension_is_a_width_of_1(attrs):
         assert set(refused(cut)) == {"SHUFFLE"}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 @given(st.data())
 def test_any_one_dimensional(data):
     length, kernel = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))

@@ -10,6 +10,7 @@ from edgekit.targets.loader import get
 from tests.rewriting.boards import refused
 from tests.rewriting.deconvolution.models import resize
 from tests.rewriting.nets import assert_rewrites, assert_same, assert_untouched, ops, rewritten
+from tests.tries import tries
 
 LARGE, STEPS, POOLS = "resize-nearest-large", "resize-linear-in-steps", "resize-linear-to-pool"
 NEAREST = {"mode": "nearest", "how": "asymmetric", "nearest_mode": "floor"}
@@ -99,7 +100,7 @@ def test_old_releases_interpolate_by_averages(factor):
         assert all(found[layer.name].ok for layer in network.layers) is board
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 @given(
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
     st.tuples(st.integers(1, 18), st.integers(1, 18)),

@@ -17,6 +17,7 @@ from tests.rewriting.nets import (
     ops,
     rewritten,
 )
+from tests.tries import tries
 
 SIZES, WORDS = "resize-sizes", "resize-coordinates"
 NEAREST = {"mode": "nearest", "how": "asymmetric", "nearest_mode": "floor"}
@@ -94,7 +95,7 @@ def test_one_element_is_repeated_by_every_mode(mode, how):
     assert refused(made) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 @given(
     st.tuples(st.integers(1, 6), st.integers(1, 6)),
     st.tuples(st.integers(1, 5), st.integers(1, 5)),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.rewriting.layout.boards import XAVIER, kinds_off, places
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 ALL = ("identity-removal", "merge-reshapes", "share-layout", "sink-reshape", "hoist-reshape")
 
@@ -55,7 +56,7 @@ def test_constants_follow_the_weights():
     st.lists(st.sampled_from(["Relu", "Add", "Softmax", "Sigmoid"]), min_size=1, max_size=4),
     st.data(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 def test_any_chain_before_a_reshape(shape, kinds, data):
     """It ends with the reshape at the input where the operations have such a form."""
     nodes, weights, last = [], {}, "x"

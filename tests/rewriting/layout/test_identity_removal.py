@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 _NOTHING = [
     (node("Mul", "c one", "t"), {"one": np.float32(1)}),
@@ -121,7 +122,7 @@ def test_what_changes_something_stays(last, weights):
     ),
     st.data(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 def test_any_chain_of_reshapes_is_one_or_none(kinds, data):
     """Of whatever kinds and shapes."""
     shape = [data.draw(st.sampled_from([1, 2, 3])) for _ in range(4)]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.rewriting.layout.boards import XAVIER, kinds_off
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 ALL = ("identity-removal", "merge-reshapes", "sink-reshape")
 
@@ -201,7 +202,7 @@ def _chains(draw):
 
 
 @given(_chains())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 def test_any_chain_is_equal_and_ends(chain):
     """Whatever the shapes: each step proved, and element-wise operations end in 4-D."""
     sides, low, nodes, weights, last = chain

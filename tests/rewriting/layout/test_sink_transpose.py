@@ -16,6 +16,7 @@ from tests.rewriting.nets import (
     rewritten,
     weight,
 )
+from tests.tries import tries
 
 ALL = ("identity-removal", "merge-transposes", "merge-reshapes", "share-layout", "sink-transpose")
 IN, OUT = [0, 3, 1, 2], [0, 2, 3, 1]
@@ -209,7 +210,7 @@ def _nets(draw):
 
 
 @given(_nets())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 def test_any_network_is_equal_and_ends(model):
     """Branches, several readers and outputs: each step proved, and no chain of Transposes."""
     after = rewritten(model, *ALL)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 ITEM = "transpose-into-weights"
 
@@ -32,7 +33,7 @@ def test_keras_classifier():
 @given(
     st.permutations([1, 2, 3]), st.booleans(), st.lists(st.integers(1, 4), min_size=4, max_size=4)
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 def test_gemm_of_any_transposition(perm, by_columns, shape):
     """With weights in either order, a bias and factors."""
     order = [0, *perm]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.tries import tries
 
 SHAPE = (1, 6, 4, 5)
 
@@ -82,7 +83,7 @@ def test_batches_and_lower_ranks_stay():
     assert_untouched(pair("Mul", (1, 5), (4, 5)), "broadcast-operand")
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=tries(25), deadline=None, derandomize=True)
 @given(
     sizes=st.tuples(st.integers(1, 2), *[st.integers(1, 5)] * 3),
     left=st.tuples(*[st.booleans()] * 3),

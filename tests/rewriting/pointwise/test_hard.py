@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
+from tests.tries import tries
 
 SHAPE = (1, 6, 3, 4)
 SCALARS = {"three": np.float32(3), "zero": np.float32(0), "six": np.float32(6)}
@@ -19,7 +20,7 @@ def on_dla(model):
         assert refused(model, board) == []
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=tries(25), deadline=None, derandomize=True)
 @given(
     alpha=st.floats(-2, 2, width=32),
     beta=st.floats(-2, 2, width=32),

@@ -14,6 +14,7 @@ from edgekit.rewriting.rules.windows import (
     mixed_stages,
     pool_stages,
 )
+from tests.tries import tries
 
 
 def apply(values, stages, fill):
@@ -58,7 +59,7 @@ def axes(draw):
 
 
 @given(axes(), st.integers(0, 99))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_stages_are_equal_to_their_window(axis, seed):
     values = np.random.default_rng(seed).standard_normal(axis.length)
     window = [PoolStage(axis.size, axis.stride or 1, axis.before, axis.after, axis.dilation)]

@@ -8,6 +8,7 @@ from onnx.helper import get_attribute_value
 
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
+from tests.tries import tries
 
 PAD = "pad-pool"
 
@@ -52,7 +53,7 @@ def test_a_pad_becomes_padding(before):
     st.integers(1, 3),
     st.sampled_from(["MaxPool", "AveragePool"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 def test_pads_of_any_size(around, kernel, stride, op):
     top, left, bottom, right = around
     pads = [0, 0, top, left, 0, 0, bottom, right]

@@ -16,6 +16,7 @@ from tests.rewriting.nets import (
     rewrites_of,
     rewritten,
 )
+from tests.tries import tries
 
 REWRITES = rewrites_of("pools")
 
@@ -97,7 +98,7 @@ def pools(draw):
 
 
 @given(pools(), st.sampled_from(["MaxPool", "AveragePool"]), st.integers(0, 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 def test_pools_of_any_window(pool, op, counts):
     shape, attrs = pool
     if op == "AveragePool":

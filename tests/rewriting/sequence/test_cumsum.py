@@ -8,6 +8,7 @@ from onnx import TensorProto
 
 from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
+from tests.tries import tries
 
 
 def cumsum(shape, axis, **attrs):
@@ -38,7 +39,7 @@ def test_a_sum_from_the_end(axis, exclusive):
     assert_rewrites(model, "cumsum", gone=["CumSum"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 @given(
     shape=st.lists(st.integers(1, 4), min_size=2, max_size=5),
     data=st.data(),

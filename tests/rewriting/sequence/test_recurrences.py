@@ -20,6 +20,7 @@ from tests.rewriting.nets import (
     rewritten,
     weight,
 )
+from tests.tries import tries
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 ITEMS = {"GRU": "gru-unroll", "LSTM": "lstm-unroll", "RNN": "rnn-unroll"}
@@ -59,7 +60,7 @@ def recurrent(op, steps=3, batch=1, features=5, hidden=4, *, ways=1, bias=True, 
     return net(made, inputs, [name for name in outputs if name], weights, opset=14)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@settings(max_examples=tries(20), deadline=None, derandomize=True, database=None)
 @given(
     op=st.sampled_from(["GRU", "LSTM", "RNN"]),
     sizes=st.tuples(*[st.integers(1, 3)] * 4),
