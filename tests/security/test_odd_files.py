@@ -47,7 +47,7 @@ READERS = {
 KINDS = ("pipe", "folder", "zeros", "device", "socket", "link", "NUL", "long", "below",
          "brackets", "digits", "nothing")  # fmt: skip
 
-#: All; in every run each reader meets a quarter of the kinds, and each kind a quarter of the readers.
+#: All; in every run each reader meets a quarter of the kinds, each kind a quarter of the readers.
 PAIRS = [
     pytest.param(reader, kind, marks=[pytest.mark.whole] * bool((i + j) % 4))
     for i, reader in enumerate(READERS)
