@@ -148,9 +148,16 @@ def _serve(name: str, program: str, loader: str) -> None:
                     client.sendall(code.to_bytes(4, "big", signed=True))
 
     signal.signal(signal.SIGCHLD, ended)
+    # a child that ends just before `select` waits would be noticed by the next connection only
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     print("ready", flush=True)
     # its input ends with the process that started it, however that ends
-    while 0 not in select.select([server, 0], [], [])[0]:
+    while 0 not in (ready := select.select([server, 0, woken], [], [])[0]):
+        if woken in ready:
+            os.read(woken, 4096)
+        if server not in ready:
+            continue
         connection, _ = server.accept()
         head, rights, _, _ = connection.recvmsg(8, socket.CMSG_SPACE(4 * 64))
         size = int.from_bytes(head, "big")
@@ -162,6 +169,7 @@ def _serve(name: str, program: str, loader: str) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         pid = os.fork()
         if pid == 0:
+            signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             numbers, argv, environment, folder, leads = ast.literal_eval(data.decode())
