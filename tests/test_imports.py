@@ -136,6 +136,7 @@ def imports(node: ast.AST, late: bool = False) -> Iterator[tuple[str, bool]]:
     yield from ((name, late) for name in names if name in modules())
 
 
+@pytest.mark.whole
 def test_an_import_in_a_function_spares_something():
     """What a module loads when it is imported is not imported in its functions."""
     found = {module: set(imports(tree(module))) for module in modules()}

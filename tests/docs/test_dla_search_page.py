@@ -61,7 +61,7 @@ def rows(page: Browser, table: str) -> list[str]:
     return [one.replace("\u200b", "") for one in found]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("board", "jetpack", "word", "why", "source"),
     [
@@ -134,12 +134,14 @@ def test_a_dispute_names_both_sides(opened: Opened) -> None:
     ]
 
 
+@pytest.mark.whole
 def test_code_is_shown_without_backticks(opened: Opened) -> None:
     page = opened()
     page.js("for (const one of document.querySelectorAll('details')) one.open = true")
     assert "`" not in page.js("document.body.innerText")
 
 
+@pytest.mark.whole
 def test_search_and_filters(opened: Opened) -> None:
     page = opened()
     database = json.loads((PAGE.parent / "data" / "dla-support.json").read_text("utf-8"))
@@ -184,6 +186,7 @@ def test_the_address_keeps_the_filters_and_a_link_to_a_rule_keeps_the_module(
     assert text(page, "answer").startswith("Yes")
 
 
+@pytest.mark.whole
 def test_the_keyboard_is_enough(opened: Opened) -> None:
     page = opened()
     reached = []
@@ -200,7 +203,7 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
     assert rows(page, "operators") == ["LRN"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.whole
 @pytest.mark.parametrize("width", [390, 760, 1200])
 def test_the_name_of_a_layer_is_in_one_piece(opened: Opened, width: int) -> None:
     page = opened("", width)
@@ -215,7 +218,7 @@ def test_the_name_of_a_layer_is_in_one_piece(opened: Opened, width: int) -> None
     assert page.js("document.documentElement.scrollWidth") == width
 
 
-@pytest.mark.few(1)
+@pytest.mark.whole
 @pytest.mark.parametrize(("width", "dark"), [(320, False), (390, True), (1200, True)])
 def test_it_fits_a_phone_and_the_dark(opened: Opened, width: int, *, dark: bool) -> None:
     page = opened("#board=jetson-agx-orin-64gb&jetpack=7.2.2&q=resize", width, dark=dark)

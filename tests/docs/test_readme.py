@@ -151,6 +151,7 @@ def test_the_readme_is_two_screens_and_its_commands_work(tmp_path):
     run_lines("\n".join(lines), tmp_path)
 
 
+@pytest.mark.whole
 def test_the_tour_begins_with_a_command_that_works(tmp_path):
     (command,) = blocks(TOUR, "sh")
     run_lines(command, tmp_path)

@@ -35,6 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_every_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> None:
     for page in PAGES:

@@ -39,6 +39,7 @@ class Knot:
         self.me, self.lease = self, lease
 
 
+@pytest.mark.whole
 def test_leases_that_the_collector_gives_back_wait_for_nobody() -> None:
     pool: Any = BufferPool(Addresses())  # type: ignore[arg-type]
     many = [pool.take(64) for _ in range(50)]

@@ -68,10 +68,11 @@ def test_packing_and_unpacking_equal_numpy(
                 assert _equal(emulator, src, dst, generation), (src, dst)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("order", ["LINEAR", "HWC"])
 @pytest.mark.parametrize(("form", "inner"), [one for one in _FORMATS if one[0] != "DLA_HWC4"])
 # lines of several blocks of threads that end within a run, each line at another first byte
-@pytest.mark.parametrize("shape", [(2, 37, 9, 39), _whole((1, 3, 2, 1201)), _whole((3, 130, 1, 3))])
+@pytest.mark.parametrize("shape", [(2, 37, 9, 39), (1, 3, 2, 1201), (3, 130, 1, 3)])
 def test_lines_that_begin_at_any_byte_equal_numpy(
     emulator: Emulator, form: str, inner: str, order: str, shape: tuple[int, ...]
 ) -> None:

@@ -60,6 +60,7 @@ def cosines(rows: Array) -> Array:
     return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_are_distinguished(model: Model, running: Any, kind: str) -> None:
     assert_distinct(model, running, kind, 16)

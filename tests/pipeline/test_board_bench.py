@@ -172,6 +172,7 @@ def test_a_log_s_energy_is_in_the_next_report_and_in_the_history(lab, first, cap
         assert again[part] == merged[part]
 
 
+@pytest.mark.whole
 def test_what_is_refused_leaves_the_clocks_as_they_were(lab, first, capsys):
     assert status_of(lab.command("--graph", "--lock-clocks")) == ConfigError.exit_code
     reported = json.loads(capsys.readouterr().out)

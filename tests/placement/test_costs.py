@@ -88,6 +88,7 @@ def test_the_network_of_every_row_can_be_made(fitting: ModuleType) -> None:
         fitting.Anchor(row)
 
 
+@pytest.mark.whole
 def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]) -> None:
     found = fitting.errors(rows, fitting.constants_now())
     path = Path(__file__).parents[2] / "targets" / "costs" / "error.yaml"

@@ -50,6 +50,7 @@ def test_minmax_is_that_of_onnxruntime_to_the_bit(tmp_path: Path) -> None:
     assert {n: F(v) for n, v in found.items()} == {n: F(v) for n, v in expected.items()}
 
 
+@pytest.mark.whole
 def test_entropy_is_that_of_onnxruntime_within_a_bin(tmp_path: Path) -> None:
     weights = {"w": np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(F)}
     nodes = [node("Conv", "x w", "a", pads=[1, 1, 1, 1]), node("Relu", "a", "y")]

@@ -30,9 +30,8 @@ SOFTMAX_DB = 40.0  # FP16 in the build, FP32 in the file
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["light_squeezenet", pytest.param("light_resnet50", marks=pytest.mark.whole)]
-)
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_resnet50"])
 def test_kernels_give_the_codes_of_the_file(name, tmp_path):
     model = builtin(name, 0)
     layers = layers_module.layers(model)

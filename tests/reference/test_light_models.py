@@ -61,6 +61,7 @@ def test_accuracy_by_precision(
     assert not [note for note in artefacts.notes if "FP16" in note]
 
 
+@pytest.mark.whole
 def test_stripped_engines_are_small_and_refit_bit_for_bit(
     model: Model, network: Network, scales: Scales
 ) -> None:

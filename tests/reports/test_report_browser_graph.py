@@ -13,6 +13,7 @@ OPTIONS = "document.querySelectorAll('svg.live [role=option]').length"
 DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
+@pytest.mark.whole
 def test_two_fingers_zoom_about_their_middle(opened):
     page = opened("board")
     page.js(DRAWN)
@@ -41,6 +42,7 @@ def test_two_fingers_zoom_about_their_middle(opened):
     assert page.js("location.hash") == ""
 
 
+@pytest.mark.whole
 def test_a_turned_phone_has_the_graph_of_its_width(opened):
     state = (
         "(() => { const svg = document.querySelector('svg.live');"

@@ -59,6 +59,7 @@ def violations(page, rules=""):
     return [one for one in found["violations"] if one[1] in ("serious", "critical")]
 
 
+@pytest.mark.whole
 def test_axe_finds_nothing_serious(opened):
     page = opened("small")
     page.js("for (const one of document.querySelectorAll('details')) one.open = true")

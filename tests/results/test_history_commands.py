@@ -177,6 +177,7 @@ def _write(path, first):
         record(bench([1.0, 1.0 + first + number]), path=path)
 
 
+@pytest.mark.whole
 def test_writers_at_once_lose_nothing(path):
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_write, args=(path, 100 * n)) for n in (1, 2)]

@@ -98,6 +98,7 @@ def test_the_results_stay(name):
     assert (after is before) == (applied == ())
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("name", ZOO)
 def test_others_can_open_the_file(name, tmp_path):
     _, after, applied, _ = done(name)
@@ -117,6 +118,7 @@ def test_others_can_open_the_file(name, tmp_path):
         assert np.abs(a - b).max() <= 1e-5 * (np.abs(a).max() or 1)
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("name", ZOO)
 def test_recipes_are_of_operators_that_records_may_have(name):
     before, _, applied, _ = done(name)
@@ -125,12 +127,14 @@ def test_recipes_are_of_operators_that_records_may_have(name):
     assert {item.op for item in recipes} <= RECIPE_OPERATORS
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("name", ZOO)
 def test_a_rewritten_network_is_not_rewritten_again(name):
     _, after, _, _ = done(name)
     assert rewritten(after)[0] is after
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("name", ZOO)
 def test_nothing_is_predicted_to_get_slower(name):
     before, after, _, _ = done(name)
@@ -140,6 +144,7 @@ def test_nothing_is_predicted_to_get_slower(name):
     assert new.auto_us <= old.auto_us * 1.0001 or best[1] <= best[0] * 1.0001
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("name", ZOO)
 def test_the_record_can_be_repeated(name):
     before, after, applied, _ = done(name)
