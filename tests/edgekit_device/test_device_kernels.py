@@ -127,6 +127,7 @@ def test_steps_are_those_of_a_division(emulator: Emulator, scale: float) -> None
     [("uint8", "int8"), ("int8", "int8"), ("float16", "int8"), ("int8", "uint8")],
 )
 # at 2 every other value of a byte is a tie
+@pytest.mark.few(5)
 @pytest.mark.parametrize("scale", [0.0078722, 1 / 3, 0.2, 1.7, 2.0])
 def test_every_value_of_a_small_type_has_its_step(
     emulator: Emulator, src: str, dst: str, scale: float

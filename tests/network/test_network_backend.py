@@ -45,6 +45,7 @@ def test_light(name: str) -> None:
     assert len(model.proto.SerializeToString()) < 200_000
 
 
+@pytest.mark.few(50)
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.parent.name)
 def test_small(path: Path, tmp_path: Path) -> None:
     model = _loaded(path)

@@ -46,6 +46,7 @@ def check(proto: onnx.ModelProto, model: Model, network: Network) -> dict[str, N
     return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", LIGHT)
 def test_light(name: str) -> None:
     model = load(light(name))

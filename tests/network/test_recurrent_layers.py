@@ -59,6 +59,7 @@ def checked(path: Path, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]
     return document, next(row for row in document["layers"] if row["name"] == "memory")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("batch_first", [False, True])

@@ -67,6 +67,7 @@ def cropped(node: onnx.NodeProto, shape: list[int]) -> list[int]:
     return [*shape[:2], *(min(n, k + MARGIN) for n, k in zip(shape[2:], kernel, strict=True))]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_layers_of_a_network(name: str) -> None:
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

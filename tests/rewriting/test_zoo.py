@@ -88,6 +88,7 @@ def test_with_int8_and_on_xavier(name, where):
     assert_same(before, after)
 
 
+@pytest.mark.few(50)
 @pytest.mark.parametrize("name", ZOO)
 def test_the_results_stay(name):
     before, after, applied, _ = done(name)

@@ -140,6 +140,7 @@ WAYS: dict[str, Callable[[Root, Path, bytes | None], None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", ["unsigned", "stranger", "other-bytes", "revoked"])
 def test_nothing_is_parsed_before_the_signature_is_good(

@@ -73,6 +73,7 @@ def network(path: Path, *, domain: str = "", op: str = "Relu", **names: str) -> 
     return str(path)
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize(
     "names",
     [

@@ -82,6 +82,7 @@ def verify(problem: PlacementProblem, found: Mix) -> None:
     assert problem.max_loadables is None or max(slots.values()) <= problem.max_loadables
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_mix_agrees_with_all_plans(seed: int) -> None:
     rng = random.Random(4000 + seed)

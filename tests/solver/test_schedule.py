@@ -209,6 +209,7 @@ def _serial(jobs, before, best: float) -> float:
     return extend((0.0,) * len(DEVICES), best)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_small_schedules_agree_with_every_assignment_and_order(seed):
     problem = networks(seed, (3, 2) if seed % 3 else (2, 2, 1), delay=seed % 2 == 1)
