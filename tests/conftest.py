@@ -8,12 +8,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.boards.warm_python import warm, warm_boards
 
 # counts of injected faults are printed once, whichever workers injected them
 from tests.faults.fault_report import pytest_terminal_summary
 from tests.filled_once import filled_once
+from tests.tries import tries
 
 __all__ = ["pytest_terminal_summary", "warm", "warm_boards"]
 
@@ -32,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--all"):
         os.environ.setdefault("EDGEKIT_FAULTS", "all")  # read when tests/faults is imported
+    settings.register_profile("edgekit", max_examples=tries(100))
+    settings.load_profile("edgekit")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

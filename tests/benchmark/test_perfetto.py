@@ -119,6 +119,7 @@ def run_queries(trace, *queries):
     return [rows(result) for result in results]
 
 
+@pytest.mark.whole
 def test_perfetto_reads_a_run_with_monitors_and_an_nsys_export(tmp_path):
     plan = handmade_plan.plan()
     measurement = handmade_plan.measurement(pipelined=True) | monitor_samples.measured()

@@ -258,6 +258,7 @@ _ODD: st.SearchStrategy[Any] = st.recursive(
 _GROUPS = ("engines", "cpu", "ram", "rails_mw", "temperatures_c", "other", "runtime_status")
 
 
+@pytest.mark.whole
 @times(60)
 @given(st.lists(_ODD, min_size=12, max_size=12))
 def test_the_page_bears_what_a_board_may_send(odd: list[Any]) -> None:

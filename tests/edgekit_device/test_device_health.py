@@ -73,6 +73,7 @@ def test_figures_are_retained_and_say_on_which_clock(root: Root, signing_key: Pa
     assert latency["frames"] >= 10
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("metric", "least"), [("cosine", 0.999), ("snr_db", 20.0), ("top1_agreement", 1.0)]
 )

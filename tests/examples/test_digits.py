@@ -43,6 +43,7 @@ def test_a_loss_of_more_than_one_percent_fails(
     assert "NOT within 1% of FP32" in capsys.readouterr().out
 
 
+@pytest.mark.whole
 def test_gradients_are_those_of_the_loss(script: ModuleType) -> None:
     network = script.network
     (x, labels), _ = script.split(0)

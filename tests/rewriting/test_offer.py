@@ -29,6 +29,7 @@ def test_a_rewrite_is_offered_where_it_would_be_applied(monkeypatch, model, some
     assert bool(offered) == some
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["light_bvlc_alexnet", "light_densenet121"])
 def test_offers_for_some_nodes_are_those_of_the_whole_network(name):
     model = load(LIGHT / f"{name}.onnx")

@@ -184,6 +184,7 @@ ZEROS = {"dtype": "float32", "shape": [4], "data": "AAAAAA=="}
 RECIPE = {"op": "Add", "inputs": ["s", "s"], "outputs": ["n"], "attributes": {}}
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     "change",
     [

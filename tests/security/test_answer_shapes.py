@@ -98,6 +98,7 @@ def test_there_is_a_sample_of_every_answer() -> None:
     assert {name.partition(" ")[0] for name in SAMPLES} == set(ANSWERS)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_field_of_a_wrong_type_is_the_boards_fault(sample: str) -> None:
     answer = SAMPLES[sample]
@@ -126,6 +127,7 @@ def test_what_is_taken_can_be_shown(command: str, capsys: pytest.CaptureFixture[
             SHOWN[command](answer_of(command, changed(answer, place, wrong)))
 
 
+@pytest.mark.whole
 def test_a_measurement_that_is_taken_can_be_shown() -> None:
     answer = handmade_plan.measurement(pipelined=True)
     answer = {**answer, "samples_ms": answer["samples_ms"][:2], "events": answer["events"][:1],

@@ -93,6 +93,7 @@ def test_the_best_mix_is_found_where_working_together_costs(net: Network) -> Non
     assert len(found.winner.plan.plans) > 1
 
 
+@pytest.mark.whole
 def test_predictions_that_are_wrong_by_five_either_way(net: Network) -> None:
     query = query_for(net)
     prior = PlacementSpace(query.prepared()).prior_us

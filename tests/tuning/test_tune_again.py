@@ -30,6 +30,7 @@ class Interrupted(World):
         return super().measure(plan)
 
 
+@pytest.mark.whole
 def test_what_was_measured_is_not_measured_again(net: Network, tmp_path: Path) -> None:
     query = query_for(net)
     file = tmp_path / "journal.jsonl"

@@ -37,6 +37,7 @@ _NOTHING = [
 ]
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize(("idle", "weights"), _NOTHING, ids=lambda i: getattr(i, "op_type", ""))
 @pytest.mark.parametrize("ends", ["inside", "returned", "read twice"])
 def test_nothing_is_left(idle, weights, ends):
