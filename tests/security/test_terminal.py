@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -335,14 +336,11 @@ def talker() -> Iterator[Callable[[str], int]]:
                     peer = server.accept()[0]
                 except OSError:
                     return
-                with peer:
+                with peer, contextlib.suppress(OSError):  # who connected may be gone at any time
                     peer.settimeout(5)
                     peer.sendall(text.encode("utf-8"))
                     peer.shutdown(socket.SHUT_WR)
-                    try:
-                        while peer.recv(4096):
-                            pass
-                    except OSError:
+                    while peer.recv(4096):
                         pass
 
         threading.Thread(target=serve, daemon=True).start()
