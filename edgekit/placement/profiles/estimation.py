@@ -380,7 +380,7 @@ def posterior(
     """Returns the likeliest logarithms.
 
     Gauss-Newton with a line search: without one, exponentials make it swing from side to side. The
-    prior's covariance, ``LAYER_ERROR**2 + shared @ shared.T``, is never written down.
+    prior's covariance, ``LAYER_ERROR**2 * I + shared @ shared.T``, is never written down.
     """
     mean, weights = prior.copy(), np.zeros(len(prior))  # mean - prior is covariance times weights
 
@@ -399,10 +399,12 @@ def posterior(
         goal = gain @ error
         step, turn = prior + spread @ goal - mean, slopes.T @ goal - weights
         part = 1.0 / max(1.0, float(np.abs(step).max()))
-        while part > LEAST_PART and misfit(mean + part * step, weights + part * turn) > now:
+        after = misfit(mean + part * step, weights + part * turn)
+        while after > now and part > LEAST_PART:
             part /= 2
+            after = misfit(mean + part * step, weights + part * turn)
         mean, weights = mean + part * step, weights + part * turn
-        before, now = now, misfit(mean, weights)
+        before, now = now, after
         if before - now < precise:
             break
     return mean

@@ -340,15 +340,12 @@ def page_of(
         f"default-src 'none'; style-src {style_source}; script-src {allowed}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page = (
-        _environment()
-        .get_template(template)
-        .render(
-            view=view,
-            style=Markup(style),
-            scripts=[Markup(code) for code, _ in codes],
-            policy=Markup(policy),
-        )
+    layout = _environment().get_template(template)
+    page = layout.render(
+        view=view,
+        style=Markup(style),
+        scripts=[Markup(code) for code, _ in codes],
+        policy=Markup(policy),
     )
     return page.rstrip() + "\n"
 
